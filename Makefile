@@ -6,12 +6,21 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 JARS := $(VENV)/.jars
 DOCS := $(VENV)/.docs
+RELEASE := $(VENV)/.release
+
+# The versions that development and CI use, on every supported Python and system; a user's pip is not bound by them.
+LOCK := requirements/dev.lock
+PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint $(LOCK)
+
+# Images for containers often set it. Then every process of every test compiles the package anew (0.8 s where a session is
+# attached), and pytest the assertions of all tests for each worker (8 s).
+unexport PYTHONDONTWRITEBYTECODE
 
 # Each worker has a Spark session and a broker of its own, and needs one core and 3 GiB.
 TEST_WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-unit test-room test-busy check format docs bench bench-quick proof clean
+.PHONY: help setup lock demo test test-all test-unit test-room test-busy check format docs bench bench-quick proof dist clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -20,15 +29,24 @@ setup: $(READY) ## make .venv with rw_sql and all that its tests and demo need
 
 # A registry that answers badly once should not fail a build, and the demo's flights are needed by nothing else: pip is
 # tried again, in the end without them; the demo then says that it makes its rows up.
-$(READY): pyproject.toml
+$(READY): pyproject.toml $(LOCK)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	    { echo "rw_sql needs Python 3.11 or newer, and $(PYTHON) is $$($(PYTHON) -V 2>&1): make PYTHON=python3.11"; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@for extras in dev,demo dev,demo dev dev; do \
 	    echo "pip install .[$$extras]"; \
-	    $(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[$$extras]" && exit 0; \
+	    $(PIP_INSTALL) --editable ".[$$extras]" && exit 0; \
 	done; echo "pip could not install what rw_sql needs; its messages are above"; exit 1
 	@touch $@
+
+# Versions that are in the file stay as they are: make lock UPGRADE=--upgrade takes the newest of all, and
+# UPGRADE="--upgrade-package ruff" that of one. Python 3.11.5 is the oldest that the documentation's tools run on.
+lock: ## write requirements/dev.lock anew, from pyproject.toml
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check "uv>=0.8"
+	$(BIN)/python -m uv pip compile --quiet --universal --python-version 3.11.5 --extra dev --extra demo --extra docs \
+	    --extra release --no-annotate --no-emit-index-url --custom-compile-command "make lock" $(UPGRADE) \
+	    --output-file $(LOCK) pyproject.toml
 
 demo: setup ## move a running source between two Kafka topics, on a year's flights of New York
 	@$(BIN)/python examples/demo.py
@@ -39,7 +57,13 @@ $(JARS): $(READY)
 	@$(BIN)/python -m tests.support.jars
 	@touch $@
 
-test: setup $(JARS) ## all tests; they start and stop their own Kafka brokers, and PostgreSQL where it is installed
+# Of the tests that take long, one in so many, drawn by the commit's day (tests/support/seeds.py).
+TEST_DRAW ?= 3
+
+test: setup $(JARS) ## the tests, of the long ones a third; they start their own brokers, and PostgreSQL where it is installed
+	$(BIN)/python -m pytest --draw $(TEST_DRAW) --numprocesses $(TEST_WORKERS) --dist loadgroup --no-loadscope-reorder
+
+test-all: setup $(JARS) ## every test, the long ones too
 	$(BIN)/python -m pytest --numprocesses $(TEST_WORKERS) --dist loadgroup --no-loadscope-reorder
 
 test-unit: setup ## the tests that need neither Spark nor a broker nor PostgreSQL
@@ -52,7 +76,7 @@ test-room: setup $(JARS) ## the tests of one room: make test-room ROOM=runtime/v
 	$(BIN)/python -m pytest tests/$(ROOM)
 
 # A sample of the crash and live tests, drawn by a seed, with busy processes beside them; make proof runs them all.
-BUSY_TESTS ?= 4
+BUSY_TESTS ?= 2
 BUSY_SEED ?= 1
 BUSY_PROCESSES ?= 8
 BUSY_NICE ?= 5
@@ -72,7 +96,7 @@ format: setup ## rewrite the code as check wants it
 	$(BIN)/ruff format
 
 $(DOCS): $(READY)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[docs]"
+	@$(PIP_INSTALL) --editable ".[docs]"
 	@touch $@
 
 # Needs no network; a reader's browser fetches what draws the pictures, as mkdocs-material does by itself.
@@ -88,6 +112,20 @@ bench-quick: setup ## the quick benchmarks only; writes nothing
 proof: setup $(JARS) ## the long proofs, each resumable; writes docs/proof/
 	$(BIN)/python -m proof --workers $(TEST_WORKERS)
 
+$(RELEASE): $(READY)
+	@$(PIP_INSTALL) --editable ".[release]"
+	@touch $@
+
+# The wheel is tried by itself, in a folder and an environment that know nothing of this clone.
+dist: $(RELEASE) ## sdist and wheel in dist/, checked, and the wheel tried in an environment of its own
+	@rm -rf dist
+	$(BIN)/python -m build --outdir dist
+	$(BIN)/python -m twine check --strict dist/*
+	@$(PYTHON) -m venv dist/try
+	@dist/try/bin/python -m pip install --quiet --disable-pip-version-check dist/*.whl
+	@cp examples/flights.sql dist/try && cd dist/try && bin/rw-sql --version && bin/rw-sql check flights.sql
+	@rm -rf dist/try
+
 clean: ## remove what the targets above made, but not .venv
-	rm -rf .demo site .mypy_cache .ruff_cache .pytest_cache .import_linter_cache bench/.work proof/.work
+	rm -rf .demo dist site .mypy_cache .ruff_cache .pytest_cache .import_linter_cache bench/.work proof/.work
 	find . -name __pycache__ -not -path './$(VENV)/*' -prune -exec rm -rf {} +

@@ -5,7 +5,13 @@ from hypothesis import settings
 
 from rw_sql.cli.keeper import keep_tidy
 
-pytest_plugins = ["tests.support.broker", "tests.support.secured", "tests.support.postgres"]
+pytest_plugins = [
+    "tests.support.broker",
+    "tests.support.one_spark",
+    "tests.support.postgres",
+    "tests.support.secured",
+    "tests.support.seeds",
+]
 
 # Asserts outside of test modules tell what differs, too.
 pytest.register_assert_rewrite("tests.integration", "tests.plan")

@@ -43,7 +43,7 @@ def splits_slopes(count: int) -> Mapping[str, tuple[float, float]]:
 
         def note() -> None:
             version = next(at)
-            metastore.runtime.note_positions(
+            metastore.jobs.note_positions(
                 [
                     NotedPosition(fragment="1", split=name, state=state, epoch=1, run=1, log_version=version)
                     for name, state in states.items()

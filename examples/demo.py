@@ -32,7 +32,7 @@ from rw_sql.session.java import check_java
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from rw_sql.session.attach import StatementText
+    from rw_sql.session.scripts import StatementText
 
 HERE = Path(__file__).parent
 FOLDER = HERE.parent / ".demo"

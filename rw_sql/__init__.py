@@ -1,7 +1,7 @@
 """rw_sql: RisingWave-style sources as a SQL dialect inside PySpark.
 
-``connect()`` builds a Spark session that takes the statements, ``attach(spark)`` teaches an existing one. ``parse`` and
-``render`` need neither Spark nor Java; importing this package loads neither.
+``connect()`` builds a Spark session that accepts the statements, ``attach(spark)`` extends an existing one. ``parse``
+and ``render`` need neither Spark nor Java; importing this package loads neither.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from rw_sql.session.attach import Attached, attach, connect, detach
     from rw_sql.syntax import parse, render
 
-__version__ = "0.1.0"
+__version__ = "0.2.0.dev0"
 __all__ = ["Attached", "SqlError", "attach", "connect", "detach", "parse", "render"]
 
 _HOMES = {
@@ -36,7 +36,7 @@ def __getattr__(name: str) -> Any:
 
 
 def load_ipython_extension(shell: Any) -> None:
-    """``%load_ext rw_sql``: brings the ``%%rw`` cell magic."""
+    """``%load_ext rw_sql``: registers the ``%%rw`` cell magic."""
     from importlib import import_module
 
     import_module("rw_sql.magics").load(shell)

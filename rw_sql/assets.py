@@ -1,6 +1,6 @@
-"""Finds the three data folders (``grammar``, ``catalog``, ``sources``) in a checkout, a wheel or a zip.
+"""Reads the three data folders (``grammar``, ``catalog``, ``sources``) from a checkout, a wheel or a zip.
 
-A wheel carries them as ``rw_sql/_assets/<folder>``; a checkout has them beside the package. Both are read through
+In a wheel they are ``rw_sql/_assets/<folder>``; in a checkout they lie beside the package. Both are read through
 ``importlib.resources``, never by file path, so that an import from a zip works too.
 """
 
@@ -26,7 +26,7 @@ def _folder(name: Folder) -> Traversable:
 
 @cache
 def read_asset(folder: Folder, name: str) -> str:
-    """The text of one data file. Raises FileNotFoundError where there is none."""
+    """The text of one data file. Raises FileNotFoundError if it does not exist."""
     return _folder(folder).joinpath(name).read_text(encoding="utf-8")
 
 

@@ -1,7 +1,7 @@
-"""Every error a user can meet: its code, its SQLSTATE, where it points, and how it reads.
+"""Every error that a user can see: its code, its SQLSTATE, its position in the text, and its rendering.
 
-Codes are grouped: ``RW1xx`` syntax, ``RW2xx`` names and types, ``RW3xx`` refused, ``RW4xx`` upstream and runtime.
-A code is never reused. SQLSTATE values follow PostgreSQL's appendix A.
+Codes are grouped: ``RW1xx`` syntax, ``RW2xx`` names and types, ``RW3xx`` refused, ``RW4xx`` upstream and runtime. A
+code is never reused. SQLSTATE values follow PostgreSQL's appendix A.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A place in a text: character offsets ``[start, end)`` and the 1-based line and column of ``start``."""
+    """A range of a text: character offsets ``[start, end)`` and the 1-based line and column of ``start``."""
 
     start: int
     end: int
@@ -27,7 +27,7 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class ErrorCode:
-    """One kind of error. ``title`` says what went wrong in general; the message of an error names the object."""
+    """One kind of error. ``title`` describes the kind; an error's message names the object."""
 
     code: str
     sqlstate: str
@@ -51,18 +51,20 @@ MISSING_PROPERTY = ErrorCode("RW207", "42601", "a required property is missing")
 INVALID_PROPERTY = ErrorCode("RW208", "22023", "a property's value is not valid")
 UNKNOWN_SPLIT = ErrorCode("RW209", "42704", "the source has no such split")
 INVALID_SPLIT_STATE = ErrorCode("RW210", "22023", "a split's state is not valid")
-OFFSET_OUT_OF_RANGE = ErrorCode("RW211", "22003", "an offset lies outside of what the upstream holds")
+OFFSET_OUT_OF_RANGE = ErrorCode("RW211", "22003", "an offset is outside the range that the upstream has")
 INVALID_DEFINITION = ErrorCode("RW212", "42P17", "the definition contradicts itself")
 UNKNOWN_PARAMETER = ErrorCode("RW213", "42704", "the parameter does not exist")
 INVALID_PARAMETER = ErrorCode("RW214", "22023", "the parameter's value is not valid")
 INVALID_QUERY = ErrorCode("RW215", "42P17", "the query cannot be kept up to date")
 WRONG_KIND = ErrorCode("RW236", "42809", "the statement is for another kind of object")
+UNDEFINED_VARIABLE = ErrorCode("RW250", "42704", "a variable of the script is not set")
+INVALID_COMMAND = ErrorCode("RW251", "42601", "a backslash command of the script is wrong")
 UNDEFINED_OPERATION = ErrorCode("RW230", "42704", "the operation does not exist")
 
 NOT_SUPPORTED = ErrorCode("RW301", "0A000", "the statement is understood but cannot be run here")
 CONNECTOR_IS_FIXED = ErrorCode("RW302", "0A000", "the property never changes")
 UNSAFE_OPERATIONS_OFF = ErrorCode("RW303", "55000", "unsafe operations are switched off")
-CONFIRMATION_NEEDED = ErrorCode("RW304", "55000", "nobody confirmed the unsafe operation")
+CONFIRMATION_NEEDED = ErrorCode("RW304", "55000", "the unsafe operation was not confirmed")
 SOURCE_IS_RUNNING = ErrorCode("RW305", "55006", "the source must be paused")
 DEPENDENTS_EXIST = ErrorCode("RW306", "2BP01", "other objects depend on it")
 INVALID_CONFIRMATION = ErrorCode("RW307", "22023", "the confirmation does not fit")
@@ -70,6 +72,7 @@ METASTORE_IS_NEWER = ErrorCode("RW308", "0A000", "a newer rw_sql wrote this meta
 CONCURRENT_CHANGE = ErrorCode("RW309", "40001", "another statement changed the same things")
 SPLITS_UNKNOWN = ErrorCode("RW310", "55000", "the source's splits are not known yet")
 NOT_ALTERABLE = ErrorCode("RW311", "0A000", "the property is not one that changes without the word UNSAFE")
+CANNOT_REPLACE = ErrorCode("RW312", "0A000", "the object cannot be changed into that where it is")
 SINK_CANNOT_FOLLOW = ErrorCode("RW320", "0A000", "the sink's target cannot be kept right under its input's changes")
 NOT_IN_A_BLOCK = ErrorCode("RW331", "25001", "the statement cannot run inside of a block")
 BLOCK_ABORTED = ErrorCode("RW332", "25P02", "the block is aborted")
@@ -80,10 +83,10 @@ CANNOT_REFRESH = ErrorCode("RW340", "55006", "the table cannot be refreshed now"
 CHECKPOINT_IN_USE = ErrorCode("RW321", "55006", "a job runs on the checkpoint, or may be running")
 CHECKPOINT_UNFINISHED = ErrorCode("RW322", "55000", "a batch or a rewrite of the checkpoint is not finished")
 CANNOT_MOVE_SOURCE = ErrorCode("RW323", "0A000", "the source's position cannot be set")
-CANNOT_UNDO_CHECKPOINT = ErrorCode("RW324", "55000", "the rewrite of the checkpoint cannot be taken back")
+CANNOT_UNDO_CHECKPOINT = ErrorCode("RW324", "55000", "the rewrite of the checkpoint cannot be undone")
 
 UPSTREAM_UNREACHABLE = ErrorCode("RW401", "08001", "the upstream does not answer")
-UPSTREAM_MISSING = ErrorCode("RW402", "08004", "the upstream does not hold what the source names")
+UPSTREAM_MISSING = ErrorCode("RW402", "08004", "the upstream lacks what the source names")
 INVALID_OFFSETS_FILE = ErrorCode("RW403", "22030", "the offsets file cannot be used")
 JAVA_MISSING = ErrorCode("RW404", "58000", "Java is missing or too old")
 DELTA_MISSING = ErrorCode("RW405", "58000", "the Spark session was built without Delta Lake")
@@ -93,21 +96,20 @@ FILE_UNREADABLE = ErrorCode("RW408", "58P01", "a file cannot be read")
 SPARK_ERROR = ErrorCode("RW409", "38000", "a statement of Spark's own failed")
 SPARK_ENDED = ErrorCode("RW410", "57P01", "the Spark session has ended")
 SECRET_KEY_MISSING = ErrorCode("RW411", "58000", "there is no key to encrypt secrets with")
-SECRET_UNREADABLE = ErrorCode("RW412", "28000", "a secret's value cannot be read where it is kept")
+SECRET_UNREADABLE = ErrorCode("RW412", "28000", "a secret's value cannot be read")
 TARGET_UNFIT = ErrorCode("RW413", "42P16", "the target cannot take the sink's rows")
 LIBRARY_MISSING = ErrorCode("RW414", "58000", "a connector's Java library cannot be fetched")
 CONNECT_SESSION = ErrorCode("RW415", "0A000", "the session is one of Spark Connect")
-NOT_A_CHECKPOINT = ErrorCode("RW420", "58P01", "the path holds no checkpoint of a streaming query")
+NOT_A_CHECKPOINT = ErrorCode("RW420", "58P01", "the path is not a checkpoint of a streaming query")
 
 
 class SqlError(Exception):
-    """What a statement raises: one sentence with a code, the place it points at and a hint that can be typed.
+    """The error that a statement raises: a code, one sentence, its position in the text, and a hint that can be typed.
 
     ``code``, ``sqlstate``, ``message`` and ``hint`` are strings (``hint`` may be None); ``line`` and ``column`` are
-    1-based, or None where the error has no place in a text. ``str(error)`` is the whole text, caret included; where the
-    line it shows holds a secret, asterisks stand in its place (``hides_literals``: in the place of every literal). So
-    do they for the value of a property that no connector has, whatever it is, and for those of others beside it but for
-    a few that are never secret.
+    1-based, or None if the error has no position. ``str(error)`` is the whole text, caret included. In the line it
+    shows, asterisks replace secrets (with ``hides_literals``, every literal), and the value of a property that no
+    connector has, with those of its neighbours that are not known to be harmless.
     """
 
     def __init__(
@@ -134,17 +136,17 @@ class SqlError(Exception):
 
     @property
     def code(self) -> str:
-        """The code, like ``RW203``."""
+        """The code, such as ``RW203``."""
         return self.kind.code
 
     @property
     def sqlstate(self) -> str:
-        """The five characters that PostgreSQL clients know."""
+        """The five-character SQLSTATE, as in PostgreSQL."""
         return self.kind.sqlstate
 
     @property
     def line(self) -> int | None:
-        """The 1-based line in the text (of the whole script, where there is one)."""
+        """The 1-based line in the text, or in the whole script."""
         return self.span.line if self.span else None
 
     @property
@@ -153,7 +155,7 @@ class SqlError(Exception):
         return self.span.column if self.span else None
 
     def located(self, text: str, file: str | None = None) -> SqlError:
-        """This error, told which text its span points into; the first text told wins."""
+        """This error with the text that its span refers to. If it has a text already, that one stays."""
         if self.text is None:
             self.text = text
         if self.file is None:
@@ -161,7 +163,8 @@ class SqlError(Exception):
         return self
 
     def moved_into(self, script: str, start: int, line: int, column: int, file: str | None) -> SqlError:
-        """This error of one statement, told where the statement stands in its script (``line``, ``column`` 1-based)."""
+        """This error of one statement, relocated into its script; ``line`` and ``column`` are where the statement
+        starts."""
         inner = self.span or Span(start=0, end=1, line=1, column=1)
         shift = column - 1 if inner.line == 1 else 0
         self.span = Span(
@@ -171,7 +174,7 @@ class SqlError(Exception):
         return self
 
     def render(self) -> str:
-        """The message as a user reads it: code, place, caret, preview if any, hint."""
+        """The message for the user: code, position, caret, preview if any, hint."""
         where = f"{self.file}: " if self.file else ""
         lines = [f"{where}{self.code}: {self.message}"]
         if self.span is not None and self.text is not None:
@@ -187,7 +190,7 @@ class SqlError(Exception):
         return self.render()
 
     def _render_traceback_(self) -> list[str]:
-        """IPython's hook: a notebook shows the message and no traceback."""
+        """IPython's hook: a notebook shows the message without a traceback."""
         return self.render().splitlines()
 
 
@@ -216,11 +219,11 @@ _KEY_BEFORE = re.compile(r"([\w.]+)\s*=\s*\Z")
 
 
 def masked(text: str, *, every_literal: bool = False, unknown: int | None = None) -> str:
-    """A text of statements, of equal length, with asterisks for secrets.
+    """A text of statements with asterisks in place of secrets. Its length is unchanged.
 
-    These are the contents of CREATE and ALTER SECRET, and literals of properties whose name tells that they may be
-    secret; with ``every_literal`` all that stands in quotes. ``unknown`` is where a property stands that nobody knows:
-    then what stands in quotes is masked, but for values of other properties that are never secret.
+    Masked are the values of CREATE and ALTER SECRET, and literals of properties whose name suggests a secret; with
+    ``every_literal``, everything in quotes. ``unknown`` is the position of an unknown property: then everything in
+    quotes is masked except values of other properties that are never secret.
     """
 
     def hide(found: re.Match[str]) -> str:
@@ -243,7 +246,7 @@ def _caret(text: str, span: Span) -> list[str]:
     stop = text.find("\n", span.start)
     line = text[start:] if stop < 0 else text[start:stop]
     at = span.start - start
-    if line.startswith("\ufeff"):  # a byte-order mark takes no room
+    if line.startswith("\ufeff"):  # A byte-order mark is invisible.
         line, at, start = line[1:], max(0, at - 1), start + 1
     width = max(1, min(span.end, start + len(line)) - span.start)
     left = max(0, at + min(width, 40) - _WIDEST_LINE + 20) if len(line) > _WIDEST_LINE else 0
@@ -253,5 +256,5 @@ def _caret(text: str, span: Span) -> list[str]:
 
 
 def near_names(wanted: str, known: Iterable[str], *, most: int = 3) -> list[str]:
-    """Up to ``most`` of the ``known`` names that look like ``wanted``, best first."""
+    """Up to ``most`` of the ``known`` names that are similar to ``wanted``, best first."""
     return get_close_matches(wanted, sorted(known), n=most, cutoff=0.6)

@@ -11,6 +11,7 @@ import pytest
 
 from tests.support.java import java_options
 from tests.support.load import busy_neighbours, draw_sample
+from tests.support.seeds import draw_long, seed_of
 from tests.support.spark_settings import java_properties
 
 if TYPE_CHECKING:
@@ -30,10 +31,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     ``--warehouse s3`` keeps the warehouses of the integration tests in an object store.
     """
     parser.addoption("--record", action="store_true", default=False, help="rewrite recorded results")
+    parser.addoption("--draw", type=int, default=0, metavar="N", help="run one in N of the long tests, drawn by --seed")
     parser.addoption("--busy", type=int, default=0, metavar="N", help="run N busy processes beside the tests")
     parser.addoption("--busy-nice", type=int, default=0, metavar="N", help="the niceness of the busy processes")
     parser.addoption("--sample", type=int, default=0, metavar="K", help="run K crash and live tests, drawn by --seed")
-    parser.addoption("--seed", type=int, default=1, metavar="N", help="what --sample is drawn by")
+    parser.addoption("--seed", type=int, metavar="N", help="what draws; by default the commit's day")
     parser.addoption(
         "--warehouse",
         choices=("local", "s3"),
@@ -61,13 +63,19 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Where several workers share the tests, those of one file stay together, since they share its fixtures; the
     chains of kills, which take longest and share nothing, start first and apart from each other."""
     if config.getoption("--sample"):
-        drawn = draw_sample(items, config.getoption("--sample"), config.getoption("--seed"))
-        config.hook.pytest_deselected(items=[item for item in items if item not in drawn])
-        items[:] = drawn
+        _keep(config, items, draw_sample(items, config.getoption("--sample"), config.getoption("--seed") or 0))
+    elif config.getoption("--draw"):
+        _keep(config, items, draw_long(items, config.getoption("--draw"), seed_of(config)))
     for item in items:
         apart = item.get_closest_marker("alone") is not None
         item.add_marker(pytest.mark.xdist_group(item.nodeid if apart else item.nodeid.partition("::")[0]))
     items.sort(key=lambda item: item.get_closest_marker("alone") is None)
+
+
+def _keep(config: pytest.Config, items: list[pytest.Item], kept: list[pytest.Item]) -> None:
+    known = {item.nodeid for item in kept}
+    config.hook.pytest_deselected(items=[item for item in items if item.nodeid not in known])
+    items[:] = kept
 
 
 def rendered(error: SqlError) -> str:

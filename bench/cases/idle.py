@@ -25,11 +25,11 @@ from bench.streaming import (
     own_bytes,
     say,
 )
-from rw_sql.runtime.views.idle import REST_AFTER_SECONDS
+from rw_sql.runtime.views.idle import IDLE_AFTER_SECONDS
 
 COUNT = 20
 _SECONDS = 6.0
-_REST_SECONDS = REST_AFTER_SECONDS + 15
+_IDLE_SECONDS = IDLE_AFTER_SECONDS + 15
 """Until the jobs of the paused sources rest."""
 
 _SETTLE_SECONDS = 10.0
@@ -99,7 +99,7 @@ def _open() -> Iterator[Pair]:
             sides[side] = open_.enter_context(child("bench.cases.idle", side, bootstrap, str(folder / side)))
             held[side] = float(sides[side].hear()) / 1e6
             made[side] = time.monotonic()
-        rests_at = max(made["paused"] + _REST_SECONDS, made["bare"] + _SETTLE_SECONDS)
+        rests_at = max(made["paused"] + _IDLE_SECONDS, made["bare"] + _SETTLE_SECONDS)
         time.sleep(max(rests_at - time.monotonic(), 0.0))
 
         beside = 0.0

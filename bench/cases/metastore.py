@@ -63,7 +63,7 @@ def metastore_of(sources: int, splits: int = 0) -> Iterator[Metastore]:
         if splits:
             commit(metastore, AssignSplits(fragment="1", splits=SPLITS), PutSplitStates(fragment="1", states=STATES))
         yield metastore
-        metastore.settle(with_upkeep=True)
+        metastore.flush(with_upkeep=True)
     finally:
         shutil.rmtree(warehouse)
 
@@ -94,14 +94,14 @@ def _appends() -> Iterator[Callable[[], float]]:
 def _open_few() -> Iterator[Pair]:
     """A metastore of ten sources: a statement's commit, and the lease."""
     with metastore_of(10) as metastore, _appends() as append:
-        reader = Metastore.open(str(Path(metastore.directory).parent)).runtime
+        reader = Metastore.open(str(Path(metastore.directory).parent)).jobs
         lease = _lease(0)
-        metastore.runtime.take_lease(lease, None)
+        metastore.jobs.take_lease(lease, None)
 
         def renew() -> bool:
             nonlocal lease
             lease = replace(lease, heartbeat_ms=lease.heartbeat_ms + 1)
-            return metastore.runtime.renew_lease(lease)
+            return metastore.jobs.renew_lease(lease)
 
         def read() -> float:
             renew()
@@ -136,7 +136,7 @@ def _open_many_splits() -> Iterator[Pair]:
                 NotedPosition(fragment="1", split=split, state=state, epoch=1, run=1, log_version=at)
                 for split, state in STATES.items()
             ]
-            return metastore.runtime.note_positions(positions)
+            return metastore.jobs.note_positions(positions)
 
         yield Pair(
             ours=lambda: {

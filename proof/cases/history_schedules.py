@@ -7,12 +7,14 @@ from pathlib import Path
 from proof.harness import Facts, Proof
 from proof.live import broker
 from tests.crash.schedules import KilledSchedule
+from tests.support.ageing import Pauses
 
 _STEPS = 16
 
 
 def _check(seed: int, folder: Path) -> Facts:
-    return KilledSchedule(folder, broker().bootstrap, seed, _STEPS).run(kills=2 if seed % 4 == 0 else 1)
+    schedule = KilledSchedule(folder, broker().bootstrap, seed, _STEPS, pauses=Pauses(seed=seed))
+    return schedule.run(kills=2 if seed % 4 == 0 else 1)
 
 
 PROOF = Proof(

@@ -1,7 +1,6 @@
-"""Checkpoints of Structured Streaming queries that were made without rw_sql: read, rewritten and put back.
+"""Reads, rewrites and restores checkpoints of Structured Streaming queries that were made without rw_sql.
 
-Files only, through fsspec: no Spark, no Java, no catalog.
+Works on files only, through fsspec: no Spark, no Java, no catalog.
 
-Imports: ``errors``. Imported by: ``plan``, ``runtime``, ``cli``.
-Begin with ``checkpoint``, then ``rewriting``.
+Imports: ``errors``. Imported by: ``plan``, ``runtime``, ``cli``. Begin with ``checkpoint``, then ``rewriting``.
 """

@@ -1,4 +1,4 @@
-"""A checkpoint as it stands: its newest committed batch, and where each split of each source goes on from."""
+"""Reads a checkpoint: its newest committed batch, and the position of each split of each source."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _VIEW_CHECKPOINT = re.compile(r"(?P<warehouse>.+)/checkpoints/[a-z]+-\d+(/[^/]+)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Split:
-    """One split as a statement names it: ``orders:0``, ``version``; ``1/orders:0`` where several sources have one."""
+    """A split with its name in statements: ``orders:0``, ``version``; ``1/orders:0`` if several sources have one."""
 
     id: str
     source: str
@@ -42,12 +42,12 @@ class Split:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checkpoint:
-    """A checkpoint as it stood at one look.
+    """The state of a checkpoint at the time it was read.
 
     ``batch`` is the newest committed batch and ``entry`` its entry in the offset log; ``previous`` is the entry before
-    it, None where there is none. ``planned`` is the newest batch that was planned: where it is higher, its rows may be
-    written already. ``stamp`` changes whenever a query moves the checkpoint. ``unfinished`` is a rewrite of ours that
-    was broken off.
+    it, or None. ``planned`` is the newest planned batch: if it is higher than ``batch``, its rows may be written
+    already. ``stamp`` changes whenever a query advances the checkpoint. ``unfinished`` is an interrupted rewrite by
+    rw_sql.
     """
 
     path: str
@@ -65,17 +65,17 @@ class Checkpoint:
 
     @property
     def splits(self) -> tuple[Split, ...]:
-        """Every split, in the order of the sources."""
+        """All splits, in the order of the sources."""
         return splits_of(self.sources)
 
     def source(self, name: str) -> SourcePosition:
-        """A source by its name."""
+        """The source with that name."""
         return next(source for source in self.sources if source.name == name)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rewrite:
-    """What to rewrite: new texts in the place of those that were seen, while the checkpoint still has this stamp."""
+    """A rewrite to be done: new texts for files, valid only while the checkpoint still has this stamp."""
 
     batch: int
     stamp: str
@@ -85,7 +85,7 @@ class Rewrite:
 
 
 def changes_of(checkpoint: Checkpoint, moved: Mapping[str, str | None]) -> tuple[FileChange, ...]:
-    """The files in which the named sources' offsets stand, with new offsets."""
+    """The files that contain the offsets of the named sources, with new offsets."""
     changes = []
     for batch, entry in ((checkpoint.batch - 1, checkpoint.previous), (checkpoint.batch, checkpoint.entry)):
         if entry is not None:
@@ -96,7 +96,7 @@ def changes_of(checkpoint: Checkpoint, moved: Mapping[str, str | None]) -> tuple
 
 
 def splits_of(sources: tuple[SourcePosition, ...]) -> tuple[Split, ...]:
-    """The splits of some sources, each under the shortest name that is its own."""
+    """The splits of some sources, each with its shortest unique name."""
     counts: dict[str, int] = {}
     for source in sources:
         for local in source.splits:
@@ -119,7 +119,7 @@ def _order(split: str) -> tuple[str, int]:
 
 
 def read_checkpoint(files: CheckpointFiles) -> Checkpoint:
-    """Reads a checkpoint. Raises SqlError NOT_A_CHECKPOINT where there is none, or none that can be understood."""
+    """Reads a checkpoint. Raises SqlError NOT_A_CHECKPOINT if there is none, or if it cannot be parsed."""
     names = files.stamps("")
     if "offsets" not in names or "metadata" not in names:
         missing = "metadata" if "offsets" in names else "offsets"
@@ -160,7 +160,7 @@ def read_checkpoint(files: CheckpointFiles) -> Checkpoint:
 
 
 def stamp_of(files: CheckpointFiles) -> str:
-    """A digest of what a running query changes: the batches planned and committed, and the lists of file sources."""
+    """A digest of what a running query changes: planned and committed batches, and the lists of file sources."""
     digest = hashlib.sha256()
     folders = ["offsets", "commits", *(f"sources/{name}" for name in sorted(files.stamps("sources")))]
     for folder in folders:
@@ -192,7 +192,7 @@ def _not_understood(files: CheckpointFiles, name: str, error: Exception) -> SqlE
 
 
 def _told_by_files(files: CheckpointFiles, source: SourcePosition) -> SourcePosition:
-    """A source that has no offset yet is a file source where it has lists of files already."""
+    """Detects a file source that has no offset yet by its lists of files."""
     if source.text is None and any(FILE_LIST in text for text in _lists(files, source.name)):
         return SourcePosition(name=source.name, kind=FILE, text=None, splits={LIST: 0})
     return source
@@ -227,7 +227,7 @@ def _watermark(files: CheckpointFiles, batch: int) -> int:
 
 
 def _operators(files: CheckpointFiles) -> tuple[str, ...]:
-    """What keeps state, in an operator's words; those that Spark has no metadata of (before 3.5) are told as state."""
+    """The stateful operators, by name; those without metadata (Spark before 3.5) are reported as state."""
     found: dict[str, None] = {}
     for operator in sorted(files.stamps("state"), key=lambda name: (len(name), name)):
         for name in (f"state/{operator}/_metadata/metadata", f"state/{operator}/_metadata/v2/0"):
@@ -244,7 +244,7 @@ def _operators(files: CheckpointFiles) -> tuple[str, ...]:
 
 
 def _owner(files: CheckpointFiles) -> str | None:
-    """The warehouse of rw_sql whose job this is; None for a checkpoint made elsewhere."""
+    """The rw_sql warehouse that the checkpoint's job belongs to; None for a checkpoint made elsewhere."""
     match = _VIEW_CHECKPOINT.fullmatch(files.root)
     if match is None:
         return None

@@ -1,6 +1,6 @@
-"""What a Delta table's log says to a reader of its versions: the bounds, the rows of a version, the version at a time.
+"""Reads from a Delta table's log the available versions, the rows of a version, and the version at a time.
 
-Read from the log's JSON files, the ones that Spark's Delta source reads.
+It reads the log's JSON files, the same files as Spark's Delta source.
 """
 
 from __future__ import annotations
@@ -20,9 +20,10 @@ _DIGITS = 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeltaTable:
-    """A table at one look: ``id`` is what offsets name it by; its log holds the versions ``[first, next)``.
+    """The state of a table when it was read: ``id`` identifies it in offsets; its log has the versions ``[first,
+    next)``.
 
-    ``first_rows`` tells a table from its beginning: version 0 is still in the log.
+    ``first_rows``: version 0 is still in the log.
     """
 
     path: str
@@ -32,21 +33,21 @@ class DeltaTable:
 
     @property
     def is_whole(self) -> bool:
-        """Whether its log reaches back to its first version."""
+        """True if its log reaches back to its first version."""
         return self.first == 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VersionRows:
-    """What a range of versions added: ``rows`` is None where a file does not say. ``changed`` are the versions that
-    took rows away or replaced them, which a Delta source refuses unless it is told to skip or ignore them."""
+    """The rows that a range of versions added: ``rows`` is None if a file has no count. ``changed`` are the versions
+    that deleted or replaced rows, which a Delta source refuses unless configured to skip or ignore them."""
 
     rows: int | None
     changed: tuple[int, ...]
 
 
 def look_at_table(path: str) -> DeltaTable:
-    """A look at a table. Raises SqlError UPSTREAM_MISSING where there is none."""
+    """Reads the state of a table. Raises SqlError UPSTREAM_MISSING if there is none."""
     files = CheckpointFiles.at(path)
     versions = _versions(files)
     if not versions:
@@ -55,7 +56,7 @@ def look_at_table(path: str) -> DeltaTable:
 
 
 def rows_between(table: DeltaTable, start: int, end: int) -> VersionRows:
-    """What the versions ``[start, end)`` added, as far as the log holds them."""
+    """The rows that the versions ``[start, end)`` added, as far as the log has them."""
     files = CheckpointFiles.at(table.path)
     rows: int | None = 0
     changed = []
@@ -70,7 +71,7 @@ def rows_between(table: DeltaTable, start: int, end: int) -> VersionRows:
 
 
 def version_at(table: DeltaTable, milliseconds: int) -> int:
-    """The first version that was committed at or after a time; the next one to come where there is none."""
+    """The first version committed at or after a time, in milliseconds since 1970; the next version if there is none."""
     files = CheckpointFiles.at(table.path)
     low, high = table.first, table.next
     while low < high:
@@ -83,7 +84,7 @@ def version_at(table: DeltaTable, milliseconds: int) -> int:
 
 
 def _versions(files: CheckpointFiles) -> list[int]:
-    """The newest unbroken run of versions whose JSON is there."""
+    """The newest contiguous range of versions with JSON files."""
     found = sorted(
         int(name[:_DIGITS])
         for name in files.stamps("_delta_log")

@@ -1,4 +1,4 @@
-"""The lists of files that a file source keeps in its checkpoint: ``sources/N/…``, one a batch, sometimes compacted."""
+"""The lists of files in a file source's checkpoint: ``sources/N/…``, one per batch, sometimes compacted."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _COMPACT = ".compact"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileLists:
-    """The lists by number: the paths of the files in each. ``next`` is one more than the newest number."""
+    """The lists by number: the paths of the files in each. ``next`` is the newest number plus one."""
 
     lists: Mapping[int, tuple[str, ...]]
     next: int
@@ -28,7 +28,7 @@ class FileLists:
 
 
 def read_lists(files: CheckpointFiles, source: str) -> FileLists:
-    """Every list of one source: the newest compacted file and those after it say all."""
+    """All lists of one source, from the newest compacted file and the lists after it."""
     folder = f"sources/{source}"
     names = files.stamps(folder)
     numbers = {int(name.removesuffix(_COMPACT)): name for name in names if name.removesuffix(_COMPACT).isdigit()}
@@ -44,7 +44,7 @@ def read_lists(files: CheckpointFiles, source: str) -> FileLists:
 
 
 def missing_files(paths: tuple[str, ...]) -> tuple[str, ...]:
-    """Those of some files that are not there any more."""
+    """The given files that no longer exist."""
     gone = []
     for path in paths:
         files = CheckpointFiles.at(unquote(path))

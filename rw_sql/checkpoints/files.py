@@ -1,4 +1,4 @@
-"""A checkpoint's files: wherever fsspec reaches, with Hadoop's checksums where they lie on a local path."""
+"""Access to a checkpoint's files through fsspec; on local paths it maintains Hadoop's checksums."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _CHECKSUM_HEADER = b"crc\0" + _CHUNK.to_bytes(4, "big")
 
 @dataclass(frozen=True, slots=True)
 class CheckpointFiles:
-    """The files below a checkpoint's root. Names are relative to it."""
+    """The files below a checkpoint's root. Names are relative to the root."""
 
     location: str
     root: str
@@ -28,10 +28,10 @@ class CheckpointFiles:
 
     @staticmethod
     def at(location: str) -> CheckpointFiles:
-        """The files at a path or URI. Raises SqlError FILE_UNREADABLE where this process cannot go there."""
+        """The files at a path or URI. Raises SqlError FILE_UNREADABLE if this process cannot access it."""
         import fsspec
 
-        # Hadoop writes file:/path, which fsspec does not read.
+        # Hadoop writes file:/path, which fsspec cannot read.
         plain = location.removeprefix("file:") if location.startswith("file:/") and "://" not in location else location
         try:
             system, root = fsspec.core.url_to_fs(plain, use_listings_cache=False)
@@ -47,7 +47,7 @@ class CheckpointFiles:
 
     @property
     def is_local(self) -> bool:
-        """Whether they lie on a local path."""
+        """True if the files are on a local path."""
         protocol = self.system.protocol
         return "file" in ((protocol,) if isinstance(protocol, str) else tuple(protocol))
 
@@ -56,7 +56,8 @@ class CheckpointFiles:
         return f"{self.root}/{name}" if name else self.root
 
     def stamps(self, folder: str) -> dict[str, str]:
-        """The visible names in a folder, each with what changes when it is written; empty where it does not exist."""
+        """The visible names in a folder, each with a stamp that changes when the file is written; empty without the
+        folder."""
         try:
             found = self.system.ls(self.path(folder), detail=True)
         except (FileNotFoundError, NotADirectoryError):
@@ -68,18 +69,18 @@ class CheckpointFiles:
         for info in found:
             path = str(info["name"]).rstrip("/")
             name = path.rpartition("/")[2]
-            # In an object store Hadoop marks a folder by an object, which a listing of the folder shows as well.
+            # In an object store, Hadoop marks a folder by an object, which the listing of the folder includes.
             if name and not name.startswith(".") and path != own:
                 written = info.get("mtime") or info.get("LastModified") or info.get("last_modified") or ""
                 stamps[name] = f"{info.get('size')} {written} {info.get('ETag', '')}"
         return stamps
 
     def batches(self, folder: str) -> list[int]:
-        """The numbers that name files in a folder, ascending."""
+        """The numeric file names in a folder, ascending."""
         return sorted(int(name) for name in self.stamps(folder) if name.isascii() and name.isdigit())
 
     def read(self, name: str) -> str:
-        """A file's text. Raises FileNotFoundError, or SqlError FILE_UNREADABLE."""
+        """The text of a file. Raises FileNotFoundError, or SqlError FILE_UNREADABLE."""
         try:
             data: bytes = self.system.cat_file(self.path(name))
             return data.decode("utf-8")
@@ -89,9 +90,9 @@ class CheckpointFiles:
             raise SqlError(FILE_UNREADABLE, f"cannot read {self.path(name)!r}: {_reason(error)}") from error
 
     def write(self, name: str, text: str) -> None:
-        """Puts a text in a file's place, at once: who reads meanwhile reads the old one or the new one, whole.
+        """Replaces a file's text atomically: a concurrent reader sees the old text or the new one.
 
-        A checksum that Hadoop keeps beside the file is renewed: it would refuse the file with the old one.
+        Updates the checksum that Hadoop keeps beside the file; with the old one, Hadoop would refuse the file.
         """
         data = text.encode()
         try:
@@ -120,7 +121,7 @@ class CheckpointFiles:
             fresh.chmod(owner.st_mode & 0o7777)
             if os.geteuid() == 0:
                 os.chown(fresh, owner.st_uid, owner.st_gid)
-        # A file without a checksum is read unchecked, so that there is no moment at which a stale one would refuse it.
+        # Removed first: Hadoop reads a file without a checksum unchecked, so that it never sees a stale one.
         checksum.unlink(missing_ok=True)
         fresh.replace(path)
         if has_checksum:
@@ -128,7 +129,7 @@ class CheckpointFiles:
 
 
 def checksum_of(data: bytes) -> bytes:
-    """What Hadoop's checksummed file system keeps beside a file: a CRC-32 for every 512 bytes."""
+    """The checksum file of Hadoop's checksummed file system: a CRC-32 for every 512 bytes."""
     chunks = (data[start : start + _CHUNK] for start in range(0, len(data), _CHUNK))
     return _CHECKSUM_HEADER + b"".join(zlib.crc32(chunk).to_bytes(4, "big") for chunk in chunks)
 

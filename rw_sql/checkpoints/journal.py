@@ -1,4 +1,4 @@
-"""What was rewritten in a checkpoint, kept inside of it: the backup, the record of who and why, and what undo needs."""
+"""The journal of rewrites, stored inside the checkpoint: backups, actor and reason, and what undo needs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from rw_sql.checkpoints.files import CheckpointFiles
 
 FOLDER = "_rw_sql"
-"""Where a checkpoint keeps them. Spark looks at no folder of a checkpoint that it does not know."""
+"""The journal's folder. Spark ignores unknown folders in a checkpoint."""
 
 STARTED = "started"
 DONE = "done"
@@ -23,7 +23,7 @@ UNFINISHED = (STARTED, UNDOING)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileChange:
-    """One file of a checkpoint before and after, as whole texts."""
+    """One file of a checkpoint before and after a rewrite, as whole texts."""
 
     name: str
     before: str
@@ -32,7 +32,7 @@ class FileChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JournalEntry:
-    """One rewrite. ``number`` counts from 1 within the checkpoint; ``batch`` is the batch whose entry was rewritten."""
+    """One rewrite. ``number`` counts from 1 in each checkpoint; ``batch`` is the batch whose entry was rewritten."""
 
     number: int
     state: str
@@ -44,18 +44,18 @@ class JournalEntry:
     reason: str | None = None
 
     def with_state(self, state: str) -> JournalEntry:
-        """The entry, further on."""
+        """The entry with another state."""
         return replace(self, state=state)
 
 
 def read_journal(files: CheckpointFiles) -> tuple[JournalEntry, ...]:
-    """Every rewrite of a checkpoint, oldest first."""
+    """All rewrites of a checkpoint, oldest first."""
     names = sorted(name for name in files.stamps(FOLDER) if name.endswith(".json"))
     return tuple(_entry(files, f"{FOLDER}/{name}") for name in names)
 
 
 def write_journal(files: CheckpointFiles, entry: JournalEntry) -> None:
-    """Keeps an entry, in the place of the one with its number."""
+    """Writes an entry, replacing the one with the same number."""
     files.write(f"{FOLDER}/{entry.number:06d}.json", json.dumps(asdict(entry), indent=2, ensure_ascii=False) + "\n")
 
 
@@ -68,5 +68,5 @@ def _entry(files: CheckpointFiles, name: str) -> JournalEntry:
         raise SqlError(
             NOT_A_CHECKPOINT,
             f"{files.path(name)!r} is no record of a rewrite: {error}",
-            hint="it was written by rw-sql checkpoint; put it back, or move it away together with the wish to undo",
+            hint="it was written by rw-sql checkpoint; put it back, or move it away if it need not be undone",
         ) from error

@@ -1,7 +1,7 @@
-"""One entry of a checkpoint's offset log, ``offsets/N``: read, and written back with some sources' offsets replaced.
+"""Reads one entry of a checkpoint's offset log, ``offsets/N``, and renders it with some offsets replaced.
 
-Spark's own form. The first line is ``v1`` or ``v2``, the second the batch's metadata as JSON, then one line a source:
-its offset in ``v1``, ``name:offset`` in ``v2``, ``-`` in the place of an offset that the source does not have yet.
+The format is Spark's. The first line is ``v1`` or ``v2``, the second the batch's metadata as JSON, then one line per
+source: its offset in ``v1``, ``name:offset`` in ``v2``, ``-`` if the source has no offset yet.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ _HEADER_LINES = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetEntry:
-    """One batch's entry. ``names`` and ``offsets`` have one element a source; an offset is None where there is none.
+    """The entry of one batch. ``names`` and ``offsets`` have one element per source; a missing offset is None.
 
-    In ``v1`` a source's name is its place: ``0``, ``1``, … ``ending`` is a line's end after the last source, if any.
+    In ``v1`` a source's name is its index: ``0``, ``1``, … ``ending`` is the newline after the last source, if any.
     """
 
     version: int
@@ -32,7 +32,7 @@ class OffsetEntry:
 
     @property
     def watermark_ms(self) -> int:
-        """The watermark that the batch was planned with, in milliseconds; 0 where there is none."""
+        """The watermark of the batch in milliseconds; 0 if it has none."""
         try:
             value = json.loads(self.metadata).get("batchWatermarkMs", 0)
         except (ValueError, AttributeError):
@@ -40,7 +40,7 @@ class OffsetEntry:
         return value if isinstance(value, int) else 0
 
     def render(self) -> str:
-        """The entry as Spark writes it."""
+        """The entry in Spark's format."""
         lines = [f"v{self.version}", self.metadata]
         for name, offset in zip(self.names, self.offsets, strict=True):
             text = NO_OFFSET if offset is None else offset
@@ -48,13 +48,13 @@ class OffsetEntry:
         return "\n".join(lines) + self.ending
 
     def with_offsets(self, moved: Mapping[str, str | None]) -> OffsetEntry:
-        """The entry with the offsets of the named sources replaced; everything else stays as it was, to the byte."""
+        """The entry with new offsets for the named sources; every other byte is preserved."""
         offsets = tuple(moved.get(name, offset) for name, offset in zip(self.names, self.offsets, strict=True))
         return replace(self, offsets=offsets)
 
 
 def read_entry(text: str) -> OffsetEntry:
-    """The entry of a file's text. Raises ValueError that says what about it is not Spark's."""
+    """Parses the text of an entry. Raises ValueError with the reason if it is not in Spark's format."""
     lines = text.split("\n")
     if lines[0] not in ("v1", "v2"):
         raise ValueError(f"its first line is {lines[0][:20]!r}, not v1 or v2")

@@ -1,7 +1,7 @@
-"""What a source's offset says, for the kinds of source that can be moved: Kafka, Delta and files.
+"""Reads and moves the offsets of the supported kinds of sources: Kafka, Delta and files.
 
 A position is always **the next to read**: a Kafka offset, the version of a Delta table, the number of a file source's
-list of files (one higher than the ``logOffset`` that Spark writes, which is the last one read).
+list of files (one higher than Spark's ``logOffset``, which is the last one read).
 """
 
 from __future__ import annotations
@@ -26,10 +26,11 @@ MAX_POSITION = 2**63 - 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourcePosition:
-    """One source of a checkpoint: its name (in a ``v1`` log its place), its kind, and where its splits stand.
+    """One source of a checkpoint: its name (in a ``v1`` log its index), its kind, and the positions of its splits.
 
-    ``text`` is its offset as Spark wrote it, None where it has none yet. ``detail`` says what a number cannot.
-    ``table`` is the id of the Delta table; ``is_in_snapshot`` tells that the table's first, whole read is under way.
+    ``text`` is its offset as Spark wrote it, None if it has none yet. ``detail`` describes what the numbers cannot
+    express. ``table`` is the id of the Delta table; ``is_in_snapshot``: the initial snapshot of the table is being
+    read.
     """
 
     name: str
@@ -42,7 +43,7 @@ class SourcePosition:
 
 
 def read_position(name: str, text: str | None) -> SourcePosition:
-    """What an offset says. One of no known kind is OTHER, without splits."""
+    """Parses an offset. A source of an unknown kind is OTHER and has no splits."""
     try:
         value = json.loads(text) if text is not None else None
     except json.JSONDecodeError:
@@ -88,7 +89,7 @@ def _delta(name: str, text: str | None, value: dict[str, Any]) -> SourcePosition
 
 
 def move_kafka(text: str | None, moved: Mapping[str, int], *, is_exactly: bool = False) -> str:
-    """Spark's offset with these splits at these offsets, the others as they were, or gone where ``is_exactly``."""
+    """Spark's offset with these splits moved; other splits are kept, or removed if ``is_exactly``."""
     topics: dict[str, dict[str, int]] = json.loads(text) if text is not None else {}
     left = dict(moved)
     made: dict[str, dict[str, int]] = {}
@@ -105,13 +106,13 @@ def move_kafka(text: str | None, moved: Mapping[str, int], *, is_exactly: bool =
 
 
 def move_delta(text: str, version: int) -> str:
-    """Delta's offset at the beginning of a version, of the same table."""
+    """Delta's offset at the beginning of a version, for the same table."""
     value: dict[str, Any] = json.loads(text)
     return _written({**value, "sourceVersion": 1, "reservoirVersion": version, "index": -1, "isStartingVersion": False})
 
 
 def move_files(next_list: int) -> str | None:
-    """A file source's offset before a list of files; None, no offset at all, before the first."""
+    """A file source's offset before a list of files; None (no offset) before the first."""
     return _written({"logOffset": next_list - 1}) if next_list > 0 else None
 
 

@@ -1,8 +1,8 @@
-"""Rewrites the newest entry of a checkpoint's offset log, and takes that back.
+"""Rewrites the newest entry of a checkpoint's offset log, and undoes it.
 
-Operator state is not touched: the next batch continues it with records from the new positions. What is rewritten is
-the entry of the newest *committed* batch (and the one before it, which Spark's older source interface reads again at
-a start), so that batch numbers go on and no sink takes the next batch for one that it has seen.
+Operator state is not changed: the next batch continues it with records from the new positions. The rewritten entry is
+that of the newest *committed* batch (and the one before it, which Spark's older source interface re-reads at start).
+Batch numbers therefore continue, and no sink mistakes the next batch for one that it has seen.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 def watch(files: CheckpointFiles, stamp: str, seconds: float) -> None:
-    """Returns once nothing has moved for a while. Raises SqlError CHECKPOINT_IN_USE as soon as something does."""
+    """Returns when the checkpoint has not changed for ``seconds``. Raises SqlError CHECKPOINT_IN_USE if it changes."""
     deadline = time.monotonic() + seconds
     while True:
         if stamp_of(files) != stamp:
@@ -45,7 +45,7 @@ def watch(files: CheckpointFiles, stamp: str, seconds: float) -> None:
 
 
 def in_use(path: str) -> SqlError:
-    """The error where another process moves the checkpoint."""
+    """The error for a checkpoint that another process advances."""
     return SqlError(
         CHECKPOINT_IN_USE,
         f"a job is running on checkpoint {path!r}: its files moved while they were watched",
@@ -54,9 +54,9 @@ def in_use(path: str) -> SqlError:
 
 
 def rewrite(files: CheckpointFiles, wanted: Rewrite, *, actor: str, watch_seconds: float) -> JournalEntry:
-    """Rewrites the checkpoint, or raises SqlError with every file as it was.
+    """Rewrites the checkpoint, or raises SqlError and leaves every file as it was.
 
-    The journal is written first: where this process is killed in between, :func:`undo` puts back what it had begun.
+    The journal is written first: if this process is killed during the rewrite, :func:`undo` restores the files.
     """
     with _locked(files):
         watch(files, wanted.stamp, watch_seconds)
@@ -85,13 +85,13 @@ def rewrite(files: CheckpointFiles, wanted: Rewrite, *, actor: str, watch_second
 
 
 def find_undoable(files: CheckpointFiles, checkpoint: Checkpoint) -> JournalEntry:
-    """The rewrite that undo would take back. Raises SqlError where there is none, or the job has gone on since."""
+    """The rewrite that undo would revert. Raises SqlError if there is none, or if the job has advanced since."""
     entries = [entry for entry in read_journal(files) if entry.state != UNDONE]
     if not entries:
         raise SqlError(
             CANNOT_UNDO_CHECKPOINT,
             f"nothing was rewritten in checkpoint {files.location!r} that is not undone",
-            hint=f"rw-sql checkpoint show {files.location} tells where it stands",
+            hint=f"rw-sql checkpoint show {files.location} shows its positions",
         )
     entry = entries[-1]
     if checkpoint.planned > entry.batch:
@@ -99,21 +99,22 @@ def find_undoable(files: CheckpointFiles, checkpoint: Checkpoint) -> JournalEntr
             CANNOT_UNDO_CHECKPOINT,
             f"the job went on after operation {entry.number}: it has planned batch {checkpoint.planned}, "
             f"and the operation rewrote batch {entry.batch}",
-            hint=f"rw-sql checkpoint set-offsets {files.location} moves it from where it stands now; "
+            hint=f"rw-sql checkpoint set-offsets {files.location} moves it from its present positions; "
             f"what was there before is kept in {files.path(FOLDER)}",
         )
     for change in entry.files:
         if files.read(change.name) not in (change.before, change.after):
             raise SqlError(
                 CANNOT_UNDO_CHECKPOINT,
-                f"{files.path(change.name)!r} was changed by somebody else after operation {entry.number}",
+                f"{files.path(change.name)!r} was changed by another program after operation {entry.number}",
                 hint=f"what was there before is kept in {files.path(FOLDER)}",
             )
     return entry
 
 
 def undo(files: CheckpointFiles, checkpoint: Checkpoint, entry: JournalEntry, *, watch_seconds: float) -> None:
-    """Puts back what a rewrite replaced. Raises SqlError with every file as it was where a job moves it meanwhile."""
+    """Restores the files that a rewrite replaced. Raises SqlError, with every file as it was, if the job advances
+    meanwhile."""
     with _locked(files):
         watch(files, checkpoint.stamp, watch_seconds)
         write_journal(files, entry.with_state(UNDOING))
@@ -130,7 +131,7 @@ def _replace(files: CheckpointFiles, name: str, old: str, new: str) -> None:
 
 
 def _require_newest(files: CheckpointFiles, batch: int) -> None:
-    """A job that was live all along, and idle while it was watched, shows itself by its next batch."""
+    """Detects a job that was running but idle during the watch: its next batch appears."""
     if max(files.batches("offsets"), default=batch) > batch or max(files.batches("commits"), default=batch) > batch:
         raise in_use(files.location)
 
@@ -144,7 +145,8 @@ def _put_back(files: CheckpointFiles, entry: JournalEntry) -> None:
 
 @contextmanager
 def _locked(files: CheckpointFiles) -> Iterator[None]:
-    """One rewriting process at a time. On a local path only: elsewhere the comparison before each write must do."""
+    """Allows one rewriting process at a time. Only on a local path: elsewhere the comparison before each write must
+    do."""
     if not files.is_local:
         yield
         return

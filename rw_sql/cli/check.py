@@ -1,107 +1,172 @@
-"""``rw-sql check``: are these files' statements right? Without Spark, Java or a warehouse."""
+"""``rw-sql check``: would these files' statements be refused? Without Spark, Java or network."""
 
 from __future__ import annotations
 
-import json
-import re
 import sys
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rw_sql.cli.fmt import read_text, statement_of
+from rw_sql.cli.fmt import read_text
 from rw_sql.errors import INVALID_OPTION, SqlError
-from rw_sql.syntax import split_script
-from rw_sql.syntax.parsing.unsupported import unsupported
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
-    from rw_sql.syntax import ScriptStatement
+    from rw_sql.metastore import Snapshot
+    from rw_sql.plan.offline.report import Checked
+    from rw_sql.plan.offline.script import ScriptChecker
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Checked:
-    """What is to say of one statement. ``kind`` is its words (``CREATE SOURCE``), ``spark`` if it is Spark's own."""
-
-    file: str
-    line: int
-    column: int
-    kind: str
-    error: SqlError | None = None
-
-    def as_json(self) -> dict[str, Any]:
-        """The one JSON object that ``--format json`` prints for it."""
-        error = self.error
-        return {
-            "file": self.file,
-            "line": error.line if error is not None and error.line is not None else self.line,
-            "column": error.column if error is not None and error.column is not None else self.column,
-            "kind": self.kind,
-            "ok": error is None,
-            "code": error.code if error is not None else None,
-            "message": error.message if error is not None else None,
-            "hint": error.hint if error is not None else None,
-        }
+OUTPUTS = ("text", "json", "github", "sarif", "junit")
+FOUND, UNREADABLE = 1, 2
+"""Exit statuses: a statement has an error; a file, the catalog or an option cannot be used."""
 
 
-def check_script(text: str, file: str) -> Iterator[Checked]:
-    """Every statement of a script, in order, with its error if it has one."""
-    for part in split_script(text):
-        kind, error = _check(text, part, file)
-        yield Checked(file=file, line=part.line, column=part.column, kind=kind, error=error)
+def check_script(text: str, file: str, checker: ScriptChecker | None = None) -> Iterator[Checked]:
+    """Every statement of a script, in order, with its errors."""
+    from rw_sql.plan.offline.script import ScriptChecker
+
+    checker = checker or ScriptChecker()
+    checker.announce(text, file)
+    yield from checker.check(text, file)
 
 
-def _check(script: str, part: ScriptStatement, file: str) -> tuple[str, SqlError | None]:
-    """A statement's kind, and what is wrong with it."""
-    try:
-        statement = statement_of(part.text)
-    except SqlError as error:
-        return _first_words(part.text), part.locate(error, script, file)
-    if statement is None:
-        return "spark", None
-    refusal = unsupported(statement)
-    return kind_of(statement), part.locate(refusal, script, file) if refusal is not None else None
+def run_check(
+    paths: Sequence[str],
+    *,
+    output: str = "text",
+    catalog: Snapshot | None = None,
+    is_each: bool = False,
+    make: Callable[[Snapshot | None], ScriptChecker] | None = None,
+) -> int:
+    """Checks files and prints what is wrong in the form ``output``; the exit status.
 
+    With ``is_each`` every file is checked on the ``catalog``, else on the one that the files before it lead to.
+    """
+    from rw_sql.cli.reports.check_reports import Report, write_report
+    from rw_sql.plan.offline.script import ScriptChecker
 
-def kind_of(statement: object) -> str:
-    """A statement's words: ``AlterSourceUnsafeSet`` is ALTER SOURCE UNSAFE SET."""
-    return re.sub(r"(?<!^)(?=[A-Z])", " ", type(statement).__name__).upper()
-
-
-def _first_words(text: str) -> str:
-    bare = re.sub(r"--[^\n]*|/\*.*?\*/", " ", text, flags=re.DOTALL)
-    return " ".join(re.findall(r"[A-Za-z_]+", bare)[:2]).upper()
-
-
-def run_check(paths: list[str], *, output: str = "text") -> int:
-    """Checks files and prints what is wrong (``text``) or an object a statement (``json``); 1 on any error, else 0."""
-    status = 0
+    make = make or ScriptChecker
+    report = Report()
+    texts: list[tuple[str, str]] = []
     for path in paths:
         try:
-            text = read_text(path)
+            texts.append((path, read_text(path)))
         except SqlError as error:
-            sys.stderr.write(error.render() + "\n")
-            status = 1
-            continue
-        for checked in check_script(text, path):
-            if checked.error is not None:
-                status = 1
-            if output == "json":
-                sys.stdout.write(json.dumps(checked.as_json(), ensure_ascii=False) + "\n")
-            elif checked.error is not None:
-                sys.stdout.write(checked.error.render() + "\n")
-    return status
+            report.unreadable.append((path, error))
+    checker = make(catalog)
+    if not is_each:
+        for path, text in texts:
+            checker.announce(text, path)
+    for path, text in texts:
+        if is_each:
+            checker = make(catalog)
+            checker.announce(text, path)
+        report.add(path, text, checker.check(text, path))
+    write_report(report, output)
+    if report.unreadable:
+        return UNREADABLE
+    return FOUND if report.errors else 0
+
+
+def _catalog(warehouse: str | None, file: str | None) -> Snapshot | None:
+    if warehouse is not None and file is not None:
+        raise SqlError(INVALID_OPTION, "--warehouse and --catalog both name a catalog", hint="give one of them")
+    if file is not None:
+        from rw_sql.metastore import catalog_from_json
+
+        return catalog_from_json(read_text(file), f'"{file}"')
+    if warehouse is not None:
+        from rw_sql.metastore import Metastore
+
+        return Metastore.peek(warehouse)
+    return None
 
 
 def check_command(
     files: Annotated[list[str], typer.Argument(metavar="FILES|-", help="SQL files; - is standard input.")],
     output: Annotated[
-        str, typer.Option("--format", metavar="text|json", help="Errors as text, or one JSON object per statement.")
+        str,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="|".join(OUTPUTS),
+            help="Text; one JSON object per statement; annotations of GitHub; SARIF 2.1.0; JUnit XML.",
+        ),
     ] = "text",
+    warehouse: Annotated[
+        str | None,
+        typer.Option(
+            "--warehouse", "-w", metavar="PATH", help="Check on the catalog of this warehouse, which is only read."
+        ),
+    ] = None,
+    catalog: Annotated[
+        str | None,
+        typer.Option("--catalog", metavar="FILE", help="Check on a catalog that rw-sql export-catalog wrote."),
+    ] = None,
+    each: Annotated[
+        bool, typer.Option("--each", help="Check every file by itself, not on what the files before it lead to.")
+    ] = False,
+    spark_table: Annotated[
+        list[str] | None,
+        typer.Option("--spark-table", metavar="NAME", help="A table that only Spark knows and queries may read."),
+    ] = None,
+    spark: Annotated[bool, typer.Option("--spark", help="Start Spark and ask its analyzer about queries too.")] = False,
+    form: Annotated[str | None, typer.Option("--format", hidden=True, help="As --output.")] = None,
 ) -> None:
-    """Check the statements of SQL files; exit 1 on any error. Needs no Spark and no Java."""
-    if output not in ("text", "json"):
-        raise SqlError(INVALID_OPTION, f'--format must be text or json, found: "{output}"')
-    raise typer.Exit(run_check(files, output=output))
+    """Check the statements of SQL files: each is planned on the catalog that those before it lead to.
+
+    Needs no Spark, Java or network; what only these can tell is named as unchecked. Exit 0 without errors, 1 on any
+    error, 2 where a file or the catalog cannot be read.
+    """
+    output = form or output
+    try:
+        if output not in OUTPUTS:
+            raise SqlError(INVALID_OPTION, f'--output must be one of {", ".join(OUTPUTS)}, found: "{output}"')
+        snapshot = _catalog(warehouse, catalog)
+    except SqlError as error:
+        sys.stderr.write(error.render() + "\n")
+        raise typer.Exit(UNREADABLE) from None
+    with ExitStack() as stack:
+        from rw_sql.plan.offline.script import ScriptChecker
+
+        ask_spark = None
+        if spark:
+            from rw_sql.cli.spark_start import query_analyzer
+
+            ask_spark = stack.enter_context(query_analyzer())
+
+        def make(base: Snapshot | None) -> ScriptChecker:
+            return ScriptChecker(base, ask_spark=ask_spark, spark_tables=spark_table or ())
+
+        status = run_check(files, output=output, catalog=snapshot, is_each=each, make=make)
+    raise typer.Exit(status)
+
+
+def export_catalog_command(
+    warehouse: Annotated[
+        str,
+        typer.Option(
+            "--warehouse", "-w", metavar="PATH", envvar="RW_SQL_WAREHOUSE", help="The folder or URI of the warehouse."
+        ),
+    ],
+    to: Annotated[str, typer.Option("--to", metavar="FILE", help="The file to write; - is standard output.")] = "-",
+) -> None:
+    """Write a warehouse's catalog as JSON for rw-sql check --catalog, without values of secrets. Needs no Spark."""
+    from pathlib import Path
+
+    from rw_sql.metastore import Metastore, catalog_to_json
+
+    try:
+        text = catalog_to_json(Metastore.peek(warehouse))
+        if to == "-":
+            sys.stdout.write(text)
+        else:
+            Path(to).write_text(text, encoding="utf-8")
+    except SqlError as error:
+        sys.stderr.write(error.render() + "\n")
+        raise typer.Exit(UNREADABLE) from None
+    except OSError as error:
+        sys.stderr.write(f'cannot write "{to}": {error.strerror}\n')
+        raise typer.Exit(UNREADABLE) from None

@@ -357,7 +357,9 @@ def _ask(console: Console, plan: Plan, *, is_assumed_stopped: bool, is_yes: bool
     lacking = f" --allow {','.join(word.lower() for word in plan.unallowed)}" if plan.unallowed else ""
     raise SqlError(
         CONFIRMATION_NEEDED,
-        "the operation was not confirmed" if can_ask else "this operation needs a confirmation and nobody can be asked",
+        "the operation was not confirmed"
+        if can_ask
+        else "this operation needs a confirmation, which nobody can give here",
         hint=f"nothing was changed; --yes{lacking} --assume-stopped does what is shown above",
     )
 

@@ -11,12 +11,10 @@ import typer
 
 from rw_sql.errors import FILE_UNREADABLE, SqlError
 from rw_sql.model.parameters import SESSION_PARAMETERS
+from rw_sql.plan.offline.pieces import parse_piece
 from rw_sql.runtime.support.text_files import decode_text
-from rw_sql.syntax import could_be_ours, parse_statement, render, route, split_script
-from rw_sql.syntax.lexing.spark_words import could_be_sparks
+from rw_sql.syntax import render, split_script
 from rw_sql.syntax.lexing.tokens import has_comments
-from rw_sql.syntax.near_statements import not_shown
-from rw_sql.syntax.parsing.script import refuse_invisible
 
 if TYPE_CHECKING:
     from rw_sql.syntax.statements import Statement
@@ -95,21 +93,7 @@ def _formatted(text: str) -> str:
 
 def statement_of(text: str) -> Statement | None:
     """A script's statement read without a warehouse; None where it is Spark's. Raises SqlError where it is nobody's."""
-    statement = route(text, NoCatalog()) if could_be_ours(text) else None
-    if statement is None:
-        if not could_be_sparks(text):
-            return _nobodys(text)
-        refuse_invisible(text)
-    return statement
-
-
-def _nobodys(text: str) -> Statement:
-    """A text whose first words nobody's statement has: raises SqlError, but for one that only a catalog makes ours."""
-    statement = parse_statement(text)
-    error = not_shown(text, statement, SESSION_PARAMETERS)
-    if error is not None:
-        raise error
-    return statement
+    return parse_piece(text, NoCatalog())
 
 
 def run_fmt(paths: list[str], *, check: bool = False) -> int:

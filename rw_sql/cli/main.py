@@ -6,21 +6,16 @@ from typing import Annotated, Any
 
 import typer
 
-from rw_sql.cli.check import check_command
+from rw_sql.cli.check import check_command, export_catalog_command
 from rw_sql.cli.checkpoint import checkpoint_app
+from rw_sql.cli.deploy.commands import apply_command, diff_command, rollback_command
 from rw_sql.cli.dev import dev_app
 from rw_sql.cli.fmt import fmt_command
+from rw_sql.cli.script.command import Warehouse, run_command
+from rw_sql.cli.service.status import lineage_command, status_command
 from rw_sql.cli.source import source_app
+from rw_sql.cli.testing.command import run_test_command
 from rw_sql.errors import SqlError
-
-_WAREHOUSE = typer.Option(
-    "--warehouse",
-    "-w",
-    metavar="PATH",
-    envvar="RW_SQL_WAREHOUSE",
-    help="The folder or URI of tables and metadata. ./rw_warehouse by default.",
-)
-_Warehouse = Annotated[str | None, _WAREHOUSE]
 
 
 class _App(typer.Typer):
@@ -62,28 +57,12 @@ def root(
     """RisingWave-style sources as a SQL dialect inside PySpark."""
 
 
-@app.command()
-def run(
-    script: Annotated[str, typer.Argument(metavar="SCRIPT", help="A file of SQL statements; - reads standard input.")],
-    warehouse: _Warehouse = None,
-    yes: Annotated[
-        bool,
-        typer.Option("--yes", help="Confirm unsafe statements without asking; predicted loss must be listed in ALLOW."),
-    ] = False,
-    confirm: Annotated[
-        list[str] | None,
-        typer.Option("--confirm", metavar="TOKEN", help="Confirm the request that was refused with this token."),
-    ] = None,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print results without the statements.")] = False,
-) -> None:
-    """Run a script's statements one by one; stop at the first error."""
-    from rw_sql.cli.run import run_file
-
-    run_file(script, warehouse=warehouse, is_confirmed=yes, tokens=frozenset(confirm or ()), is_quiet=quiet)
+app.command(name="run")(run_command)
+app.command(name="test")(run_test_command)
 
 
 @app.command()
-def shell(warehouse: _Warehouse = None) -> None:
+def shell(warehouse: Warehouse = None) -> None:
     """Run statements interactively."""
     from rw_sql.cli.shell import run_shell
 
@@ -92,15 +71,38 @@ def shell(warehouse: _Warehouse = None) -> None:
 
 @app.command()
 def serve(
-    warehouse: _Warehouse = None,
+    warehouse: Warehouse = None,
     metrics: Annotated[
         str | None, typer.Option("--metrics", metavar="[HOST:]PORT", help="Serve Prometheus metrics at this address.")
     ] = None,
+    host: Annotated[
+        str, typer.Option("--host", help="The interface of the status page. Any but the loopback needs a token.")
+    ] = "127.0.0.1",
+    port: Annotated[
+        int | None,
+        typer.Option(
+            "--port", min=0, max=65535, help="The port of the status page: 9465, or a free one if it is taken."
+        ),
+    ] = None,
+    no_http: Annotated[bool, typer.Option("--no-http", help="Serve no status page.")] = False,
+    token_file: Annotated[
+        str | None,
+        typer.Option("--token-file", metavar="PATH", help="A file with the page's token; else RW_SQL_HTTP_TOKEN."),
+    ] = None,
+    log: Annotated[str, typer.Option("--log", metavar="FORM", help="What is printed: text or json lines.")] = "text",
 ) -> None:
     """Run the jobs of a warehouse until SIGTERM or Ctrl-C."""
-    from rw_sql.cli.serve import serve_until_told
+    from rw_sql.cli.service.serve import serve_until_told
 
-    serve_until_told(warehouse=warehouse, metrics=metrics)
+    serve_until_told(
+        warehouse=warehouse,
+        metrics=metrics,
+        host=host,
+        port=port,
+        has_http=not no_http,
+        token_file=token_file,
+        log=log,
+    )
 
 
 @app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []})
@@ -111,8 +113,17 @@ def pyspark(context: typer.Context) -> None:
     run_pyspark(context.args)
 
 
+app.command(name="status")(status_command)
+app.command(name="lineage")(lineage_command)
 app.command(name="fmt")(fmt_command)
 app.command(name="check")(check_command)
+app.command(name="export-catalog")(export_catalog_command)
+app.command(name="diff")(diff_command)
+app.command(name="apply")(apply_command)
+app.command(name="rollback")(rollback_command)
 app.add_typer(source_app, name="source")
 app.add_typer(checkpoint_app, name="checkpoint")
 app.add_typer(dev_app, name="dev")
+
+if __name__ == "__main__":
+    app()

@@ -88,7 +88,7 @@ def cli_page() -> str:
         _MADE.format(source="rw_sql/cli"),
         "# Command line\n",
         "`rw-sql COMMAND --help` prints the same. A command that fails writes the error and its code to standard error",
-        "and exits with status 1.\n",
+        "and exits with status 1, unless its description has other statuses.\n",
     ]
     for path, command in _commands("rw-sql", get_command(app)):
         arguments = [found for found in command.params if found.param_type_name == "argument"]
@@ -269,8 +269,9 @@ def metrics_page() -> str:
         [
             _MADE.format(source="rw_sql/runtime/observe/metrics.py"),
             "# Metrics\n",
-            "`SHOW METRICS` returns them as rows; `rw-sql serve --metrics [HOST:]PORT` serves them to Prometheus.",
-            "[Monitor a warehouse](../how-to/monitor.md) says which ones to alert on.\n",
+            "`SHOW METRICS` returns them as rows; `rw-sql serve` serves them to Prometheus at `/metrics` of its status",
+            "page, and with `--metrics [HOST:]PORT` at a port of their own. [Monitor a",
+            "warehouse](../how-to/monitor.md) says which ones to alert on.\n",
             _table(
                 ("metric", "type", "meaning"),
                 [(f"`{name}`", "counter" if name.endswith("_total") else "gauge", text) for name, text in HELP.items()],

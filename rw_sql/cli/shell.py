@@ -30,7 +30,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from rich.console import Console
 
-    from rw_sql.session.attach import Attached, Question, StatementText
+    from rw_sql.session.attach import Attached, Question
+    from rw_sql.session.scripts import StatementText
 
 _WORDS = """
     ALTER AS BEGIN BYTES COMMIT CONFIRM CREATE CSV DESCRIBE DROP EARLIEST ENCODE EXISTS EXPLAIN FALSE FILE FLUSH FOR

@@ -9,20 +9,21 @@ from typing import TYPE_CHECKING, Any
 
 from rw_sql.cli.output import console_for, print_rows
 from rw_sql.cli.question import choose_answer
-from rw_sql.cli.spark_start import spark_for
 from rw_sql.errors import FILE_UNREADABLE, INVALID_OPTION, SPLITS_UNKNOWN, SqlError
 from rw_sql.model.offset_files import FORMS, write_offsets
 from rw_sql.model.split_status import ORPHAN, OTHER_CLUSTER, RECREATED
-from rw_sql.session.results import read_rows
-from rw_sql.syntax import render
-from rw_sql.syntax.statements import Explain, ShowSourceSplits
+from rw_sql.session.results import rows_of
+from rw_sql.session.sparkless import answer as answer_of
+from rw_sql.session.sparkless import records_of, sparkless
+from rw_sql.syntax import parse_statement, render
+from rw_sql.syntax.statements import Explain, ShowObjects, ShowSourceContinuity, ShowSourceSplits
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from pyspark.sql import DataFrame
-
-    from rw_sql.session.attach import StatementText
+    from rw_sql.cli.question import Answer
+    from rw_sql.plan.result.plan import Table
+    from rw_sql.runtime.jobs.context import Context
     from rw_sql.syntax.statements import Name, Statement
 
 OUTPUTS = ("table", "json")
@@ -40,8 +41,8 @@ def run_statement(
 ) -> None:
     """Runs a statement, or explains it, or only prints it. Raises SqlError.
 
-    The process states what is wanted and runs no jobs: whoever owns the warehouse does. With ``json`` only the rows are
-    on standard output, previews and questions on standard error.
+    The process starts no Spark and runs no jobs: the owner of the warehouse does. With ``json`` only the rows are on
+    standard output, previews and questions on standard error.
     """
     if output not in OUTPUTS:
         raise SqlError(INVALID_OPTION, f"--output is table or json, not {output!r}", hint="--output json")
@@ -53,21 +54,28 @@ def run_statement(
     console = console_for(sys.stderr if is_json else None)
     answer = choose_answer(console, is_confirmed=is_confirmed, tokens=tokens)
 
-    def show(_statement: StatementText, result: DataFrame | None) -> None:
-        if result is None:
-            return
-        if is_json:
-            print(json.dumps([_plain(row.asDict()) for row in result.collect()], indent=2, ensure_ascii=False))
-        else:
-            print_rows(console, read_rows(result))
-
-    with spark_for(warehouse, run_jobs=False) as spark:
-        from rw_sql.session.scripts import run_statements
-
-        run_statements(spark, text, None, answer=answer, on_result=show)
+    with sparkless(warehouse, only_reads=is_look(statement)) as context:
+        table = _run(context, text, answer)
+    if is_json:
+        print(json.dumps([_plain(record) for record in records_of(table)], indent=2, ensure_ascii=False))
+    else:
+        print_rows(console, rows_of(table))
 
 
-def _plain(row: dict[str, Any]) -> dict[str, Any]:
+def is_look(statement: Statement) -> bool:
+    """Whether a statement only shows something."""
+    return isinstance(statement, ShowObjects | ShowSourceSplits | ShowSourceContinuity)
+
+
+def _run(context: Context, text: str, ask: Answer | None = None) -> Table:
+    """Runs a statement by its text, so that an error points into what --show-sql prints."""
+    try:
+        return answer_of(context, parse_statement(text), ask=ask)
+    except SqlError as error:
+        raise error.located(text) from error.__cause__
+
+
+def _plain(row: dict[str, object]) -> dict[str, object]:
     return {key: value.isoformat() if isinstance(value, datetime) else value for key, value in row.items()}
 
 
@@ -119,8 +127,8 @@ def export(
     if is_shown:
         print(f"{text};")
         return
-    with spark_for(warehouse, run_jobs=False) as spark:
-        rows = [row.asDict() for row in spark.sql(text).collect()]
+    with sparkless(warehouse, only_reads=True) as context:
+        rows = records_of(_run(context, text))
     offsets, notes = offsets_of(rows, name.last, fragment)
     for note in notes:
         print(f"note: {note}", file=sys.stderr)

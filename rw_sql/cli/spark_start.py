@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -16,13 +16,17 @@ from rw_sql.cli.output import console_for
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from rw_sql.plan.requests.queries import AnalyzeQuery, QueryAnalysis
+
 
 @contextmanager
-def spark_for(warehouse: str | None, *, run_jobs: bool = True) -> Iterator[SparkSession]:
+def spark_for(
+    warehouse: str | None, *, run_jobs: bool = True, config: Mapping[str, str] | None = None
+) -> Iterator[SparkSession]:
     """An attached session for as long as a command runs. What Spark itself writes is kept out of the terminal.
 
-    With ``run_jobs=False`` the process runs no jobs. The JVM writes to a temporary file, which is printed if it does
-    not start and else goes with the command.
+    With ``run_jobs=False`` the process runs no jobs; ``config`` adds Spark settings. The JVM writes to a temporary
+    file, which is printed if it does not start and else goes with the command.
     """
     from rw_sql.runtime.spark.interrupts import interruptible, shielded
     from rw_sql.session.attach import connect, detach
@@ -36,7 +40,7 @@ def spark_for(warehouse: str | None, *, run_jobs: bool = True) -> Iterator[Spark
         os.dup2(messages.fileno(), 2)
         has_started = False
         try:
-            spark = connect(warehouse, run_jobs=run_jobs)
+            spark = connect(warehouse, run_jobs=run_jobs, config=config)
             has_started = True
         finally:
             os.dup2(saved, 2)
@@ -50,3 +54,23 @@ def spark_for(warehouse: str | None, *, run_jobs: bool = True) -> Iterator[Spark
             with interruptible(), shielded():
                 detach(spark)
                 spark.stop()
+
+
+@contextmanager
+def query_analyzer() -> Iterator[Callable[[AnalyzeQuery], QueryAnalysis | None]]:
+    """Asks a local Spark, on a throwaway warehouse without jobs. None where an input's columns are not known."""
+    from rw_sql.plan.offline.query_answers import UNKNOWN_TYPE
+
+    with tempfile.TemporaryDirectory() as folder, spark_for(folder, run_jobs=False) as spark:
+        from rw_sql.runtime.spark.query_analysis import analyze
+        from rw_sql.runtime.spark.sessions import SparkSessions
+
+        sessions = SparkSessions(spark, is_local=True)
+
+        def ask(request: AnalyzeQuery) -> QueryAnalysis | None:
+            columns = [column for relation in request.relations for column in relation.columns]
+            if not all(relation.columns for relation in request.relations):
+                return None
+            return None if any(kind == UNKNOWN_TYPE for _, kind in columns) else analyze(sessions, request)
+
+        yield ask

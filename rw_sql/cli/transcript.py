@@ -7,26 +7,38 @@ from typing import TYPE_CHECKING
 from rich.text import Text
 
 from rw_sql.cli.output import print_rows
-from rw_sql.session.results import read_rows
+from rw_sql.errors import masked
+from rw_sql.session.results import read_values
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from pyspark.sql import DataFrame
     from rich.console import Console
 
     from rw_sql.cli.question import Answer
-    from rw_sql.session.attach import Question, StatementText
+    from rw_sql.session.attach import Question
+    from rw_sql.session.results import Values
+    from rw_sql.session.scripts import StatementText
 
 
 class Transcript:
     """Prints a script as it runs. ``answer`` and ``show`` are what ``run_statements`` calls."""
 
-    def __init__(self, console: Console, answer: Answer | None, *, is_quiet: bool = False) -> None:
+    def __init__(
+        self,
+        console: Console,
+        answer: Answer | None,
+        *,
+        is_quiet: bool = False,
+        hide: Callable[[str], str] = masked,
+    ) -> None:
+        """``hide`` puts asterisks in the place of the secrets of a statement's text."""
         self._console = console
         self._answer = answer
         self._is_quiet = is_quiet
+        self._hide = hide
         self._is_told = False
-        self.done = 0
-        """How many statements have run, whose rows are being shown at least."""
 
     @property
     def answer(self) -> Answer | None:
@@ -35,14 +47,22 @@ class Transcript:
 
     def show(self, statement: StatementText, result: DataFrame | None) -> None:
         """Prints a statement, unless its question did, and its rows."""
+        self.show_outcome(statement.text, None if result is None else read_values(result))
+
+    def show_outcome(self, text: str, result: Values | None, plan: tuple[str, ...] | None = None) -> None:
+        """Prints a statement, unless its question did, with its rows or with what it would do."""
         if not self._is_told:
-            self._tell(statement.text)
+            self._tell(text)
         self._is_told = False
-        rows = None if result is None else read_rows(result)
-        self.done += 1
-        if rows is not None:
-            print_rows(self._console, rows)
+        if result is not None:
+            print_rows(self._console, result.as_text())
+        for line in plan or ():
+            self.say(line)
         self._console.print()
+
+    def say(self, text: str) -> None:
+        """Prints a text as it is."""
+        self._console.print(Text(self._hide(text)))
 
     def _ask(self, question: Question) -> bool:
         assert self._answer is not None
@@ -53,4 +73,4 @@ class Transcript:
 
     def _tell(self, statement: str) -> None:
         if not self._is_quiet:
-            self._console.print(Text(statement.strip(), style="cyan"))
+            self._console.print(Text(self._hide(statement.strip()), style="cyan"))

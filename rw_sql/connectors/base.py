@@ -1,7 +1,7 @@
-"""What a connector is: option spec, split codec, enumerator, validation and reader.
+"""The interface of a source connector: option spec, split ids and states, a look at the upstream, validation, readers.
 
-The built-in ones are listed in :mod:`rw_sql.connectors.registry`; third parties' are found through the entry-point
-group ``rw_sql.connectors``. A split state is always *the next record to read*, never the last one read.
+:mod:`rw_sql.connectors.registry` lists the built-in connectors and finds others through the entry-point group
+``rw_sql.connectors``. A split state is always *the next record to read*, never the last one read.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ if TYPE_CHECKING:
     from rw_sql.connectors.spec import ConnectorSpec
 
 EXACTLY, AT_MOST = "exactly", "at most"
-"""What a stretch of offsets says of its records, where it says anything: as many as it is long, or no more."""
+"""How many records a range of offsets contains: exactly its length, or at most that many."""
 
 RESOLVE_TIMEOUT_SECONDS = 8.0
-"""How long validation and discovery may wait for an upstream before they call it unreachable."""
+"""The time limit of a look at an upstream, in seconds; after it the upstream counts as unreachable."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SplitState:
-    """Where one split stands: ``offset`` is the next record to read.
+    """The position of one split: ``offset`` is the next record to read.
 
-    ``incarnation`` tells one life of the upstream's split from another (Kafka: topic id), ``cluster`` one upstream
-    from another (Kafka: cluster id); None where unknown. Stored as JSON by :meth:`Connector.encode_state`.
+    ``incarnation`` distinguishes an upstream's split from a later one with the same name (Kafka: topic id), ``cluster``
+    one upstream from another (Kafka: cluster id); None if unknown. :meth:`Connector.encode_state` stores it as JSON.
     """
 
     split: str
@@ -42,10 +42,10 @@ class SplitState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpstreamSplit:
-    """What the upstream says of one split: it holds the records ``[start, end)``.
+    """One split as the upstream reports it: it has the records ``[start, end)``.
 
-    ``is_endless``: its records come into being as they are read (a generator). ``end`` then only limits what may be
-    asked for: it says nothing about lag, and nobody can wait until it is read.
+    ``is_endless``: records are generated as they are read. ``end`` then only limits the offsets that may be requested:
+    the split has no lag, and nothing can wait until it is read to the end.
     """
 
     split: str
@@ -58,11 +58,11 @@ class UpstreamSplit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Upstream:
-    """A look at the upstream at one moment. ``error`` says why nothing could be seen; ``splits`` is then empty.
+    """The state of the upstream at one moment. If it cannot be read, ``error`` says why and ``splits`` is empty.
 
-    ``missing`` names what the options ask for and the upstream does not have (topics), and ``present`` then what it has
-    in its place, as far as it shows that. ``sparse`` tells why offsets
-    of a topic are no count of its records (compacted, transactional); a plain look leaves it empty.
+    ``missing`` are names in the options that do not exist upstream (topics), and ``present`` are then the names that do
+    exist, as far as the upstream lists them. ``sparse`` maps a topic whose offsets do not count its records (compacted,
+    transactional) to the reason; a plain look leaves it empty.
     """
 
     splits: Mapping[str, UpstreamSplit] = field(default_factory=dict)
@@ -74,7 +74,7 @@ class Upstream:
 
     @property
     def is_reachable(self) -> bool:
-        """Whether the upstream answered."""
+        """True if the upstream answered."""
         return self.error is None
 
 
@@ -89,10 +89,10 @@ def missing_hint(wanted: str, present: Iterable[str]) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupOffsets:
-    """What a consumer group has committed: per split the next record it will read, only where it committed one.
+    """The offsets that a consumer group has committed: per split the next record to read; other splits are missing.
 
-    ``members`` is how many consumers it has now: with any it moves on. ``groups`` are the names of groups that there
-    are, where this one has committed nothing.
+    ``members`` is its current number of consumers; with any, its offsets advance. ``groups`` are the existing groups,
+    if this one has committed nothing.
     """
 
     offsets: Mapping[str, int] = field(default_factory=dict)
@@ -101,90 +101,93 @@ class GroupOffsets:
 
 
 class UpstreamWatch(Protocol):
-    """Asks an upstream again and again, over one connection. Not shared between threads."""
+    """Polls an upstream over one connection. Not thread-safe."""
 
     def incarnations(self, topics: Sequence[str]) -> Mapping[str, str | None]:
-        """The life each topic is in now; one that is gone is left out. Raises OSError where nobody answers."""
+        """The current incarnation of each topic; deleted topics are missing. Raises OSError if the upstream does not
+        answer."""
         ...
 
     def close(self) -> None:
-        """Ends the connection."""
+        """Closes the connection."""
         ...
 
 
 class RecordFetcher(Protocol):
-    """Fetches small batches in this process, over connections that it keeps. One thread fetches at a time."""
+    """Fetches small batches in this process, over connections that stay open. One thread fetches at a time."""
 
     def connect(self, splits: Sequence[str]) -> None:
-        """Makes the connections that the first fetch of these splits will need, as far as they come about soon.
+        """Opens the connections that the first fetch of these splits needs, without waiting long.
 
-        Raises nothing where the upstream does not answer: that fetch finds out.
+        Raises nothing if the upstream does not answer; the first fetch then fails instead.
         """
         ...
 
     def fetch(self, ranges: Mapping[str, tuple[int, int]]) -> pa.Table | None:
-        """The records ``[start, end)`` of each split, in the columns of :meth:`Connector.read_stream`.
+        """The records ``[start, end)`` of each split, with the columns of :meth:`Connector.read_stream`.
 
-        None where Spark's reader had better read them, which then also finds out what is wrong.
+        None if Spark's reader should read them; that reader then also reports any error.
         """
         ...
 
     def close(self) -> None:
-        """Ends the connections; a fetch that is under way ends without a result."""
+        """Closes the connections; a fetch in progress ends without a result."""
         ...
 
 
 @runtime_checkable
 class FetchingConnector(Protocol):
-    """What a connector has beside the rest where small batches are quicker without Spark's reader."""
+    """A connector with its own reader for small batches, for which Spark's reader is slow."""
 
     def fetcher(self, options: Mapping[str, str], *, with_headers: bool = False) -> RecordFetcher:
-        """One for a run of a source's reader. Reaches no upstream yet."""
+        """A fetcher for one run of a source's reader. Does not contact the upstream yet."""
         ...
 
 
 @runtime_checkable
 class KeepingConnector(Protocol):
-    """What a connector has beside the rest where its questions are asked over connections that outlive them."""
+    """A connector that keeps connections open between requests."""
 
     def reconnect(self, options: Mapping[str, str]) -> None:
-        """Lets what is asked from now on be asked over new connections: names may lead elsewhere since."""
+        """Uses new connections from now on, because host names may have come to mean other servers."""
         ...
 
 
 def look_anew(kind: Connector, options: Mapping[str, str]) -> Upstream:
-    """:meth:`Connector.look` as who reads the upstream from now on would find it."""
+    """:meth:`Connector.look` over new connections, as a reader that starts now would see the upstream."""
     if isinstance(kind, KeepingConnector):
         kind.reconnect(options)
     return kind.look(options)
 
 
 class Connector(Protocol):
-    """One kind of upstream. An instance holds no connection and no state; one serves all sources of its kind.
+    """One kind of upstream. An instance is stateless and has no connection; it serves all sources of its kind.
 
-    ``options`` below are a source's whole WITH list with references resolved (connection merged in, secrets replaced
-    by their values), checked against the spec, without ``connector``.
+    ``options`` below are a source's whole WITH list with references resolved (connection merged in, secrets replaced by
+    their values), checked against the spec, without ``connector``.
     """
 
     @property
     def spec(self) -> ConnectorSpec:
-        """The options it takes, from ``sources/<name>.toml``."""
+        """The options it accepts, from ``sources/<name>.toml``."""
         ...
 
     def is_shareable(self) -> bool:
-        """Whether one reader can serve all dependents of a source."""
+        """True if one reader can serve all dependents of a source."""
         ...
 
     def check_options(self, options: Mapping[str, str]) -> None:
-        """Whether the options fit together. Reaches no upstream. Raises INVALID_PROPERTY, MISSING_PROPERTY."""
+        """Checks that the options are consistent, without contacting the upstream. Raises INVALID_PROPERTY,
+        MISSING_PROPERTY."""
         ...
 
     def check_columns(self, options: Mapping[str, str], columns: Mapping[str, str]) -> None:
-        """Whether the options fit the columns (name → canonical type). Reaches no upstream. Raises SqlError."""
+        """Checks the options against the columns (name → canonical type), without contacting the upstream. Raises
+        SqlError."""
         ...
 
     def look(self, options: Mapping[str, str], *, timeout: float = RESOLVE_TIMEOUT_SECONDS) -> Upstream:
-        """Lists the splits the options name, with their bounds. The upstream's faults are told, never raised."""
+        """Lists the splits that the options name, with their bounds. Upstream errors are returned, never raised."""
         ...
 
     def offsets_at(
@@ -195,20 +198,21 @@ class Connector(Protocol):
         *,
         timeout: float = RESOLVE_TIMEOUT_SECONDS,
     ) -> Mapping[str, int]:
-        """Per split, the offset of the first record at or after a time (its end where there is none)."""
+        """Per split, the offset of the first record at or after a time in milliseconds since 1970; its end if there is
+        none."""
         ...
 
     def sparse_topics(
         self, options: Mapping[str, str], *, timeout: float = RESOLVE_TIMEOUT_SECONDS
     ) -> Mapping[str, str]:
-        """Why offsets are no count of records, by what :meth:`split_topic` names: empty where each one is a record.
+        """The topics (as :meth:`split_topic` names them) whose offsets do not count records, with the reason.
 
-        The upstream's faults are a reason too, never raised.
+        Upstream errors are returned as a reason, never raised.
         """
         ...
 
     def record_times(self, options: Mapping[str, str], offsets: Mapping[str, int]) -> Mapping[str, int]:
-        """When the record at each split's offset was written, in milliseconds since 1970, if it is told soon."""
+        """When the record at each split's offset was written, in milliseconds since 1970; omitted if not known soon."""
         ...
 
     def group_offsets(
@@ -219,31 +223,32 @@ class Connector(Protocol):
         *,
         timeout: float = RESOLVE_TIMEOUT_SECONDS,
     ) -> GroupOffsets:
-        """What a consumer group has committed of the splits. Raises SqlError NOT_SUPPORTED where there are none."""
+        """A consumer group's committed offsets of the splits. Raises SqlError NOT_SUPPORTED if there are no groups."""
         ...
 
     def start_offset(self, options: Mapping[str, str], split: UpstreamSplit, at_times: Mapping[str, int]) -> int:
-        """Where a split without a state begins, by ``scan.startup.mode``; ``at_times`` answers for timestamp mode."""
+        """The first offset of a split without a state, by ``scan.startup.mode``; ``at_times`` has those for timestamp
+        mode."""
         ...
 
     def startup_time(self, options: Mapping[str, str]) -> int | None:
-        """Milliseconds since the epoch that ``scan.startup.mode = 'timestamp'`` asks for, else None."""
+        """The milliseconds since 1970 of ``scan.startup.mode = 'timestamp'``; None for other modes."""
         ...
 
     def split_topic(self, split: str) -> str:
-        """The upstream part that a split belongs to (Kafka: its topic). Splits of two topics never share positions."""
+        """The upstream part that a split belongs to (Kafka: its topic). Splits of two parts never share positions."""
         ...
 
     def named_topics(self, options: Mapping[str, str]) -> tuple[str, ...]:
-        """The upstream parts that the options name: splits of any other are orphans."""
+        """The upstream parts that the options name; splits of other parts are orphans."""
         ...
 
     def watch(self, options: Mapping[str, str]) -> UpstreamWatch | None:
-        """Keeps asking the upstream which life its parts are in; None where they have but one."""
+        """A watch on the incarnations of the upstream's parts; None if incarnations never change."""
         ...
 
     def resolve_split(self, options: Mapping[str, str], written: str) -> str:
-        """The split id for what a statement wrote: Kafka takes ``'0'`` for ``'orders:0'`` where there is one topic."""
+        """The split id for a split in a statement: Kafka accepts ``'0'`` for ``'orders:0'`` if there is one topic."""
         ...
 
     def encode_state(self, state: SplitState) -> str:
@@ -251,7 +256,7 @@ class Connector(Protocol):
         ...
 
     def decode_state(self, split: str, text: str) -> SplitState:
-        """The state from JSON or from a bare number. Raises SqlError INVALID_SPLIT_STATE naming what is wrong."""
+        """The state from JSON or from a bare number. Raises SqlError INVALID_SPLIT_STATE with the reason."""
         ...
 
     def read_stream(
@@ -267,9 +272,9 @@ class Connector(Protocol):
         """A streaming DataFrame of exactly the splits in ``positions``, each from its position.
 
         Columns: ``_rw_split`` string, ``_rw_offset`` long, ``key`` binary, ``value`` binary, ``partition`` string,
-        ``timestamp`` timestamp, ``headers`` array<struct<key string, value binary>>. ``max_records`` bounds one batch;
-        None leaves it to the connector. ``headers`` is NULL unless ``with_headers``. ``columns`` are the source's own
-        (name → canonical type), for connectors that make their rows by them.
+        ``timestamp`` timestamp, ``headers`` array<struct<key string, value binary>>. ``max_records`` limits one batch;
+        with None the connector decides. ``headers`` is NULL unless ``with_headers``. ``columns`` are the source's own
+        columns (name → canonical type), for connectors that generate rows from them.
         """
         ...
 
@@ -282,33 +287,34 @@ class Connector(Protocol):
         with_headers: bool = False,
         columns: Mapping[str, str] | None = None,
     ) -> DataFrame:
-        """A DataFrame of the records ``[start, end)`` of each split, in the columns of :meth:`read_stream`.
+        """A DataFrame of the records ``[start, end)`` of each split, with the columns of :meth:`read_stream`.
 
-        Reading it fails where the upstream does not have a range's first record any more; holes in between (compacted
-        records, transactions' markers) are no failure.
+        Reading fails if the first record of a range no longer exists; later gaps (compacted records, transaction
+        markers) are no error.
         """
         ...
 
     def read_positions(self, source_offset: str) -> dict[str, int]:
-        """The next offset per split out of a Spark offset entry of this reader (one line of ``offsets/N``)."""
+        """The next offset per split from a Spark offset entry of this reader (one line of ``offsets/N``)."""
         ...
 
     def write_positions(self, positions: Mapping[str, int]) -> str:
-        """The entry that :meth:`read_positions` reads: these splits and no others."""
+        """The entry that :meth:`read_positions` reads, with exactly these splits."""
         ...
 
     def beginning(self, positions: Mapping[str, int]) -> str | None:
-        """What Spark's source writes into ``sources/0/0`` of a checkpoint about where it began; None: it finds out."""
+        """The content of ``sources/0/0`` in a checkpoint, where Spark's source stores its first offset; None: Spark
+        writes it."""
         ...
 
     def spark_packages(self) -> tuple[str, ...]:
-        """``ivy://`` coordinates that ADD JAR must load before the first read; empty for a Python reader."""
+        """``ivy://`` coordinates to load by ADD JAR before the first read; empty for a Python reader."""
         ...
 
 
 @runtime_checkable
 class SnapshotReader(Protocol):
-    """What a connector has besides where REFRESH TABLE can read it: all that the upstream holds, at once."""
+    """A connector that REFRESH TABLE can read: it returns all rows of the upstream at once."""
 
     def read_snapshot(
         self,
@@ -319,20 +325,20 @@ class SnapshotReader(Protocol):
         encode: str = "NATIVE",
         encode_options: Mapping[str, str] | None = None,
     ) -> DataFrame:
-        """All rows that the upstream holds now, in exactly ``columns`` (name → Spark's type) and their order.
+        """All current rows of the upstream, with exactly ``columns`` (name → Spark type), in that order.
 
-        ``encode`` is FORMAT PLAIN's (CSV, JSON, PARQUET, NATIVE), upper case, ``encode_options`` what stands in its
-        brackets. Nothing need be read before an action; the DataFrame is kept until what is derived from it is done, so
-        that what its rows come from may be held as long as it lives. An upstream column that is missing, a value that
-        does not fit its type and a record that does not decode fail the reading, by now or then: a refresh that cannot
-        read everything changes nothing. A row whose key another one has is one of them, whichever comes.
+        ``encode`` is FORMAT PLAIN's encoding (CSV, JSON, PARQUET, NATIVE) in upper case, ``encode_options`` its
+        options. Reading may be lazy. The caller keeps the DataFrame until everything derived from it is done, so that
+        resources may be tied to its lifetime. A missing upstream column, a value that does not fit its type and a
+        record that does not decode are errors, now or at the action: a refresh that cannot read everything changes
+        nothing. Of several rows with the same key, any one may be returned.
         """
         ...
 
 
 @runtime_checkable
 class LineReader(Protocol):
-    """What a :class:`SnapshotReader` has besides where its records are lines of text, of ENCODE CSV or JSON."""
+    """A :class:`SnapshotReader` whose records are lines of text, for ENCODE CSV or JSON."""
 
     def read_lines(
         self,
@@ -343,17 +349,17 @@ class LineReader(Protocol):
         encode: str,
         encode_options: Mapping[str, str],
     ) -> DataFrame:
-        """The lines that the upstream holds now, as records (``value``, ``_rw_split``, ``_rw_offset``), not decoded.
+        """All current lines of the upstream as undecoded records (``value``, ``_rw_split``, ``_rw_offset``).
 
-        ``columns`` are the names of the fields, in which a line of CSV with a header has them. As
-        :meth:`SnapshotReader.read_snapshot` otherwise, which is not called for such records.
+        ``columns`` are the names of the fields; lines of CSV with a header are reordered to match. Used instead of
+        :meth:`SnapshotReader.read_snapshot` for such records, with the same guarantees.
         """
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ColumnMisfit:
-    """A declared column that an upstream cannot give: what is wrong with it, and what to type against that."""
+    """A declared column that the upstream cannot provide: the error, and a hint."""
 
     column: str
     message: str
@@ -363,17 +369,17 @@ class ColumnMisfit:
 
 @runtime_checkable
 class ColumnReader(Protocol):
-    """What a SnapshotReader may have besides, where its upstream has columns of types, and values of these."""
+    """A :class:`SnapshotReader` whose upstream has typed columns."""
 
     def column_misfit(self, options: Mapping[str, str], columns: Mapping[str, str]) -> ColumnMisfit | None:
-        """The first of ``columns`` (name → Spark's type) that the upstream cannot give; None where it has them all.
+        """The first of ``columns`` (name → Spark type) that the upstream cannot provide; None if it has all.
 
-        None also where nobody answers, which a look tells.
+        None also if the upstream does not answer, which a look reports.
         """
         ...
 
     def row_estimate(self, options: Mapping[str, str]) -> int | None:
-        """About how many rows there are; None where that is not known soon. Raises nothing where nobody answers."""
+        """The approximate number of rows; None if not known soon. Raises nothing if the upstream does not answer."""
         ...
 
     def read_columns(
@@ -383,9 +389,9 @@ class ColumnReader(Protocol):
         columns: Mapping[str, str],
         misfit: Callable[[str, Column, Mapping[str, Column]], Column],
     ) -> DataFrame:
-        """As :meth:`SnapshotReader.read_snapshot`; what a value that does not fit fails the reading with is given.
+        """As :meth:`SnapshotReader.read_snapshot`, with the error text for a value that does not fit.
 
-        ``misfit`` makes the text of the error of a column's name, its value as text, and the texts of all columns.
+        ``misfit`` returns that text from the column's name, its value as text, and the texts of all columns.
         """
         ...
 
@@ -402,7 +408,7 @@ class Record:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stretch:
-    """What is left of a split: offsets ``[start, end)``. ``is_whole``: it is read in one batch or not at all."""
+    """The unread part of a split: offsets ``[start, end)``. ``is_whole``: it must be read in one batch."""
 
     split: str
     start: int

@@ -1,4 +1,4 @@
-"""The types of connections: who uses them, and which options they hold. What a spec marks so, its connections take."""
+"""The types of connections: which connectors use them, and which options they accept. Specs mark those options."""
 
 from __future__ import annotations
 
@@ -16,28 +16,28 @@ if TYPE_CHECKING:
 
 @cache
 def connection_types() -> tuple[str, ...]:
-    """What ``type`` of CREATE CONNECTION may be, sorted."""
+    """The valid values of ``type`` in CREATE CONNECTION, sorted."""
     return tuple(sorted({*_sources(), *_sinks()}))
 
 
 def is_of_sources(kind: str) -> bool:
-    """Whether sources with positions use connections of this type: a look at one tells which cluster it leads to."""
+    """True if sources with positions use connections of this type: looking at one shows its cluster."""
     return kind in _sources()
 
 
 @cache
 def connection_spec(kind: str) -> ConnectorSpec:
-    """The spec whose options a type of connections takes, as far as they are marked for connections."""
+    """The spec with the options of a connection type; only options marked for connections count."""
     return connector(kind).spec if is_of_sources(kind) else sink_connector(_sinks()[kind]).spec
 
 
 def connection_sink(kind: str) -> str:
-    """The sink connector that looks at a connection of a type that no source uses."""
+    """The sink connector that checks a connection of a type that no source uses."""
     return _sinks()[kind]
 
 
 def place_of(kind: str, key: str) -> str | None:
-    """Where an option belongs that a connection of this type does not take, as a hint says it; None where nowhere."""
+    """Where an option belongs that this connection type does not accept, as text for a hint; None if nowhere."""
     for other in connection_types():
         known = connection_spec(other).option(key)
         if known is not None and known.is_of_connection:
@@ -54,9 +54,9 @@ def place_of(kind: str, key: str) -> str | None:
 
 
 def check_connection_options(kind: str, options: Mapping[str, str]) -> None:
-    """Whether a connection's options fit together. Reaches nobody. Raises OptionError."""
+    """Checks that a connection's options are consistent, without contacting a server. Raises OptionError."""
     spec = connection_spec(kind)
-    # What belongs to the source or sink is not there yet: where it is required, something stands for it.
+    # Placeholders for required options that the source or sink will set.
     foreign = {
         option.key: "unset" for option in spec.options.values() if option.is_required and not option.is_of_connection
     }
@@ -75,7 +75,7 @@ def _sources() -> frozenset[str]:
 
 @cache
 def _sinks() -> Mapping[str, str]:
-    """The types that sinks use, with the first sink of each."""
+    """The connection types of sinks, each with the first sink that uses it."""
     specs = {name: sink_connector(name).spec for name in reversed(sink_connector_names())}
     return {spec.connection_kind or name: name for name, spec in specs.items() if _has_connections(spec)}
 

@@ -1,4 +1,4 @@
-"""A page of documentation per connector, made from its spec: ``python -m rw_sql.connectors.docs [--check]``."""
+"""Generates a documentation page per connector from its spec: ``python -m rw_sql.connectors.docs [--check]``."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def sink_page(spec: ConnectorSpec) -> str:
 
 
 def formats_page() -> str:
-    """The page of FORMAT … ENCODE …: which connectors take which pair, and the options of each."""
+    """The page of FORMAT … ENCODE …: the pairs that each connector accepts, and their options."""
     specs = [connector(name).spec for name in connector_names()]
     pairs = [
         (pair.format, pair.encode, ", ".join(s.name for s in specs if pair.encode in s.formats.get(pair.format, ())))
@@ -127,7 +127,7 @@ def formats_page() -> str:
 
 
 def all_pages() -> dict[str, str]:
-    """Every page's file name and its text."""
+    """All pages: file name and text."""
     pages = {f"{name}.md": page(connector(name).spec) for name in connector_names()}
     pages["formats.md"] = formats_page()
     return pages | {f"sink-{name}.md": sink_page(sink_connector(name).spec) for name in sink_connector_names()}
@@ -146,7 +146,7 @@ def write_pages(folder: Path) -> list[Path]:
 
 
 def stale_pages(folder: Path) -> list[Path]:
-    """The pages that are not what their specs make now."""
+    """The pages that differ from what would be generated now."""
     paths = [(folder / name, text) for name, text in all_pages().items()]
     return [path for path, text in paths if not path.exists() or path.read_text(encoding="utf-8") != text]
 
@@ -180,7 +180,7 @@ def _names(spec: ConnectorSpec) -> list[str]:
     if not any(java for _, _, java in rows):
         return []
     return [
-        "## What the clients call them",
+        "## Names in the clients",
         "Splits are listed and properties checked by librdkafka; records are read by the Java client inside of Spark.",
         _table(("option", "librdkafka", "Java client"), rows),
     ]
@@ -208,10 +208,10 @@ def _table(heads: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Writes the pages, or with ``--check`` says which are stale. Returns the exit status."""
+    """Writes the pages, or with ``--check`` lists the stale ones. Returns the exit status."""
     parser = argparse.ArgumentParser(prog="python -m rw_sql.connectors.docs", description=__doc__)
-    parser.add_argument("--check", action="store_true", help="write nothing; fail if a page is not up to date")
-    parser.add_argument("--folder", type=Path, default=FOLDER, help="where the pages lie (docs/connectors)")
+    parser.add_argument("--check", action="store_true", help="write nothing; fail if a page is stale")
+    parser.add_argument("--folder", type=Path, default=FOLDER, help="the folder of the pages (docs/connectors)")
     given = parser.parse_args(arguments)
     if given.check:
         stale = stale_pages(given.folder)

@@ -1,6 +1,6 @@
-"""What FORMAT … ENCODE … (…) may say: the pairs that are read, what each is, and the options it heeds.
+"""The valid clauses FORMAT … ENCODE … (…): supported pairs, their meaning and their options.
 
-Which of them a connector takes stands in its ``sources/<name>.toml``; the words are RisingWave's.
+Each connector's ``sources/<name>.toml`` lists the pairs that it accepts. The words are RisingWave's.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 FORMATS = ("NATIVE", "NONE", "DEBEZIUM", "DEBEZIUM_MONGO", "MAXWELL", "CANAL", "UPSERT", "PLAIN")
-"""The words that FORMAT may be followed by."""
+"""The valid words after FORMAT."""
 
 ENCODES = ("AVRO", "TEXT", "BYTES", "CSV", "PROTOBUF", "JSON", "TEMPLATE", "PARQUET", "NATIVE", "NONE")
-"""The words that ENCODE may be followed by."""
+"""The valid words after ENCODE."""
 
 TIMESTAMPTZ_MODE = "timestamptz.handling.mode"
 TIMESTAMP_MODE = "timestamp.handling.mode"
@@ -25,12 +25,13 @@ DELIMITER = "delimiter"
 WITHOUT_HEADER = "without_header"
 
 GUESS = "guess_number_unit"
-"""The mode that tells a number's unit by its size, as RisingWave does."""
+"""The mode that infers the unit of a numeric time from its size, as RisingWave does."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EncodeOption:
-    """One option of FORMAT … ENCODE …. Without ``choices`` any one character is a value, of ``is_text`` any text."""
+    """One option of FORMAT … ENCODE …. Without ``choices``, a value is a single character or, if ``is_text``, any
+    text."""
 
     key: str
     doc: str
@@ -41,7 +42,7 @@ class EncodeOption:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FormatSpec:
-    """One pair that is read. ``has_changes``: its records say what became of a row, so only a table can follow them."""
+    """One supported pair. ``has_changes``: its records describe changes of rows, so that only a table can read them."""
 
     format: str
     encode: str
@@ -56,7 +57,7 @@ class FormatSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EncodeFault:
-    """What is wrong with an option, as a message and a hint say it."""
+    """An error in an option: message and hint."""
 
     key: str
     message: str
@@ -134,7 +135,7 @@ _SPECS = (
 )
 
 SPECS: Mapping[tuple[str, str], FormatSpec] = {(spec.format, spec.encode): spec for spec in _SPECS}
-"""The pairs that are read, by FORMAT and ENCODE."""
+"""The supported pairs, by FORMAT and ENCODE."""
 
 NOT_HERE = (
     ("PLAIN", "AVRO"),
@@ -144,7 +145,7 @@ NOT_HERE = (
     ("DEBEZIUM", "AVRO"),
     ("DEBEZIUM_MONGO", "JSON"),
 )
-"""The pairs that RisingWave reads of these connectors, and nothing here does: refused as any other that is not read."""
+"""The pairs that RisingWave reads from these connectors and rw_sql does not."""
 
 _INSTEAD = {
     "AVRO": "records that need a schema registry are not read here: let the writer use JSON",
@@ -154,16 +155,16 @@ _INSTEAD = {
 
 
 def instead_of(format: str, encode: str) -> str | None:
-    """What to do where RisingWave reads a pair and nothing here does."""
+    """What to use instead of a pair that only RisingWave supports."""
     return _INSTEAD.get(format) or _INSTEAD.get(encode)
 
 
 def find_encode_fault(
     format: str, encode: str, options: Mapping[str, str], *, has_header_lines: bool = False
 ) -> EncodeFault | None:
-    """The first option that would not be heeded; None where all are. The pair is one of :data:`SPECS`.
+    """The first option that would have no effect; None if all have one. The pair must be one of :data:`SPECS`.
 
-    ``has_header_lines``: the connector reads files, which may begin with a line of names.
+    ``has_header_lines``: the connector reads files, which may begin with a header line.
     """
     spec = SPECS[format, encode]
     for key, value in options.items():
@@ -192,7 +193,7 @@ def find_encode_fault(
 
 
 def encode_value(format: str, encode: str, options: Mapping[str, str], key: str) -> str:
-    """An option's value or default, lower case where there are choices. Raises KeyError for one that is not taken."""
+    """An option's value or default, in lower case if it has choices. Raises KeyError for an unknown option."""
     option = SPECS[format, encode].option(key)
     if option is None:
         raise KeyError(f"FORMAT {format} ENCODE {encode} takes no {key}")
@@ -201,7 +202,7 @@ def encode_value(format: str, encode: str, options: Mapping[str, str], key: str)
 
 
 def placeholder_text(value: str) -> str:
-    """The text that a placeholder stands for; empty where it stands for none."""
+    """The text that a placeholder represents; empty for other text."""
     if not value.startswith("hex:"):
         return value
     try:

@@ -1,4 +1,4 @@
-"""What most connectors answer alike. The built-in ones and the bases for those of your own stand on it."""
+"""Default implementations for most connectors: the base class of the built-in ones and of third parties'."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ _MODE = "scan.startup.mode"
 
 
 class PlainConnector(ABC):
-    """See :class:`rw_sql.connectors.base.Connector` for what each method promises.
+    """See :class:`rw_sql.connectors.base.Connector` for the contract of each method.
 
-    ``other_targets`` are those of INJECT that it understands besides VALUES, as a hint names them. ``offsets_count`` is
-    EXACTLY where each offset is one record, AT_MOST where some are none, and None where offsets are no count: a batch
-    is compared with it before it is committed.
+    ``other_targets`` are the targets of INJECT that it supports besides VALUES, as a hint names them. ``offsets_count``
+    is EXACTLY if each offset is one record, AT_MOST if some are none, and None if offsets do not count records; the
+    number of records in a batch is checked against it before the commit.
     """
 
     other_targets = "TO EARLIEST, TO LATEST or TO OFFSET"
@@ -33,22 +33,22 @@ class PlainConnector(ABC):
     @property
     @abstractmethod
     def spec(self) -> ConnectorSpec:
-        """The options it takes: ``parse_spec`` of a TOML text."""
+        """The options it accepts: ``parse_spec`` of a TOML text."""
 
     @abstractmethod
     def look(self, options: Mapping[str, str], *, timeout: float = RESOLVE_TIMEOUT_SECONDS) -> Upstream:
-        """All splits with their bounds. The upstream's faults are told, never raised."""
+        """All splits with their bounds. Upstream errors are returned, never raised."""
 
     def is_shareable(self) -> bool:
-        """What ``shareable`` in its TOML says."""
+        """The value of ``shareable`` in its TOML."""
         return self.spec.is_shareable
 
     def check_options(self, options: Mapping[str, str]) -> None:
-        """Whether the options are those of the spec."""
+        """Checks that the options are those of the spec."""
         check_option_values(self.spec, options)
 
     def check_columns(self, options: Mapping[str, str], columns: Mapping[str, str]) -> None:
-        """Nothing to check: what does not fit is found when it is read."""
+        """Nothing to check: values that do not fit are found when they are read."""
         return
 
     def offsets_at(
@@ -59,7 +59,7 @@ class PlainConnector(ABC):
         *,
         timeout: float = RESOLVE_TIMEOUT_SECONDS,
     ) -> Mapping[str, int]:
-        """Raises SqlError NOT_SUPPORTED: its records are not found by time."""
+        """Raises SqlError NOT_SUPPORTED: records cannot be found by time."""
         raise SqlError(
             NOT_SUPPORTED,
             f"a {self.spec.name} source cannot be asked for a time",
@@ -69,11 +69,11 @@ class PlainConnector(ABC):
     def sparse_topics(
         self, options: Mapping[str, str], *, timeout: float = RESOLVE_TIMEOUT_SECONDS
     ) -> Mapping[str, str]:
-        """None: every offset is a record."""
+        """Empty: every offset is a record."""
         return {}
 
     def record_times(self, options: Mapping[str, str], offsets: Mapping[str, int]) -> Mapping[str, int]:
-        """None."""
+        """Empty: times are unknown."""
         return {}
 
     def group_offsets(
@@ -92,16 +92,16 @@ class PlainConnector(ABC):
         )
 
     def start_offset(self, options: Mapping[str, str], split: UpstreamSplit, at_times: Mapping[str, int]) -> int:
-        """The split's start, or its end where ``scan.startup.mode`` is one of the options and says latest."""
+        """The split's start, or its end if ``scan.startup.mode`` is latest."""
         mode = self.spec.value(options, _MODE) if self.spec.option(_MODE) else None
         return split.end if (mode or "").strip().lower() == "latest" and not split.is_endless else split.start
 
     def startup_time(self, options: Mapping[str, str]) -> int | None:
-        """None: reading does not begin at a time."""
+        """None: there is no timestamp mode."""
         return None
 
     def watch(self, options: Mapping[str, str]) -> UpstreamWatch | None:
-        """None: a split has one life, or reading itself finds out that it is another one."""
+        """None: incarnations never change, or reading itself detects the change."""
         return None
 
     def encode_state(self, state: SplitState) -> str:
@@ -113,9 +113,9 @@ class PlainConnector(ABC):
         return codec.decode_state(split, text)
 
     def beginning(self, positions: Mapping[str, int]) -> str | None:
-        """Nothing: Spark's source finds out."""
+        """None: Spark's source determines it."""
         return None
 
     def spark_packages(self) -> tuple[str, ...]:
-        """None: the reader is Python."""
+        """Empty: the reader is Python."""
         return ()

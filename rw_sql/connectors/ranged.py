@@ -1,8 +1,8 @@
-"""A base for connectors whose upstream can be asked for any stretch of offsets: files, tables, most things with an API.
+"""A base for connectors whose upstream can read any range of offsets: files, tables, most things with an API.
 
-What such a connector has to say is little: which options it takes, which splits there are (``look``), and the records
-of a stretch of them (``read_batch``). The stream of a source then only carries which stretches a batch has, and each
-batch is read by ``read_batch``, as a view's history and ``SELECT … FROM source`` are.
+A subclass defines its options, its splits (``look``), and the records of a range (``read_batch``). The stream of a
+source then only carries the ranges of each batch; ``read_batch`` reads them, as it does for a view's backfill and for
+``SELECT … FROM source``.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from abc import abstractmethod
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-# Connectors of other packages import these two from here.
+# Connectors of other packages import these names from here.
 from rw_sql.connectors.base import Record as Record
 from rw_sql.connectors.base import Stretch as Stretch
 from rw_sql.connectors.plain import PlainConnector
@@ -25,24 +25,24 @@ if TYPE_CHECKING:
     from rw_sql.connectors.base import SplitState
 
 MOST_RECORDS = 400_000
-"""The most records of a batch, where nobody says."""
+"""The default maximum number of records in a batch."""
 
 
 def batch_offset(batch: int, ranges: Mapping[str, tuple[int, int]]) -> str:
-    """The stream's offset after a batch that read these ranges: it names no other split."""
+    """The stream's offset after a batch that read these ranges. It contains no other split."""
     return json.dumps({"batch": batch, "ranges": ranges}, separators=(",", ":"))
 
 
 def batch_ends(source_offset: str) -> dict[str, int]:
-    """Where a batch leaves the splits that it moves."""
+    """The end offsets of the splits that a batch read."""
     return {split: int(end) for split, (_, end) in json.loads(source_offset)["ranges"].items()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Encoding:
-    """What ENCODE says of the records: its name, upper case, and the options in its brackets.
+    """The ENCODE of the records: its name in upper case, and its options.
 
-    ``row`` is the source's own columns as Spark writes a schema, for records that have types of their own.
+    ``row`` is the source's own columns as a Spark schema, for records with typed values.
     """
 
     encode: str = "BYTES"
@@ -51,11 +51,11 @@ class Encoding:
 
 
 class RangedConnector(PlainConnector):
-    """See :class:`rw_sql.connectors.base.Connector` for what each method promises.
+    """See :class:`rw_sql.connectors.base.Connector` for the contract of each method.
 
-    ``offsets_per_record`` is how many offsets a record takes up about: files count bytes. Without ``has_small_batches``
-    nothing can be said of how many records few offsets are. ``poll_seconds`` is how often a reader looks for more in
-    splits that grow; None where a split never does.
+    ``offsets_per_record`` is the approximate number of offsets per record: files count bytes. Without
+    ``has_small_batches`` the number of offsets says nothing about the number of records. ``poll_seconds`` is the
+    interval at which a reader looks for more in splits that grow; None if they never do.
     """
 
     offsets_per_record = 1
@@ -74,19 +74,19 @@ class RangedConnector(PlainConnector):
         encoding: Encoding | None = None,
         lives: Mapping[str, str | None] | None = None,
     ) -> DataFrame:
-        """The records whose offset is in ``[start, end)`` of its split: each is in one of any stretches side by side.
+        """The records whose offset is in ``[start, end)`` of its split. Adjacent ranges return each record once.
 
-        ``encoding`` is the source's. ``lives`` are the incarnations that the splits are known in: reading another one
-        fails. With ENCODE PARQUET the DataFrame has ``_rw_row`` too, a struct of the columns, and ``_rw_fault``, why
-        a record could not be read.
+        ``encoding`` is the source's. ``lives`` are the expected incarnations of the splits: reading another one fails.
+        With ENCODE PARQUET the DataFrame also has ``_rw_row``, a struct of the columns, and ``_rw_fault``, the error of
+        a record that could not be read.
         """
 
     def is_finished(self, state: SplitState) -> bool:
-        """Whether nothing of a split is unread even if it is gone now."""
+        """True if the split was read completely, even if it no longer exists."""
         return False
 
     def stretches(self, options: Mapping[str, str], positions: Mapping[str, SplitState]) -> tuple[Stretch, ...]:
-        """What is left to read from these positions on, in the order in which it is read."""
+        """The ranges left to read from these positions, in reading order."""
         upstream = self.look(options)
         if upstream.error is not None:
             raise OSError(upstream.error)
@@ -98,19 +98,19 @@ class RangedConnector(PlainConnector):
         )
 
     def is_shareable(self) -> bool:
-        """Always: one reader serves all views."""
+        """True: one reader serves all views."""
         return True
 
     def split_topic(self, split: str) -> str:
-        """The empty text: all splits belong together."""
+        """Empty text: all splits belong together."""
         return ""
 
     def named_topics(self, options: Mapping[str, str]) -> tuple[str, ...]:
-        """What :meth:`split_topic` says of all splits."""
+        """The value of :meth:`split_topic`."""
         return ("",)
 
     def resolve_split(self, options: Mapping[str, str], written: str) -> str:
-        """The id as it is written."""
+        """The id as written."""
         return written
 
     def read_stream(
@@ -123,7 +123,7 @@ class RangedConnector(PlainConnector):
         with_headers: bool = False,
         columns: Mapping[str, str] | None = None,
     ) -> DataFrame:
-        """A stream without rows, whose batches say in their offsets what :meth:`read_batch` shall read."""
+        """A stream without rows; the offsets of its batches contain the ranges for :meth:`read_batch`."""
         from rw_sql.connectors.support import range_stream
 
         most = (max_records or MOST_RECORDS) * self.offsets_per_record
@@ -138,7 +138,7 @@ class RangedConnector(PlainConnector):
         )
 
     def read_positions(self, source_offset: str) -> dict[str, int]:
-        """The next offset of those splits that a batch moved."""
+        """The next offset of the splits that a batch read."""
         return batch_ends(source_offset)
 
     def write_positions(self, positions: Mapping[str, int]) -> str:
@@ -147,15 +147,15 @@ class RangedConnector(PlainConnector):
 
 
 class PythonConnector(RangedConnector):
-    """A connector whose records a method of Python gives: all that one of your own has to be.
+    """A connector whose records a Python method yields: the simplest base class for third parties.
 
-    It needs ``spec``, :meth:`look` and :meth:`records`, and is made without arguments. Spark's Python processes get
-    it with its package by value; what that imports they must have.
+    A subclass defines ``spec``, :meth:`look` and :meth:`records`, and has a constructor without arguments. Spark's
+    Python processes receive it with its package by value; packages that it imports must be installed there.
     """
 
     @abstractmethod
     def records(self, options: Mapping[str, str], split: str, start: int, end: int) -> Iterator[Record]:
-        """The records of a split whose offset is in ``[start, end)``, in order. Called in any process."""
+        """The records of a split with offsets in ``[start, end)``, in order. May be called in any process."""
 
     def read_batch(
         self,
@@ -168,7 +168,7 @@ class PythonConnector(RangedConnector):
         encoding: Encoding | None = None,
         lives: Mapping[str, str | None] | None = None,
     ) -> DataFrame:
-        """What :meth:`records` gives, a task a split."""
+        """The records of :meth:`records`, one task per split."""
         from rw_sql.connectors.support import record_reader
 
         return record_reader.read_batch(spark, self, options, ranges)

@@ -1,7 +1,7 @@
 """Finds connectors: the built-in ones, and third parties' through an entry-point group.
 
 The group of sources is ``rw_sql.connectors``, that of sinks ``rw_sql.sinks``. The built-in ones are listed here, so
-that a checkout that was updated has them without being installed again.
+that an updated checkout has them without being reinstalled.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ BUILT_IN = {
     "delta": "rw_sql.connectors.delta.source:DeltaConnector",
     "jdbc": "rw_sql.connectors.jdbc.source:JdbcConnector",
 }
-"""Where each built-in source connector is; another package cannot take its name."""
+"""The classes of the built-in source connectors. Other packages cannot use these names."""
 
 BUILT_IN_SINKS = {
     "kafka": "rw_sql.connectors.kafka.sink:KafkaSink",
@@ -40,17 +40,17 @@ BUILT_IN_SINKS = {
     "fs": "rw_sql.connectors.files.sink:FileSink",
     "jdbc": "rw_sql.connectors.jdbc.sink:JdbcSink",
 }
-"""Where each built-in sink connector is; another package cannot take its name either."""
+"""The classes of the built-in sink connectors. Other packages cannot use these names."""
 
 
 @cache
 def connector_names() -> tuple[str, ...]:
-    """The names that ``connector = '…'`` may take, sorted; as installed when the process first asked."""
+    """The valid names in ``connector = '…'``, sorted. Packages installed later need a new process."""
     return tuple(sorted({*BUILT_IN, *(entry.name for entry in entry_points(group=GROUP))}))
 
 
 def connector(name: str, span: Span | None = None) -> Connector:
-    """The connector of a name. Raises SqlError NOT_SUPPORTED where there is none."""
+    """The connector with that name. Raises SqlError NOT_SUPPORTED if there is none."""
     if name not in connector_names():
         near = near_names(name.lower(), connector_names())
         raise SqlError(
@@ -64,24 +64,24 @@ def connector(name: str, span: Span | None = None) -> Connector:
 
 @cache
 def snapshot_connector_names() -> tuple[str, ...]:
-    """The connectors that read a whole upstream at once, sorted: what REFRESH TABLE takes."""
+    """The connectors that REFRESH TABLE supports, sorted."""
     return tuple(name for name in connector_names() if isinstance(_load(name), SnapshotReader))
 
 
 def snapshot_reader(name: str) -> SnapshotReader | None:
-    """The connector of a name as one that reads a whole upstream at once; None where it cannot."""
+    """The connector with that name, if REFRESH TABLE supports it, else None."""
     found = connector(name)
     return found if isinstance(found, SnapshotReader) else None
 
 
 @cache
 def sink_connector_names() -> tuple[str, ...]:
-    """The names that ``connector = '…'`` of a sink may take, sorted; as installed when the process first asked."""
+    """The valid names in ``connector = '…'`` of a sink, sorted. Packages installed later need a new process."""
     return tuple(sorted({*BUILT_IN_SINKS, *(entry.name for entry in entry_points(group=SINK_GROUP))}))
 
 
 def sink_connector(name: str, span: Span | None = None) -> SinkConnector:
-    """The sink connector of a name. Raises SqlError NOT_SUPPORTED where there is none."""
+    """The sink connector with that name. Raises SqlError NOT_SUPPORTED if there is none."""
     if name not in sink_connector_names():
         near = near_names(name.lower(), sink_connector_names())
         raise SqlError(

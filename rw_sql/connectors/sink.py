@@ -1,6 +1,7 @@
-"""What a sink connector is: option spec, a look at the target, and a writer of batches.
+"""The interface of a sink connector: option spec, a look at the target, and a writer of batches.
 
-The registry lists the built-in ones and finds third parties' through the entry-point group ``rw_sql.sinks``.
+:mod:`rw_sql.connectors.registry` lists the built-in ones and finds others through the entry-point group
+``rw_sql.sinks``.
 """
 
 from __future__ import annotations
@@ -23,18 +24,18 @@ UPSERT = "upsert"
 DEBEZIUM = "debezium"
 
 OP = "_rw_op"
-"""The column of a batch that tells what became of a row."""
+"""The column of a batch with the operation of each row."""
 
 INSERT, UPDATE, UPDATE_BEFORE, DELETE = "insert", "update", "update_before", "delete"
-"""Values of :data:`OP`. ``update_before`` is the row as it was: ahead of its ``update``, and for DEBEZIUM only."""
+"""Values of :data:`OP`. ``update_before`` is the old row: it precedes its ``update``, and only DEBEZIUM has it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SinkShape:
-    """What a sink writes. ``type`` is append-only, upsert or debezium; ``encode`` is upper case, None without FORMAT.
+    """The output of a sink. ``type`` is append-only, upsert or debezium; ``encode`` is upper case, None without FORMAT.
 
-    ``schema`` is that of its rows, as Spark's JSON; ``keys`` are the columns of the primary key. ``encode_options`` are
-    those of the ENCODE clause. ``deletes``: among the rows may be such as delete.
+    ``schema`` is the schema of its rows, as Spark's JSON; ``keys`` are the columns of the primary key.
+    ``encode_options`` are those of the ENCODE clause. ``deletes``: the rows may include deletes.
     """
 
     name: str
@@ -47,18 +48,17 @@ class SinkShape:
 
     @property
     def columns(self) -> dict[str, Any]:
-        """The columns with their types as Spark's JSON has them: a word, or an object for nested ones."""
+        """The columns with their types in Spark's JSON form: a word, or an object for nested types."""
         return {field["name"]: field["type"] for field in json.loads(self.schema)["fields"]}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SinkLook:
-    """A look at a sink's target. At most one is given: ``error`` (nobody answers), ``missing`` (what is named and not
-    there), ``misfit`` (it is there and cannot take these rows), ``doubt`` (it may refuse most of these rows, by the
-    types of their values); ``hint`` says what to type against the last three. ``named`` is what is ``missing`` as the
-    options name it.
+    """The result of a look at a sink's target. At most one of these is set: ``error`` (no answer), ``missing`` (a named
+    object does not exist), ``misfit`` (it cannot store these rows), ``doubt`` (by their types, it may refuse most of
+    these rows); ``hint`` is the remedy for the last three. ``named`` is the missing object as the options name it.
 
-    A ``doubt`` keeps a statement from storing the sink, and does not keep a sink that is stored from running.
+    A ``doubt`` prevents CREATE SINK; a sink that exists already still runs.
     """
 
     error: str | None = None
@@ -71,25 +71,25 @@ class SinkLook:
 
 ON_ERROR = "on_error"
 STOP, SKIP, REPLACE = "stop", "skip", "replace"
-"""The option that says what becomes of a row that the target refuses, and its values."""
+"""The option for rows that the target refuses, and its values."""
 
 
 class SinkError(Exception):
-    """The target did not take a batch. The text is fit for a message: it holds no secret.
+    """The target did not accept a batch. The text can be used in a message: it contains no secret.
 
-    Of the class itself: the target is away, and the batch is written again later.
+    This class itself means that the target is unavailable; the batch is retried later.
     """
 
 
 class TargetUnfitError(SinkError):
-    """The target answers and cannot take any row as it is: its definition or the user's rights changed."""
+    """The target answers but accepts no row: its definition or the user's privileges have changed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refusal:
-    """A row that its target refuses: its index in the batch, why, and the column if the target names one.
+    """A row that the target refuses: its index in the batch, the reason, and the column if the target names one.
 
-    ``hint`` says what to type against it, where more helps than to mend the row or to skip it.
+    ``hint`` is a remedy other than correcting or skipping the row.
     """
 
     index: int
@@ -99,10 +99,10 @@ class Refusal:
 
 
 class RefusedRowsError(SinkError):
-    """The target answers and refuses rows of the batch, whenever they are written again.
+    """The target answers and refuses rows of the batch permanently.
 
-    Nothing of the batch is in the target, except with ``is_rest_written``: then all other rows are. ``refusals`` are
-    some of the rows, at least one; those that are left may be found when the batch is written without them.
+    Nothing of the batch is written, except with ``is_rest_written``: then all other rows are. ``refusals`` has at least
+    one row but not necessarily all: more may follow when the batch is retried without them.
     """
 
     def __init__(self, refusals: Sequence[Refusal], *, is_rest_written: bool = False) -> None:
@@ -112,35 +112,36 @@ class RefusedRowsError(SinkError):
 
 
 class SinkWriter(Protocol):
-    """Writes batches for one run of a sink. One batch at a time; :meth:`cancel` may come from another thread."""
+    """Writes batches for one run of a sink, one at a time; another thread may call :meth:`cancel`."""
 
     def fence(self, run: int, generation: int) -> int | None:
-        """Keeps earlier runs out of the target, where it can.
+        """Fences earlier runs, if the target supports it.
 
-        Returns the newest batch of this generation that the target holds (-1: none), or None where the target does not
-        keep that with the rows: such a sink repeats a batch after a kill. Raises SinkError.
+        Returns the newest batch of this generation in the target (-1: none), or None if the target does not store batch
+        numbers with the rows: such a sink may repeat a batch after a kill. Raises SinkError.
         """
         ...
 
     def write(self, rows: pa.Table, batch: int) -> None:
-        """Returns when the target has the rows for good. ``rows`` have the shape's columns and :data:`OP`, in order.
+        """Returns when the target has stored the rows durably. ``rows`` has the shape's columns and :data:`OP`, in
+        order.
 
-        Called again with the same batch after a kill, and with fewer rows where it raised RefusedRowsError. Raises
-        SinkError while the target is away, RefusedRowsError and TargetUnfitError where it answers.
+        Called again with the same batch after a kill, and with fewer rows after RefusedRowsError. Raises SinkError
+        while the target is unavailable, RefusedRowsError and TargetUnfitError if it answers.
         """
         ...
 
     def cancel(self) -> None:
-        """Ends a write that is going on soon: it raises SinkError. Nothing is written afterwards. Raises nothing."""
+        """Makes a write in progress raise SinkError soon. Nothing is written afterwards. Raises nothing."""
         ...
 
     def close(self) -> None:
-        """Ends connections. Raises nothing; once more does nothing."""
+        """Closes connections. Raises nothing; may be called repeatedly."""
         ...
 
 
 class SinkConnector(Protocol):
-    """One kind of target. An instance holds no connection and no state; one serves all sinks of its kind.
+    """One kind of target. An instance is stateless and has no connection; it serves all sinks of its kind.
 
     ``options`` below are a sink's whole WITH list with references resolved (connection merged in, secrets replaced by
     their values), checked against the spec, without ``connector``.
@@ -148,28 +149,28 @@ class SinkConnector(Protocol):
 
     @property
     def spec(self) -> ConnectorSpec:
-        """The options it takes, from ``sources/<name>.sink.toml``."""
+        """The options it accepts, from ``sources/<name>.sink.toml``."""
         ...
 
     def check_options(self, options: Mapping[str, str]) -> None:
-        """Whether the options fit together. Reaches no target. Raises INVALID_PROPERTY, MISSING_PROPERTY."""
+        """Checks that the options are consistent. Contacts no target. Raises INVALID_PROPERTY, MISSING_PROPERTY."""
         ...
 
     def check_shape(self, options: Mapping[str, str], shape: SinkShape) -> None:
-        """Whether such rows can be written. Reaches no target. Raises SqlError."""
+        """Checks that such rows can be written. Contacts no target. Raises SqlError."""
         ...
 
     def look(
         self, options: Mapping[str, str], shape: SinkShape | None, *, timeout: float = RESOLVE_TIMEOUT_SECONDS
     ) -> SinkLook:
-        """Looks whether the target can take such rows; with None, whether it answers (for a connection).
+        """Checks whether the target can store such rows; with None, only whether it answers (for a connection).
 
-        Faults are told, never raised. Writes nothing.
+        Errors are returned, never raised. Writes nothing.
         """
         ...
 
     def open(self, options: Mapping[str, str], shape: SinkShape, identity: str) -> SinkWriter:
-        """A writer. ``identity`` names this sink among all that write to the target, always the same.
+        """Opens a writer. ``identity`` identifies this sink among all writers of the target; it never changes.
 
         Raises SinkError.
         """

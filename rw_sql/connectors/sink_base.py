@@ -1,4 +1,4 @@
-"""The path by which packages outside of rw_sql import what a sink connector is: see :mod:`rw_sql.connectors.sink`."""
+"""The import path of the sink interface for other packages: see :mod:`rw_sql.connectors.sink`."""
 
 from rw_sql.connectors.sink import (
     APPEND_ONLY,

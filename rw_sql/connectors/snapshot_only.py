@@ -1,4 +1,4 @@
-"""A connector whose upstream is read as a whole: it has no splits, no positions and no streams."""
+"""A base for connectors whose upstream can only be read as a whole: no splits, no positions, no streams."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ if TYPE_CHECKING:
 
 
 class BatchOnly(PlainConnector):
-    """What :class:`rw_sql.connectors.base.Connector` asks for, of one that is only read as a whole.
+    """Implements :class:`rw_sql.connectors.base.Connector` for a connector that is only read as a whole.
 
-    A subclass says what its options are and what it sees upstream, and reads: ``spec``, ``look`` and ``read_snapshot``.
+    A subclass defines ``spec``, ``look`` and ``read_snapshot``.
     """
 
     def offsets_at(
         self, options: Mapping[str, str], milliseconds: int, splits: Sequence[str], *, timeout: float = 0.0
     ) -> Mapping[str, int]:
-        """None: there are no splits."""
+        """Empty: there are no splits."""
         return {}
 
     def group_offsets(
@@ -42,7 +42,7 @@ class BatchOnly(PlainConnector):
         return split
 
     def named_topics(self, options: Mapping[str, str]) -> tuple[str, ...]:
-        """None: there are no splits."""
+        """Empty: there are no splits."""
         return ()
 
     def resolve_split(self, options: Mapping[str, str], written: str) -> str:
@@ -79,7 +79,7 @@ class BatchOnly(PlainConnector):
         raise self._refused()
 
     def read_positions(self, source_offset: str) -> dict[str, int]:
-        """None: there are no splits."""
+        """Empty: there are no splits."""
         return {}
 
     def write_positions(self, positions: Mapping[str, int]) -> str:

@@ -1,7 +1,7 @@
-"""What a connector accepts: its formats, INCLUDE columns and options, read from ``sources/<name>.toml``.
+"""The spec of a connector: its formats, INCLUDE columns and options, read from ``sources/<name>.toml``.
 
-A key of an option may hold ``*`` for one or more parts: ``fields.*.kind`` fits ``fields.v1.kind`` and
-``fields.address.street.kind``. A plain key wins over a pattern.
+``*`` in an option's key matches one or more parts: ``fields.*.kind`` matches ``fields.v1.kind`` and
+``fields.address.street.kind``. A plain key takes precedence over a pattern.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 OptionType = Literal["text", "integer", "number", "boolean", "duration", "timestamp"]
-"""What an option's value must look like; a value is always text in a statement."""
+"""The type of an option's value; in a statement the value is always text."""
 
 _INTEGER = re.compile(r"[+-]?[0-9]{1,19}")
 _NUMBER = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]{1,3})?")
@@ -61,11 +61,11 @@ _UNITS = {
 
 
 SINK_SUFFIX = ".sink.toml"
-"""How the files of sinks' specs end."""
+"""The suffix of sink specs."""
 
 
 class OptionError(SqlError):
-    """A fault of one option; ``key`` is the option's."""
+    """An error in one option; ``key`` is the option's."""
 
     def __init__(
         self, kind: ErrorCode, message: str, *, key: str, hint: str | None = None, span: Span | None = None
@@ -78,13 +78,12 @@ class OptionError(SqlError):
 class OptionSpec:
     """One option. ``client`` and ``spark`` are its names in the connector's own client and in Spark's reader.
 
-    ``java`` is where the Java client has it, where that is no plain renaming.
-    ``is_of_connection``: CREATE CONNECTION takes it too. ``connection_key`` is what a connection calls it that gives it
-    under another name; such a connection's type is described elsewhere.
-    ``is_alterable``: RisingWave's ALTER SOURCE … CONNECTOR WITH may change it; UNSAFE SET may change every option.
-    ``is_ignored``: accepted so that a definition moves unchanged, heeded by nothing here.
-    ``also`` are names that other systems give it: never accepted, first in the hint. ``instead`` are other options that
-    say the same in another way: only one of them may be set, and an ALTER that sets one replaces the others.
+    ``java`` describes the Java client's equivalent if it is not just another name. ``is_of_connection``: CREATE
+    CONNECTION accepts it too. ``connection_key`` is its name in a connection if that differs; such a connection's type
+    has a spec of its own. ``is_alterable``: as in RisingWave, ALTER SOURCE … CONNECTOR WITH may change it; UNSAFE SET
+    may change every option. ``is_ignored``: accepted for compatibility of definitions, without effect. ``also`` are
+    names that other systems use: not accepted, but hints prefer them. ``instead`` are alternative options: only one of
+    them may be set, and an ALTER that sets one replaces the others.
     """
 
     key: str
@@ -108,20 +107,21 @@ class OptionSpec:
 
     @property
     def is_pattern(self) -> bool:
-        """Whether the key stands for many: it holds ``*``."""
+        """True if the key contains ``*``."""
         return "*" in self.key
 
     def is_default(self, value: str) -> bool:
-        """Whether a value says no more than leaving the option out. A duration given may be heeded where none is."""
+        """True if setting the value equals leaving the option out. False for durations, where it may make a
+        difference."""
         if self.default is None or self.type == "duration":
             return False
         fold = str.lower if self.choices else str
         return fold(value.strip()) == fold(self.default)
 
     def fault(self, value: str) -> str | None:
-        """What is wrong with a value, as the end of a sentence that names the option; None if nothing is.
+        """The error of a value, as the end of a sentence that names the option; None if it is valid.
 
-        The value itself is shown only where the option is not a secret.
+        The value itself is shown only if the option is not a secret.
         """
         wanted = self._wanted()
         if self._fits(value):
@@ -171,7 +171,7 @@ class OptionSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IncludeSpec:
-    """One kind of INCLUDE column: its type in RisingWave's canonical form, and what it holds."""
+    """One kind of INCLUDE column: its type in RisingWave's canonical form, and its meaning."""
 
     kind: str
     type: str
@@ -180,11 +180,11 @@ class IncludeSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectorSpec:
-    """What a connector accepts. ``formats`` maps a FORMAT to the ENCODEs that fit it, upper case.
+    """The spec of a connector. ``formats`` maps a FORMAT to its ENCODEs, in upper case.
 
-    ``default_format`` is what a source without FORMAT … ENCODE has; None where it must be written.
-    ``connection_kind`` is the type of the connections it can use, where that is not its own name. ``example`` is a
-    script that its page shows. ``is_batch``: it is read as a whole, by REFRESH TABLE alone.
+    ``default_format`` applies to a source without FORMAT … ENCODE; None if the clause is required. ``connection_kind``
+    is the type of its connections, if that is not its own name. ``example`` is a script for its page. ``is_batch``:
+    only REFRESH TABLE reads it, as a whole.
     """
 
     name: str
@@ -205,20 +205,20 @@ class ConnectorSpec:
         object.__setattr__(self, "_patterns", patterns)
 
     def option(self, key: str) -> OptionSpec | None:
-        """The option that a key names, by itself or through a pattern."""
+        """The option for a key, directly or through a pattern."""
         if (found := self.options.get(key)) is not None and not found.is_pattern:
             return found
         return next((option for pattern, option in self._patterns if pattern.fullmatch(key)), None)
 
     def value(self, options: Mapping[str, str], key: str) -> str | None:
-        """An option's value, or its default; None where it has neither."""
+        """An option's value, or its default; None without either."""
         if key in options:
             return options[key]
         found = self.option(key)
         return found.default if found else None
 
     def near(self, key: str) -> list[str]:
-        """The accepted keys that a mistyped or foreign one may mean, best first."""
+        """The accepted keys that a misspelled or foreign key may mean, best first."""
         wanted = key.lower()
         if known_as := [option.key for option in self.options.values() if wanted in map(str.lower, option.also)]:
             return known_as
@@ -235,9 +235,9 @@ class ConnectorSpec:
 def find_option_errors(
     spec: ConnectorSpec, options: Mapping[str, str], spans: Mapping[str, Span] | None = None
 ) -> tuple[OptionError, ...]:
-    """All faults of a WITH list (without ``connector``): unknown keys first, then missing ones, then bad values.
+    """All errors of a WITH list (without ``connector``): unknown keys first, then missing ones, then invalid values.
 
-    ``spans`` tells where a key stands in the statement, so that the caret points at it.
+    ``spans`` are the positions of the keys in the statement, for the caret.
     """
     places = spans or {}
     return (
@@ -255,7 +255,7 @@ def find_option_errors(
 def check_option_values(
     spec: ConnectorSpec, options: Mapping[str, str], spans: Mapping[str, Span] | None = None
 ) -> None:
-    """Raises the first fault of a WITH list. See :func:`find_option_errors`."""
+    """Raises the first error of a WITH list. See :func:`find_option_errors`."""
     for error in find_option_errors(spec, options, spans):
         raise error
 
@@ -263,7 +263,8 @@ def check_option_values(
 def check_format(
     spec: ConnectorSpec, format: str, encode: str, span: Span | None = None, *, hint: str | None = None
 ) -> None:
-    """Whether the connector takes FORMAT … ENCODE …. Raises SqlError INVALID_DEFINITION; the hint is what it takes."""
+    """Checks that the connector supports FORMAT … ENCODE …. Raises SqlError INVALID_DEFINITION; the hint lists its
+    pairs."""
     encodes = spec.formats.get(format.upper())
     if encodes is None:
         raise SqlError(
@@ -282,7 +283,7 @@ def check_format(
 
 
 def check_include(spec: ConnectorSpec, kind: str, span: Span | None = None) -> IncludeSpec:
-    """The INCLUDE column of a kind. Raises SqlError INVALID_DEFINITION where the connector has none."""
+    """The spec of an INCLUDE column. Raises SqlError INVALID_DEFINITION if the connector has none of that kind."""
     found = spec.include.get(kind.lower())
     if found is None:
         raise SqlError(
@@ -304,7 +305,7 @@ def duration_seconds(text: str) -> float | None:
 
 
 def quoted(value: str) -> str:
-    """A value as a message shows it: in quotes, cut where it is long."""
+    """A value for a message: in quotes, shortened if it is long."""
     shown = value if len(value) <= 60 else value[:57] + "..."
     return "'" + shown.replace("'", "''").replace("\n", "\\n") + "'"
 
@@ -317,15 +318,15 @@ def load_sink_spec(name: str) -> ConnectorSpec:
 
 @cache
 def load_spec(name: str) -> ConnectorSpec:
-    """A built-in connector's spec, from ``sources/<name>.toml``. Raises FileNotFoundError where there is none."""
+    """A built-in connector's spec, from ``sources/<name>.toml``. Raises FileNotFoundError if there is none."""
     return parse_spec(read_asset("sources", f"{name}.toml"))
 
 
 def parse_spec(text: str) -> ConnectorSpec:
-    """A spec from TOML text, for connectors that bring their own. Raises ValueError for what is not a spec.
+    """Parses a spec from TOML text; third-party connectors use it. Raises ValueError for an invalid spec.
 
-    ``connection_of`` names the source connector whose connections a sink uses: it takes all their options, and heeds
-    those that are not in ``ignored_of_connection``.
+    ``connection_of`` names the source connector whose connections a sink uses: the sink accepts all their options and
+    ignores those in ``ignored_of_connection``.
     """
     table = tomllib.loads(text.removeprefix("\ufeff"))
     shared = load_spec(table["connection_of"]).options if "connection_of" in table else {}
@@ -427,7 +428,10 @@ def _invalid(spec: ConnectorSpec, options: Mapping[str, str], spans: Mapping[str
     for key, value in options.items():
         option = spec.option(key)
         if option is not None and (fault := option.fault(value)) is not None:
-            yield OptionError(INVALID_PROPERTY, f'property "{key}" {fault}', key=key, span=spans.get(key))
+            choices = {} if option.is_secret else {choice.lower(): choice for choice in option.choices}
+            near = near_names(value.strip().lower(), choices, most=1)
+            hint = f"did you mean {quoted(choices[near[0]])}?" if near else None
+            yield OptionError(INVALID_PROPERTY, f'property "{key}" {fault}', key=key, hint=hint, span=spans.get(key))
 
 
 def _exclusive(spec: ConnectorSpec, options: Mapping[str, str], spans: Mapping[str, Span]) -> Iterator[OptionError]:
@@ -450,15 +454,16 @@ def _compile(pattern: str) -> re.Pattern[str]:
 
 
 def _made_alike(key: str, wanted: str) -> str | None:
-    """A pattern filled as the wanted key fills it; None where the wanted key begins otherwise."""
+    """A pattern filled with the middle parts of ``wanted``; None if their first parts differ."""
     if "*" not in key:
         return key
-    first, *middle, last = wanted.split(".")
+    first, *middle = wanted.split(".")
+    last = middle.pop() if middle else ""
     if not middle or not last or first != key.split(".")[0]:
         return None
     return key.replace("*", ".".join(middle))
 
 
 def number_text(number: float) -> str:
-    """A bound as a message or a page shows it: whole numbers without a point."""
+    """A bound for a message or a page: whole numbers without a decimal point."""
     return str(int(number)) if float(number).is_integer() else str(number)

@@ -1,7 +1,6 @@
-"""The notebook's edge: ``%load_ext rw_sql`` brings ``%%rw``, which runs a cell's statements and shows their results.
+"""Notebook support: ``%load_ext rw_sql`` registers ``%%rw``, which runs a cell's statements and shows their results.
 
-Imports: ``session`` and below. Imported by: ``rw_sql`` itself, when a notebook loads it.
-Begin with ``cell``.
+Imports: ``session`` and below. Imported by: ``rw_sql`` itself, when a notebook loads it. Begin with ``cell``.
 """
 
 from __future__ import annotations

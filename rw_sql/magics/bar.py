@@ -1,4 +1,4 @@
-"""How far a view that is being made has come, as a bar in a notebook's output."""
+"""Progress bars for backfills, in a notebook's output."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class BackfillProgressBar:
-    """One bar: HTML where the front end shows that, a line of text elsewhere."""
+    """One bar: HTML if the front end supports it, else a line of text."""
 
     def __init__(self, progress: BackfillProgress) -> None:
         self._progress = progress
@@ -27,14 +27,14 @@ class BackfillProgressBar:
 
 
 class ProgressBars:
-    """The bars of one cell, one a view; each is shown when it is first told of and moves on in its place."""
+    """The bars of one cell, one per view. Each appears at its first update and is then updated in place."""
 
     def __init__(self) -> None:
         self._shown: dict[str, Any] = {}
         self._told: dict[str, tuple[str, int]] = {}
 
     def tell(self, progress: BackfillProgress) -> None:
-        """Moves a view's bar on."""
+        """Updates the bar of a view."""
         if self._told.get(progress.job) == (progress.phase, progress.done):
             return
         self._told[progress.job] = (progress.phase, progress.done)

@@ -1,10 +1,11 @@
-"""``%%rw``: statements in a cell, results as tables, errors without a traceback."""
+"""``%%rw``: runs statements in a cell, shows results as tables and errors without a traceback."""
 
 from __future__ import annotations
 
 import shlex
 import sys
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from IPython.core.error import UsageError
@@ -13,27 +14,35 @@ from IPython.display import display
 from rw_sql.errors import NO_SESSION, SqlError
 from rw_sql.magics.bar import ProgressBars
 from rw_sql.magics.table import ResultTable
+from rw_sql.magics.variables import CellVariables
+from rw_sql.runtime.support.text_files import read_text_file
 from rw_sql.session.results import read_rows
+from rw_sql.syntax import split_script
+from rw_sql.syntax.variables.expand import expand
+from rw_sql.syntax.variables.references import NAME
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from rw_sql.session.attach import Question, StatementText
+    from rw_sql.session.attach import Question
+    from rw_sql.session.scripts import StatementText
 
-_USAGE = "%%rw [--yes] [--confirm TOKEN], then statements; or %rw STATEMENT"
+_USAGE = "%%rw [--yes] [--confirm TOKEN] [--var NAME=VALUE], then statements; or %rw STATEMENT"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Arguments:
     is_confirmed: bool = False
     tokens: frozenset[str] = frozenset()
+    variables: Mapping[str, str] = field(default_factory=dict)
 
 
 def _read_arguments(line: str) -> _Arguments:
     words = shlex.split(line)
     tokens: set[str] = set()
+    variables: dict[str, str] = {}
     is_confirmed = False
     while words:
         match words.pop(0):
@@ -41,19 +50,28 @@ def _read_arguments(line: str) -> _Arguments:
                 is_confirmed = True
             case "--confirm" if words:
                 tokens.add(words.pop(0))
+            case "--var" if words:
+                name, equals, value = words.pop(0).partition("=")
+                if not equals or not NAME.match(name):
+                    raise UsageError(f"--var takes NAME=VALUE; usage: {_USAGE}")
+                variables[name] = value
             case other:
                 raise UsageError(f"%%rw does not know {other!r}; usage: {_USAGE}")
-    return _Arguments(is_confirmed=is_confirmed, tokens=frozenset(tokens))
+    return _Arguments(is_confirmed=is_confirmed, tokens=frozenset(tokens), variables=variables)
 
 
 class StatementMagic:
-    """Runs statements in the notebook's attached session: the variable ``spark``, else the active one."""
+    """Runs statements in the notebook's attached session: the variable ``spark``, else the active session."""
 
     def __init__(self, shell: Any) -> None:
         self._shell = shell
+        self._settings: dict[str, str | None] = {}
 
     def run(self, line: str, cell: str | None = None) -> None:
-        """Runs the statement on the line, or the cell's statements; shows each result as it comes."""
+        """Runs the statement on the line, or the cell's statements; shows each result as it comes.
+
+        ``:name`` stands for a variable: of ``--var``, of ``\\set`` in this cell or one before it, or of the notebook.
+        """
         from rw_sql.runtime.spark.interrupts import StatementInterrupted
         from rw_sql.session.scripts import interrupted_at, run_statements
 
@@ -65,20 +83,28 @@ class StatementMagic:
             rows = read_rows(result) if result is not None and result.columns else None
             done += 1
             if rows is not None:
-                show_table: Callable[[object], object] = display  # IPython leaves it untyped
+                show_table: Callable[[object], object] = display  # IPython does not type it.
                 show_table(ResultTable(rows))
 
-        text = line if cell is None else cell
+        own = {**self._settings, **arguments.variables}
+        known = CellVariables(own, self._shell.user_ns)
+        expanded = expand(line if cell is None else cell, known, read_text_file)
+        self._settings.update(expanded.settings)
+        parts = split_script(expanded.text)
         try:
             run_statements(
                 self._session(),
-                text,
+                expanded.text,
                 answer=self._choose_answer(arguments),
                 on_result=show,
                 on_progress=ProgressBars().tell,
             )
+        except SqlError as error:
+            raise expanded.locate(error) from error.__cause__
         except KeyboardInterrupt as interrupt:
-            raise StatementInterrupted(interrupted_at(text, done, str(interrupt))) from None
+            span = expanded.source(parts[done].start, parts[done].start + 1)[1] if done < len(parts) else None
+            place = "" if span is None else f"line {span.line}"
+            raise StatementInterrupted(interrupted_at(done, len(parts), place, str(interrupt))) from None
 
     def _session(self) -> SparkSession:
         from pyspark.sql import SparkSession
@@ -109,7 +135,7 @@ class StatementMagic:
         return answer
 
     def _can_ask(self) -> bool:
-        """Whether somebody can answer: the request's front end says so, or IPython runs in a terminal."""
+        """True if a person can answer: the front end's request allows input, or IPython runs in a terminal."""
         kernel = getattr(self._shell, "kernel", None)
         if kernel is None:
             return sys.stdin.isatty()

@@ -1,4 +1,4 @@
-"""What a cell shows: a result as an HTML table, or as text where there is no HTML."""
+"""Shows a result in a cell: as an HTML table, or as text without HTML."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _STYLE = "white-space: pre-wrap; text-align: left; vertical-align: top"
 
 
 class ResultTable:
-    """A result that IPython displays; every value is escaped."""
+    """A result that IPython displays; all values are escaped."""
 
     def __init__(self, rows: Rows) -> None:
         self._rows = rows

@@ -1,11 +1,13 @@
-"""What exists: frozen records in Delta tables, committed by compare-and-set, read as immutable snapshots.
+"""The catalog's storage: frozen records in Delta tables, committed by compare-and-set, read as immutable snapshots.
 
-The log of record is ``operations``; what a snapshot holds is a projection of it. Facts of the jobs have tables too.
+The table ``operations`` is the log of record, and a snapshot is a projection of it. Further tables store facts about
+the running jobs.
 
-Imports: ``assets``, ``errors``. Imported by: ``model``, ``plan``, ``runtime``, ``session``.
-Begin with ``records`` (what is stored) and ``store`` (how it is committed).
+Imports: ``assets``, ``errors``. Imported by: ``model``, ``plan``, ``runtime``, ``session``. Begin with ``records``
+(what is stored) and ``store`` (how it is committed).
 """
 
+from rw_sql.metastore.catalog_file import catalog_from_json, catalog_to_json
 from rw_sql.metastore.codec import (
     BeforeImage,
     apply_before,
@@ -28,6 +30,8 @@ __all__ = [
     "Snapshot",
     "apply_before",
     "before_from_json",
+    "catalog_from_json",
+    "catalog_to_json",
     "changes_from_json",
     "changes_to_json",
     "record_from_json",

@@ -1,8 +1,8 @@
 """Reads ``catalog/NNNN_*.sql``: the metastore's tables as Delta schemas, its views as templates.
 
-The files hold CREATE TABLE, ALTER TABLE … ADD COLUMNS and CREATE VIEW in Spark's SQL and nothing else. They are read by
-the few rules below and not by the SQL parser, so that opening a metastore needs neither grammar nor Spark, and so that
-a view's text reaches Spark as it was written.
+The files contain only CREATE TABLE, ALTER TABLE … ADD COLUMNS and CREATE VIEW, in Spark's SQL. This module reads them
+with a few rules instead of the SQL parser: opening a metastore then needs neither grammar nor Spark, and the text of a
+view reaches Spark as written.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _SIMPLE = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreateTable:
-    """A table to be created with the schema, unless it is there."""
+    """Creates a table with this schema, unless the table exists."""
 
     name: str
     schema: Schema
@@ -51,7 +51,7 @@ class CreateTable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AddColumns:
-    """Nullable columns to be added to a table, unless they are there."""
+    """Adds nullable columns to a table, unless they exist."""
 
     name: str
     schema: Schema
@@ -59,7 +59,7 @@ class AddColumns:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Migration:
-    """One file: what it does to a warehouse, in order. A second run finds nothing to do."""
+    """One migration file: its actions, in order. Applying a migration again changes nothing."""
 
     number: int
     name: str
@@ -68,7 +68,7 @@ class Migration:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Catalog:
-    """All files. ``views`` holds the newest SELECT text of each view, with ``rw_catalog.<table>`` for the tables."""
+    """All migrations. ``views`` has the newest SELECT text of each view, with ``rw_catalog.<table>`` for the tables."""
 
     migrations: tuple[Migration, ...]
     views: Mapping[str, str] = field(default_factory=dict)
@@ -79,7 +79,7 @@ class Catalog:
         return self.migrations[-1].number
 
     def tables(self) -> tuple[str, ...]:
-        """The names of the tables, in the order they are created."""
+        """The names of the tables, in creation order."""
         return tuple(s.name for m in self.migrations for s in m.statements if isinstance(s, CreateTable))
 
     def view_definitions(self, directory: str) -> tuple[tuple[str, str], ...]:
@@ -92,12 +92,15 @@ class Catalog:
 
 
 def load_catalog() -> Catalog:
-    """The catalog that this version of the product carries."""
+    """The catalog that this version of rw_sql ships."""
     return parse_catalog((name, read_asset("catalog", name)) for name in list_assets("catalog", ".sql"))
 
 
 def parse_catalog(files: Iterable[tuple[str, str]]) -> Catalog:
-    """The catalog that files (name, text) describe. Raises ValueError for twin numbers and for unknown statements."""
+    """Parses migration files, given as (name, text).
+
+    Raises ValueError for two files with the same number and for unsupported statements.
+    """
     migrations: dict[int, Migration] = {}
     views: dict[str, str] = {}
     for name, text in sorted(files):
@@ -173,7 +176,7 @@ def _without_comments(text: str) -> str:
 
 
 def _quiet(text: str) -> str:
-    """The text with quoted parts blanked out, so that a search in it meets structure only; positions are kept."""
+    """The text with quoted parts blanked out, so that a search matches only structure. Offsets do not change."""
     return re.sub(r"'(?:[^']|'')*'", lambda found: " " * len(found[0]), text)
 
 

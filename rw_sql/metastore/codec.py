@@ -1,6 +1,6 @@
-"""Records, changes and before-images as JSON, and back.
+"""Converts records, changes and before-images to JSON and back.
 
-Reading is strict: what this version does not know was written by a newer one, and taking half of it would lose the rest
+Reading is strict. A kind or field that this version does not know comes from a newer version; ignoring it would lose it
 at the next write.
 """
 
@@ -17,6 +17,7 @@ from rw_sql.metastore.records import (
     DropObject,
     ForgetSplitStates,
     Maintenance,
+    MaterializedViewRecord,
     ObjectRecord,
     PutObject,
     PutSplitStates,
@@ -41,27 +42,27 @@ def record_to_json(record: ObjectRecord) -> str:
 
 
 def record_from_json(text: str) -> ObjectRecord:
-    """The record; fields that an older version did not write take their defaults.
+    """The record; fields that an older version did not write get their defaults.
 
-    Raises SqlError METASTORE_IS_NEWER for a kind or field that this version does not know, and ValueError for what is
-    no record at all.
+    Raises SqlError METASTORE_IS_NEWER for a kind or field that this version does not know, and ValueError for text that
+    is not a record.
     """
     return _record_from_data(json.loads(text))
 
 
 def changes_to_json(changes: Iterable[Change]) -> str:
-    """The after-image of an operation."""
+    """Encodes the changes of an operation (its after-image)."""
     return _dump([_change_to_data(change) for change in changes])
 
 
 def changes_from_json(text: str) -> tuple[Change, ...]:
-    """The changes. Raises like :func:`record_from_json`."""
+    """Decodes the changes of an operation. Raises like :func:`record_from_json`."""
     return tuple(_change_from_data(data) for data in json.loads(text))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BeforeImage:
-    """What an operation's changes met: None where there was nothing.
+    """The values that an operation replaces; None for a key that did not exist before.
 
     ``splits`` maps fragment → split → the epoch of its assignment, ``states`` fragment → split → its stored state.
     """
@@ -72,7 +73,7 @@ class BeforeImage:
 
 
 def before_to_json(before: BeforeImage) -> str:
-    """The before-image of an operation."""
+    """Encodes the before-image of an operation."""
     return _dump(
         {
             "objects": [
@@ -92,7 +93,7 @@ def before_to_json(before: BeforeImage) -> str:
 
 
 def before_from_json(text: str) -> BeforeImage:
-    """The before-image. Raises like :func:`record_from_json`."""
+    """Decodes the before-image of an operation. Raises like :func:`record_from_json`."""
     data = json.loads(text)
     return BeforeImage(
         objects={
@@ -115,23 +116,23 @@ def before_from_json(text: str) -> BeforeImage:
 
 
 def apply_before(operation: OperationRecord) -> tuple[Change, ...]:
-    """The changes that give back what the operation met: definitions, assignments and positions.
+    """The changes that restore the definitions, assignments and positions of before an operation.
 
-    Applied right after the operation they restore the catalog's content (epochs go on). Drops come first, so that a
-    name is free before its former owner takes it.
+    Applied right after the operation, they restore the catalog's content; its epoch still grows. Drops come first, so
+    that a name is free before its earlier owner takes it back.
     """
     return changes_back(before_from_json(operation.before))
 
 
 def changes_back(before: BeforeImage) -> tuple[Change, ...]:
-    """The changes that bring the catalog to what a before-image holds."""
+    """The changes that restore a before-image."""
     changes: list[Change] = [DropObject(id=id) for id, record in before.objects.items() if record is None]
     changes += [PutObject(record=record) for record in before.objects.values() if record is not None]
     for fragment, splits in before.splits.items():
         if gone := tuple(split for split, epoch in splits.items() if epoch is None):
             changes.append(UnassignSplits(fragment=fragment, splits=gone))
         if back := tuple(split for split, epoch in splits.items() if epoch is not None):
-            # Taken and given, so that the assignment gets this operation's epoch even where the split never left.
+            # Unassign, then assign: the assignment gets this operation's epoch even if the split was never unassigned.
             changes += [UnassignSplits(fragment=fragment, splits=back), AssignSplits(fragment=fragment, splits=back)]
     for fragment, states in before.states.items():
         if gone := tuple(split for split, state in states.items() if state is None):
@@ -153,7 +154,8 @@ def _dump(data: object) -> str:
 
 def _record_to_data(record: ObjectRecord | Maintenance) -> dict[str, Any]:
     values = {f.name: getattr(record, f.name) for f in fields(record)}
-    return {name: _record_to_data(value) if isinstance(value, Maintenance) else value for name, value in values.items()}
+    nested = (Maintenance, MaterializedViewRecord)
+    return {name: _record_to_data(value) if isinstance(value, nested) else value for name, value in values.items()}
 
 
 def _record_from_data(data: Any) -> ObjectRecord:
@@ -173,6 +175,8 @@ def _record_from_data(data: Any) -> ObjectRecord:
         values[name] = _frozen(value) if isinstance(value, list) else value
         if name == "maintenance":
             values[name] = _maintenance_from_data(value)
+        elif name == "view" and value is not None:
+            values[name] = _record_from_data(value)
     if missing := [name for name, is_required in known.items() if is_required and name not in values]:
         raise ValueError(f"a {kind} lacks {', '.join(missing)}")
     made: ObjectRecord = record(**values)

@@ -1,4 +1,4 @@
-"""What the metastore holds of the running jobs, as frozen records: facts, which advance no epoch."""
+"""Facts about the running jobs, as frozen records. Writing a fact does not advance the epoch."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lease:
-    """Who runs the jobs of this warehouse. Pids are of ``host``; ``process_start`` tells a reused pid from the old one.
+    """The lease of a warehouse: which process runs its jobs.
 
-    ``applied_epoch`` is the newest epoch that the owner's reconciler brought into the world.
+    Process ids are valid on ``host``; ``process_start`` distinguishes a process from a later one with the same id.
+    ``applied_epoch`` is the newest epoch that the owner's reconciler has applied.
     """
 
     owner: str
@@ -31,7 +32,7 @@ class Lease:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """One start of a job. Runs of one job are numbered from 1; a later one fences all earlier ones."""
+    """One start of a job. Runs of a job are numbered from 1; a later run fences all earlier ones."""
 
     job: str
     run: int
@@ -42,7 +43,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobStatus:
-    """What a job is doing. ``state`` is RUNNING, PAUSED, IDLE (no reader), STALLED, STARTING or STOPPED."""
+    """The status of a job. ``state`` is RUNNING, PAUSED, IDLE (no reader), STALLED, STARTING or STOPPED."""
 
     job: str
     object_id: int
@@ -56,9 +57,9 @@ class JobStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackfillProgress:
-    """How far a view has come with its history: ``done`` of ``total`` offsets. ``is_over``: it is live.
+    """Progress of a view's backfill: ``done`` of ``total`` offsets. ``is_over``: the backfill is complete.
 
-    ``phase`` is in words. ``generation`` is the view's.
+    ``phase`` is a description for people. ``generation`` is the generation of the view.
     """
 
     job: str
@@ -74,7 +75,7 @@ class BackfillProgress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NotedPosition:
-    """A split's position as its ingest noted it at a barrier that matters, up to ``log_version`` of the log."""
+    """A split's position that the ingest job recorded at a barrier; it covers the log up to ``log_version``."""
 
     fragment: str
     split: str
@@ -85,10 +86,11 @@ class NotedPosition:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Hold:
-    """A source whose reader stands still while one COMMIT of a block runs.
+class QuiesceLock:
+    """A request to stop the readers of a source while the COMMIT of a block runs.
 
-    ``epoch`` is that of the catalog it is committed on; ``pid`` is of ``host``. ``is_taken``: the reader has stopped.
+    ``epoch`` is the epoch of the catalog that the block is committed on; ``pid`` is a process id on ``host``.
+    ``is_taken``: the readers have stopped.
     """
 
     hold: str
@@ -104,10 +106,10 @@ class Hold:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PointDependent:
-    """A reader of a source, direct or through others, as it was at a rewind point.
+    """A dependent of a source, direct or indirect, as it was at a rewind point.
 
-    ``version`` is that of its table with all up to ``batch`` in it, its newest committed batch (-1: none).
-    ``reads`` are (input, first version of its table that is not in it).
+    ``version`` is the version of its table that includes every batch up to ``batch``, its newest committed one (-1:
+    none). ``reads`` are pairs (input, first version of the input's table that the dependent has not read).
     """
 
     id: int
@@ -119,10 +121,10 @@ class PointDependent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RewindPoint:
-    """What REWIND goes back to: a source and all that depends on it, just before an unsafe operation took hold.
+    """The state that REWIND restores: a source and all its dependents just before an unsafe operation took effect.
 
-    Where there is none ``reason`` says why, and the rest is empty. ``states`` are the positions as the connector's
-    JSON; ``folder`` holds the copies of the dependents' checkpoints.
+    If no point could be recorded, ``reason`` says why and the other fields are empty. ``states`` are the positions as
+    the connector's JSON; ``folder`` contains copies of the dependents' checkpoints.
     """
 
     source_id: int

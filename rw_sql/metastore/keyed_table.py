@@ -1,4 +1,4 @@
-"""A table of the metastore of which the newest row per key counts."""
+"""A metastore table in which the newest row per key is the current one."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ _log = logging.getLogger(__name__)
 
 
 class KeyedTable:
-    """A table of which the newest row per key counts, kept in memory and read incrementally.
+    """An append-only table whose current rows, the newest per key, are cached in memory and updated incrementally.
 
-    ``trim`` gets the rows that count and returns those worth keeping when the table is folded. It is
-    where that leaves out more rows than it keeps, by ``worth_folding``.
+    ``trim`` receives the current rows and returns those worth keeping when the table is folded. Upkeep folds the table
+    when folding removes more rows than it keeps, as ``worth_folding`` decides.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class KeyedTable:
         self._lock = RLock()
 
     def rows(self) -> Mapping[Key, Row]:
-        """The rows that count, as of now. A later call may return another mapping; this one stays as it is."""
+        """The current rows. The returned mapping never changes; a later call may return another one."""
         if self._table.latest_version() <= self._version:
             return self._rows
         with self._lock:
@@ -56,9 +56,10 @@ class KeyedTable:
             return rows
 
     def write(self, choose: Callable[[Mapping[Key, Row]], Sequence[Row]]) -> Sequence[Row]:
-        """Appends the rows that ``choose`` makes of the present ones, which no other write can change in between.
+        """Appends the rows that ``choose`` computes from the current rows, by compare-and-set.
 
-        It is asked again where another process came first. Returns what was written; nothing is where it chose none.
+        If another process commits first, ``choose`` is called again with the new rows. Returns the rows that were
+        written; nothing is written if ``choose`` returns none.
         """
         with self._lock:
             while True:
@@ -68,8 +69,8 @@ class KeyedTable:
                     return chosen
 
     def _append(self, present: Mapping[Key, Row], chosen: Sequence[Row]) -> bool:
-        """Commits the rows if the table holds nothing but what they were chosen on."""
-        with self._table.lock:  # on an object store a poll by another thread moves the handle too
+        """Commits the rows if the table has not changed since they were chosen."""
+        with self._table.lock:  # On an object store, a poll by another thread moves the handle too.
             before = self._version
             self._table.refresh()
             if self._table.version != before:
@@ -86,7 +87,8 @@ class KeyedTable:
             return True
 
     def _tend(self) -> None:
-        """Upkeep. In an object store that is hundreds of requests: whoever writes, a heartbeat too, does not wait."""
+        """Runs upkeep on another thread: in an object store it takes hundreds of requests, too long for a writer to
+        wait."""
         if self._table.is_local:
             self._table.upkeep(replace=self._folded)
         elif self._tending.acquire(blocking=False):
@@ -104,10 +106,10 @@ class KeyedTable:
         return tuple(row[name] for name in self._keys)
 
     def _folded(self, table: StoredTable) -> pa.Table | None:
-        """The rows that are worth keeping of a handle on this table; None where too few others would go."""
+        """The rows worth keeping, from a handle on this table; None if folding would remove too few."""
         with self._lock:
             present = list(self._rows.values())
-        # What is known already need not be read: in an object store that is three requests a file.
+        # Rows that are cached need not be read: in an object store, reading costs three requests a file.
         is_known = not table.has_above("seq", max((row["seq"] for row in present), default=-1))
         rows = self._trim(present if is_known else newest_rows(table.read(), self._keys, "seq").to_pylist())
         if rows and table.count() - len(rows) <= len(rows) + self._worth_folding:

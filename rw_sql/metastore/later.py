@@ -1,4 +1,4 @@
-"""Work that nobody waits for: on another thread, after a while in which more of it may come."""
+"""Debounced background work: requests that arrive within a short time are done as one."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ if TYPE_CHECKING:
 _LOOK_SECONDS = 0.1
 
 
-class Later:
-    """One kind of such work. What is asked for until it begins is done with it; any thread may ask.
+class DebouncedTask:
+    """A piece of work that runs on another thread, once for all requests that arrive before it starts. Thread-safe.
 
-    It begins ``seconds`` after it was asked for, at once where somebody waits for it or the interpreter ends, which
-    waits for it. ``work`` handles its own errors, and runs on several threads where it is asked for while it runs.
+    The work starts ``seconds`` after the first request, and at once if :meth:`flush` is called or the interpreter
+    exits, which waits for it. ``work`` must handle its own errors. A request that arrives while the work runs starts
+    another thread, so that ``work`` may run on several threads at once.
     """
 
     def __init__(self, work: Callable[[], None], name: str, *, seconds: float = 0.0) -> None:
@@ -28,9 +29,9 @@ class Later:
         self._is_due = False
         self._threads: list[Thread] = []
 
-    def ask(self) -> None:
-        """Lets it be done. Where there can be no more threads (from Python 3.12 on: while the interpreter ends) it is
-        done before this returns."""
+    def schedule(self) -> None:
+        """Requests the work. If no thread can be started (since Python 3.12: during interpreter exit), does the work
+        before returning."""
         with self._lock:
             if self._is_due:
                 return
@@ -47,8 +48,8 @@ class Later:
                 return
         self._work()
 
-    def settle(self) -> None:
-        """Waits until all that was asked for is done."""
+    def flush(self) -> None:
+        """Blocks until all requested work is done."""
         if not self._threads:
             return
         self._hurry.set()
@@ -59,7 +60,7 @@ class Later:
 
     def _wait_and_do(self) -> None:
         until = time.monotonic() + self.seconds
-        # Where the interpreter ends nothing follows, and it waits for this thread.
+        # If the interpreter is exiting, no further requests can come, and the exit waits for this thread.
         while time.monotonic() < until and main_thread().is_alive() and not self._hurry.wait(_LOOK_SECONDS):
             pass
         with self._lock:

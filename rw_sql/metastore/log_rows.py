@@ -1,4 +1,4 @@
-"""The rows of the log of operations: what is written of an operation and its outcome, and what is read of it."""
+"""Rows of the log of operations: writes an operation and its outcome, and reads them back."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rw_sql.metastore.records import OperationRecord
 
 
 def outcome_row(epoch: int, outcome: str, duration_ms: int | None) -> dict[str, Any]:
-    """The row that says what came of an operation."""
+    """The row that records the outcome of an operation."""
     return {
         "epoch": epoch,
         "entry": "outcome",
@@ -25,7 +25,7 @@ def outcome_row(epoch: int, outcome: str, duration_ms: int | None) -> dict[str, 
 
 
 def operation_rows(rows: pa.Table, after: int) -> list[tuple[int, str, str]]:
-    """Epoch, actor and changes of the operations after an epoch, in their order."""
+    """Epoch, actor and changes of the operations after an epoch, in order."""
     chosen = rows.filter(pc.and_(pc.equal(rows["entry"], "operation"), pc.greater(rows["epoch"], after)))
     chosen = chosen.sort_by("epoch")
     columns = (chosen[name].to_pylist() for name in ("epoch", "actor", "changes"))
@@ -33,7 +33,7 @@ def operation_rows(rows: pa.Table, after: int) -> list[tuple[int, str, str]]:
 
 
 def operation_record(row: dict[str, Any], outcome: dict[str, Any] | None) -> OperationRecord:
-    """An operation as it was written, with what came of it where that is known."""
+    """An operation from its row, with its outcome if one is recorded."""
     return OperationRecord(
         epoch=row["epoch"],
         kind=row["kind"],
@@ -53,5 +53,5 @@ def operation_record(row: dict[str, Any], outcome: dict[str, Any] | None) -> Ope
 
 
 def now_ms() -> int:
-    """Milliseconds since 1970."""
+    """The current time in milliseconds since 1970."""
     return time.time_ns() // 1_000_000

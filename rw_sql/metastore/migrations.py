@@ -1,4 +1,4 @@
-"""Brings a warehouse's metastore to the catalog's newest number. Any number of processes may do it at once."""
+"""Migrates a warehouse's metastore to the newest catalog version. Any number of processes may do so at once."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pyarrow as pa
 from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError
 
-from rw_sql.errors import METASTORE_IS_NEWER, SqlError
+from rw_sql.errors import METASTORE_IS_NEWER, NOT_SUPPORTED, SqlError
 from rw_sql.metastore.catalog import AddColumns, CreateTable
 from rw_sql.metastore.table import Moved, StoredTable, create_table, join
 
@@ -20,20 +20,16 @@ _APPLIED = "migration"
 
 
 def migrate(directory: str, catalog: Catalog) -> None:
-    """Applies the files that the warehouse has not seen.
+    """Applies the migrations that the warehouse does not have yet.
 
-    Raises SqlError METASTORE_IS_NEWER, and changes nothing, where it has seen one that the catalog does not have.
+    Raises SqlError METASTORE_IS_NEWER, and changes nothing, if the warehouse has a migration that the catalog lacks.
     """
     uri = join(directory, "migrations")
     table = StoredTable(uri) if DeltaTable.is_deltatable(uri) else None
     while True:
         seen = table.transaction(_APPLIED) if table is not None else 0
         if seen > catalog.number:
-            raise SqlError(
-                METASTORE_IS_NEWER,
-                f"the metastore at {directory} has format {seen}, and this version knows up to {catalog.number}",
-                hint="upgrade rw_sql to the version that wrote this metastore",
-            )
+            raise _newer(directory, seen, catalog)
         if seen == catalog.number:
             return
         migration = catalog.migrations[seen]
@@ -46,6 +42,31 @@ def migrate(directory: str, catalog: Catalog) -> None:
                 table.append(pa.Table.from_pylist([row], table.schema), transaction=(_APPLIED, migration.number))
         except Moved:
             table.refresh()
+
+
+def require_format(directory: str, catalog: Catalog) -> None:
+    """Returns where the warehouse has the catalog's newest format. Writes nothing.
+
+    Raises SqlError METASTORE_IS_NEWER where it has a newer one, NOT_SUPPORTED where it has yet to be migrated.
+    """
+    seen = StoredTable(join(directory, "migrations")).transaction(_APPLIED)
+    if seen > catalog.number:
+        raise _newer(directory, seen, catalog)
+    if seen < catalog.number:
+        raise SqlError(
+            NOT_SUPPORTED,
+            f"the metastore at {directory} has format {seen}, this version needs {catalog.number}, and a look does not"
+            " migrate it",
+            hint="rw-sql serve migrates it; an older rw_sql cannot open it afterwards",
+        )
+
+
+def _newer(directory: str, seen: int, catalog: Catalog) -> SqlError:
+    return SqlError(
+        METASTORE_IS_NEWER,
+        f"the metastore at {directory} has format {seen}, and this version knows up to {catalog.number}",
+        hint="upgrade rw_sql to the version that wrote this metastore",
+    )
 
 
 def _apply(directory: str, statement: CreateTable | AddColumns) -> None:

@@ -1,4 +1,4 @@
-"""Operations as rows of ``objects``, ``fragment_splits`` and ``source_state``, and a snapshot out of such rows."""
+"""Converts operations to rows of ``objects``, ``fragment_splits`` and ``source_state``, and such rows to a snapshot."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _WORTH_FOLDING = 2_000
 
 
 def projection_rows(projection: Projection, effects: Iterable[Effect], schema: pa.Schema) -> pa.Table:
-    """The rows that the effects add to a projection, by columns: ten thousand states at a time."""
+    """The rows that the effects add to a projection, by column, in pieces of at most ten thousand states."""
     columns: dict[str, list[Any]] = {name: [] for name in schema.names}
     for effect in effects:
         match projection:
@@ -62,7 +62,7 @@ def _extend(columns: dict[str, list[Any]], times: int, **values: Any) -> None:
 
 
 def snapshot_from(tables: Mapping[Projection, pa.Table], epoch: int) -> Snapshot:
-    """The snapshot that the projections hold, each taken as complete; the newest row of a key holds."""
+    """The snapshot that complete projections describe. The newest row of a key wins."""
     folding = Folding(Snapshot())
     objects: dict[int, tuple[int, str | None]] = {}
     for id, at, text in zip(*_sorted_columns(tables["objects"], "id", "epoch", "record"), strict=True):
@@ -106,17 +106,15 @@ def newest_rows(table: pa.Table, keys: Sequence[str], order: str) -> pa.Table:
 
 
 def fold_rows(projection: Projection, table: pa.Table) -> pa.Table | None:
-    """The rows that still matter, or None while most of them do.
+    """The rows to keep, or None while most rows are still needed.
 
-    A dropped object stays as a row, since its id is never given again. A taken split and a forgotten state stay while
-    they are their fragment's newest change, which tells the epoch of the fragment.
+    The row of a dropped object stays, because ids are never reused. The row of an unassigned split or a forgotten state
+    stays while it is its fragment's newest change, because it determines the fragment's epoch.
     """
     kept = newest_rows(table, KEYS[projection], "epoch")
     if projection != "objects":
         fragments, epochs = kept.column("fragment").to_pylist(), kept.column("epoch").to_pylist()
-        newest = dict(
-            zip(fragments, epochs, strict=True)
-        )  # the rows are sorted by epoch, so a fragment's last one wins
+        newest = dict(zip(fragments, epochs, strict=True))  # Rows are sorted by epoch: a fragment's last one wins.
         marks = kept.column("is_assigned" if projection == "fragment_splits" else "state").to_pylist()
         is_kept = [
             mark not in (None, False) or newest[f] == at for mark, f, at in zip(marks, fragments, epochs, strict=True)

@@ -1,4 +1,4 @@
-"""What the metastore holds, as frozen records. Stored as JSON in the ``record`` column of ``objects``."""
+"""The objects of the catalog, as frozen records. They are stored as JSON in the column ``record`` of ``objects``."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceRecord:
-    """A source. ``definition`` is its canonical CREATE SOURCE text; the other fields follow from it.
+    """A source. ``definition`` is its canonical CREATE SOURCE text; the other fields are derived from it.
 
-    ``options`` is the WITH list as (key, text) pairs in the order written, references by name; secret values are
-    never in it. ``uses`` are the ids of its connection and secrets. A new ``generation`` has a new log.
-    ``birth`` tells where its splits ended when it was made, as :mod:`rw_sql.model.backfill_ranges` writes it.
+    ``options`` is the WITH list as (key, text) pairs in the order written; it contains references by name and never the
+    value of a secret. ``uses`` are the ids of its connection and secrets. Each new ``generation`` has a new log.
+    ``birth`` are the end offsets of its splits at creation, in the format of :mod:`rw_sql.model.backfill_ranges`.
     """
 
     id: int
@@ -34,22 +34,23 @@ class SourceRecord:
 
 
 UPSERT, SIGNED, CHANGES, KEYS, DIFF = "upsert", "signed", "changes", "keys", "diff"
-"""The strategies of views: groups that Spark keeps; groups over changes, each with a sign; changed rows of one input,
-filtered and projected; what changed rows touch, computed again; all of it computed again and compared."""
+"""The strategies of views. UPSERT: Spark keeps the groups. SIGNED: groups over signed changes. CHANGES: changed rows of
+one input, filtered and projected. KEYS: recompute the rows that a change affects. DIFF: recompute all rows and compare.
+"""
 
 KEYED = "keyed"
-"""The strategy of tables with a primary key: what became of each key."""
+"""The strategy of tables with a primary key: apply the newest record of each key."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Maintenance:
-    """How a view's table is kept up to date; decided when the view is made, ``reason`` says why.
+    """How a view's table is kept up to date. It is decided when the view is created; ``reason`` says why.
 
-    ``strategy`` is empty where the view's keys tell: without any its query's rows are appended, else they replace those
-    of their keys. ``query`` is what the job runs where that is not the view's own query: it has the ``hidden`` columns
-    (a Spark schema in JSON) which the table has beside the view's. ``touched`` is a query for the values of the columns
-    ``partition`` in changed rows of the inputs: the view's rows of these are to be computed again. ``is_one_row``: an
-    aggregation without groups, which has a row of nothing too.
+    An empty ``strategy`` means: a view without keys appends the rows of its query, a view with keys replaces rows by
+    key. ``query`` is the job's query if it differs from the view's own: it also yields the ``hidden`` columns (a Spark
+    schema in JSON), which only the stored table has. ``touched`` is a query for the values of the columns ``partition``
+    in changed input rows: the view's rows with these values are recomputed. ``is_one_row``: an aggregation without
+    groups, which has a row even for empty input.
     """
 
     strategy: str = ""
@@ -62,18 +63,18 @@ class Maintenance:
 
     @property
     def is_recomputed(self) -> bool:
-        """Whether rows are computed again from the inputs, not from what was kept of them."""
+        """True if rows are recomputed from the inputs instead of being updated from stored state."""
         return self.strategy in (KEYS, DIFF)
 
     @property
     def reads_changes(self) -> bool:
-        """Whether the job follows how the rows of its inputs change, not only those that are added."""
+        """True if the job reads updates and deletes of its inputs' rows, not only inserts."""
         return self.strategy in (SIGNED, CHANGES, KEYS, DIFF)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MaterializedViewRecord:
-    """A materialized view. ``inputs`` are the ids of the sources and views its query reads.
+    """A materialized view. ``inputs`` are the ids of the sources and views that its query reads.
 
     ``query`` is Spark SQL; ``dialect`` tells what the definition's query is written in, 'spark' or 'risingwave'.
     ``schema`` is its Delta schema as Spark's JSON. ``keys`` are the columns that identify a row where rows are
@@ -81,6 +82,9 @@ class MaterializedViewRecord:
     rows, since a sink or another view reads them. ``histories`` fix what came before the view of those sources whose
     log it does not just read from the beginning, as :mod:`rw_sql.model.backfill_ranges` writes them.
     ``backfill_rate_limit`` is how many records of them it reads a second (None: no limit; 0: none).
+    ``kept_generation`` is the generation beside the view's own whose table and checkpoint are kept, since it served
+    last (0: the one before); ``last_generation`` is the newest there ever was, where that is not the view's own.
+    ``sees`` is the first id that was not given away when it got its query, where that was after it was made.
     """
 
     id: int
@@ -97,27 +101,30 @@ class MaterializedViewRecord:
     maintenance: Maintenance = Maintenance()
     histories: tuple[str, ...] = ()
     backfill_rate_limit: int | None = None
+    kept_generation: int = 0
+    last_generation: int = 0
+    sees: int = 0
     kind: str = field(default="materialized_view", init=False)
 
 
 OVERWRITE, IGNORE, IF_NOT_NULL = "overwrite", "ignore", "if_not_null"
-"""What becomes of a row whose key a table has: it takes the old one's place, it is left out, or its values that are
-not null take the places of the old ones."""
+"""What an insert does if its key exists: replaces the row; is ignored; replaces only with the values that are not null.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableRecord(MaterializedViewRecord):
-    """A table with a connector: what the records of its source come to. It is kept as a view over that source is.
+    """A table with a connector: a source and the rows that its records become. Its job is like that of a view.
 
-    ``definition`` is its canonical CREATE TABLE text. ``source_id`` is its associated source, which has its name and
-    cannot be dropped without it; None once DROP CONNECTOR took it away. ``inputs`` are that source, or none; ``query``
-    gives the table's columns of a row of the source. ``primary_key`` are the columns that identify a row, ``keys`` the
-    same where rows are replaced, and empty where they are only appended. ``conflict`` is OVERWRITE, IGNORE or
-    IF_NOT_NULL; a row whose ``version_columns`` are older than those of the row with its key is left out.
-    ``added_columns`` are (name, id): objects with lower ids were made before that column came, and do not see it.
-    ``dropped_columns`` are no longer the table's, but its files have them, and ``dropped_fields`` no longer the
-    source's, but its log has them; ``stored_names`` are (name, name in the files) of those columns that are called
-    otherwise there: renaming one rewrites no file.
+    ``definition`` is its canonical CREATE TABLE text. ``source_id`` is its associated source, which has the same name
+    and cannot be dropped without it; None after DROP CONNECTOR. ``inputs`` is that source, or empty; ``query`` computes
+    the table's columns from a row of the source. ``primary_key`` are the columns that identify a row; ``keys`` are the
+    same columns if rows are replaced, and empty if rows are only appended. ``conflict`` is OVERWRITE, IGNORE or
+    IF_NOT_NULL; a row is ignored if its ``version_columns`` are older than those of the existing row with its key.
+    ``added_columns`` are (name, id): objects with a lower id were created before the column and do not see it.
+    ``dropped_columns`` are columns that only the table's files still have, ``dropped_fields`` those that only the
+    source's log still has. ``stored_names`` are (name, name in the files) of columns whose names differ there: renaming
+    a column rewrites no file.
     """
 
     source_id: int | None = None
@@ -134,10 +141,10 @@ class TableRecord(MaterializedViewRecord):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeltaTableRecord:
-    """A Delta table of the user's own that a view or sink reads: in the catalog as long as one does.
+    """A Delta table that rw_sql does not manage and that a view or sink reads; listed while anything reads it.
 
-    ``name`` is what it is called in the queries that Spark runs, ``written`` how a statement names it; ``schema`` is
-    that of its rows, as Spark's JSON. Without ``has_change_feed`` rows can only be appended to it.
+    ``name`` is its name in the queries that Spark runs, ``written`` its name in statements; ``schema`` is the schema of
+    its rows, as Spark's JSON. Without ``has_change_feed``, only appends to the table are supported.
     """
 
     id: int
@@ -152,13 +159,13 @@ class DeltaTableRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SinkRecord:
-    """A sink. ``definition`` is its canonical CREATE SINK text; the other fields follow from it.
+    """A sink. ``definition`` is its canonical CREATE SINK text; the other fields are derived from it.
 
-    ``inputs`` are the ids of what it reads; ``query`` is Spark SQL over them, empty where it takes one input as it is;
-    ``replaces``: the query aggregates, so that later rows of a key take the place of earlier ones.
-    ``schema`` is that of its rows, as Spark's JSON; ``type`` is append-only, upsert or debezium; ``keys`` are the
-    columns of its primary key. ``starts`` are (input id, version of its table after which the sink begins), for those
-    that it does not read from the beginning. A paused sink keeps its place.
+    ``inputs`` are the ids of the objects it reads; ``query`` is Spark SQL over them, empty if the sink writes one input
+    unchanged. ``replaces``: the query aggregates, so that later rows of a key replace earlier ones. ``schema`` is the
+    schema of its rows, as Spark's JSON; ``type`` is append-only, upsert or debezium; ``keys`` are the columns of its
+    primary key. ``starts`` are (input id, version of the input's table after which the sink begins), for inputs that it
+    does not read from the beginning. A paused sink keeps its positions.
     """
 
     id: int
@@ -196,9 +203,9 @@ class ConnectionRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SecretRecord:
-    """A secret. ``definition`` is its CREATE SECRET text without the value; ``backend`` says where that is kept.
+    """A secret. ``definition`` is its CREATE SECRET text without the value; ``backend`` is where the value is stored.
 
-    ``sealed`` is the encrypted value of backend ``meta``, None for the others; it is in no ``repr``.
+    ``sealed`` is the encrypted value of the backend ``meta``, None for other backends; no ``repr`` shows it.
     """
 
     id: int
@@ -211,7 +218,7 @@ class SecretRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PauseRecord:
-    """A hold on one source (``source_id``) or on all (None). A source runs only if none holds it."""
+    """A pause of one source (``source_id``) or of all sources (None). A source runs only if no pause applies to it."""
 
     id: int
     name: str
@@ -232,9 +239,9 @@ class ParameterRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RewindRecord:
-    """The newest REWIND of a source: it goes back to just before ``operation``, and is itself the one with ``epoch``.
+    """The newest REWIND of a source: it restores the state before ``operation``; its own number is ``epoch``.
 
-    What reads the source runs again once the owner has carried it out.
+    The source's dependents run again when the owner has carried it out.
     """
 
     id: int
@@ -247,10 +254,11 @@ class RewindRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RebuildRecord:
-    """A view that is being made anew while its old rows serve: what takes their place once it has caught up.
+    """The rebuild of a view: a second table that replaces the view's table when it has caught up.
 
-    ``histories`` are those of the new one, as in :class:`MaterializedViewRecord`; ``created_at_ms`` is 0 in rebuilds of
-    before they told it.
+    ``histories`` are those of the new one, as in :class:`MaterializedViewRecord`; ``created_at_ms`` is 0 in rebuilds
+    of before they told it. ``view`` is the new one where it has another query, or reads one that has; None where it is
+    only made anew.
     """
 
     id: int
@@ -259,6 +267,7 @@ class RebuildRecord:
     generation: int
     histories: tuple[str, ...] = ()
     created_at_ms: int = 0
+    view: MaterializedViewRecord | None = None
     kind: str = field(default="rebuild", init=False)
 
 
@@ -280,7 +289,7 @@ ObjectRecord = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AssignedSplit:
-    """A split that a fragment reads, since the statement with this epoch."""
+    """A split that a fragment reads; ``epoch`` is that of the statement that assigned it."""
 
     fragment: str
     split: str
@@ -288,15 +297,15 @@ class AssignedSplit:
 
 
 FORGOTTEN = ""
-"""The state of a split that a statement made forget its position, while its upstream could not be looked at."""
+"""The state of a split whose position was reset while its upstream was unreachable."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredState:
-    """A split's position as a statement set it: ``state`` is the connector's JSON (or FORGOTTEN), ``epoch`` its own.
+    """A split's position as a statement set it: ``state`` is the connector's JSON (or FORGOTTEN).
 
-    ``log_version`` is the version of the fragment's log when it was set: commits after it, of runs that started at or
-    after ``epoch``, move the position on.
+    ``epoch`` is the statement's epoch, ``log_version`` the version of the fragment's log at that time. Commits after
+    that version, by runs that started at or after ``epoch``, advance the position.
     """
 
     fragment: str
@@ -306,7 +315,7 @@ class StoredState:
     log_version: int = -1
 
 
-# What one operation changes. The store adds the before-images.
+# The changes that an operation consists of. The store adds the before-images.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -325,7 +334,7 @@ class DropObject:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AssignSplits:
-    """Adds splits to those a fragment reads."""
+    """Assigns splits to a fragment."""
 
     fragment: str
     splits: tuple[str, ...]
@@ -333,7 +342,7 @@ class AssignSplits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnassignSplits:
-    """Takes splits from those a fragment reads; their states stay."""
+    """Unassigns splits of a fragment; their states stay."""
 
     fragment: str
     splits: tuple[str, ...]
@@ -341,7 +350,7 @@ class UnassignSplits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PutSplitStates:
-    """Sets positions: split → the connector's JSON."""
+    """Sets positions: maps each split to the connector's JSON."""
 
     fragment: str
     states: Mapping[str, str]
@@ -361,10 +370,11 @@ Change = PutObject | DropObject | AssignSplits | UnassignSplits | PutSplitStates
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operation:
-    """One statement that changes anything, before it is committed. ``statement`` is canonical and redacted.
+    """A statement that changes the catalog, before its commit. ``statement`` is canonical and redacted.
 
-    ``kind`` is the statement's words (``CREATE SOURCE``, ``UNSAFE SET``, ``RESET SOURCE SPLITS``); ``objects`` the
-    names it affects, dependents included. ``plan`` is EXPLAIN's text. ``prediction`` is JSON for the proof afterwards.
+    ``kind`` is the statement's name (``CREATE SOURCE``, ``UNSAFE SET``, ``RESET SOURCE SPLITS``); ``objects`` are the
+    names of all affected objects, dependents included. ``plan`` is the text of EXPLAIN. ``prediction`` is JSON that is
+    compared with the actual effect afterwards.
     """
 
     kind: str
@@ -380,9 +390,9 @@ class Operation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperationRecord:
-    """A committed operation as the log of record holds it. ``changes``, ``before`` are JSON; times are milliseconds.
+    """A committed operation from the log of record. ``changes`` and ``before`` are JSON; times are milliseconds.
 
-    ``outcome`` is None while nobody has reported one, else 'applied', 'committed' or 'failed: …'.
+    ``outcome`` is None until one is recorded, then 'applied', 'committed' or 'failed: …'.
     """
 
     epoch: int

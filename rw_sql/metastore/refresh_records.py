@@ -1,22 +1,23 @@
-"""What the metastore holds of tables that are loaded as a whole: their state, and how far a refresh has come."""
+"""Records of refreshable tables: their state and the progress of a refresh."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
 IDLE, REFRESHING, FINISHING = "IDLE", "REFRESHING", "FINISHING"
-"""The states of a refreshable table, as RisingWave's catalog has them: nothing goes on; its whole upstream is loaded
-beside it; what differs is being merged into it, and then what was loaded goes."""
+"""The states of a refreshable table, with RisingWave's names. IDLE: no refresh runs. REFRESHING: the whole upstream is
+being loaded into a staging table. FINISHING: the rows that differ are being merged; then the staging table is dropped.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RefreshRecord:
-    """What a refreshable table is doing about its REFRESH. A table is refreshable where it has one.
+    """The refresh state of a table. Exactly the refreshable tables have one.
 
-    ``refresh`` counts those that were begun; ``interval_s`` is how often one begins by itself. ``triggered_ms`` is when
-    the newest began, ``succeeded_ms`` when the newest that came to its end did; ``failure`` is why the newest did not.
-    While it is FINISHING ``chunks`` are merged as the batches of the table's job from ``first_batch`` on, ``rows`` in
-    all.
+    ``refresh`` counts the refreshes started so far; ``interval_s`` is the interval of automatic ones. ``triggered_ms``
+    is the start of the newest refresh, ``succeeded_ms`` the end of the newest successful one; ``failure`` is the error
+    of the newest one. While FINISHING, ``chunks`` chunks with ``rows`` rows in total are merged as the batches of the
+    table's job from ``first_batch`` on.
     """
 
     id: int
@@ -36,10 +37,10 @@ class RefreshRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RefreshChunk:
-    """How far one chunk of a table's refresh has come: chunk -1 stands for the loading before any is merged.
+    """Progress of one chunk of a refresh; chunk -1 is the loading that precedes the merge.
 
-    ``position`` is the key up to which it reaches, as JSON; ``rows`` are those that differ in it. ``epoch`` is that of
-    the catalog when it was merged, ``run`` the run of the table's job.
+    ``position`` is the last key of the chunk, as JSON; ``rows`` is the number of rows that differ. ``epoch`` is the
+    catalog's epoch at the merge, ``run`` the run of the table's job.
     """
 
     table_id: int

@@ -1,7 +1,7 @@
-"""Facts of the running jobs: who runs them, which runs they had, what they are doing, where they stand.
+"""Facts about the running jobs: the lease, runs, statuses, progress and positions.
 
-They advance no epoch. Each table is appended to by compare-and-set; the newest row of a key holds, and upkeep drops the
-others, so that a heartbeat every other second for days leaves a few dozen files.
+Writing them does not advance the epoch. Each table is appended to by compare-and-set. The newest row of a key is the
+current one and upkeep removes the others, so that days of heartbeats every two seconds leave only a few dozen files.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING
 
 from rw_sql.metastore.facts import (
     BackfillProgress,
-    Hold,
     JobStatus,
     Lease,
     NotedPosition,
     PointDependent,
+    QuiesceLock,
     RewindPoint,
     Run,
 )
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from threading import Event
 
 RUNS_KEPT = 500
-"""How many of a job's newest runs the metastore remembers."""
+"""The minimum number of newest runs of each job that the metastore keeps."""
 
 _THE_LEASE = "jobs"
 _WORTH_FOLDING = 200
@@ -60,7 +60,7 @@ def _newest_runs(rows: list[_Row]) -> list[_Row]:
 
 
 class JobStore:
-    """The ``runtime_*`` tables. Each is opened when it is first asked for; any thread may call."""
+    """The ``runtime_*`` tables. Each one is opened at its first use. Thread-safe."""
 
     def __init__(self, directory: str) -> None:
         self._directory = directory
@@ -69,11 +69,11 @@ class JobStore:
         self._runs: tuple[Mapping[_Key, _Row], dict[str, dict[int, Run]]] | None = None
         self._told: set[Event] = set()
         self.saying = RLock()
-        """Held from when something is known of the jobs until it is written: who asks for it waits so long."""
+        """Held between learning a fact about the jobs and writing it, so that readers wait for the new value."""
 
     @contextmanager
     def telling(self, event: Event) -> Iterator[None]:
-        """Sets an event each time that a job's status or progress is written through this object."""
+        """Sets ``event`` on each write of a job's status or progress through this object."""
         self._told.add(event)
         try:
             yield
@@ -85,11 +85,11 @@ class JobStore:
             event.set()
 
     def lease(self) -> Lease | None:
-        """The lease as it stands, released or expired ones included; None where there never was one."""
+        """The current lease, even if released or expired; None if the warehouse never had one."""
         return _lease(self._leases().rows())
 
     def take_lease(self, lease: Lease, replacing: Lease | None) -> bool:
-        """Writes the lease if the one there is still exactly ``replacing``; False where somebody was faster."""
+        """Writes the lease if the stored one still equals ``replacing``; returns False if another process was first."""
 
         def choose(present: Mapping[_Key, _Row]) -> Sequence[_Row]:
             return [_lease_row(lease)] if _lease(present) == replacing else []
@@ -97,7 +97,7 @@ class JobStore:
         return bool(self._leases().write(choose))
 
     def renew_lease(self, lease: Lease) -> bool:
-        """Replaces the holder's lease by this later state of it; False where it was lost or released."""
+        """Replaces the holder's lease with a later state of it; returns False if it was lost or released."""
 
         def choose(present: Mapping[_Key, _Row]) -> Sequence[_Row]:
             return [_lease_row(lease)] if _is_held(_lease(present), lease) else []
@@ -105,15 +105,15 @@ class JobStore:
         return bool(self._leases().write(choose))
 
     def release_lease(self, lease: Lease) -> bool:
-        """Marks the holder's lease as released; False where it was not held."""
+        """Marks the holder's lease as released; returns False if the holder does not have it."""
         return self.renew_lease(replace(lease, is_released=True))
 
     def claim_run(self, job: str, epoch: int, owner: str) -> Run:
-        """The job's next run number, which nobody else gets."""
+        """Claims the job's next run number. No two callers get the same one."""
         return self.claim_runs([job], epoch, owner)[0]
 
     def claim_runs(self, jobs: Sequence[str], epoch: int, owner: str) -> tuple[Run, ...]:
-        """The next run number of each job, in one commit."""
+        """Claims the next run number of each job, in one commit."""
         at = time.time_ns() // 1_000_000
 
         def choose(present: Mapping[_Key, _Row]) -> Sequence[_Row]:
@@ -133,7 +133,7 @@ class JobStore:
         return tuple(claimed[job] for job in jobs)
 
     def runs(self, job: str) -> tuple[Run, ...]:
-        """The job's newest runs, oldest first, :data:`RUNS_KEPT` at least where there were as many."""
+        """The job's newest runs, oldest first: at least :data:`RUNS_KEPT`, or all if there are fewer."""
         of_job = self._by_job(self._run_table().rows()).get(job, {})
         return tuple(of_job[run] for run in sorted(of_job))
 
@@ -143,19 +143,19 @@ class JobStore:
         return {job: runs[max(runs)] for job, runs in by_job.items()}
 
     def write_job_status(self, statuses: Sequence[JobStatus]) -> None:
-        """Replaces what is known of these jobs."""
+        """Replaces the statuses of these jobs."""
         rows = [{**_values(status), "is_dropped": False} for status in statuses]
         self._statuses().write(lambda _: rows)
         self._tell()
 
     def job_statuses(self) -> Mapping[str, JobStatus]:
-        """What each job is doing."""
+        """The status of each job."""
         with self.saying:
             rows = self._statuses().rows().values()
         return {row["job"]: JobStatus(**_chosen(JobStatus, row)) for row in rows if not row["is_dropped"]}
 
     def drop_jobs(self, jobs: Iterable[str]) -> None:
-        """Forgets the statuses of jobs. Their runs stay, since a number is never given twice."""
+        """Deletes the statuses of jobs. Their runs stay, because run numbers are never reused."""
         wanted = tuple(jobs)
 
         def choose(present: Mapping[_Key, _Row]) -> Sequence[_Row]:
@@ -165,30 +165,30 @@ class JobStore:
         self._statuses().write(choose)
 
     def write_backfill(self, progress: BackfillProgress) -> None:
-        """Replaces what is known of a view's way through its history."""
+        """Replaces the progress of a view's backfill."""
         self._backfills().write(lambda _: [_values(progress)])
         self._tell()
 
     def backfills(self) -> Mapping[str, BackfillProgress]:
-        """How far each view has come with its history, by its job; those that never had one are not there."""
+        """The backfill progress of each view, by job; views without a backfill are missing."""
         rows = self._backfills().rows().values()
         return {row["job"]: BackfillProgress(**_chosen(BackfillProgress, row)) for row in rows}
 
     def note_chunks(self, chunks: Sequence[RefreshChunk]) -> None:
-        """Notes how far chunks of refreshes have come."""
+        """Records the progress of chunks of refreshes."""
         self._chunks().write(lambda _: [_values(chunk) for chunk in chunks])
 
     def chunks_of(self, table_id: int) -> tuple[RefreshChunk, ...]:
-        """What is known of the chunks of a table's newest refresh, the loading first."""
+        """The chunks of a table's newest refresh, the loading first."""
         rows = [row for row in self._chunks().rows().values() if row["table_id"] == table_id]
         newest = max((row["refresh"] for row in rows), default=0)
         found = [RefreshChunk(**_chosen(RefreshChunk, row)) for row in rows if row["refresh"] == newest]
         return tuple(sorted(found, key=lambda chunk: chunk.chunk))
 
     def note_positions(self, positions: Sequence[NotedPosition]) -> tuple[NotedPosition, ...]:
-        """Notes positions, per fragment and split; returns those refused for being older than what is noted.
+        """Records positions per fragment and split; returns those refused because a newer one is stored.
 
-        Older means a lesser (epoch, run, log_version). What is noted already is left alone.
+        Positions are compared by (epoch, run, log_version). A position that is stored already is not written again.
         """
 
         def choose(present: Mapping[_Key, _Row]) -> Sequence[_Row]:
@@ -210,7 +210,7 @@ class JobStore:
         )
 
     def noted_positions(self, fragment: str) -> Mapping[str, NotedPosition]:
-        """The noted position of each of the fragment's splits."""
+        """The stored position of each of the fragment's splits."""
         rows = self._positions().rows()
         return {
             split: NotedPosition(**_chosen(NotedPosition, row))
@@ -218,36 +218,36 @@ class JobStore:
             if of_fragment == fragment
         }
 
-    def take_holds(self, holds: Sequence[Hold]) -> None:
-        """Adds holds."""
-        self._holds().write(lambda _: [_values(hold) for hold in holds])
+    def add_locks(self, locks: Sequence[QuiesceLock]) -> None:
+        """Adds quiesce locks."""
+        self._holds().write(lambda _: [_values(lock) for lock in locks])
 
-    def holds(self) -> tuple[Hold, ...]:
-        """The holds that were not released."""
+    def quiesce_locks(self) -> tuple[QuiesceLock, ...]:
+        """The quiesce locks that are not released."""
         rows = self._holds().rows().values()
-        return tuple(Hold(**_chosen(Hold, row)) for row in rows if not row["is_released"])
+        return tuple(QuiesceLock(**_chosen(QuiesceLock, row)) for row in rows if not row["is_released"])
 
-    def acknowledge_holds(self, holds: Sequence[Hold]) -> None:
-        """Says that the readers of these holds have stopped."""
-        self._change_holds(holds, is_taken=True)
+    def acknowledge_locks(self, locks: Sequence[QuiesceLock]) -> None:
+        """Records that the readers have stopped."""
+        self._change_locks(locks, is_taken=True)
 
-    def release_hold(self, holds: Sequence[Hold]) -> None:
-        """Ends holds."""
-        self._change_holds(holds, is_released=True)
+    def release_locks(self, locks: Sequence[QuiesceLock]) -> None:
+        """Releases quiesce locks."""
+        self._change_locks(locks, is_released=True)
 
-    def _change_holds(self, holds: Sequence[Hold], **values: bool) -> None:
+    def _change_locks(self, locks: Sequence[QuiesceLock], **values: bool) -> None:
         def choose(present: Mapping[_Key, _Row]) -> Sequence[_Row]:
-            rows = [present.get((hold.hold, hold.source_id)) for hold in holds]
+            rows = [present.get((lock.hold, lock.source_id)) for lock in locks]
             return [{**row, **values} for row in rows if row is not None and not row["is_released"]]
 
         self._holds().write(choose)
 
     def write_rewind_points(self, points: Sequence[RewindPoint]) -> None:
-        """Adds rewind points, or why there is none."""
+        """Adds rewind points, or the reasons why there are none."""
         self._rewind_points().write(lambda _: [_point_row(point) for point in points])
 
     def rewind_points(self, source_id: int | None = None) -> tuple[RewindPoint, ...]:
-        """What is known of rewind points, oldest operation first; of one source, where it is given."""
+        """All rewind points, by ascending operation; those of one source if ``source_id`` is given."""
         rows = self._rewind_points().rows()
         return tuple(
             _point(rows[key])
@@ -256,16 +256,16 @@ class JobStore:
         )
 
     def rewind_operations(self, source_id: int) -> frozenset[int]:
-        """The operations on a source of which it is known whether there is a rewind point."""
+        """The operations on a source for which a rewind point, or the reason for its absence, is stored."""
         rows = self._rewind_points().rows()
         return frozenset(operation for of_source, operation in rows if of_source == source_id)
 
     def rewind_stamp(self) -> tuple[object, ...]:
-        """Objects that stay the same ones as long as no job has started and nothing was noted of rewinds."""
+        """A tuple of objects that stay identical until a job starts or a rewind fact is written."""
         return self._run_table().rows(), self._rewind_points().rows(), self._rewinds().rows()
 
     def drop_rewind_points(self, points: Sequence[RewindPoint]) -> None:
-        """Forgets rewind points."""
+        """Deletes rewind points."""
         keys = [(point.source_id, point.operation) for point in points]
 
         def choose(present: Mapping[_Key, _Row]) -> Sequence[_Row]:
@@ -274,12 +274,12 @@ class JobStore:
         self._rewind_points().write(choose)
 
     def note_rewound(self, epoch: int, source_id: int) -> None:
-        """Says that a REWIND is carried out."""
+        """Records that a REWIND has been carried out."""
         row = {"epoch": epoch, "source_id": source_id, "done_ms": time.time_ns() // 1_000_000}
         self._rewinds().write(lambda present: [] if (epoch,) in present else [row])
 
     def rewound(self) -> frozenset[int]:
-        """The REWINDs that were carried out."""
+        """The REWINDs that have been carried out."""
         return frozenset(row["epoch"] for row in self._rewinds().rows().values())
 
     def _by_job(self, rows: Mapping[_Key, _Row]) -> dict[str, dict[int, Run]]:
@@ -337,19 +337,19 @@ def _newest_refreshes(rows: list[_Row]) -> list[_Row]:
     return [row for row in rows if row["refresh"] == newest[row["table_id"]]]
 
 
-def _values(record: JobStatus | NotedPosition | Lease | Hold | BackfillProgress | RefreshChunk) -> _Row:
+def _values(record: JobStatus | NotedPosition | Lease | QuiesceLock | BackfillProgress | RefreshChunk) -> _Row:
     return {f.name: getattr(record, f.name) for f in fields(record)}
 
 
-# Once, since a source may have 100,000 positions.
+# Computed once, because a source may have 100,000 positions.
 _NAMES = {
     kind: tuple(f.name for f in fields(kind))
-    for kind in (JobStatus, NotedPosition, Lease, Hold, BackfillProgress, RefreshChunk)
+    for kind in (JobStatus, NotedPosition, Lease, QuiesceLock, BackfillProgress, RefreshChunk)
 }
 
 
 def _chosen(
-    record: type[JobStatus | NotedPosition | Lease | Hold | BackfillProgress | RefreshChunk], row: _Row
+    record: type[JobStatus | NotedPosition | Lease | QuiesceLock | BackfillProgress | RefreshChunk], row: _Row
 ) -> _Row:
     return {name: row[name] for name in _NAMES[record]}
 

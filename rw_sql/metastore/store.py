@@ -1,8 +1,9 @@
-"""The metastore: what exists, and what was done to it.
+"""The metastore: commits statements and reads the catalog.
 
-Appending a row to ``operations`` by compare-and-set is the commit of a statement. ``objects``, ``fragment_splits`` and
-``source_state`` are projections of that log: each append to one carries, as its app transaction, the epoch up to which
-the table is complete, so that a projection is written once whoever writes it, and a reader folds the operations after.
+Appending a row to ``operations`` by compare-and-set commits a statement. ``objects``, ``fragment_splits`` and
+``source_state`` are projections of that log. Each append to a projection records, as Delta's app transaction, the epoch
+up to which the projection is complete: any process may write the projection, each part is written once, and a reader
+applies only the later operations.
 """
 
 from __future__ import annotations
@@ -23,12 +24,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake.exceptions import DeltaError
 
-from rw_sql.errors import CONCURRENT_CHANGE, INVALID_PARAMETER, SqlError
+from rw_sql.errors import CONCURRENT_CHANGE, FILE_UNREADABLE, INVALID_PARAMETER, SqlError
 from rw_sql.metastore.catalog import SCHEMA_NAME, Catalog, load_catalog
 from rw_sql.metastore.codec import before_to_json, changes_from_json, changes_to_json
-from rw_sql.metastore.later import Later
+from rw_sql.metastore.later import DebouncedTask
 from rw_sql.metastore.log_rows import now_ms, operation_record, operation_rows, outcome_row
-from rw_sql.metastore.migrations import migrate
+from rw_sql.metastore.migrations import migrate, require_format
 from rw_sql.metastore.projections import fold_rows, projection_rows, snapshot_from
 from rw_sql.metastore.records import OperationRecord
 from rw_sql.metastore.runtime import JobStore
@@ -53,7 +54,7 @@ _log = logging.getLogger(__name__)
 
 
 class ConcurrentCommit(SqlError):  # noqa: N818 - it is an event that callers plan for
-    """Another statement was committed since the snapshot that an operation was planned on. Nothing was written.
+    """Another statement was committed after the snapshot that an operation was planned on. Nothing was written.
 
     The caller takes a new snapshot, plans again and commits again.
     """
@@ -69,7 +70,7 @@ class ConcurrentCommit(SqlError):  # noqa: N818 - it is an event that callers pl
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Committed:
-    """What a commit led to: its number, and the catalog right after it."""
+    """The result of a commit: its epoch, and the catalog right after it."""
 
     epoch: int
     snapshot: Snapshot
@@ -84,66 +85,76 @@ class Metastore:
 
     def __init__(self, directory: str, catalog: Catalog) -> None:
         self.directory = directory
-        self.runtime = JobStore(directory)
-        """Facts of the running jobs: lease, runs, statuses, noted positions."""
+        self.jobs = JobStore(directory)
+        """Facts about the running jobs: lease, runs, statuses, positions."""
         self.faults: Callable[[str], None] = _no_faults
-        """Called with a name between the steps of a commit; a test stops the process there."""
+        """Called with the fault point's name between the steps of a commit; tests stop the process there."""
         self._catalog = catalog
         self._lock = RLock()
         self._operations = StoredTable(join(directory, "operations"))
         self._projections: dict[Projection, StoredTable] = {
             name: StoredTable(join(directory, name), upkeep_offset=10 * at) for at, name in enumerate(PROJECTIONS, 1)
         }
-        # What was folded and may still have to be projected, and the newest epoch per projection of what is not kept.
+        # Effects that may still have to be projected, and per projection the newest epoch of effects no longer kept.
         self._recent: deque[Effect] = deque()
         self._forgotten: dict[Projection, int] = {}
         self._seen = (-1, Snapshot())
-        # The newest operations that were committed through this object, by their epochs; None for safe ones.
+        # The newest operations committed through this object, by epoch; None for safe ones.
         self._made: dict[int, OperationRecord | None] = {}
         self._told: set[Event] = set()
-        self._outcomes = Later(self._record_pending, "outcome", seconds=_COLLECTING_SECONDS)
+        self._outcomes = DebouncedTask(self._record_pending, "outcome", seconds=_COLLECTING_SECONDS)
         self._pending: deque[dict[str, Any]] = deque()
-        self._projecting_later = Later(self._project_or_warn, "projection", seconds=_PROJECTING_SECONDS)
+        self._projecting_later = DebouncedTask(self._project_or_warn, "projection", seconds=_PROJECTING_SECONDS)
         self._projecting = Lock()
-        # A turn of the log's upkeep is beside what comes, as another process might do it.
-        self._turns = Later(self._upkeep_or_warn, "upkeep")
+        # Upkeep of the log runs beside new commits, as it does when another process performs it.
+        self._turns = DebouncedTask(self._upkeep_or_warn, "upkeep")
         self._upkeeping = Lock()
         self._load()
 
     @classmethod
-    def open(cls, warehouse: str, *, catalog: Catalog | None = None) -> Metastore:
+    def open(cls, warehouse: str, *, catalog: Catalog | None = None, only_reads: bool = False) -> Metastore:
         """Opens the metastore of a warehouse (a path or URI), creating or migrating it first.
 
-        Completes the projections that a crashed process left behind. For a URI, the object store's options come from
-        the environment. Raises SqlError METASTORE_IS_NEWER where a newer version wrote it, and INVALID_PARAMETER for a
-        path that Delta cannot address.
+        Completes projections that a crashed process left incomplete. For a URI, the object store's options come from
+        the environment. With ``only_reads`` nothing is written. Raises SqlError METASTORE_IS_NEWER if a newer version
+        wrote it, INVALID_PARAMETER for a path that Delta cannot address, and NOT_SUPPORTED for a warehouse that has
+        yet to be migrated and is only to be read.
         """
-        if warehouse.startswith("file://"):
-            warehouse = warehouse.removeprefix("file://")
-        if "://" not in warehouse:
-            warehouse = str(Path(warehouse).absolute())
-            if _ESCAPE.search(warehouse):
-                raise SqlError(
-                    INVALID_PARAMETER,
-                    f"the warehouse {warehouse!r} cannot be used: Delta reads % and two hex digits as a character",
-                )
         catalog = catalog or load_catalog()
-        directory = join(warehouse, SCHEMA_NAME)
+        directory = _directory(warehouse)
+        if only_reads:
+            require_format(directory, catalog)
+            return cls(directory, catalog)
         migrate(directory, catalog)
         metastore = cls(directory, catalog)
         metastore.project()
         return metastore
+
+    @classmethod
+    def peek(cls, warehouse: str) -> Snapshot:
+        """The catalog of a warehouse as it is now; nothing is created, migrated or completed there.
+
+        Raises SqlError FILE_UNREADABLE where there is no warehouse that this version reads, and as :meth:`open`.
+        """
+        try:
+            return cls(_directory(warehouse), load_catalog()).snapshot()
+        except (DeltaError, OSError, KeyError, pa.ArrowInvalid) as error:
+            raise SqlError(
+                FILE_UNREADABLE,
+                f"cannot read a catalog in the warehouse {warehouse!r}: {str(error).splitlines()[0]}",
+                hint="name the folder or URI that --warehouse of rw-sql run names",
+            ) from error
 
     def view_definitions(self) -> tuple[tuple[str, str], ...]:
         """The views of ``rw_catalog``: name and SELECT in Spark's SQL."""
         return self._catalog.view_definitions(self.directory)
 
     def version(self) -> int:
-        """A number that grows whenever anything was committed, outcomes and upkeep included. Made for polling."""
+        """A number that grows with every write, outcomes and upkeep included. Cheap enough for polling."""
         return self._operations.latest_version()
 
     def snapshot(self) -> Snapshot:
-        """The catalog as of now. The same object as before where nothing was committed meanwhile."""
+        """The current catalog. Returns the same object until something is committed."""
         version, snapshot = self._seen
         if self._operations.latest_version() <= version:
             return snapshot
@@ -153,12 +164,12 @@ class Metastore:
     def commit(
         self, operation: Operation, *, based_on: Snapshot, on_append: Callable[[], object] = lambda: None
     ) -> Committed:
-        """Commits an operation that was planned on a snapshot, all of it or nothing, as the next epoch.
+        """Commits an operation that was planned on a snapshot, atomically, as the next epoch.
 
-        ``on_append`` is called once it is committed; it must not block. The projections follow on another thread, with
-        those of operations that come within a moment, or at once where somebody waits for them.
-        Raises ConcurrentCommit where another operation came first, and ValueError where the changes do not fit the
-        snapshot. Outcomes and upkeep that came in between are no obstacle.
+        ``on_append`` is called right after the commit and must not block. Another thread updates the projections,
+        together with those of operations that follow shortly, or at once if a caller waits for them. Raises
+        ConcurrentCommit if another operation came first, and ValueError if the changes do not fit the snapshot.
+        Outcomes and upkeep in between do not conflict.
         """
         with self._lock:
             epoch = based_on.epoch + 1
@@ -193,16 +204,16 @@ class Metastore:
             on_append()
             for event in tuple(self._told):
                 event.set()
-            self._projecting_later.ask()
+            self._projecting_later.schedule()
             if self._operations.is_upkeep_due(before):
-                self._turns.ask()
+                self._turns.schedule()
             return Committed(epoch=epoch, snapshot=snapshot)
 
     @contextmanager
     def telling(self, event: Event) -> Iterator[None]:
-        """Sets an event with each commit through this object, so that who waits for one need not look so often.
+        """Sets ``event`` at each commit through this object, so that a waiting caller can poll less often.
 
-        Another process's commit sets it not: to see that one has to look.
+        Commits of other processes do not set it; they are seen only by polling.
         """
         self._told.add(event)
         try:
@@ -211,7 +222,7 @@ class Metastore:
             self._told.discard(event)
 
     def project(self) -> None:
-        """Completes the projections up to the newest operation. Any process may, at any time."""
+        """Completes the projections up to the newest operation. Any process may call it at any time."""
         with self._projecting:
             snapshot = self.snapshot()
             for projection in PROJECTIONS:
@@ -222,7 +233,7 @@ class Metastore:
                     self._forget(self._recent.popleft())
 
     def record_outcome(self, epoch: int, outcome: str, duration_ms: int | None = None) -> None:
-        """Says what came of an operation; the newest outcome holds. It advances no epoch."""
+        """Records the outcome of an operation; the newest outcome wins. Does not advance the epoch."""
         self._record([outcome_row(epoch, outcome, duration_ms)])
 
     def _record(self, rows: list[dict[str, Any]]) -> None:
@@ -231,37 +242,36 @@ class Metastore:
             if self._seen[0] == before:
                 self._seen = (before + 1, self._seen[1])
             if self._operations.is_upkeep_due(before):
-                self._turns.ask()
+                self._turns.schedule()
 
     def record_outcome_later(self, epoch: int, outcome: str, duration_ms: int | None = None) -> None:
-        """As :meth:`record_outcome`, on another thread, with those that come within a moment, in one commit.
+        """Like :meth:`record_outcome`, but on another thread: outcomes that arrive shortly after share one commit.
 
-        Whoever asks this object for operations sees it.
+        The method :meth:`operations` of this object includes outcomes that are not written yet.
         """
         self._pending.append(outcome_row(epoch, outcome, duration_ms))
-        self._outcomes.ask()
+        self._outcomes.schedule()
 
-    def settle(self, *, with_upkeep: bool = False) -> None:
-        """Waits until every outcome that was to be recorded is, the projections are complete, and upkeep that has begun
-        is done."""
-        self.settle_projections()
-        self._outcomes.settle()
+    def flush(self, *, with_upkeep: bool = False) -> None:
+        """Blocks until all pending outcomes are written, the projections are complete and started upkeep is done."""
+        self.flush_projections()
+        self._outcomes.flush()
         if with_upkeep:
-            # An outcome may be what a turn of upkeep is begun for: that is waited for afterwards.
-            self._turns.settle()
+            # Writing an outcome may start upkeep: wait for it afterwards.
+            self._turns.flush()
 
-    def settle_projections(self) -> None:
-        """Waits until the tables hold what was committed through this object and what it says of jobs: a hundredth of a
-        second, mostly nothing."""
-        self._projecting_later.settle()
-        with self.runtime.saying:
+    def flush_projections(self) -> None:
+        """Blocks until all commits and job facts of this object are in the tables: at most a hundredth of a second,
+        usually none."""
+        self._projecting_later.flush()
+        with self.jobs.saying:
             pass
 
     def _record_pending(self) -> None:
-        """Writes the outcomes that came up to now."""
+        """Writes the pending outcomes."""
         rows: list[dict[str, Any]] = []
         while self._pending:
-            with suppress(IndexError):  # another thread writes it
+            with suppress(IndexError):  # Another thread writes it.
                 rows.append(self._pending.popleft())
         if not rows:
             return
@@ -272,11 +282,11 @@ class Metastore:
             _log.warning("what came of these operations could not be written down: %s: %s", told, error)
 
     def has_made(self, after: int, upto: int) -> bool:
-        """Whether this object committed all epochs of ``(after, upto]``, as far as it remembers."""
+        """True if this object committed every epoch of ``(after, upto]``; False if it does not remember."""
         return all(epoch in self._made for epoch in range(after + 1, upto + 1))
 
     def unsafe_since(self, epoch: int) -> tuple[OperationRecord, ...]:
-        """The unsafe operations from an epoch on, the newest first. What came of them may not be told."""
+        """The unsafe operations from an epoch on, newest first. Their outcomes may be missing."""
         made = self._made
         wanted = range(self.snapshot().epoch, epoch - 1, -1)
         if any(at not in made for at in wanted):
@@ -294,9 +304,9 @@ class Metastore:
         limit: int | None = None,
         since: int | None = None,
     ) -> tuple[OperationRecord, ...]:
-        """Operations, the newest first, with what came of them; all that affected the named object, if one is named.
+        """Operations with their outcomes, newest first; only those that affect ``object_name``, if given.
 
-        ``since`` is the first epoch wanted.
+        ``since`` is the first epoch to return.
         """
 
         def wanted(light: pa.Table) -> Any:
@@ -313,7 +323,7 @@ class Metastore:
     def _operation_records(
         self, wanted: Callable[[pa.Table], Any], limit: int | None, since: int | None = None
     ) -> tuple[OperationRecord, ...]:
-        self._outcomes.settle()
+        self._outcomes.flush()
         with self._lock:
             table = self._operations
             table.refresh()
@@ -335,12 +345,13 @@ class Metastore:
         return tuple(sorted(records, key=lambda record: -record.epoch))
 
     def _append(self, entries: list[dict[str, Any]], based_on: int | None) -> int:
-        """Appends rows to the log; with ``based_on``, only while that is the newest epoch. The version before them."""
+        """Appends rows to the log and returns the version before them; with ``based_on``, only if that is still the
+        newest epoch."""
         table = self._operations
         rows = pa.Table.from_pylist(entries, table.schema)
         transaction = None if based_on is None else (_EPOCH, based_on + 1)
         while True:
-            # Under the table's lock: on an object store a poll by another thread moves the handle too.
+            # Takes the table's lock: on an object store, a poll by another thread moves the handle too.
             with table.lock:
                 table.refresh()
                 newest = table.transaction(_EPOCH)
@@ -354,19 +365,20 @@ class Metastore:
                 except Moved:
                     continue
                 except (DeltaError, OSError):
-                    # It may have failed before the commit or after it; only the log knows.
+                    # It may have failed before or after the commit; only the log shows which.
                     table.refresh()
                     if not self._is_mine(entries[0]):
                         raise
                 return before
 
     def _is_mine(self, row: dict[str, Any]) -> bool:
-        """Whether a commit that was reported as lost is in the log: an object store may repeat a write it had done."""
+        """True if the log contains a commit that was reported as failed: an object store may retry a completed
+        write."""
         rows = self._operations.read(["epoch", "commit_id"], above=("epoch", row["epoch"] - 1))
         return row["commit_id"] in rows["commit_id"].to_pylist()
 
     def _load(self) -> None:
-        """Reads everything: projections first and the log after them, which is then never behind a projection."""
+        """Reads everything: projections first, then the log, which is then never older than a projection."""
         tables: dict[Projection, pa.Table] = {}
         projected: dict[Projection, int] = {}
         for name, projection in self._projections.items():
@@ -384,7 +396,7 @@ class Metastore:
         self._forgotten.clear()
         snapshot = snapshot_from(tables, oldest)
         for at, actor, text in operation_rows(rows, oldest):
-            # What a projection holds already must not be done to it again: a drop would not find its object.
+            # Skip changes that a projection already contains: a repeated drop would not find its object.
             missing = [change for change in changes_from_json(text) if at > projected[projection_of(change)]]
             effect = effect_of(snapshot, at, actor, missing)
             self._recent.append(effect)
@@ -425,7 +437,7 @@ class Metastore:
                         snapshot = self._seen[1]
                         continue
                     recent = list(self._recent)
-                # Later operations may have been committed meanwhile: what this append says is complete ends here.
+                # Later operations may have been committed meanwhile: this append is complete only up to here.
                 wanted = [effect for effect in recent if done < effect.epoch <= snapshot.epoch]
                 effects = [effect for effect in wanted if effect.touches(projection)]
                 if not effects:
@@ -438,14 +450,14 @@ class Metastore:
                 except Moved:
                     continue
                 if table.is_upkeep_due(before):
-                    # It replaces all rows: beside commits that come one after the other it would never win.
+                    # It replaces all rows: while commits keep coming it would always lose.
                     table.upkeep(lambda rows: fold_rows(projection, rows))
 
     def _project_or_warn(self) -> None:
         try:
             self.project()
         except (DeltaError, OSError) as error:
-            # The operation is committed whatever happens here; the next commit or open completes the projections.
+            # The operation is committed in any case; the next commit or open completes the projections.
             _log.warning("the projections of %s are not complete: %s", self.directory, error)
 
     def _upkeep_or_warn(self) -> None:
@@ -456,8 +468,8 @@ class Metastore:
                 _log.warning("upkeep of %s: %s", self.directory, error)
 
     def _upkeep(self) -> None:
-        """The log's own turn. Projections that no operation touched are told the epoch, to keep an opening short."""
-        # A handle of its own: whoever commits meanwhile does not wait.
+        """Upkeep of the log. Also advances the epoch of projections without changes, to keep opening fast."""
+        # A handle of its own, so that commits do not wait for upkeep.
         StoredTable(self._operations.uri).upkeep()
         snapshot = self._seen[1]
         for name, table in self._projections.items():
@@ -470,8 +482,22 @@ class Metastore:
                         continue
 
 
+def _directory(warehouse: str) -> str:
+    """Where the catalog of a warehouse lies. Raises SqlError INVALID_PARAMETER for a path that Delta cannot address."""
+    if warehouse.startswith("file://"):
+        warehouse = warehouse.removeprefix("file://")
+    if "://" not in warehouse:
+        warehouse = str(Path(warehouse).absolute())
+        if _ESCAPE.search(warehouse):
+            raise SqlError(
+                INVALID_PARAMETER,
+                f"the warehouse {warehouse!r} cannot be used: Delta reads % and two hex digits as a character",
+            )
+    return join(warehouse, SCHEMA_NAME)
+
+
 def _user() -> str:
     try:
         return getpass.getuser()
-    except (KeyError, OSError):  # a container's user without a name
+    except (KeyError, OSError):  # A container's user may have no name.
         return f"uid {os.getuid()}"

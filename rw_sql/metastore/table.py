@@ -1,4 +1,4 @@
-"""One Delta table of the metastore: appended to by compare-and-set, read by what is new, kept small by its writers."""
+"""One Delta table of the metastore: appends by compare-and-set, incremental reads, upkeep by its writers."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ if TYPE_CHECKING:
     from deltalake import Schema
 
 UPKEEP_EVERY = 50
-"""Versions of a table between two turns of upkeep."""
+"""The number of versions between two runs of upkeep."""
 
 _TARGET_BYTES = 8 << 20
 _FULL_VACUUM_EVERY = 40 * UPKEEP_EVERY
 _ORPHAN_HOURS = 24
 _MOST_TRIES = 200
 _READS_AT_ONCE = 16
-# Checkpoints and log clean-up are upkeep's; as hooks they would strike in the middle of a commit.
+# Upkeep does checkpoints and log clean-up; as hooks they would run in the middle of a commit.
 _NO_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
 _WRITER = WriterProperties(compression="ZSTD", compression_level=1)
 
@@ -47,18 +47,18 @@ _log = logging.getLogger(__name__)
 
 
 class Moved(Exception):  # noqa: N818 - an ordinary event
-    """The table is at a later version than the one the commit was based on. Nothing was written."""
+    """The table has a later version than the one that the commit was based on. Nothing was written."""
 
 
 def join(directory: str, name: str) -> str:
-    """The place of a table under a directory that is a path or a URI."""
+    """The path of a table under a directory that is a path or a URI."""
     return f"{directory.rstrip('/')}/{name}"
 
 
 def create_table(
     uri: str, schema: Schema, properties: Mapping[str, str | None], partition_by: Sequence[str] = ()
 ) -> None:
-    """Creates the table unless it is there; other threads and processes may be creating it at the same time."""
+    """Creates the table unless it exists; other threads and processes may create it at the same time."""
     if DeltaTable.is_deltatable(uri):
         return
     try:
@@ -68,8 +68,8 @@ def create_table(
             mode="ignore",
             partition_by=list(partition_by),
             configuration=dict(properties),
-            # With retries, who comes second commits the table's metadata again, with another id: whoever has
-            # read the first by then, a stream's checkpoint above all, does not know the table any more.
+            # With retries, the second creator would commit the table's metadata again with another id, and a reader of
+            # the first metadata, such as a stream's checkpoint, would no longer recognize the table.
             commit_properties=CommitProperties(max_commit_retries=0),
         )
     except (DeltaError, OSError):
@@ -81,7 +81,7 @@ def create_table(
 class NewRows:
     """Rows up to ``version``.
 
-    With ``is_whole`` they are all there are, and one that is missing is gone; without it, some may come a second time.
+    With ``is_whole`` they are all rows of the table; otherwise they are additions, and some may be returned twice.
     """
 
     rows: pa.Table
@@ -90,10 +90,10 @@ class NewRows:
 
 
 class StoredTable:
-    """A handle that stands at one version. Its methods may be called from any thread.
+    """A handle on one version of a table. Thread-safe.
 
-    Reads and writes are of the handle's version; :meth:`refresh` moves it on. ``upkeep_offset`` lets the upkeep of
-    tables that are written together fall into different commits.
+    Reads and writes use the handle's version; :meth:`refresh` advances it. ``upkeep_offset`` spreads the upkeep of
+    tables that are written together over different commits.
     """
 
     def __init__(self, uri: str, *, upkeep_offset: int = 0) -> None:
@@ -112,16 +112,16 @@ class StoredTable:
 
     @property
     def is_local(self) -> bool:
-        """Whether it lies on a local path."""
+        """True if the table is on a local path."""
         return self._log_directory is not None
 
     @property
     def version(self) -> int:
-        """The version the handle stands at."""
+        """The handle's version."""
         return self._handle.version()
 
     def latest_version(self) -> int:
-        """The newest version there is. On a local path two file system calls, a few microseconds."""
+        """The newest version. On a local path this costs two file system calls, a few microseconds."""
         if self._log_directory is None:
             with self.lock:
                 self._handle.update_incremental()
@@ -130,8 +130,8 @@ class StoredTable:
         newest = max(self._newest, self._handle.version())
         while os.path.exists(f"{self._log_directory}/{newest + 1:020d}.json"):
             newest += 1
-        # Where the directory was written to and nothing else explains it, the next version's file may have come and
-        # been cleaned away while this process slept; a listing tells.
+        # The directory has changed for no known reason: the next version's file may have been created and cleaned up
+        # while this process slept. A listing shows it.
         if listed_at != self._listed_at:
             if newest == self._newest:
                 names = os.listdir(self._log_directory)
@@ -141,17 +141,17 @@ class StoredTable:
         return newest
 
     def refresh(self) -> None:
-        """Moves the handle to the newest version."""
+        """Advances the handle to the newest version."""
         with self.lock:
             if self._log_directory is not None and self.latest_version() <= self._handle.version():
                 return
             try:
                 self._handle.update_incremental()
-            except DeltaError:  # the versions in between were cleaned away
+            except DeltaError:  # The versions in between were cleaned up.
                 self._reopen()
 
     def transaction(self, app: str) -> int:
-        """The newest number an append carried under that name, at the handle's version; 0 where none did."""
+        """The newest app transaction number of ``app`` at the handle's version; 0 if it has none."""
         with self.lock:
             key = (app, self.version)
             if key not in self._transactions:
@@ -160,14 +160,14 @@ class StoredTable:
             return self._transactions[key]
 
     def append(self, rows: pa.Table, *, transaction: tuple[str, int] | None = None, overwrite: bool = False) -> None:
-        """Commits rows as the version after the handle's, and moves the handle there. Raises Moved if that is taken.
+        """Commits rows as the version after the handle's and advances the handle. Raises Moved if that version exists.
 
-        ``overwrite`` replaces everything that the handle's version holds. :meth:`read_new` does not give back what was
-        appended here, unless something else is new too.
+        ``overwrite`` replaces all rows of the handle's version. :meth:`read_new` skips rows appended here, unless other
+        rows are new too.
         """
         with self.lock:
             before = self.version
-            # delta-rs fails without naming the cause where the next version came and was cleaned away.
+            # If the next version was created and cleaned up, delta-rs fails without naming the cause.
             if self._log_directory is not None and self.latest_version() > before:
                 raise Moved(self.uri)
             properties = CommitProperties(
@@ -185,17 +185,17 @@ class StoredTable:
             except CommitFailedError as error:
                 raise Moved(self.uri) from error
             if transaction is not None and self.version == before + 1:
-                # The handle would read the log for what was just written to it.
+                # Spares the handle from reading the log for what was just written.
                 self._transactions = {(transaction[0], before + 1): transaction[1]}
             if self._read_version == before and (added := self._added(before, before + 1)) is not None:
                 self._read |= added
                 self._read_version = before + 1
 
     def read_new(self, columns: list[str] | None = None, *, above: tuple[str, int] | None = None) -> NewRows:
-        """The rows that came since the last call, up to the newest version. ``above`` is as in :meth:`read`.
+        """The rows added since the last call, up to the newest version. ``above`` is as in :meth:`read`.
 
-        Reads nothing of the table but the commits and files that came, where no file went: half a millisecond on a
-        local path. The handle stays where it is then.
+        If no file was removed, reads only the new commits and files, half a millisecond on a local path, and does not
+        move the handle.
         """
         with self.lock:
             for _ in range(_MOST_TRIES):
@@ -214,7 +214,7 @@ class StoredTable:
                     if above is not None:
                         wanted &= self._files_above(*above)
                     rows = self._read_files(wanted, columns)
-                except FileNotFoundError:  # vacuumed after it was replaced
+                except FileNotFoundError:  # Vacuumed after it was replaced.
                     self._reopen()
                     continue
                 self._read = files
@@ -223,7 +223,7 @@ class StoredTable:
         raise OSError(f"the files of {self.uri} are gone")
 
     def read(self, columns: list[str] | None = None, *, above: tuple[str, int] | None = None) -> pa.Table:
-        """The rows at the handle's version. ``above`` (column, value) lets files be skipped by their statistics."""
+        """The rows at the handle's version. ``above`` (column, value) skips files by their statistics."""
         with self.lock:
             for _ in range(_MOST_TRIES):
                 files = self._files()
@@ -236,23 +236,24 @@ class StoredTable:
         raise OSError(f"the files of {self.uri} are gone")
 
     def has_above(self, column: str, value: int) -> bool:
-        """Whether the handle's version may have rows with more in a column, by the statistics of its files."""
+        """True if the handle's version may have rows with a larger value in a column, by the statistics of its
+        files."""
         with self.lock:
             return bool(self._files_above(column, value))
 
     def count(self) -> int:
-        """How many rows the handle's version has, by what its files say of themselves."""
+        """The number of rows at the handle's version, by the statistics of its files."""
         with self.lock:
             return int(self._handle.count())
 
     def mark_read(self) -> None:
-        """Lets the next :meth:`read_new` begin after the handle's version."""
+        """Makes the next :meth:`read_new` begin after the handle's version."""
         with self.lock:
             self._read = self._files()
             self._read_version = self.version
 
     def is_upkeep_due(self, before: int) -> bool:
-        """Whether the commit after ``before`` passed a mark where its writer does upkeep."""
+        """True if upkeep is due after the commit that follows version ``before``."""
         first, last = before + self._upkeep_offset, before + 1 + self._upkeep_offset
         return first // UPKEEP_EVERY != last // UPKEEP_EVERY
 
@@ -262,12 +263,12 @@ class StoredTable:
         *,
         replace: Callable[[StoredTable], pa.Table | None] | None = None,
     ) -> None:
-        """Removes replaced files, compacts or folds the rest, checkpoints, cleans the log.
+        """Removes replaced files, compacts or folds the others, writes a checkpoint, cleans the log.
 
-        ``fold`` gets all rows and returns those to keep, or None where folding is not worth it; ``replace`` does the
-        same of the handle, for a caller that has the rows already. Losing to another
-        process leaves the work to the next turn. Files replaced in one turn are removed in the next one, so that a
-        reader of an older version has that long to finish; files of commits that never came are removed after a day.
+        ``fold`` receives all rows and returns those to keep, or None to skip folding; ``replace`` does the same from
+        the handle, for a caller that has cached the rows. If another process commits first, the work is left to the
+        next run. Files that one run replaces are removed by the next one, so that readers of an older version have time
+        to finish; files of commits that failed are removed after a day.
         """
         with self.lock:
             version = self._handle.version()
@@ -302,9 +303,9 @@ class StoredTable:
         self._transactions.clear()
 
     def _added(self, since: int, until: int) -> set[str] | None:
-        """The files that the commits after ``since`` up to ``until`` added, if they removed none. Local paths only.
+        """The files that the commits in ``(since, until]`` added, if they removed none. Local paths only.
 
-        None where that cannot be told from the commits: then the handle has to.
+        None if the commits do not show it; then the handle is needed.
         """
         if self._log_directory is None or since < 0 or until - since > UPKEEP_EVERY:
             return None
@@ -345,20 +346,20 @@ class StoredTable:
         names = sorted(files) if self._log_directory is None else sorted(f"{self.uri}/{name}" for name in files)
 
         def read(name: str) -> pa.Table:
-            # A ParquetFile each: read_table builds a dataset, which takes three times as long for a row, and wants
-            # every file to have every column.
+            # One ParquetFile each: read_table builds a dataset, which is three times slower for a single row and
+            # requires every file to have every column.
             found = pq.ParquetFile(name, filesystem=self._filesystem).read(columns=columns)
             return _conformed(found, schema)
 
         if self._log_directory is not None or len(names) == 1:
             return pa.concat_tables([read(name) for name in names])
-        # In an object store a file is three requests, each of which waits for the one before.
+        # In an object store, reading a file takes three sequential requests.
         with ThreadPoolExecutor(min(len(names), _READS_AT_ONCE)) as pool:
             return pa.concat_tables(list(pool.map(read, names)))
 
 
 def _conformed(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """The table with the schema's columns: files written before a column was added lack it."""
+    """The table with all columns of the schema: files written before a column was added lack it."""
     columns: list[Any] = [
         table.column(f.name).cast(f.type) if f.name in table.column_names else pa.nulls(table.num_rows, f.type)
         for f in schema

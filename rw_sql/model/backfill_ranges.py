@@ -1,8 +1,8 @@
-"""The history of a view's input: what was upstream before the view, fixed by the commit that made the view.
+"""The backfill of a view's input: the upstream records from before the view, fixed by the commit that created the view.
 
-A view's rows of a source are its *history*, each offset of ``[start, end)`` of every split once, and all live rows:
-those that the log got after ``log_version`` from where the splits then stood. So it does not matter what the log went
-through before, nor what becomes of the source while the history is still being read.
+A view sees, of each source, its *history* (every offset in ``[start, end)`` of each split, once) and all live rows (the
+rows after ``log_version`` in the log, from the splits' positions at that version). The result therefore depends neither
+on earlier moves of the source nor on later ones while the backfill still runs.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ _NUMBERED = re.compile(r"(.*?)(0|[1-9][0-9]{0,17})")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SplitHistory:
-    """One split of an input: its history is ``[start, end)`` of this life, but for ``gone``.
+    """The history of one split: offsets ``[start, end)`` of this incarnation, without the ranges in ``gone``.
 
-    ``start`` may lie beyond where the reader stood: ``end`` is then the same, and rows below it are not live.
-    ``since`` is the epoch of the statement that had set the split's position. ``is_guarded``: of rows that follow from
-    that statement only those at or above ``start`` are live, and of rows that follow from an earlier one none.
+    ``start`` may lie after the reader's position; then ``end`` equals ``start``, and rows below it are not live.
+    ``since`` is the epoch of the statement that set the split's position. ``is_guarded``: of the rows read from that
+    position only those at or above ``start`` are live, and rows read from an earlier position are not live at all.
     """
 
     split: str
@@ -44,13 +44,13 @@ class SplitHistory:
 
     @property
     def wanted(self) -> Spans:
-        """The offsets of its history."""
+        """The offsets to backfill."""
         return without(((self.start, self.end),), self.gone) if self.end > self.start else ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class History:
-    """The history of one input. ``log_version`` is the version of the source's log after which rows are live."""
+    """The history of one input. Rows after version ``log_version`` of the source's log are live."""
 
     source_id: int
     log_version: int
@@ -58,22 +58,23 @@ class History:
 
     @property
     def live_version(self) -> int:
-        """The first version of the log whose rows are live; its first commit has none, and no stream begins there."""
+        """The first version of the log with live rows. It is at least 1: the first commit has no rows, and no stream
+        can start there."""
         return max(1, self.log_version + 1)
 
     @property
     def offsets(self) -> int:
-        """How many offsets it has."""
+        """The number of offsets to backfill."""
         return sum(total(split.wanted) for split in self.splits)
 
     @property
     def guarded(self) -> tuple[SplitHistory, ...]:
-        """The splits of which not all rows after ``log_version`` are live."""
+        """The splits for which not all rows after ``log_version`` are live."""
         return tuple(split for split in self.splits if split.is_guarded)
 
     def to_text(self) -> str:
-        """The text that the catalog keeps: splits that share a life and an epoch name them once, their names are
-        ranges of numbers, and a value that follows itself is counted."""
+        """The compact text stored in the catalog: splits that share an incarnation and an epoch are grouped, their
+        names become ranges of numbers, and repeated values are run-length encoded."""
         groups: dict[tuple[Any, ...], list[SplitHistory]] = {}
         for split in self.splits:
             prefix, _ = _numbered(split.split)
@@ -89,7 +90,7 @@ class History:
 
     @staticmethod
     def from_text(text: str) -> History:
-        """The history behind a text."""
+        """Parses the text that :meth:`to_text` wrote."""
         return _parsed(text)
 
 
@@ -139,7 +140,7 @@ def _group(key: tuple[Any, ...], members: list[SplitHistory]) -> dict[str, Any]:
 
 
 def _closed(numbers: Sequence[int | str]) -> list[int | str | list[int]]:
-    """Ascending numbers, runs of them as [first, last]; a name without a number is the empty text."""
+    """Ascending numbers, with runs as [first, last]; a name without a number is the empty text."""
     found: list[int | str | list[int]] = []
     for number in numbers:
         last = found[-1] if found else None
@@ -163,7 +164,7 @@ def _opened(numbers: Iterable[int | str | list[int]]) -> list[int | str]:
 
 
 def _counted(values: Sequence[int]) -> list[int | list[int]]:
-    """Values in their order, one that follows itself as [value, times]."""
+    """Values in order, with repeated ones as [value, times]."""
     found: list[int | list[int]] = []
     for value in values:
         last = found[-1] if found else None
@@ -185,7 +186,8 @@ def _spread(values: Iterable[int | list[int]]) -> list[int]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackfillChunk:
-    """Part of a history: offsets ``[start, end)`` of a split, in the rows of these runs of the log, or upstream."""
+    """A part of a history: offsets ``[start, end)`` of a split, read from the log rows of these runs or from
+    upstream."""
 
     split: str
     start: int
@@ -195,16 +197,16 @@ class BackfillChunk:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HistoryPlan:
-    """Where what is left of a history is read. No offset is in two portions."""
+    """Where the rest of a history is read. Its chunks do not overlap."""
 
     from_log: tuple[BackfillChunk, ...] = ()
     from_upstream: tuple[BackfillChunk, ...] = ()
 
 
-def same_life(
+def same_incarnation(
     cluster: str | None, incarnation: str | None, other_cluster: str | None, other_incarnation: str | None
 ) -> bool:
-    """Whether two lives of a split are the same; what is unknown counts as equal."""
+    """True if two incarnations of a split are the same. Unknown values count as equal."""
     pairs = ((cluster, other_cluster), (incarnation, other_incarnation))
     return not any(known and wanted and known != wanted for known, wanted in pairs)
 
@@ -212,7 +214,8 @@ def same_life(
 def plan_portions(
     history: History, pieces: Mapping[str, tuple[LogPiece, ...]], done: Mapping[str, Spans]
 ) -> HistoryPlan:
-    """Where each offset of a history that is not ``done`` is read: from the log where it is, else upstream."""
+    """The chunks of a history that are not ``done``: each offset comes from the log if it is there, else from
+    upstream."""
     from_log: list[BackfillChunk] = []
     from_upstream: list[BackfillChunk] = []
     for split in history.splits:
@@ -220,7 +223,7 @@ def plan_portions(
         for piece in pieces.get(split.split, ()):
             if not left:
                 break
-            if not same_life(piece.cluster, piece.incarnation, split.cluster, split.incarnation):
+            if not same_incarnation(piece.cluster, piece.incarnation, split.cluster, split.incarnation):
                 continue
             rest = without(left, ((piece.start, piece.end),))
             from_log += [
@@ -233,15 +236,15 @@ def plan_portions(
 
 
 def next_chunk(portions: Sequence[BackfillChunk], most: int) -> tuple[BackfillChunk, ...]:
-    """The next portions to read together: at most ``most`` offsets of all, dealt evenly to the splits, and of a split
-    only one run of offsets, the lowest."""
+    """The next chunks to read together: at most ``most`` offsets in total, shared evenly among the splits; of each
+    split only its lowest contiguous range."""
     first: dict[str, BackfillChunk] = {}
     for portion in portions:
         known = first.get(portion.split)
         if known is None or portion.start < known.start:
             first[portion.split] = portion
     chosen: list[BackfillChunk] = []
-    # Small ones first, so that what they leave of their share goes to the others.
+    # Small chunks first: the part of their share that they do not use goes to the others.
     by_size = sorted(first.values(), key=lambda portion: (portion.end - portion.start, portion.split))
     for at, portion in enumerate(by_size):
         share = max(1, most // (len(by_size) - at)) if most > 0 else 0

@@ -1,4 +1,5 @@
-"""From a catalog record back to its statement: the definition is the truth, everything else follows from it."""
+"""Converts a catalog record back to its statement. The definition is authoritative; all other fields are derived from
+it."""
 
 from __future__ import annotations
 
@@ -32,25 +33,27 @@ if TYPE_CHECKING:
     from rw_sql.syntax.statements import ColumnDefinition, CreateTable, IncludeColumn, OptionValue
 
 PAUSED_AT_BIRTH = "paused"
-"""A state at birth, not a property: ``WITH (paused = 'true')`` holds the new source and is not stored."""
+"""``WITH (paused = 'true')`` creates the source paused. It is not a property and is not stored."""
 
 CHANGE_FORMATS = ("UPSERT", "DEBEZIUM", "MAXWELL", "CANAL")
-"""The formats whose records say what became of a row: only a table with a primary key can follow them."""
+"""The formats whose records describe changes of rows. Only a table with a primary key can read them."""
 
 REFRESH_OPTIONS = ("refresh_mode", "refresh_interval_sec")
-"""What a table's WITH list says of refreshing: it is the table's, and no property of its source."""
+"""The options in a table's WITH list that configure its refresh. They are not properties of its source."""
 
 CHANGE_COLUMN = ("_rw_op", "BIGINT")
-"""What the log of a source of such a format has besides: 1 with a row as it is from then on, -1 where its key goes."""
+"""An extra column in the log of a source with a change format: 1 for an inserted or updated row, -1 for a deleted key.
+"""
 
 UNCHANGED_COLUMN = ("_rw_unchanged", "ARRAY<STRING>")
-"""What the log of a source has besides whose records may leave out values that did not change: what of a row those are.
+"""An extra column in the log of a source whose records may omit unchanged values: the paths of the omitted values.
 
-Each is the path of a column or of a part of a struct, as :func:`unchanged_path` writes it. Of a row that had another
-key ``""`` is among them. NULL where the record tells all."""
+Each path is a column or a part of a struct, as :func:`unchanged_path` writes it. ``""`` marks a row whose key changed.
+NULL if the record has all values.
+"""
 
 UNKNOWN_COLUMN = ("_rw_unknown", "ARRAY<STRING>")
-"""What such a source's table has besides: the paths in a row that did not change and whose values no record told."""
+"""An extra column in the table of such a source: the paths of omitted values that no earlier record provided."""
 
 HIDDEN_COLUMNS = (
     ("_rw_split", "STRING"),
@@ -62,9 +65,9 @@ HIDDEN_COLUMNS = (
     ("_rw_raw", "BINARY"),
     ("_rw_bucket", "INT"),
 )
-"""What every log has beside the source's own columns: where a row came from, the run that wrote it and in which of its
-batches (NULL in rows of before there was this column), the epoch of the statement whose position the run had gone on
-from, why and what did not decode, and the hour (since 1970) it was written in, by which the log is partitioned."""
+"""The hidden columns of every log: where a row came from; the run and batch that wrote it (the batch is NULL in rows
+from before the column existed); the epoch of the statement whose position the run continued; what did not decode and
+why; and the hour (since 1970) in which it was written, by which the log is partitioned."""
 
 INCLUDE_TYPES = {
     "key": "BINARY",
@@ -75,12 +78,12 @@ INCLUDE_TYPES = {
     "payload": "STRING",
     "file": "STRING",
 }
-"""The columns that INCLUDE can add and their Spark types."""
+"""The columns that INCLUDE can add, with their Spark types."""
 
 
 @lru_cache(maxsize=16_384)
 def source_definition(definition: str) -> CreateSource:
-    """The statement of a source's canonical definition."""
+    """Parses a source's canonical definition."""
     statement = parse_statement(definition)
     if not isinstance(statement, CreateSource):
         raise TypeError(f"the catalog holds {type(statement).__name__} as a source's definition")
@@ -89,14 +92,15 @@ def source_definition(definition: str) -> CreateSource:
 
 @lru_cache(maxsize=16_384)
 def reader_definition(definition: str) -> str:
-    """A source's canonical definition with its connector alone: what its rows look like, not where they come from."""
+    """A source's canonical definition with the connector but no other properties: the form of its rows, not their
+    origin."""
     statement = source_definition(definition)
     return render(replace(statement, options=tuple(o for o in statement.options if o.key == "connector")))
 
 
 @lru_cache(maxsize=4_096)
 def sink_definition(definition: str) -> CreateSink:
-    """The statement of a sink's canonical definition."""
+    """Parses a sink's canonical definition."""
     statement = parse_statement(definition)
     if not isinstance(statement, CreateSink):
         raise TypeError(f"the catalog holds {type(statement).__name__} as a sink's definition")
@@ -105,7 +109,7 @@ def sink_definition(definition: str) -> CreateSink:
 
 @lru_cache(maxsize=4_096)
 def table_definition(definition: str) -> CreateTable:
-    """The statement of a table's canonical definition."""
+    """Parses a table's canonical definition."""
     statement = parse_statement(definition)
     if not isinstance(statement, CreateTable):
         raise TypeError(f"the catalog holds {type(statement).__name__} as a table's definition")
@@ -114,7 +118,7 @@ def table_definition(definition: str) -> CreateTable:
 
 @lru_cache(maxsize=4_096)
 def view_definition(definition: str) -> CreateMaterializedView:
-    """The statement of a materialized view's canonical definition."""
+    """Parses a materialized view's canonical definition."""
     statement = parse_statement(definition)
     if not isinstance(statement, CreateMaterializedView):
         raise TypeError(f"the catalog holds {type(statement).__name__} as a materialized view's definition")
@@ -123,7 +127,7 @@ def view_definition(definition: str) -> CreateMaterializedView:
 
 @lru_cache(maxsize=4_096)
 def connection_definition(definition: str) -> CreateConnection:
-    """The statement of a connection's canonical definition."""
+    """Parses a connection's canonical definition."""
     statement = parse_statement(definition)
     if not isinstance(statement, CreateConnection):
         raise TypeError(f"the catalog holds {type(statement).__name__} as a connection's definition")
@@ -132,7 +136,7 @@ def connection_definition(definition: str) -> CreateConnection:
 
 @lru_cache(maxsize=4_096)
 def secret_options(definition: str) -> Mapping[str, str]:
-    """The options of a secret's definition: where its value is kept."""
+    """The options of a secret's definition: where its value is stored."""
     statement = parse_statement(definition)
     if not isinstance(statement, CreateSecret):
         raise TypeError(f"the catalog holds {type(statement).__name__} as a secret's definition")
@@ -140,7 +144,7 @@ def secret_options(definition: str) -> Mapping[str, str]:
 
 
 def option_text(value: OptionValue) -> str:
-    """An option's value as the catalog stores it: literals plain, references as ``SECRET name``."""
+    """An option's value as the catalog stores it: literals as plain text, references as ``SECRET name``."""
     match value:
         case TextValue(text=text) | NumberValue(text=text) | WordValue(text=text):
             return text
@@ -151,7 +155,8 @@ def option_text(value: OptionValue) -> str:
 
 
 def listed_options(statement: CreateSource | CreateSink) -> tuple[tuple[str, str], ...]:
-    """A source's or sink's own WITH list without ``connector``, references by name, as the catalog's views show it."""
+    """The WITH list of a source or sink without ``connector``, references by name, as shown by the ``rw_catalog``
+    views."""
     return tuple(
         (option.key, option_text(option.value))
         for option in statement.options
@@ -160,7 +165,7 @@ def listed_options(statement: CreateSource | CreateSink) -> tuple[tuple[str, str
 
 
 def connector_of(statement: CreateSource | CreateSink | CreateTable) -> str | None:
-    """The name of the connector, lower case, or None where the WITH list has none."""
+    """The name of the connector in lower case, or None if the WITH list has none."""
     for option in statement.options:
         if option.key == "connector":
             return option_text(option.value).lower()
@@ -168,7 +173,7 @@ def connector_of(statement: CreateSource | CreateSink | CreateTable) -> str | No
 
 
 def include_name(connector_name: str, column: IncludeColumn) -> str:
-    """The name an INCLUDE column gets: its alias, or RisingWave's ``_rw_<connector>_<kind>[_<inner>[_<type>]]``."""
+    """The name of an INCLUDE column: its alias, or RisingWave's ``_rw_<connector>_<kind>[_<inner>[_<type>]]``."""
     inner_type = canonical_type(column.inner_type) if column.inner_type else None
     return column.alias or connector(connector_name).spec.include_name(column.kind, column.inner, inner_type)
 
@@ -188,36 +193,36 @@ def source_columns(statement: CreateSource) -> tuple[tuple[str, str], ...]:
 
 
 def source_watermark(statement: CreateSource | CreateTable) -> tuple[str, str] | None:
-    """A source's or table's watermark as Spark takes it: the column and how far behind it lags."""
+    """The watermark of a source or table for Spark: the column and its delay."""
     for watermark in statement.watermarks:
         return watermark.column, watermark_delay(watermark)
     return None
 
 
 def definition_of(record: SourceRecord) -> CreateSource:
-    """The statement behind a source's record."""
+    """Parses the definition of a source's record."""
     return source_definition(record.definition)
 
 
 def has_changes(statement: CreateSource | CreateTable) -> bool:
-    """Whether the records of a source say what became of rows, and not only which there are."""
+    """True if the source's records describe changes of rows, not only new rows."""
     return statement.format is not None and statement.format.format in CHANGE_FORMATS
 
 
 def field_of(column: ColumnDefinition) -> str:
-    """The field of a record that a column is read from: the column of the table's source."""
+    """The record field, and so the column of the table's source, that a column is read from."""
     return column.name if column.field is None else column.field
 
 
 def named_fields(table: CreateTable) -> dict[str, str]:
-    """The columns of a table's source that the table calls otherwise, each with the table's name for it."""
+    """Columns of a table's source that the table renames, each mapped to the table's name."""
     return {column.field: column.name for column in table.columns if column.field is not None}
 
 
 def source_of_table(table: CreateTable) -> CreateSource:
-    """The source that a table is associated with: what its records look like and where they come from.
+    """The source that belongs to a table: the form and origin of its records.
 
-    Where those say what became of rows it has the table's primary key too: by that they are read.
+    For a change format the source also has the table's primary key, because decoding needs it.
     """
     fields = {column.name: field_of(column) for column in table.columns}
     key = tuple(fields.get(name, name) for name in primary_key(table)) if has_changes(table) else ()
@@ -238,13 +243,13 @@ def source_of_table(table: CreateTable) -> CreateSource:
 
 
 def with_source(table: CreateTable, source: CreateSource) -> CreateTable:
-    """A table's definition with the properties, INCLUDE and FORMAT of its source as that is now."""
+    """A table's definition with the current properties, INCLUDE and FORMAT of its source."""
     own = tuple(option for option in table.options if option.key in REFRESH_OPTIONS)
     return replace(table, options=(*source.options, *own), include=source.include, format=source.format)
 
 
 def primary_key(statement: CreateSource | CreateTable) -> tuple[str, ...]:
-    """The columns that identify a row; none where there is no primary key."""
+    """The columns that identify a row; empty without a primary key."""
     for constraint in statement.constraints:
         if constraint.kind == "PRIMARY KEY":
             return constraint.columns
@@ -258,17 +263,17 @@ def encode_options(statement: CreateSource | CreateTable) -> dict[str, str]:
 
 
 def has_unchanged(statement: CreateSource | CreateTable) -> bool:
-    """Whether records of a source may leave out values that did not change."""
+    """True if the source's records may omit unchanged values."""
     return statement.format is not None and statement.format.format == "DEBEZIUM"
 
 
 def unchanged_path(names: Sequence[str]) -> str:
-    """A column or a part of a struct as one text, in which no name holds a bare point."""
+    """The path of a column or of a part of a struct as one text; a name with a dot is quoted."""
     return ".".join(name if "." not in name and "`" not in name else quoted_for_spark(name) for name in names)
 
 
 def key_encode(statement: CreateSource | CreateTable) -> str:
-    """How the records' keys are written, by KEY ENCODE."""
+    """The encoding of the records' keys, from KEY ENCODE."""
     return (statement.format.key_encode if statement.format else None) or "JSON"
 
 

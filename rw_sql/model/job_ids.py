@@ -1,4 +1,4 @@
-"""How jobs are called: ``mv-9``, ``src-3``, and back from a name to its object."""
+"""The ids of jobs and fragments, such as ``mv-9`` and ``ingest-7``, and the object that an id belongs to."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ def view_job(view_id: int) -> str:
 
 
 def reader_fragment(view_id: int, source_id: int) -> str:
-    """The fragment of a view's own reader of a source that is not shared: ``mv-9:7``."""
+    """The fragment of a view's direct reader of a source that is not shared: ``mv-9:7``."""
     return f"{view_job(view_id)}:{source_id}"
 
 
 def fragment_source(fragment: str) -> int:
-    """The source that a fragment reads: 7 of ``ingest-7`` and of ``mv-9:7``."""
+    """The source that a fragment reads: 7 for ``ingest-7`` and for ``mv-9:7``."""
     return int(fragment.replace(":", "-").rpartition("-")[2])
 
 
 def fragment_object(fragment: str) -> int:
-    """The object whose job a fragment is part of: source 7 of ``ingest-7``, view 9 of ``mv-9:7``."""
+    """The object whose job runs a fragment: source 7 for ``ingest-7``, view 9 for ``mv-9:7``."""
     return int(fragment.partition(":")[0].rpartition("-")[2])
 
 
@@ -39,10 +39,10 @@ def sink_job(sink_id: int) -> str:
 
 
 def rebuild_job(rebuild: RebuildRecord) -> str:
-    """The job of a view that is being made anew: ``mv-9.2`` makes the second one of view 9."""
+    """The job that rebuilds a view: ``mv-9.2`` is the second rebuild of view 9."""
     return f"{view_job(rebuild.view_id)}.{rebuild.generation}"
 
 
 def job_object(job: str) -> int:
-    """The object that a job is for: 9 of ``mv-9`` and of ``mv-9.2``."""
+    """The object of a job: 9 for ``mv-9`` and for ``mv-9.2``."""
     return int(job.partition(".")[0].rpartition("-")[2])

@@ -1,4 +1,5 @@
-"""Which jobs a catalog wants running. Pure: the reconciler compares it with what runs, EXPLAIN with what will."""
+"""The jobs that a catalog requires. Pure: the reconciler compares them with the running jobs, EXPLAIN with future
+ones."""
 
 from __future__ import annotations
 
@@ -9,6 +10,7 @@ from rw_sql.connectors.registry import connector, sink_connector
 from rw_sql.metastore.records import (
     Maintenance,
     MaterializedViewRecord,
+    RebuildRecord,
     SinkRecord,
     SourceRecord,
     TableRecord,
@@ -24,7 +26,7 @@ from rw_sql.model.definitions import (
 )
 from rw_sql.model.job_ids import ingest_fragment, reader_fragment, rebuild_job, sink_job, view_job
 from rw_sql.model.options import PlannedOptions, effective_options, sink_options, source_options, visible
-from rw_sql.model.pauses import is_standing_still, is_view_held, own_inputs
+from rw_sql.model.pauses import direct_inputs, is_suspended, is_view_paused
 from rw_sql.model.relations import (
     changes_rows,
     stored_name,
@@ -44,11 +46,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IngestSpec:
-    """A source's shared reader. Two unequal specs mean a restart.
+    """The shared reader of a source. Unequal specs cause a restart.
 
-    ``definition`` is without properties; ``options`` are those that a reader heeds, sorted: where a property stands,
-    in the source or in its connection, does not matter to it. ``since`` is the epoch of the last statement that changed
-    its splits or positions.
+    ``definition`` has no properties; ``options`` are the sorted options that a reader uses, regardless of whether the
+    source or its connection sets them. ``since`` is the epoch of the last statement that changed its splits or
+    positions.
     """
 
     job: str
@@ -62,13 +64,13 @@ class IngestSpec:
 
     @property
     def object_id(self) -> int:
-        """The object that the job is for."""
+        """The id of the job's object."""
         return self.source_id
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReaderSpec:
-    """A view's own reader of a source that is not shared; its fields are those of an :class:`IngestSpec`."""
+    """A view's direct reader of a source that is not shared. The fields are those of :class:`IngestSpec`."""
 
     fragment: str
     source_id: int
@@ -82,10 +84,10 @@ class ReaderSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyedRows:
-    """How a table with a primary key takes what comes: the fields are those of its record, in its files' names.
+    """How a table with a primary key applies its input; columns have the names used in its files.
 
-    ``paths``, of a table whose records may leave out what did not change, are the columns that are read from fields,
-    each with the field's path. ``is_computed``: other columns are computed of them.
+    ``paths``: if records may omit unchanged values, the columns that are read from record fields, with each field's
+    path. ``is_computed``: some columns are computed from others.
     """
 
     primary_key: tuple[str, ...]
@@ -100,8 +102,8 @@ class KeyedRows:
 class ViewSpec:
     """The query of a table or materialized view, as its job runs it, and the columns of its Delta table.
 
-    ``readers`` are those of its inputs that it reads from their upstreams itself. ``keyed`` is None of a view, and of a
-    table without a primary key. ``stored_names`` are (column of the query, its name in the files) where they differ.
+    ``readers`` are its direct readers of sources. ``keyed`` is None for a view and for a table without a primary key.
+    ``stored_names`` are (column of the query, its name in the files) where the two differ.
     """
 
     job: str
@@ -120,22 +122,23 @@ class ViewSpec:
 
     @property
     def writer(self) -> str:
-        """Who writes the view's table, whether it serves already or is still being made: its runs are one row."""
+        """The job under which the view and its rebuilds claim run numbers, so that the numbers of both form one
+        sequence."""
         return view_job(self.view_id)
 
     @property
     def object_id(self) -> int:
-        """The object that the job is for."""
+        """The id of the job's object."""
         return self.view_id
 
     def reader_of(self, source_id: int) -> ReaderSpec | None:
-        """The view's own reader of a source; None where it reads the source's log, or does not read it."""
+        """The view's direct reader of a source; None if it reads the source's log, or does not read the source."""
         return next((reader for reader in self.readers if reader.source_id == source_id), None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SinkSpec:
-    """A sink's query. ``identity`` names it in targets that remember who wrote what; no two sinks have the same.
+    """A sink's query. ``identity`` is its unique name in targets that record their writers.
 
     ``replaces``: its query replaces rows by the shape's keys. ``starts`` are (input id, version after which it begins),
     for inputs that it does not read from the beginning.
@@ -156,15 +159,16 @@ class SinkSpec:
 
     @property
     def object_id(self) -> int:
-        """The object that the job is for."""
+        """The id of the job's object."""
         return self.sink_id
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RefreshSpec:
-    """The job of a refreshable table: the one writer of its rows. What it is to do next is in the catalog.
+    """The job of a refreshable table, which is the only writer of the table's rows. Its next action is in the catalog.
 
-    ``keys`` are its primary key. Another name, or another upstream, restarts nothing: both are asked for when needed.
+    ``keys`` are its primary key. The name and the upstream are read when needed, so that changing them causes no
+    restart.
     """
 
     job: str
@@ -176,26 +180,30 @@ class RefreshSpec:
 
     @property
     def object_id(self) -> int:
-        """The object that the job is for."""
+        """The id of the job's object."""
         return self.table_id
 
+
+_READERS = (MaterializedViewRecord, SinkRecord, RebuildRecord)
+"""What lets a source be read; a view that is made anew with another query reads its inputs before it serves."""
 
 JobSpec = IngestSpec | ViewSpec | SinkSpec | RefreshSpec
 
 
 def named_splits(snapshot: Snapshot, source: SourceRecord, splits: Iterable[str]) -> tuple[str, ...]:
-    """Those splits that belong to what the source's properties name now; the others are orphans."""
+    """The splits that belong to what the source's properties name now; other splits are orphans."""
     kind = connector(source.connector)
     topics = set(kind.named_topics(visible(source_options(snapshot, source))))
     return tuple(sorted(split for split in splits if kind.split_topic(split) in topics))
 
 
 def ingest_spec(snapshot: Snapshot, source: SourceRecord) -> IngestSpec | None:
-    """The shared reader a source should have now: none while nobody reads it, a pause holds it, or its rate is 0.
+    """The shared reader that a source should run now; None if nothing reads the source, it is paused, or its rate is 0.
 
-    One that is not shared never has one.
+    None too for a source that is not shared.
     """
-    if not source.is_shared or not snapshot.readers_of(source.id) or is_standing_still(snapshot, source):
+    is_read = any(isinstance(user, _READERS) for user in snapshot.users_of(source.id))
+    if not source.is_shared or not is_read or is_suspended(snapshot, source):
         return None
     job = ingest_fragment(source.id)
     return IngestSpec(
@@ -211,7 +219,7 @@ def ingest_spec(snapshot: Snapshot, source: SourceRecord) -> IngestSpec | None:
 
 
 def reader_spec(snapshot: Snapshot, source: SourceRecord, fragment: str) -> ReaderSpec:
-    """One view's own reader of a source."""
+    """A view's direct reader of a source."""
     return ReaderSpec(
         fragment=fragment,
         source_id=source.id,
@@ -225,7 +233,7 @@ def reader_spec(snapshot: Snapshot, source: SourceRecord, fragment: str) -> Read
 
 
 def view_spec(snapshot: Snapshot, view: MaterializedViewRecord) -> ViewSpec:
-    """The job of a view; it is not to run while :func:`is_view_held`."""
+    """The job of a view. The job must not run while :func:`is_view_paused`."""
     keyed = _keyed(view)
     return ViewSpec(
         job=view_job(view.id),
@@ -238,9 +246,10 @@ def view_spec(snapshot: Snapshot, view: MaterializedViewRecord) -> ViewSpec:
         inputs=view_inputs(snapshot, view),
         has_change_feed=view.has_change_feed,
         readers=tuple(
-            reader_spec(snapshot, source, reader_fragment(view.id, source.id)) for source in own_inputs(snapshot, view)
+            reader_spec(snapshot, source, reader_fragment(view.id, source.id))
+            for source in direct_inputs(snapshot, view)
         ),
-        # Why it is so is for readers: another wording restarts no job.
+        # The reason is for people: another wording restarts no job.
         maintenance=replace(view.maintenance, reason=""),
         keyed=keyed,
         stored_names=view.stored_names if isinstance(view, TableRecord) else (),
@@ -276,17 +285,32 @@ def _stored_names(view: MaterializedViewRecord, columns: tuple[str, ...]) -> tup
 
 
 def rebuilt(snapshot: Snapshot) -> Snapshot:
-    """The catalog as it would be if every view that is being made anew served already."""
+    """The catalog as it would be if every rebuild were finished."""
     views: dict[int, ObjectRecord | None] = {}
     for rebuild in snapshot.all("rebuild"):
         view = snapshot.get(rebuild.view_id)
         if isinstance(view, MaterializedViewRecord):
-            views[view.id] = replace(view, generation=rebuild.generation, histories=rebuild.histories)
+            views[view.id] = rebuilt_view(view, rebuild)
     return fold(snapshot, Effect(epoch=snapshot.epoch, actor="", objects=views)) if views else snapshot
 
 
+def rebuilt_view(view: MaterializedViewRecord, rebuild: RebuildRecord) -> MaterializedViewRecord:
+    """A view as it is once its rebuild serves. What statements have changed of it meanwhile stays."""
+    made = view
+    if rebuild.view is not None:
+        made = replace(rebuild.view, has_change_feed=view.has_change_feed or rebuild.view.has_change_feed)
+    is_next = rebuild.generation == view.generation + 1
+    return replace(
+        made,
+        generation=rebuild.generation,
+        histories=rebuild.histories,
+        kept_generation=0 if is_next else view.generation,
+        last_generation=0,
+    )
+
+
 def fed_by(snapshot: Snapshot, reader: MaterializedViewRecord | SinkRecord) -> frozenset[int]:
-    """The inputs whose change feed a reader reads: those whose rows are replaced or deleted."""
+    """The inputs whose change feed a reader uses, because their rows are replaced or deleted."""
     if isinstance(reader, SinkRecord) and reader.query:
         return frozenset()
     inputs = (snapshot.get(id_) for id_ in reader.inputs)
@@ -294,7 +318,7 @@ def fed_by(snapshot: Snapshot, reader: MaterializedViewRecord | SinkRecord) -> f
 
 
 def sink_spec(snapshot: Snapshot, sink: SinkRecord) -> SinkSpec | None:
-    """The job of a sink: none while it is paused."""
+    """The job of a sink; None while it is paused."""
     if sink.is_paused:
         return None
     return SinkSpec(
@@ -326,7 +350,7 @@ def refresh_spec(table: TableRecord) -> RefreshSpec:
 
 
 def desired_jobs(snapshot: Snapshot, only: Collection[int] | None = None) -> dict[str, JobSpec]:
-    """Every job that should run, by its id, sources, tables, views, sinks; with ``only``, the jobs of those objects."""
+    """All jobs that should run, by id: sources, tables, views, sinks. With ``only``, the jobs of those objects."""
     wanted: dict[str, JobSpec] = {}
     for record in _records(snapshot, "source", only):
         if isinstance(record, SourceRecord) and (spec := ingest_spec(snapshot, record)) is not None:
@@ -334,8 +358,8 @@ def desired_jobs(snapshot: Snapshot, only: Collection[int] | None = None) -> dic
     for kind in ("table", "materialized_view"):
         for record in _records(snapshot, kind, only):
             if isinstance(record, TableRecord) and not record.inputs:
-                continue  # its connector was dropped, and its rows stay
-            if isinstance(record, MaterializedViewRecord) and not is_view_held(snapshot, record):
+                continue  # Its connector was dropped; its rows stay.
+            if isinstance(record, MaterializedViewRecord) and not is_view_paused(snapshot, record):
                 view = view_spec(snapshot, record)
                 wanted[view.job] = view
     for refresh in snapshot.all("refresh"):

@@ -1,4 +1,4 @@
-"""Finding objects by the names that statements use, and the errors where there is none."""
+"""Finds objects by the names that statements use, and makes the errors for unknown names."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 SCHEMA_ALIAS = "public"
 RELATION_KINDS = ("table", "source", "materialized_view")
-"""What can be read. A table has the name of its source: whoever reads that name reads the table."""
+"""The kinds that a query can read. A table and its source share a name, which refers to the table."""
 
 _LISTED_BY = {
     "source": "SHOW SOURCES",
@@ -40,12 +40,12 @@ _LISTED_BY = {
 
 
 def spoken(kind: str) -> str:
-    """A kind of object as a sentence names it."""
+    """The word for a kind of object in messages."""
     return kind.replace("_", " ")
 
 
 def object_name(name: Name) -> str:
-    """The object's own name. There is one schema; ``public`` is its alias. Raises SqlError for another."""
+    """The name of an object without its schema. The only schema is ``public``. Raises SqlError for another."""
     if len(name.parts) > 2 or (name.schema is not None and name.schema != SCHEMA_ALIAS):
         raise SqlError(
             NOT_SUPPORTED,
@@ -57,7 +57,7 @@ def object_name(name: Name) -> str:
 
 
 def find_source(snapshot: Snapshot, name: Name) -> SourceRecord:
-    """The source of that name. Raises SqlError UNDEFINED_OBJECT with near names."""
+    """The source of that name. Raises SqlError UNDEFINED_OBJECT with similar names."""
     record = snapshot.find("source", object_name(name))
     if not isinstance(record, SourceRecord):
         raise undefined(snapshot, "source", name)
@@ -65,7 +65,7 @@ def find_source(snapshot: Snapshot, name: Name) -> SourceRecord:
 
 
 def find_table(snapshot: Snapshot, name: Name) -> TableRecord:
-    """The table of that name. Raises SqlError UNDEFINED_OBJECT with near names."""
+    """The table of that name. Raises SqlError UNDEFINED_OBJECT with similar names."""
     record = snapshot.find("table", object_name(name))
     if record is None:
         raise undefined(snapshot, "table", name)
@@ -73,7 +73,7 @@ def find_table(snapshot: Snapshot, name: Name) -> TableRecord:
 
 
 def find_source_of(snapshot: Snapshot, kind: str, name: Name) -> SourceRecord:
-    """The source that ``ALTER {SOURCE | TABLE} name`` means. Raises SqlError where there is none."""
+    """The source that ``ALTER {SOURCE | TABLE} name`` refers to. Raises SqlError if there is none."""
     if kind != "TABLE":
         return find_source(snapshot, name)
     table = find_table(snapshot, name)
@@ -89,7 +89,7 @@ def find_source_of(snapshot: Snapshot, kind: str, name: Name) -> SourceRecord:
 
 
 def find_view(snapshot: Snapshot, name: Name) -> MaterializedViewRecord:
-    """The materialized view of that name. Raises SqlError UNDEFINED_OBJECT with near names."""
+    """The materialized view of that name. Raises SqlError UNDEFINED_OBJECT with similar names."""
     record = snapshot.find("materialized_view", object_name(name))
     if not isinstance(record, MaterializedViewRecord):
         raise undefined(snapshot, "materialized_view", name)
@@ -97,7 +97,7 @@ def find_view(snapshot: Snapshot, name: Name) -> MaterializedViewRecord:
 
 
 def find_sink(snapshot: Snapshot, name: Name) -> SinkRecord:
-    """The sink of that name. Raises SqlError UNDEFINED_OBJECT with near names."""
+    """The sink of that name. Raises SqlError UNDEFINED_OBJECT with similar names."""
     record = snapshot.find("sink", object_name(name))
     if not isinstance(record, SinkRecord):
         raise undefined(snapshot, "sink", name)
@@ -105,7 +105,7 @@ def find_sink(snapshot: Snapshot, name: Name) -> SinkRecord:
 
 
 def find_connection(snapshot: Snapshot, name: Name) -> ConnectionRecord:
-    """The connection of that name. Raises SqlError UNDEFINED_OBJECT with near names."""
+    """The connection of that name. Raises SqlError UNDEFINED_OBJECT with similar names."""
     record = snapshot.find("connection", object_name(name))
     if record is None:
         raise undefined(snapshot, "connection", name)
@@ -113,7 +113,7 @@ def find_connection(snapshot: Snapshot, name: Name) -> ConnectionRecord:
 
 
 def find_secret(snapshot: Snapshot, name: Name) -> SecretRecord:
-    """The secret of that name. Raises SqlError UNDEFINED_OBJECT with near names."""
+    """The secret of that name. Raises SqlError UNDEFINED_OBJECT with similar names."""
     record = snapshot.find("secret", object_name(name))
     if record is None:
         raise undefined(snapshot, "secret", name)
@@ -121,7 +121,7 @@ def find_secret(snapshot: Snapshot, name: Name) -> SecretRecord:
 
 
 def find_relation(snapshot: Snapshot, name: str) -> ObjectRecord | None:
-    """Whatever can be read under that name: a table, source or view; they share one name space."""
+    """The table, source or view of that name, or None. The three kinds share one namespace."""
     for kind in RELATION_KINDS:
         record = snapshot.find(kind, name)
         if record is not None:
@@ -130,7 +130,7 @@ def find_relation(snapshot: Snapshot, name: str) -> ObjectRecord | None:
 
 
 def find_operation(records: Iterable[OperationRecord], number: int, span: Span | None, listing: str) -> OperationRecord:
-    """The operation with that number. Raises SqlError UNDEFINED_OPERATION, whose hint is the statement ``listing``."""
+    """The operation with that number. Raises SqlError UNDEFINED_OPERATION; its hint is the statement ``listing``."""
     for record in records:
         if record.epoch == number:
             return record
@@ -150,7 +150,7 @@ def undefined(snapshot: Snapshot, kind: str, name: Name) -> SqlError:
 
 
 def spark_query(text: str, relations: Iterable[str]) -> str:
-    """A query as Spark can run it: ``public.orders`` is ``orders``. Nothing else of the text changes."""
+    """A query that Spark can run: ``public.orders`` becomes ``orders``. Nothing else of the text changes."""
     names = {name.lower() for name in relations}
     cut = []
     tokens = tokenize(text, read="spark")

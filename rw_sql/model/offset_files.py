@@ -1,14 +1,14 @@
-"""Offsets as texts: what other tools write down about positions, read and written. Pure; no file is touched here.
+"""Reads and writes offsets in the text formats of other tools. Pure; no file is accessed here.
 
-Forms, told apart by what the text holds:
+The content determines the format:
 
 - ``map``: ours, ``{"orders:0": 1200, "orders:1": null}``; a value may be a whole split state
 - ``connect``: Kafka Connect's offsets document of a sink connector (KIP-875)
-- ``csv``: what ``kafka-consumer-groups --reset-offsets --export`` prints, with three columns or with four
+- ``csv``: the output of ``kafka-consumer-groups --reset-offsets --export``, with three or four columns
 - ``rpk``: the lines ``TOPIC PARTITION OFFSET`` of ``rpk group seek --to-file``
 - ``spark``: ``{"orders": {"0": 1200}}`` as in ``startingOffsets`` and in a checkpoint; -2 is earliest, -1 latest
 
-All of them mean the next record to read. What they cannot say (a cluster, a topic's id) is unknown.
+Every offset is that of the next record to read. What a format cannot express (a cluster, a topic's id) is unknown.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
 FORMS = ("map", "connect", "csv", "rpk", "spark")
-"""The forms that positions can be written in."""
+"""The formats that offsets can be written in."""
 
 EARLIEST = "earliest"
 LATEST = "latest"
@@ -46,7 +46,7 @@ _HINTS = {
 class WrittenOffset:
     """One split of a file. ``state`` is a number or a state as JSON; None resets the split.
 
-    Where ``bound`` is ``earliest`` or ``latest`` the upstream's bound is meant, and ``state`` is None.
+    If ``bound`` is ``earliest`` or ``latest``, the position is that end of the upstream, and ``state`` is None.
     """
 
     split: str
@@ -56,16 +56,16 @@ class WrittenOffset:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetsText:
-    """What a file holds: its form, and one entry per split in the order written."""
+    """The content of a file: its format, and one entry per split in the order written."""
 
     form: str
     entries: tuple[WrittenOffset, ...]
 
 
 def read_offsets(text: str, path: str) -> OffsetsText:
-    """The offsets of a text in any of the forms; ``path`` is how a message names it.
+    """Reads offsets in any of the formats; ``path`` is the file's name in messages.
 
-    Raises SqlError INVALID_OFFSETS_FILE, without a span, where it is none of them, or names a split twice.
+    Raises SqlError INVALID_OFFSETS_FILE, without a span, for an unknown format and for a duplicate split.
     """
     plain = text.removeprefix("\ufeff")
     if not plain.strip():
@@ -82,10 +82,10 @@ def read_offsets(text: str, path: str) -> OffsetsText:
 
 
 def write_offsets(form: str, offsets: Mapping[str, int], *, group: str | None = None) -> str:
-    """The text that another tool takes for these next offsets, in the order given. The last line ends.
+    """Writes next offsets in a format, in the order given. The text ends with a newline.
 
-    ``group`` makes the CSV one of four columns. Raises ValueError for an unknown form, and for a split that is no
-    ``topic:partition`` in any form but ``map``.
+    ``group`` gives the CSV a fourth column. Raises ValueError for an unknown format, and, except for ``map``, for a
+    split that is not ``topic:partition``.
     """
     if form == "map":
         return json.dumps(dict(offsets), indent=2, ensure_ascii=False) + "\n"
@@ -118,7 +118,7 @@ def write_offsets(form: str, offsets: Mapping[str, int], *, group: str | None = 
 
 
 def read_spark_offset(value: object, path: str) -> tuple[WrittenOffset, ...]:
-    """The splits of one Kafka offset as Spark writes it, already taken out of its JSON."""
+    """The splits of a Kafka offset that Spark wrote, already decoded from JSON."""
     if not isinstance(value, dict):
         raise _refuse(path, "does not hold an object of topics", "spark")
     return tuple(_spark_entries(value, path))
@@ -161,7 +161,7 @@ def _read_json(text: str, path: str) -> tuple[str, list[WrittenOffset]]:
 
 
 def _is_topic(value: object) -> bool:
-    """Whether a value is Spark's map of one topic and not a split state of ours."""
+    """True if a value is Spark's map for one topic, not one of our split states."""
     return isinstance(value, dict) and not value.keys() & _KNOWN_STATE_KEYS
 
 

@@ -1,4 +1,4 @@
-"""Which offsets a source's log holds, and what moving a position among them repeats or leaves out. Pure arithmetic."""
+"""Arithmetic of offset ranges: which offsets a source's log contains, and what a move repeats or skips. Pure."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from bisect import bisect_left, bisect_right
 from dataclasses import dataclass, replace
 
 Spans = tuple[tuple[int, int], ...]
-"""Offsets ``[start, end)``, ascending, apart from each other."""
+"""Ranges of offsets ``[start, end)``, ascending and disjoint."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReadLife:
-    """What was read of one life of a split: ``spans`` are the offsets, ``reached`` is where the newest read ended.
+class ReadIncarnation:
+    """The offsets read of one incarnation of a split: ``spans``, and ``reached``, the end of the newest read.
 
-    ``cluster`` and ``incarnation`` tell the life, as a split state's do; None where they were not known.
+    ``cluster`` and ``incarnation`` identify the incarnation, as in a split state; None if unknown.
     """
 
     spans: Spans
@@ -24,9 +24,9 @@ class ReadLife:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogPiece:
-    """Offsets ``[start, end)`` of one life of a split that the log holds once in the rows of these runs.
+    """Offsets ``[start, end)`` of one incarnation of a split that the log contains exactly once, in rows of these runs.
 
-    A run reads a split on and on, and so does the next one after it: a piece ends where a position was moved.
+    Successive runs continue each other; a piece ends where a statement moved the position.
     """
 
     first_run: int
@@ -40,7 +40,7 @@ class LogPiece:
 def with_piece(
     pieces: tuple[LogPiece, ...], run: int, start: int, end: int, cluster: str | None, incarnation: str | None
 ) -> tuple[LogPiece, ...]:
-    """``pieces`` in the order of the log, and what ``run`` read after them."""
+    """Extends ``pieces``, which are in log order, by the range that ``run`` read next."""
     if end <= start:
         return pieces
     if pieces:
@@ -54,7 +54,7 @@ def with_piece(
 
 
 def with_span(spans: Spans, start: int, end: int) -> Spans:
-    """``spans`` and ``[start, end)``, joined where they touch."""
+    """Adds ``[start, end)`` to ``spans``, merging adjacent ranges."""
     if end <= start:
         return spans
     if spans and spans[-1][1] == start:
@@ -70,7 +70,7 @@ def with_span(spans: Spans, start: int, end: int) -> Spans:
 
 
 def covered(spans: Spans, start: int, end: int | None = None) -> int:
-    """How many offsets of ``spans`` lie in ``[start, end)``; without an ``end``, from ``start`` on."""
+    """The number of offsets of ``spans`` in ``[start, end)``; without ``end``, from ``start`` on."""
     found = 0
     for low, high in spans:
         top = high if end is None else min(high, end)
@@ -79,12 +79,12 @@ def covered(spans: Spans, start: int, end: int | None = None) -> int:
 
 
 def uncovered(spans: Spans, start: int, end: int) -> int:
-    """How many offsets of ``[start, end)`` lie in none of ``spans``."""
+    """The number of offsets of ``[start, end)`` that are not in ``spans``."""
     return max(0, end - start) - covered(spans, start, max(start, end))
 
 
 def without(spans: Spans, others: Spans) -> Spans:
-    """The offsets of ``spans`` that lie in none of ``others``."""
+    """The offsets of ``spans`` that are not in ``others``."""
     left: list[tuple[int, int]] = []
     for low, high in spans:
         at = low
@@ -105,5 +105,5 @@ def within(spans: Spans, start: int, end: int) -> Spans:
 
 
 def total(spans: Spans) -> int:
-    """How many offsets there are."""
+    """The number of offsets."""
     return sum(end - start for start, end in spans)

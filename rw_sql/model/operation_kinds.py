@@ -1,4 +1,4 @@
-"""Kinds of operations that are no statement's name, as the log of record stores them."""
+"""Kinds of stored operations that are not named after a statement."""
 
 from __future__ import annotations
 

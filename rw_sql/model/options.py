@@ -1,4 +1,5 @@
-"""A source's or sink's whole WITH list as planned: its connection merged in, its secrets named but not read."""
+"""The complete WITH list of a source or sink as planned: its connection merged in, its secrets referenced, not
+resolved."""
 
 from __future__ import annotations
 
@@ -31,16 +32,18 @@ if TYPE_CHECKING:
     from rw_sql.syntax.statements import CreateSink, Option
 
 HIDDEN = "[secret]"
-"""What stands for a secret's value wherever options are shown or checked without their secrets."""
+"""Replaces a secret's value wherever options are shown or checked without their secrets."""
 
 _OWN = frozenset({"connector", "connection", "type", PAUSED_AT_BIRTH})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SecretReference:
-    """A secret in an option's place. ``is_file``: the option wants the path of a file that holds the value.
+    """A reference to a secret as the value of an option. ``is_file``: the option takes the path of a file with the
+    value.
 
-    ``epoch`` is that of the secret's last change: another value makes another reference, and so restarts who uses it.
+    ``epoch`` is that of the secret's last change: a new value makes the references unequal, which restarts the jobs
+    that use it.
     """
 
     id: int
@@ -53,16 +56,16 @@ PlannedOptions = tuple[tuple[str, "str | SecretReference"], ...]
 
 
 def plan_options(snapshot: Snapshot, statement: CreateSource | CreateSink) -> PlannedOptions:
-    """The options of a source or sink: its connection's first, then its own. Raises SqlError where the two overlap."""
+    """The options of a source or sink: its connection's first, then its own. Raises SqlError if the two overlap."""
     return options_of(snapshot, statement.options, names_in_connection(statement))
 
 
 def options_of(snapshot: Snapshot, options: Sequence[Option], names: Mapping[str, str] | None = None) -> PlannedOptions:
-    """A WITH list, its connection's options first, by the list's ``names``. Raises SqlError where the two overlap."""
+    """The options of a WITH list, its connection's first, renamed by ``names``. Raises SqlError if the two overlap."""
     connection = connection_of(snapshot, options)
     shared = () if connection is None else options_given(snapshot, connection, names or {})
     taken = {key for key, _ in shared}
-    called = {own: given for given, own in (names or {}).items()}  # what to type in the connection
+    called = {own: given for given, own in (names or {}).items()}  # The name to use in the connection.
     for option in options:
         if connection is not None and option.key in taken:
             theirs = called.get(option.key, option.key)
@@ -81,22 +84,23 @@ def own_options(snapshot: Snapshot, statement: CreateSource | CreateSink) -> Pla
 
 
 def source_options(snapshot: Snapshot, source: SourceRecord) -> PlannedOptions:
-    """The options of a source of the catalog."""
+    """The options of a source in the catalog."""
     return plan_options(snapshot, definition_of(source))
 
 
 def sink_options(snapshot: Snapshot, sink: SinkRecord) -> PlannedOptions:
-    """The options of a sink of the catalog."""
+    """The options of a sink in the catalog."""
     return plan_options(snapshot, sink_definition(sink.definition))
 
 
 def connection_options(snapshot: Snapshot, connection: ConnectionRecord) -> PlannedOptions:
-    """The options that a connection gives to whoever uses it."""
+    """The options that a connection provides."""
     return tuple(_planned(snapshot, connection_definition(connection.definition).options))
 
 
 def names_in_connection(statement: CreateSource | CreateSink) -> Mapping[str, str]:
-    """What a connection calls otherwise than the connector of a source does: its names, with the connector's."""
+    """The options whose name in a connection differs from that in the source's connector: connection name → source
+    name."""
     name = connector_of(statement)
     if not isinstance(statement, CreateSource) or name not in connector_names():
         return {}
@@ -105,7 +109,7 @@ def names_in_connection(statement: CreateSource | CreateSink) -> Mapping[str, st
 
 
 def options_given(snapshot: Snapshot, connection: ConnectionRecord, names: Mapping[str, str]) -> PlannedOptions:
-    """What a connection gives to a source or sink, as :func:`names_in_connection` says that it calls them."""
+    """The options that a connection provides, renamed by the mapping from :func:`names_in_connection`."""
     return tuple((names.get(key, key), value) for key, value in connection_options(snapshot, connection))
 
 
@@ -129,7 +133,7 @@ def _planned(snapshot: Snapshot, options: Iterable[Option]) -> Iterable[tuple[st
 
 
 def connection_of(snapshot: Snapshot, options: Iterable[Option]) -> ConnectionRecord | None:
-    """The connection that a WITH list names, if any. Raises SqlError where there is no such connection."""
+    """The connection that a WITH list references, or None. Raises SqlError if it does not exist."""
     for option in options:
         if option.key == "connection" and isinstance(option.value, ConnectionValue):
             return find_connection(snapshot, option.value.connection)
@@ -137,7 +141,7 @@ def connection_of(snapshot: Snapshot, options: Iterable[Option]) -> ConnectionRe
 
 
 def uses_of(snapshot: Snapshot, statement: CreateSource | CreateSink) -> tuple[int, ...]:
-    """The ids of the connection and the secrets that a WITH list names, each once."""
+    """The ids of the connection and the secrets that a WITH list references, each once."""
     connection = connection_of(snapshot, statement.options)
     secrets = [value.id for _, value in plan_options(snapshot, statement) if isinstance(value, SecretReference)]
     return tuple(dict.fromkeys((*([] if connection is None else [connection.id]), *secrets)))
@@ -146,9 +150,9 @@ def uses_of(snapshot: Snapshot, statement: CreateSource | CreateSink) -> tuple[i
 def check_options(
     kind: Connector | SinkConnector, options: Mapping[str, str], written: Sequence[Option], otherwise: Span
 ) -> None:
-    """Whether options are the connector's and fit together. Raises OptionError at the one that does not.
+    """Checks that options belong to the connector and are consistent. Raises OptionError at the first one that is not.
 
-    Where that one is not ``written`` here, but comes from a connection, the caret stands at ``otherwise``.
+    If that option is not in ``written``, because it comes from a connection, the error points at ``otherwise``.
     """
     try:
         check_option_values(kind.spec, options, {option.key: option.span for option in written})
@@ -160,9 +164,9 @@ def check_options(
 
 
 def effective_options(spec: ConnectorSpec, options: PlannedOptions) -> PlannedOptions:
-    """The options that a job heeds, sorted: two equal ones make the same job, wherever their parts were written.
+    """The options that affect a job, sorted. Equal options give the same job, wherever they were written.
 
-    An option that the client ignores, and a connection's that says what holds anyway, are left out.
+    Options that the client ignores are left out, and so are options of a connection that only repeat a default.
     """
     heeded = []
     for key, value in options:
@@ -176,15 +180,15 @@ def effective_options(spec: ConnectorSpec, options: PlannedOptions) -> PlannedOp
 
 
 def visible(options: PlannedOptions) -> dict[str, str]:
-    """The options with HIDDEN in the place of secrets: fit to be shown and checked."""
+    """The options with HIDDEN in place of secrets, safe to show and check."""
     return {key: HIDDEN if isinstance(value, SecretReference) else value for key, value in options}
 
 
 def shown(options: PlannedOptions) -> dict[str, str]:
-    """The options as a preview shows them: secrets by name."""
+    """The options as a preview shows them, with secrets by name."""
     return {key: f"SECRET {value.name}" if isinstance(value, SecretReference) else value for key, value in options}
 
 
 def secrets_in(options: PlannedOptions) -> Mapping[str, SecretReference]:
-    """The options whose value is a secret."""
+    """The options whose values are secrets."""
     return {key: value for key, value in options if isinstance(value, SecretReference)}

@@ -1,4 +1,4 @@
-"""The parameters that ALTER SYSTEM SET and SET know: their defaults and what they accept."""
+"""The parameters of ALTER SYSTEM SET and SET: their defaults and valid values."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from rw_sql.errors import INVALID_PARAMETER, UNKNOWN_PARAMETER, Span, SqlError, near_names
 
 NO_LIMIT = "-1"
-"""A rate that is not limited, as RisingWave writes it."""
+"""The value for an unlimited rate, as RisingWave writes it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parameter:
-    """One parameter. ``read`` turns what was written into its canonical text or raises ValueError with the rule."""
+    """One parameter. ``read`` converts a written value to its canonical text, or raises ValueError with the rule."""
 
     name: str
     default: str
@@ -31,7 +31,8 @@ def _boolean(text: str) -> str:
 
 
 def _seconds(text: str) -> str:
-    """Seconds with an optional unit, as PostgreSQL writes it: 60, 60s, 500ms, 2min. Canonical in milliseconds."""
+    """Parses seconds with an optional unit, as PostgreSQL writes them: 60, 60s, 500ms, 2min. Canonical in
+    milliseconds."""
     word = text.strip().lower()
     for unit, factor in (("ms", 1), ("min", 60_000), ("s", 1_000), ("", 1_000)):
         number = word.removesuffix(unit).strip() if unit else word
@@ -41,7 +42,7 @@ def _seconds(text: str) -> str:
 
 
 def _count(text: str) -> str:
-    """A number of things, 0 to 1000."""
+    """Parses a count between 0 and 1000."""
     word = text.strip()
     if word.isascii() and word.isdigit() and int(word) <= 1000:
         return str(int(word))
@@ -93,7 +94,7 @@ SYSTEM_PARAMETERS = {
         ),
     )
 }
-"""Stored in the metastore, for every session of the warehouse."""
+"""The system parameters: stored in the metastore, valid for every session of the warehouse."""
 
 SESSION_PARAMETERS = {
     parameter.name: parameter
@@ -137,7 +138,7 @@ SESSION_PARAMETERS = {
         ),
     )
 }
-"""Of one session; they end with it."""
+"""The session parameters: valid until the session ends."""
 
 
 def system_parameter(name: str, span: Span) -> Parameter:

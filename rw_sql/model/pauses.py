@@ -1,4 +1,4 @@
-"""Which views and sinks are paused: by their sources, by a statement, while a source moves."""
+"""Which views and sinks are paused, directly or through their sources."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ if TYPE_CHECKING:
     from rw_sql.metastore.records import MaterializedViewRecord, PauseRecord
 
 
-def holds_of(snapshot: Snapshot, source_id: int) -> tuple[PauseRecord, ...]:
-    """The pauses that hold a source: its own and PAUSE ALL's."""
+def pauses_of(snapshot: Snapshot, source_id: int) -> tuple[PauseRecord, ...]:
+    """The pauses that apply to a source: its own and that of PAUSE ALL."""
     return tuple(record for record in snapshot.all("pause") if record.source_id in (None, source_id))
 
 
-def is_standing_still(snapshot: Snapshot, source: SourceRecord) -> bool:
-    """Whether no reader of the source is to run: a pause holds it, or its rate is 0."""
-    return bool(holds_of(snapshot, source.id)) or is_throttled(source)
+def is_suspended(snapshot: Snapshot, source: SourceRecord) -> bool:
+    """True if no reader of the source may run, because it is paused or its rate is 0."""
+    return bool(pauses_of(snapshot, source.id)) or is_throttled(source)
 
 
-def own_inputs(snapshot: Snapshot, view: MaterializedViewRecord) -> tuple[SourceRecord, ...]:
-    """The sources that a view reads from their upstreams itself, since they are not shared."""
+def direct_inputs(snapshot: Snapshot, view: MaterializedViewRecord) -> tuple[SourceRecord, ...]:
+    """The sources that a view reads directly from upstream, because they are not shared."""
     records = (snapshot.get(id_) for id_ in view.inputs)
     return tuple(record for record in records if isinstance(record, SourceRecord) and not record.is_shared)
 
 
-def is_view_held(snapshot: Snapshot, view: MaterializedViewRecord) -> bool:
-    """Whether a view's job stands still because a source that it reads itself does."""
-    return any(is_standing_still(snapshot, source) for source in own_inputs(snapshot, view))
+def is_view_paused(snapshot: Snapshot, view: MaterializedViewRecord) -> bool:
+    """True if a view's job must not run because a source that it reads directly is suspended."""
+    return any(is_suspended(snapshot, source) for source in direct_inputs(snapshot, view))

@@ -1,4 +1,4 @@
-"""How fast a source is read: its rate and its pace, and that a rate of 0 reads nothing."""
+"""The rate limit and batch interval of a source. A rate of 0 stops reading."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ RATE_LIMIT = "source_rate_limit"
 """Records per second over all splits."""
 
 BARRIER_INTERVAL = "barrier_interval_ms"
-"""The least time between two batches."""
+"""The minimum time between two batches, in milliseconds."""
 
 THROTTLED = "THROTTLED"
-"""The state of a source that nothing holds and whose rate is 0."""
+"""The state of a source that is not paused and whose rate is 0."""
 
 
 def rate_limit(options: Mapping[str, str]) -> int | None:
-    """Records per second that a source may read; None where there is no limit."""
+    """The maximum number of records per second that a source may read; None without a limit."""
     given = options.get(RATE_LIMIT)
     return None if given is None else int(given)
 
 
 def is_throttled(source: SourceRecord) -> bool:
-    """Whether a source reads nothing because its rate is 0."""
+    """True if a source reads nothing because its rate is 0."""
     return rate_limit(dict(source.options)) == 0
 
 
 def throttled_reason(source: SourceRecord) -> str:
-    """Why nothing is read, with the statement that changes it."""
+    """The reason shown for a source with rate 0, with the statement that changes it."""
     return f"{RATE_LIMIT} is 0: ALTER SOURCE {quoted(source.name)} SET {RATE_LIMIT} = DEFAULT"

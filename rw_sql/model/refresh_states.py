@@ -1,7 +1,8 @@
-"""The states of refreshable tables, and the operations that lead from one to the next. Pure.
+"""The states of refreshable tables, and the operations that move from one to the next. Pure.
 
-IDLE → REFRESHING (REFRESH TABLE, or its time has come) → FINISHING (all is loaded) → IDLE (all is merged). What was not
-loaded to its end goes back to IDLE and has changed nothing; what was is merged to its end, whoever begins it.
+IDLE → REFRESHING (REFRESH TABLE, or its interval has passed) → FINISHING (everything is loaded) → IDLE (everything is
+merged). If loading does not finish, the table returns to IDLE unchanged. A merge that has begun is always completed, if
+need be by another process.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from rw_sql.metastore.records import Operation, PutObject, SourceRecord
 from rw_sql.metastore.refresh_records import FINISHING, IDLE, REFRESHING, RefreshRecord
-from rw_sql.model.pauses import holds_of
+from rw_sql.model.pauses import pauses_of
 from rw_sql.syntax.lexing.identifiers import quoted
 
 if TYPE_CHECKING:
@@ -19,29 +20,30 @@ if TYPE_CHECKING:
     from rw_sql.metastore.facts import BackfillProgress, JobStatus
 
 REFRESH = "REFRESH TABLE"
-"""The kind of the operation that begins a refresh."""
+"""The kind of the operation that starts a refresh."""
 
 STAGED, FINISHED, GIVEN_UP = "REFRESH STAGED", "REFRESH FINISHED", "REFRESH GIVEN UP"
-"""The kinds of the owner's operations: all is loaded; all is merged; nothing of it was done."""
+"""The kinds of the owner's operations: loading is complete; merging is complete; the refresh failed and changed
+nothing."""
 
 KILLED = "the process that loaded it ended: the table is as it was"
-"""Why a refresh came to nothing whose loading another process had begun."""
+"""The reason of a refresh that failed because the loading process ended."""
 
 
 def refresh_of(snapshot: Snapshot, table_id: int) -> RefreshRecord | None:
-    """What a table is doing about its REFRESH; None where it is not refreshable."""
+    """The refresh state of a table; None if it is not refreshable."""
     return next((record for record in snapshot.all("refresh") if record.table_id == table_id), None)
 
 
 def source_of(snapshot: Snapshot, record: RefreshRecord) -> SourceRecord | None:
-    """The source that a refreshable table is associated with; None once it has none."""
+    """The source of a refreshable table; None after DROP CONNECTOR."""
     table = snapshot.get(record.table_id)
     source = snapshot.get(getattr(table, "source_id", None) or 0)
     return source if isinstance(source, SourceRecord) else None
 
 
 def refresh_statement(record: RefreshRecord) -> str:
-    """The statement that begins a refresh."""
+    """The statement that starts a refresh of the table."""
     return f"{REFRESH} {quoted(record.name)}"
 
 
@@ -68,13 +70,13 @@ def finished(record: RefreshRecord, now_ms: int) -> Operation:
 
 
 def given_up(record: RefreshRecord, why: str) -> PutObject:
-    """REFRESHING → IDLE: nothing was done. Raises ValueError from any other state."""
+    """REFRESHING → IDLE without a change of the table. Raises ValueError from any other state."""
     _require(record, REFRESHING)
     return PutObject(record=replace(record, status=IDLE, failure=why))
 
 
 def given_up_operation(record: RefreshRecord, why: str) -> Operation:
-    """REFRESHING → IDLE, by the jobs' owner. Raises ValueError from any other state."""
+    """REFRESHING → IDLE, as an operation of the owner. Raises ValueError from any other state."""
     change = given_up(record, why)
     return Operation(
         kind=GIVEN_UP, statement=f"-- refresh {record.refresh} of table {record.name}: {why}",
@@ -83,7 +85,7 @@ def given_up_operation(record: RefreshRecord, why: str) -> Operation:
 
 
 def triggered(record: RefreshRecord, now_ms: int) -> Operation:
-    """IDLE → REFRESHING, since its time has come. Raises ValueError from any other state."""
+    """IDLE → REFRESHING, because the interval has passed. Raises ValueError from any other state."""
     return Operation(
         kind=REFRESH,
         statement=refresh_statement(record),
@@ -94,15 +96,16 @@ def triggered(record: RefreshRecord, now_ms: int) -> Operation:
 
 
 def is_due(snapshot: Snapshot, record: RefreshRecord, created_ms: int, now_ms: int) -> bool:
-    """Whether the table's ``refresh_interval_sec`` has passed since its newest refresh began, or since it was made.
+    """True if ``refresh_interval_sec`` has passed since the table's newest refresh began, or since the table was
+    created.
 
-    Never while a pause holds its source. A beginning that lies further ahead than that was written by a clock that has
-    been set back since: nobody waits for it.
+    False while its source is paused. If the newest refresh begins in the future by more than the interval, the clock
+    was set back, and the refresh is due.
     """
     if record.status != IDLE or record.interval_s is None:
         return False
     source = source_of(snapshot, record)
-    if source is None or holds_of(snapshot, source.id):
+    if source is None or pauses_of(snapshot, source.id):
         return False
     return abs(now_ms - (record.triggered_ms or created_ms)) >= record.interval_s * 1000
 
@@ -110,11 +113,11 @@ def is_due(snapshot: Snapshot, record: RefreshRecord, created_ms: int, now_ms: i
 def refresh_state(
     record: RefreshRecord, status: JobStatus | None, progress: BackfillProgress | None
 ) -> tuple[str, str]:
-    """A refreshable table's state, and how far it has come or why it stands still."""
+    """A refreshable table's state, and its progress or the reason why it does not progress."""
     if status is not None and status.state == "STALLED":
         return "STALLED", status.reason or ""
     if record.status == IDLE:
-        return IDLE, f"the newest refresh came to nothing: {record.failure}" if record.failure else ""
+        return IDLE, f"the newest refresh failed: {record.failure}" if record.failure else ""
     if status is None or status.state == "STOPPED":
         return record.status, "no process runs the jobs of this warehouse yet"
     if status.state != "RUNNING":
@@ -123,14 +126,14 @@ def refresh_state(
 
 
 def progress_of(progress: BackfillProgress) -> str:
-    """How far a refresh has come: ``merging: 45.00% (450/1000)``; its phase alone where nobody knows of how much."""
+    """The progress of a refresh: ``merging: 45.00% (450/1000)``; only the phase if the total is unknown."""
     if not progress.total:
         return progress.phase
     return f"{progress.phase}: {100 * progress.done / progress.total:.2f}% ({progress.done}/{progress.total})"
 
 
 def left_chunks(record: RefreshRecord, done: int) -> range:
-    """The chunks that are not merged yet, where ``done`` is the newest batch that the table holds."""
+    """The chunks still to be merged; ``done`` is the newest batch in the table."""
     return range(max(0, done - record.first_batch + 1), record.chunks)
 
 

@@ -1,4 +1,4 @@
-"""Sources and views as queries see them."""
+"""Sources, tables and views as relations that queries read."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def relation_of(record: ObjectRecord) -> Relation:
-    """A source, table or view as a query sees it."""
+    """The relation of a source, table or view."""
     if isinstance(record, SourceRecord):
         statement = definition_of(record)
         return Relation(name=record.name, columns=source_columns(statement), watermark=source_watermark(statement))
@@ -34,21 +34,24 @@ def relation_of(record: ObjectRecord) -> Relation:
     raise TypeError(f"{record.kind} {record.name} is not a relation")
 
 
-def seen_columns(record: ObjectRecord, by: int) -> tuple[tuple[str, str], ...]:
-    """The columns of a relation that the object with an id sees: those that were added after it was made are not."""
-    later = {name for name, since in record.added_columns if since > by} if isinstance(record, TableRecord) else set()
+def seen_columns(record: ObjectRecord, by: ObjectRecord) -> tuple[tuple[str, str], ...]:
+    """The columns of a relation that another object sees: those that were added after that got its query are not."""
+    until = max(by.id, by.sees) if isinstance(by, MaterializedViewRecord) else by.id
+    later = (
+        {name for name, since in record.added_columns if since > until} if isinstance(record, TableRecord) else set()
+    )
     return tuple((name, kind) for name, kind in relation_of(record).columns if name not in later)
 
 
 def changes_rows(record: ObjectRecord | None) -> bool:
-    """Whether rows of a relation are replaced or deleted: whoever follows it reads its change data feed."""
+    """True if rows of a relation are replaced or deleted, so that its readers need its change data feed."""
     if isinstance(record, DeltaTableRecord):
         return record.has_change_feed
     return isinstance(record, MaterializedViewRecord) and bool(record.keys)
 
 
 def kept_watermark(record: MaterializedViewRecord) -> tuple[str, str] | None:
-    """The watermark with which the rows of a table or view are read: that of an append-only table."""
+    """The watermark for reading a table or view; only an append-only table has one."""
     return source_watermark(table_definition(record.definition)) if isinstance(record, TableRecord) else None
 
 
@@ -72,33 +75,33 @@ def _ddl(kind: object) -> str:
 
 
 def nullable_schema(schema: str) -> str:
-    """A Spark schema in JSON in which every column may be null: of a row that leaves only the keys are known."""
+    """A Spark schema in JSON with all columns nullable: of a deleted row only the keys are known."""
     return nullable_fields(json.loads(schema)["fields"])
 
 
 def nullable_fields(fields: Iterable[dict[str, object]]) -> str:
-    """As :func:`nullable_schema`, of a schema's fields."""
+    """As :func:`nullable_schema`, for a schema's fields."""
     return json.dumps({"type": "struct", "fields": [{**field, "nullable": True} for field in fields]})
 
 
 def hidden_columns(view: MaterializedViewRecord) -> tuple[tuple[str, str], ...]:
-    """The columns that a view's table has beside the view's, with their types as DDL."""
+    """The columns that only a view's stored table has, with their types as DDL."""
     return schema_columns(view.maintenance.hidden) if view.maintenance.hidden else ()
 
 
 def stored_name(record: ObjectRecord, column: str) -> str:
-    """What the files of a table or view call one of its columns."""
+    """The name of a column in the files of a table or view."""
     return dict(record.stored_names).get(column, column) if isinstance(record, TableRecord) else column
 
 
 def stored_columns(table: TableRecord) -> tuple[tuple[str, str], ...]:
-    """A table's columns, each with what its files call it."""
+    """A table's columns, each with its name in the files."""
     stored = dict(table.stored_names)
     return tuple((name, stored.get(name, name)) for name, _ in schema_columns(table.schema))
 
 
 def renamed_schema(schema: str, names: Mapping[str, str]) -> str:
-    """A Spark schema in JSON with other names for some of its columns."""
+    """A Spark schema in JSON with some of its columns renamed."""
     fields = json.loads(schema)["fields"]
     return json.dumps(
         {"type": "struct", "fields": [{**field, "name": names.get(field["name"], field["name"])} for field in fields]}
@@ -106,7 +109,7 @@ def renamed_schema(schema: str, names: Mapping[str, str]) -> str:
 
 
 def table_schema(view: MaterializedViewRecord) -> str:
-    """The schema of a view's table, as Spark's JSON: with the names that its files have, hidden columns last."""
+    """The schema of a view's stored table, as Spark's JSON: with the names used in its files, hidden columns last."""
     schema = view.schema
     hidden = json.loads(view.maintenance.hidden)["fields"] if view.maintenance.hidden else []
     if isinstance(view, TableRecord):
@@ -128,7 +131,7 @@ _UNKNOWN = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Relation:
-    """A source or view as a query sees it: its name, its columns as Spark DDL types, its watermark (column, delay)."""
+    """A relation in a query: its name, its columns with Spark DDL types, its watermark (column, delay)."""
 
     name: str
     columns: tuple[tuple[str, str], ...]

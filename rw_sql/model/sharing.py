@@ -1,4 +1,4 @@
-"""Whether a source has one reader for all its views, or each view its own: said once, when the source is made."""
+"""Whether a source has one shared reader or a direct reader per view. This is fixed when the source is created."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SHARED = "shared"
 
 
 def is_to_be_shared(statement: CreateSource, kind: Connector) -> bool:
-    """Whether a definition makes a shared source. Raises SqlError where the connector cannot have one."""
+    """True if a definition creates a shared source. Raises SqlError if the connector does not support it."""
     for option in statement.options:
         if option.key == SHARED:
             is_shared = option_text(option.value).strip().lower() == "true"
@@ -35,7 +35,7 @@ def is_to_be_shared(statement: CreateSource, kind: Connector) -> bool:
 
 
 def with_sharing(statement: CreateSource, kind: Connector, *, is_shared: bool) -> CreateSource:
-    """The definition that makes such a source anywhere: a session's wish that is no default is written into it."""
+    """The definition with an explicit ``shared`` property if a session setting differs from the default."""
     if (
         is_shared
         or isinstance(kind, RangedConnector)
@@ -48,7 +48,7 @@ def with_sharing(statement: CreateSource, kind: Connector, *, is_shared: bool) -
 
 
 def refuse_sharing(name: str, options: tuple[Option | OptionKey, ...]) -> None:
-    """Raises SqlError where a statement would change it."""
+    """Raises SqlError if a statement would change the property."""
     for option in options:
         if option.key == SHARED:
             raise SqlError(

@@ -1,4 +1,4 @@
-"""What a sink's target gets: columns, keys and the form of changes, from the sink's definition."""
+"""The shape of a sink's output: columns, keys and form of changes, from the sink's definition."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FORCE_APPEND_ONLY = "force_append_only"
 
 
 def shape_of(sink: SinkRecord, encode_options: tuple[tuple[str, str], ...] = ()) -> SinkShape:
-    """The shape of a sink of the catalog."""
+    """The shape of a sink in the catalog."""
     return SinkShape(
         name=sink.name,
         type=sink.type,
@@ -27,6 +27,6 @@ def shape_of(sink: SinkRecord, encode_options: tuple[tuple[str, str], ...] = ())
 
 
 def encode_options(statement: CreateSink) -> tuple[tuple[str, str], ...]:
-    """The options of ENCODE that say how rows are written."""
+    """The options of ENCODE, which control how rows are written."""
     given = statement.format.options if statement.format else ()
     return tuple((option.key, option_text(option.value)) for option in given if option.key != FORCE_APPEND_ONLY)

@@ -1,4 +1,4 @@
-"""Who reads a source: its shared reader, or each view with a reader of its own."""
+"""The readers of a source: one shared reader, or a direct reader per view."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from rw_sql.errors import SPLITS_UNKNOWN, SqlError
 from rw_sql.metastore.records import ForgetSplitStates, MaterializedViewRecord, UnassignSplits
 from rw_sql.model.job_ids import fragment_object, ingest_fragment, reader_fragment, view_job
-from rw_sql.model.pauses import holds_of
+from rw_sql.model.pauses import pauses_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     from rw_sql.metastore.records import Change, ObjectRecord, SourceRecord
 
 UNREAD = "no view reads it yet: each begins at scan.startup.mode when it is created"
-"""What is said of a source that is not shared and has no reader."""
+"""The status of a source that is not shared and has no reader."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reader:
-    """One running reader of a source. ``fragment`` has its splits and positions, ``job`` runs it.
+    """One reader of a source. ``fragment`` has its splits and positions; ``job`` runs it.
 
-    ``view`` is the view whose own it is; None of a source's shared one.
+    ``view`` is the view that the direct reader belongs to; None for the shared reader.
     """
 
     source: SourceRecord
@@ -35,18 +35,18 @@ class Reader:
 
     @property
     def label(self) -> str:
-        """How a preview names it: the source, and the view where there may be several."""
+        """Its name in previews: the source, and the view if there may be several readers."""
         return f"source {self.source.name}" + (f", read by {self.view.name}" if self.view is not None else "")
 
     def dependents(self, snapshot: Snapshot) -> tuple[ObjectRecord, ...]:
-        """What gets the rows that it reads, in the order it was created."""
+        """The objects that receive the records it reads, in creation order."""
         if self.view is None:
             return snapshot.dependents_of(self.source.id)
         return (self.view, *snapshot.dependents_of(self.view.id))
 
 
 def readers_of(snapshot: Snapshot, source: SourceRecord) -> tuple[Reader, ...]:
-    """The readers of a source: the shared one, whether it runs or not, or those of views that read it themselves."""
+    """The readers of a source: the shared one, running or not, or the direct ones."""
     if source.is_shared:
         fragment = ingest_fragment(source.id)
         return (Reader(source=source, fragment=fragment, job=fragment),)
@@ -58,7 +58,7 @@ def readers_of(snapshot: Snapshot, source: SourceRecord) -> tuple[Reader, ...]:
 
 
 def only_fragment(snapshot: Snapshot, source: SourceRecord, span: Span) -> str:
-    """The fragment that says where a source stands. Raises SqlError where there is none, or several may differ."""
+    """The fragment with a source's positions. Raises SqlError if there is none, or if several may differ."""
     readers = readers_of(snapshot, source)
     if len(readers) != 1:
         views = ", ".join(reader.view.name for reader in readers if reader.view is not None)
@@ -67,24 +67,24 @@ def only_fragment(snapshot: Snapshot, source: SourceRecord, span: Span) -> str:
             f'source "{source.name}" has no position of its own: '
             + (f"{views} read it, each by itself" if views else "no view reads it yet"),
             span=span,
-            hint=f"SHOW SOURCE SPLITS {source.name} tells where each stands; name the offsets with VALUES",
+            hint=f"SHOW SOURCE SPLITS {source.name} shows their positions; name the offsets with VALUES",
         )
     return readers[0].fragment
 
 
 def unread(source: SourceRecord) -> Reader:
-    """A reader of no splits, in the place of those that a source that is not shared does not have yet."""
+    """A reader without splits, for a source that is not shared and has no readers yet."""
     fragment = ingest_fragment(source.id)
     return Reader(source=source, fragment=fragment, job=fragment)
 
 
 def is_running(snapshot: Snapshot, source: SourceRecord) -> bool:
-    """Whether any reader of the source is to run."""
-    return bool(snapshot.readers_of(source.id)) and not holds_of(snapshot, source.id)
+    """True if any reader of the source should run."""
+    return bool(snapshot.readers_of(source.id)) and not pauses_of(snapshot, source.id)
 
 
 def forget_fragments(snapshot: Snapshot, dropped: Iterable[int]) -> tuple[Change, ...]:
-    """The changes that take assignments and positions from the readers of dropped objects."""
+    """The changes that remove assignments and positions of the readers of dropped objects."""
     gone = set(dropped)
     changes: list[Change] = []
     for fragment in sorted({*snapshot.assigned, *snapshot.stored}):

@@ -1,4 +1,4 @@
-"""How a split of the catalog compares with the upstream's: the STATUS of SHOW SOURCE SPLITS."""
+"""Compares a split of the catalog with the upstream: the STATUS of SHOW SOURCE SPLITS."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ UNKNOWN = "UNKNOWN"
 
 
 def identity_status(state: SplitState, upstream: UpstreamSplit) -> str:
-    """Whether a state belongs to this very split: OK, OTHER_CLUSTER, or RECREATED. What is unknown counts as equal."""
+    """Compares the identity of a state with the upstream split: OK, OTHER_CLUSTER or RECREATED. Unknown values are
+    equal."""
     if state.cluster and upstream.cluster and state.cluster != upstream.cluster:
         return OTHER_CLUSTER
     if state.incarnation and upstream.incarnation and state.incarnation != upstream.incarnation:
@@ -29,7 +30,7 @@ def identity_status(state: SplitState, upstream: UpstreamSplit) -> str:
 
 
 def split_status(state: SplitState | None, upstream: UpstreamSplit | None) -> str:
-    """How a split stands against the upstream, as SHOW SOURCE SPLITS says it."""
+    """The status of a split, as SHOW SOURCE SPLITS shows it."""
     if upstream is None:
         return ORPHAN
     if state is None:
@@ -43,20 +44,20 @@ def split_status(state: SplitState | None, upstream: UpstreamSplit | None) -> st
 
 
 def identified(state: SplitState, upstream: UpstreamSplit) -> SplitState:
-    """The state, marked as one of this very split."""
+    """The state with the identity of the upstream split."""
     return SplitState(
         split=state.split, offset=state.offset, cluster=upstream.cluster, incarnation=upstream.incarnation
     )
 
 
 def beginning(upstream: UpstreamSplit) -> SplitState:
-    """The split's first record."""
+    """The position of the split's first record."""
     return SplitState(
         split=upstream.split, offset=upstream.start, cluster=upstream.cluster, incarnation=upstream.incarnation
     )
 
 
 def split_order(split: str) -> tuple[str, int, str]:
-    """Sorts ``orders:2`` before ``orders:10``."""
+    """A sort key that orders ``orders:2`` before ``orders:10``."""
     topic, _, partition = split.rpartition(":")
     return (topic, int(partition), "") if partition.isdigit() else (split, 0, split)

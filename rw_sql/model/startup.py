@@ -1,4 +1,4 @@
-"""Where reading begins: the options that say so, and what ``latest`` means to the views over a source."""
+"""Where reading begins: the startup options, and the meaning of ``latest`` for views over a source."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ TIME = "scan.startup.timestamp.millis"
 
 
 def without_startup(options: PlannedOptions) -> dict[str, str]:
-    """The options but for those that say where reading begins, fit to be checked."""
+    """The options without the startup options, fit to be checked."""
     return {key: value for key, value in visible(options).items() if key not in (MODE, TIME)}
 
 
 def birth_of(kind_name: str, options: PlannedOptions, upstream: Upstream) -> str:
-    """Where the splits end at the moment that a source is made, as its record keeps it.
+    """The end offsets of the splits when a source is created, as its record stores them.
 
-    Empty where no startup mode could ask for it: of 100,000 files it would be long.
+    Empty if no startup mode of the connector uses them: for 100,000 files the text would be long.
     """
     kind = connector(kind_name)
     if kind.spec.option(MODE) is None:

@@ -1,4 +1,4 @@
-"""Points in time and spans of time as statements write them, in milliseconds."""
+"""Parses timestamps and intervals of statements to milliseconds."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ _NAMED_ZONE = re.compile(r"(.*[0-9])\s*([A-Za-z_]+(?:/[A-Za-z_+\-0-9]+)*)")
 def timestamp_milliseconds(text: str, span: Span) -> int:
     """Milliseconds since 1970 of ``2026-01-31 08:00:00+01:00``, ``…Z`` or ``… Europe/Berlin``.
 
-    A time without a zone is refused: whoever wrote it and whoever reads it may mean different hours.
-    Raises SqlError INVALID_OPTION.
+    A time without a zone is refused, because it means different instants to different readers. Raises SqlError
+    INVALID_OPTION.
     """
     plain, zone = text.strip(), None
     if (named := _NAMED_ZONE.fullmatch(plain)) is not None and named[2].upper() not in ("Z", "T"):
@@ -68,9 +68,9 @@ def _refuse(message: str, span: Span) -> SqlError:
 
 
 def interval_milliseconds(text: str, span: Span) -> int:
-    """The length of ``1 day 2 hours``, ``90 min``, ``01:30:00`` or ``PT90M``: a span that is always as long.
+    """The length of ``1 day 2 hours``, ``90 min``, ``01:30:00`` or ``PT90M`` in milliseconds.
 
-    Raises SqlError INVALID_OPTION for anything else, months and years included, and for no time at all.
+    Raises SqlError INVALID_OPTION for any other text, for months and years, whose length varies, and for zero.
     """
     total = _interval(text)
     if not total:

@@ -1,4 +1,4 @@
-"""What tables, views and sinks read, as their jobs need to know it."""
+"""The inputs of tables, views and sinks, as their jobs need them."""
 
 from __future__ import annotations
 
@@ -35,15 +35,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ViewInput:
-    """One relation a table, view or sink reads: a source's log, or the rows of a table or another view.
+    """One relation that a table, view or sink reads: a source's log, or the rows of a table or another view.
 
-    ``columns`` are those that queries see; where a table with a primary key reads its source, those of a log too that
-    tell in which order its rows came and what became of them. ``stored`` are those that its files have, ``aliases``
-    (column, name in the files) those of ``columns`` that are called otherwise there. ``keys`` are
-    the columns, hidden ones too, that its rows are replaced by; none where they are only appended. ``history`` is what
-    came before the view, where its log is not just read from the beginning (see
-    :mod:`rw_sql.model.backfill_ranges`). Of a Delta table of the user's own there is a ``path``, and ``has_feed`` where
-    it keeps the changes of its rows.
+    ``columns`` are the columns that queries see; for a table with a primary key also the log's columns for order and
+    kind of change. ``stored`` are the columns of its files, ``aliases`` the pairs (column, name in the files) where the
+    names differ. ``keys`` are the columns, hidden ones included, by which its rows are replaced; empty if they are only
+    appended. ``history`` describes the backfill, unless the log is simply read from the beginning (see
+    :mod:`rw_sql.model.backfill_ranges`). An external Delta table has a ``path``, and ``has_feed`` if it keeps a change
+    feed.
     """
 
     id: int
@@ -61,11 +60,11 @@ class ViewInput:
 
     @property
     def selected(self) -> tuple[str, ...]:
-        """The columns as expressions over what the files have."""
+        """The columns as expressions over the columns of the files."""
         return self.selection(self.columns)
 
     def selection(self, columns: Iterable[str]) -> tuple[str, ...]:
-        """Some columns, hidden ones too, as expressions over what the files have."""
+        """Some columns, possibly hidden ones, as expressions over the columns of the files."""
         stored = dict(self.aliases)
         return tuple(
             f"{quoted_for_spark(stored[name])} AS {quoted_for_spark(name)}"
@@ -76,12 +75,12 @@ class ViewInput:
 
     @property
     def is_changing(self) -> bool:
-        """Whether it is read by its change data feed, since its rows do not only come."""
+        """True if it is read through its change data feed, because its rows are not only appended."""
         return bool(self.keys) or self.has_feed
 
 
 def view_inputs(snapshot: Snapshot, view: MaterializedViewRecord | SinkRecord) -> tuple[ViewInput, ...]:
-    """What a view or sink reads, as its job needs to know it."""
+    """The inputs of a view or sink."""
     found = []
     texts = view.histories if isinstance(view, MaterializedViewRecord) else ()
     histories = {History.from_text(text).source_id: text for text in texts}
@@ -97,13 +96,13 @@ def view_inputs(snapshot: Snapshot, view: MaterializedViewRecord | SinkRecord) -
             aliases = tuple((name, field) for field, name in names.items())
             watermark = source_watermark(statement)
             if isinstance(view, TableRecord) and view.primary_key:
-                # A table of before there was a column for the batch has a query without it.
+                # A table created before the column for the batch existed has a query without it.
                 hidden = [name for name, _ in order_columns(record)]
                 columns += tuple(name for name in hidden if name != "_rw_batch" or name in view.maintenance.query)
-                # Its query is made to ask for this one: see keyed_query.
+                # The query selects this column: see keyed_query.
                 columns += (UNCHANGED_COLUMN[0],) if has_unchanged(statement) else ()
         elif isinstance(record, MaterializedViewRecord):
-            columns = tuple(name for name, _ in seen_columns(record, view.id))
+            columns = tuple(name for name, _ in seen_columns(record, view))
             aliases = record.stored_names if isinstance(record, TableRecord) else ()
             watermark = kept_watermark(record)
         elif isinstance(record, DeltaTableRecord):
@@ -134,12 +133,13 @@ def view_inputs(snapshot: Snapshot, view: MaterializedViewRecord | SinkRecord) -
 
 
 def _stored(table: TableRecord) -> tuple[str, ...]:
-    """The columns that a table's files have, or will have as soon as its job has added them."""
+    """The columns of a table's files, including those that its job has yet to add."""
     return (*(stored for _, stored in stored_columns(table)), *table.dropped_columns)
 
 
 def keyed_query(table: TableRecord) -> str:
-    """The query of a table with a primary key over its source's log, with what it must know of each record."""
+    """The query of a table with a primary key over its source's log, extended by the columns for order and kind of
+    change."""
     query = table.maintenance.query
     if not has_unchanged(table_definition(table.definition)):
         return query
@@ -148,7 +148,7 @@ def keyed_query(table: TableRecord) -> str:
 
 
 def order_columns(source: SourceRecord) -> tuple[tuple[str, str], ...]:
-    """The hidden columns of a source's log, with their types, by which a keyed table knows what came last of a key."""
+    """The hidden columns of a source's log, with types, that determine the newest record of a key."""
     changes = (CHANGE_COLUMN,) if has_changes(definition_of(source)) else ()
     order = (("_rw_run", "BIGINT"), ("_rw_batch", "BIGINT"), ("_rw_split", "STRING"), ("_rw_offset", "BIGINT"))
     return (*order, *changes)

@@ -1,4 +1,4 @@
-"""Statement and snapshot in, plan out. One lowering function per statement."""
+"""Statement and snapshot in, plan out: dispatches each statement to its lowering function."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from rw_sql.errors import NOT_SUPPORTED, SqlError
 from rw_sql.model.names import find_source
-from rw_sql.model.pauses import holds_of
-from rw_sql.plan.result.plan import ObjectChange, Plan
+from rw_sql.model.pauses import pauses_of
+from rw_sql.plan.result.plan import Plan, ResultRow
 from rw_sql.plan.statements.checkpoint.checkpoint import lower_inject_checkpoint_offsets, lower_show_checkpoint
 from rw_sql.plan.statements.connection.connection import (
     lower_alter_connection_options,
@@ -26,8 +26,10 @@ from rw_sql.plan.statements.move.rewind import lower_rewind_source
 from rw_sql.plan.statements.move.skip import lower_skip_record
 from rw_sql.plan.statements.move.undo import lower_undo_operation
 from rw_sql.plan.statements.move.unsafe_set_and_reset import lower_alter_source_unsafe_set, lower_reset_source_splits
+from rw_sql.plan.statements.replace.replace import lower_create_or_replace
 from rw_sql.plan.statements.session.parameters import lower_alter_system_set, lower_set_parameter
 from rw_sql.plan.statements.show.continuity import lower_show_source_continuity
+from rw_sql.plan.statements.show.lineage import lower_show_lineage
 from rw_sql.plan.statements.show.objects import (
     lower_describe,
     lower_show_create,
@@ -50,7 +52,9 @@ from rw_sql.plan.statements.table.columns import lower_add_column, lower_drop_co
 from rw_sql.plan.statements.table.refresh import lower_refresh_table
 from rw_sql.plan.statements.table.rename import lower_alter_rename
 from rw_sql.plan.statements.table.source_of_table import with_tables
+from rw_sql.plan.statements.table.swap_with import lower_alter_swap
 from rw_sql.plan.statements.table.table import lower_create_table, lower_drop_connector, lower_drop_table
+from rw_sql.plan.statements.view.alter_query import lower_alter_materialized_view_query
 from rw_sql.plan.statements.view.rebuild import lower_rebuild_materialized_view
 from rw_sql.plan.statements.view.set_rate_and_cancel import lower_alter_materialized_view_set, lower_cancel_jobs
 from rw_sql.plan.statements.view.view import lower_create_materialized_view, lower_drop_materialized_view
@@ -66,16 +70,16 @@ if TYPE_CHECKING:
 def _told(statement: ast.Statement, what: str) -> Asking[Plan]:
     """The plan of a statement that the executor carries out itself, for EXPLAIN."""
     yield from ()
-    return Plan(statement=statement, changes=(ObjectChange(object="", change="NOTHING", detail=what),))
+    return Plan(statement=statement, changes=(ResultRow(object="", change="NOTHING", detail=what),))
 
 
 def lower(
     statement: ast.Statement, snapshot: Snapshot, *, query_dialect: str = "spark", shares_sources: bool = True
 ) -> Asking[Plan]:
-    """The plan of one statement, asking the world by yielding requests. Raises SqlError; changes nothing.
+    """The plan of one statement; facts are requested by yielding requests. Raises SqlError; changes nothing.
 
-    ``query_dialect`` is the SQL that the queries of views are written in: 'spark' or 'risingwave'; with
-    ``shares_sources`` a new source is shared where it does not say so itself.
+    ``query_dialect`` is the dialect of views' queries: 'spark' or 'risingwave'. ``shares_sources``: new sources are
+    shared by default.
     """
     refused = unsupported(statement)
     if refused is not None:
@@ -87,15 +91,15 @@ def lower(
 def lower_explained(
     statement: ast.Statement, snapshot: Snapshot, *, query_dialect: str = "spark", shares_sources: bool = True
 ) -> Asking[Plan]:
-    """The plan of a statement that is only explained: as :func:`lower`, and of a source that runs as after its PAUSE.
+    """The plan of a statement that is only explained: like :func:`lower`, but a running source is treated as paused.
 
-    So what INJECT and SKIP will do can be seen before anything stands still for it.
+    This shows the effect of INJECT and SKIP without pausing the source.
     """
     lower_one = partial(lower, query_dialect=query_dialect, shares_sources=shares_sources)
     if not isinstance(statement, ast.InjectSourceOffsets | ast.SkipRecord):
         return (yield from lower_one(statement, snapshot))
     source = find_source(snapshot, statement.name)
-    if holds_of(snapshot, source.id):
+    if pauses_of(snapshot, source.id):
         return (yield from lower_one(statement, snapshot))
     plan = yield from lower_inside((ast.PauseSource(name=statement.name),), statement, snapshot, lower_one)
     note = f"the source is running, so these are its positions of now: PAUSE SOURCE {quoted(source.name)} first"
@@ -106,7 +110,16 @@ def lower_explained(
 
 
 def _lower(statement: ast.Statement, snapshot: Snapshot, *, query_dialect: str, shares_sources: bool) -> Asking[Plan]:
+    lower_one = partial(lower, query_dialect=query_dialect, shares_sources=shares_sources)
     match statement:
+        case (
+            ast.CreateSource()
+            | ast.CreateTable()
+            | ast.CreateSink()
+            | ast.CreateMaterializedView()
+            | ast.CreateConnection()
+        ) if statement.or_replace:
+            return lower_create_or_replace(statement, snapshot, lower_one, query_dialect)
         case ast.CreateSource():
             return lower_create_source(statement, snapshot, is_shared=shares_sources)
         case ast.DropSource():
@@ -147,6 +160,8 @@ def _lower(statement: ast.Statement, snapshot: Snapshot, *, query_dialect: str, 
             return lower_drop_table(statement, snapshot)
         case ast.CreateMaterializedView():
             return lower_create_materialized_view(statement, snapshot, query_dialect)
+        case ast.AlterMaterializedViewQuery():
+            return lower_alter_materialized_view_query(statement, snapshot, query_dialect)
         case ast.DropMaterializedView():
             return lower_drop_materialized_view(statement, snapshot)
         case ast.RebuildMaterializedView():
@@ -155,6 +170,8 @@ def _lower(statement: ast.Statement, snapshot: Snapshot, *, query_dialect: str, 
             return lower_refresh_table(statement, snapshot)
         case ast.AlterRename():
             return lower_alter_rename(statement, snapshot)
+        case ast.AlterSwap():
+            return lower_alter_swap(statement, snapshot)
         case ast.CreateSink():
             return lower_create_sink(statement, snapshot, query_dialect)
         case ast.DropSink():
@@ -203,6 +220,8 @@ def _lower(statement: ast.Statement, snapshot: Snapshot, *, query_dialect: str, 
             return lower_show_source_continuity(statement, snapshot)
         case ast.ShowMetrics():
             return lower_show_metrics(statement, snapshot)
+        case ast.ShowLineage():
+            return lower_show_lineage(statement, snapshot)
         case ast.ShowUnsafeOperations():
             return lower_show_unsafe_operations(statement, snapshot)
         case ast.ShowCreate():
@@ -212,7 +231,7 @@ def _lower(statement: ast.Statement, snapshot: Snapshot, *, query_dialect: str, 
         case ast.Flush():
             return _told(statement, "waits until every record there is now has reached every running view")
         case ast.Wait():
-            return _told(statement, "waits until the views that are being made have read what was there before them")
+            return _told(statement, "waits until all backfills, rebuilds and refreshes are complete")
         case ast.BeginUnsafe():
             return _told(statement, "begins a block: statements are collected, and done as one operation at COMMIT")
         case ast.Commit() | ast.Rollback():
@@ -224,5 +243,5 @@ def _lower(statement: ast.Statement, snapshot: Snapshot, *, query_dialect: str, 
                 NOT_SUPPORTED,
                 "this statement is understood but not supported yet",
                 span=statement.span,
-                hint="SHOW SOURCES, SHOW JOBS and EXPLAIN tell what there is",
+                hint="SHOW SOURCES, SHOW JOBS and EXPLAIN show what exists",
             )

@@ -1,9 +1,7 @@
-"""Plans take effect here: the owner of a warehouse, its jobs, and what a statement reads and waits for.
+"""Carries out plans: the owner of a warehouse, its jobs, and what a statement reads and waits for.
 
-
-Rooms, from the top: ``control`` decides which jobs run; ``views``, ``ingest``, ``sinks`` and ``refresh`` are the
-jobs; ``observe``, ``sql``, ``backfill``, ``direct``, ``upkeep``, ``rewind`` and ``positions`` serve them;
-``jobs`` is what all share; ``delta``, ``decoding``, ``spark`` and ``support`` are the ground floor.
-A room imports only rooms below it (``lint-imports``), and ``plan``.
-Begin with ``control/reconciler.py``, then ``ingest/job.py``.
+Rooms, from the top: ``control`` decides which jobs run; ``views``, ``ingest``, ``sinks`` and ``refresh`` are the jobs;
+``observe``, ``sql``, ``backfill``, ``direct``, ``upkeep``, ``rewind`` and ``positions`` serve them; ``jobs`` is shared
+by all; ``delta``, ``decoding``, ``spark`` and ``support`` are the lowest layer. A room imports only rooms below it
+(``lint-imports``), and ``plan``. Begin with ``control/reconciler.py``, then ``ingest/job.py``.
 """

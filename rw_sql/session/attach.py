@@ -1,4 +1,4 @@
-"""The way in: ``connect``, ``attach``, and the ``spark.sql`` that takes our statements."""
+"""The entry points ``connect`` and ``attach``, and the session whose ``spark.sql`` accepts rw_sql's statements."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +22,7 @@ from rw_sql.metastore import Metastore
 from rw_sql.model.names import RELATION_KINDS, object_name
 from rw_sql.model.parameters import SESSION_PARAMETERS
 from rw_sql.plan.result.confirmation import Question
+from rw_sql.runtime.control.dry_run import DryRun
 from rw_sql.runtime.control.executor import Executor, SessionState
 from rw_sql.runtime.control.owner import LOOK_SECONDS, Owner
 from rw_sql.runtime.jobs.context import Context
@@ -31,16 +31,18 @@ from rw_sql.runtime.observe.metrics import metrics_of, serve_metrics
 from rw_sql.runtime.spark.frames import frame_of
 from rw_sql.runtime.spark.interrupts import interruptible, watch
 from rw_sql.runtime.spark.jar_cache import are_jars_ours, jar_settings, remember_jars
+from rw_sql.runtime.spark.jvm import hadoop_configuration, java_packages
 from rw_sql.runtime.spark.sessions import SparkSessions, leave_dead_jvm
 from rw_sql.runtime.spark.spark_errors import readable_errors
 from rw_sql.runtime.sql.catalog_views import SparkViews
 from rw_sql.runtime.sql.source_scan import scanned, sources_in
+from rw_sql.runtime.status.served import ServedWarehouse
 from rw_sql.runtime.support.failures import cause_line
 from rw_sql.runtime.support.faults import fault, know_jvm
-from rw_sql.runtime.support.warehouse import Warehouse
 from rw_sql.session.java import check_java, connect_session_refused
+from rw_sql.session.location import warehouse_at
 from rw_sql.session.spark_sql import wrap_shell_sql, wrap_sql
-from rw_sql.syntax import could_be_ours, route, split_script
+from rw_sql.syntax import could_be_ours, route
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -48,17 +50,15 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from rw_sql.metastore.facts import BackfillProgress
-    from rw_sql.syntax.parsing.script import ScriptStatement
+    from rw_sql.runtime.support.warehouse import Warehouse
     from rw_sql.syntax.statements import Name, Statement
 
 logger = logging.getLogger(__name__)
 
-WAREHOUSE_VARIABLE = "RW_SQL_WAREHOUSE"
 METRICS_VARIABLE = "RW_SQL_METRICS"
-DEFAULT_WAREHOUSE = "./rw_warehouse"
 
 _CATALOG_NAME = "rw_"
-"""What the names of the catalog's own tables begin with."""
+"""The prefix of the catalog's own tables."""
 
 DELTA_PACKAGE = "io.delta:delta-spark_4.2_2.13:4.4.0"
 DELTA_SETTINGS = {
@@ -70,22 +70,13 @@ DELTA_OPTIONS = [
     DELTA_PACKAGE,
     *(word for key, value in DELTA_SETTINGS.items() for word in ("--conf", f"{key}={value}")),
 ]
-"""What the ``pyspark`` and ``spark-submit`` command lines need for Delta."""
+"""The options that ``pyspark`` and ``spark-submit`` need for Delta."""
 
-__all__ = ["DELTA_OPTIONS", "Attached", "Question", "StatementText", "attach", "connect", "detach", "run_script"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StatementText:
-    """One statement of a script and where it stands; ``line`` and ``column`` are 1-based."""
-
-    text: str
-    line: int
-    column: int
+__all__ = ["DELTA_OPTIONS", "Attached", "Question", "attach", "attached_to", "connect", "detach"]
 
 
 class _Runtime:
-    """One warehouse in this process: shared by the sessions attached to it."""
+    """One warehouse in this process, shared by the sessions attached to it."""
 
     def __init__(self, spark: SparkSession, warehouse: Warehouse, *, run_jobs: bool) -> None:
         metastore = Metastore.open(warehouse.uri)
@@ -106,7 +97,7 @@ class _Runtime:
             self.owner.start()
 
     def run_jobs(self) -> None:
-        """Lets this process run the jobs from now on, where a session attached without that before."""
+        """Lets this process run the jobs from now on, if all sessions so far were attached with ``run_jobs=False``."""
         if self.owner is None:
             owner = Owner(self.context)
             owner.start()
@@ -114,16 +105,16 @@ class _Runtime:
             self.executor.owner = owner
 
     def stop(self) -> None:
-        """Stops the warehouse's jobs in this process and gives the lease back; nothing of it writes afterwards."""
+        """Stops the warehouse's jobs in this process and releases the lease. Nothing is written afterwards."""
         if self.owner is not None:
             self.owner.stop()
-        self.context.metastore.settle(with_upkeep=True)
+        self.context.metastore.flush(with_upkeep=True)
 
 
 class Attached:
-    """A Spark session that takes our statements, and the warehouse they speak of.
+    """A Spark session that accepts rw_sql's statements, and their warehouse.
 
-    ``ask`` is called with a :class:`Question` before an unsafe statement; None where nobody can answer.
+    ``ask`` is called with a :class:`Question` before an unsafe statement; None if no one can answer.
     """
 
     def __init__(self, spark: SparkSession, runtime: _Runtime) -> None:
@@ -143,35 +134,35 @@ class Attached:
 
     @property
     def is_owner(self) -> bool:
-        """Whether this process runs the warehouse's jobs now."""
+        """True if this process currently runs the warehouse's jobs."""
         owner = self._runtime.owner
         return owner is not None and owner.is_owner
 
     @property
     def is_alive(self) -> bool:
-        """Whether its Spark still runs."""
+        """True if its Spark session still runs."""
         return self._runtime.context.sessions.is_alive()
 
     @property
     def why_ended(self) -> str | None:
-        """Why this process will not run the warehouse's jobs any more; None while it does, or stands by for it."""
+        """The reason why this process has stopped running the warehouse's jobs for good; None if it has not."""
         owner = self._runtime.owner
         return owner.why_ended if owner is not None else None
 
     @property
     def block_state(self) -> str | None:
-        """``'open'`` or ``'aborted'`` inside of a BEGIN UNSAFE block, None outside of one."""
+        """``'open'`` or ``'aborted'`` inside a BEGIN UNSAFE block, None outside."""
         block = self._state.block
         return None if block is None else "aborted" if block.is_aborted else "open"
 
     def abort_block(self) -> None:
-        """After an error inside of a block nothing but ROLLBACK ends it."""
+        """Aborts the block after an error: only ROLLBACK ends it now."""
         if self._state.block is not None:
             self._state.block.is_aborted = True
 
     @property
     def ask(self) -> Callable[[Question], bool] | None:
-        """Who answers before an unsafe statement."""
+        """The function that confirms unsafe statements."""
         return self._state.ask
 
     @ask.setter
@@ -180,7 +171,7 @@ class Attached:
 
     @property
     def on_progress(self) -> Callable[[BackfillProgress], None] | None:
-        """Who is told how far a view has come, while a statement waits until it is made."""
+        """The function that receives backfill progress while a statement waits for a view."""
         return self._state.on_progress
 
     @on_progress.setter
@@ -188,16 +179,20 @@ class Attached:
         self._state.on_progress = tell
 
     def serve_metrics(self, where: str) -> int:
-        """Serves the warehouse's figures to Prometheus at ``port`` (of the loopback) or ``host:port``; the port.
+        """Serves the warehouse's Prometheus metrics at ``port`` (loopback only) or ``host:port``; returns the port.
 
-        It goes on for as long as the process lives. Raises SqlError INVALID_PARAMETER where it cannot be.
+        The server runs until the process ends. Raises SqlError INVALID_PARAMETER if the address is invalid or in use.
         """
         metrics = metrics_of(self._runtime.context)
-        metrics.samples()
+        metrics.count_rows()
         return serve_metrics(metrics, where)
 
+    def served(self) -> ServedWarehouse:
+        """What ``rw-sql serve`` shows of the warehouse: its status page, metrics and readiness."""
+        return ServedWarehouse(self._runtime.context)
+
     def has_object(self, name: Name) -> bool:
-        """Whether an object of ours has this name."""
+        """True if an rw_sql object has this name."""
         try:
             last = object_name(name)
         except SqlError:
@@ -208,7 +203,7 @@ class Attached:
         return name.schema is not None or not self._views.is_hidden(last)
 
     def has_parameter(self, name: str) -> bool:
-        """Whether a session parameter of ours has this name."""
+        """True if an rw_sql session parameter has this name."""
         return name in SESSION_PARAMETERS
 
     def object_names(self) -> tuple[str, ...]:
@@ -217,7 +212,8 @@ class Attached:
         return tuple(sorted({record.name for kind in RELATION_KINDS for record in snapshot.all(kind)}))
 
     def route(self, text: str) -> Statement | None:
-        """The statement if it is one of ours, None if it is Spark's. Raises SqlError if it is ours and wrong."""
+        """The parsed statement if the text is an rw_sql statement, None if it is Spark's. Raises SqlError for a faulty
+        one."""
         if not could_be_ours(text):
             return None
         try:
@@ -228,7 +224,7 @@ class Attached:
             raise error.located(text) from error.__cause__
 
     def run(self, text: str, statement: Statement) -> DataFrame:
-        """Runs one of our statements. Raises SqlError, located in ``text``."""
+        """Runs an rw_sql statement. Raises SqlError, located in ``text``."""
         try:
             with interruptible():
                 table = self._runtime.executor.run(statement, self._state)
@@ -238,34 +234,37 @@ class Attached:
         except SqlError as error:
             raise error.located(text) from error.__cause__
         except (Py4JError, OSError):
-            # Spark's side of the answer failed; what the statement does is committed, or refused before.
+            # Spark failed to produce the result; the statement itself is committed, or was refused earlier.
             self._runtime.context.sessions.require_alive("what was asked of the catalog is done")
             raise
 
+    def dry_run(self) -> DryRun:
+        """Statements explained one after the other, from the present catalog and this session's parameters on."""
+        return DryRun(self._runtime.context, self._state.parameters)
+
     def refuse_changes(self, text: str) -> None:
-        """Raises SqlError, located in ``text``, where a statement of Spark's would change what is ours."""
+        """Raises SqlError, located in ``text``, if a Spark statement would change rw_sql's tables."""
         try:
             self._views.refuse_changes(text)
         except SqlError as error:
             raise error.located(text) from None
 
     def before_spark(self, text: str) -> None:
-        """Called before a statement or table name that is Spark's: what it may speak of of ours becomes readable.
+        """Called before a Spark statement or table name: makes the rw_sql objects that it may name readable.
 
-        Looks for views that other sessions made every LOOK_SECONDS at most, so that plain statements stay as fast as
-        they were.
+        Looks for views created by other sessions at most every LOOK_SECONDS, so that plain Spark statements stay fast.
         """
         self._views.before(text)
         metastore = self._runtime.context.metastore
         if _CATALOG_NAME in text.casefold():
-            metastore.settle()
+            metastore.flush()
         else:
-            metastore.settle_projections()  # a view of the user's may speak of the catalog
+            metastore.flush_projections()  # A user's own Spark view may read the catalog.
         now = time.monotonic()
         if now < self._next_look:
             return
         self._next_look = now + LOOK_SECONDS
-        # A plain statement is Spark's and needs no catalog of ours, wherever that has gone.
+        # A plain Spark statement must work even if the catalog is unreachable.
         try:
             snapshot = self._runtime.context.metastore.snapshot()
             self._seen = snapshot
@@ -275,9 +274,9 @@ class Attached:
             logger.warning("the catalog's views are not up to date: %s", cause_line(str(error)))
 
     def read(self, text: str, read: Callable[[], DataFrame]) -> DataFrame:
-        """What ``read`` makes of a statement that is Spark's; sources of ours that it names are read upstream, once.
+        """Runs ``read`` for a Spark statement; sources that it names are read upstream, once.
 
-        Raises SqlError, located in ``text``, where one of them cannot be.
+        Raises SqlError, located in ``text``, if a source cannot be read.
         """
         sources = sources_in(self._seen, text)
         try:
@@ -295,16 +294,16 @@ _ATTRIBUTE = "_rw_sql_attached"
 def connect(
     warehouse: str | None = None, *, run_jobs: bool = True, config: Mapping[str, str] | None = None
 ) -> SparkSession:
-    """A Spark session with Delta that takes our statements; the running one if there is one.
+    """Returns a Spark session with Delta that accepts rw_sql's statements: the running session, or a new one.
 
     ``warehouse`` is a path or URI (default: ``$RW_SQL_WAREHOUSE``, else ``./rw_warehouse``). ``config`` adds Spark
-    settings. With ``run_jobs=False`` this process never runs the jobs, only states what it wants.
-    Raises SqlError JAVA_MISSING where Java is missing or too old.
+    settings. With ``run_jobs=False`` this process only commits statements and never runs the jobs. Raises SqlError
+    JAVA_MISSING if Java is missing or too old.
     """
     check_java()
     leave_dead_jvm()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    location = Warehouse.at(warehouse or _default_warehouse())
+    location = warehouse_at(warehouse)
     builder: Any = SparkSession.builder
     settings = {
         "spark.app.name": "rw_sql",
@@ -312,12 +311,12 @@ def connect(
         "spark.scheduler.mode": "FAIR",
         "spark.ui.showConsoleProgress": "false",
         "spark.log.level": "ERROR",
-        # Delta's and Spark's defaults are made for clusters: 50 and 200 tasks, seconds a query on one machine.
+        # The defaults of Delta and Spark, 50 and 200 tasks, are for clusters: on one machine they cost seconds a query.
         "spark.databricks.delta.snapshotPartitions": "2",
         "spark.sql.shuffle.partitions": "8",
-        # Each view has some dozens of generated classes: where they do not fit, each batch compiles them anew.
+        # Each view has dozens of generated classes; if the cache is too small, each batch recompiles them.
         "spark.sql.codegen.cache.maxEntries": "2000",
-        # A stream makes several of each a second, each with its plan as a text: a thousand fill the heap.
+        # A stream makes several a second, each with the text of its plan: the default of a thousand fills the heap.
         "spark.sql.ui.retainedExecutions": "50",
         "spark.ui.retainedJobs": "100",
         "spark.ui.retainedStages": "100",
@@ -340,35 +339,30 @@ def connect(
 
 
 def _leave_out_checksums(spark: SparkSession) -> None:
-    """Lets this JVM write local files without a hidden ``.crc`` beside each: what delta-rs writes has none either.
+    """Stops this JVM from writing a hidden ``.crc`` beside each local file. delta-rs writes none either.
 
-    Without its native library Hadoop runs a process for every file that it makes, milliseconds each, eight for a batch
-    of a stream: half of them for these.
+    Without its native library, Hadoop starts a process for every file that it creates. That takes milliseconds for each
+    of the eight files of a streaming batch, and half of them are ``.crc`` files.
     """
-    session: Any = spark
-    java = session._jvm
-    files = java.org.apache.hadoop.fs.FileSystem.get(java.java.net.URI("file:///"), session._jsc.hadoopConfiguration())
+    java = java_packages(spark)
+    files = java.org.apache.hadoop.fs.FileSystem.get(java.java.net.URI("file:///"), hadoop_configuration(spark))
     files.setWriteChecksum(False)
 
 
-def _default_warehouse() -> str:
-    return os.environ.get(WAREHOUSE_VARIABLE, DEFAULT_WAREHOUSE)
-
-
 def attach(spark: SparkSession, warehouse: str | None = None, *, run_jobs: bool = True) -> Attached:
-    """Teaches an existing session our statements: from now on ``spark.sql`` takes them.
+    """Extends an existing session: from now on ``spark.sql`` accepts rw_sql's statements.
 
-    Where nobody runs the jobs of the warehouse, this process does from now on, unless every session of the process was
-    attached with ``run_jobs=False``.
-    Raises SqlError DELTA_MISSING with the command line to use, where the session was built without Delta.
+    If no process runs the warehouse's jobs, this one does from now on, unless all of its sessions were attached with
+    ``run_jobs=False``. Raises SqlError DELTA_MISSING, with the command line to use, if the session was built without
+    Delta.
     """
-    ended = _attached_to(spark)
+    ended = attached_to(spark)
     if ended is not None:
         ended._runtime.context.sessions.require_alive()
     _require_delta(spark)
-    location = Warehouse.at(warehouse or _default_warehouse())
+    location = warehouse_at(warehouse)
     with _lock:
-        present = _attached_to(spark)
+        present = attached_to(spark)
         if present is not None:
             if present.warehouse == location.uri:
                 if run_jobs:
@@ -392,15 +386,15 @@ def attach(spark: SparkSession, warehouse: str | None = None, *, run_jobs: bool 
             attached.serve_metrics(where)
         setattr(spark, _ATTRIBUTE, attached)
         watch(spark)
-        wrap_sql(_attached_to)
+        wrap_sql(attached_to)
         wrap_shell_sql(spark)
         return attached
 
 
 def detach(spark: SparkSession) -> None:
-    """Takes our statements from a session again. A warehouse's last session stops its jobs; they keep their place."""
+    """Reverts :func:`attach`. Detaching a warehouse's last session stops its jobs; they keep their positions."""
     with _lock:
-        attached = _attached_to(spark)
+        attached = attached_to(spark)
         if attached is None:
             return
         delattr(attached.spark, _ATTRIBUTE)
@@ -424,7 +418,8 @@ def _stop_all() -> None:
         _runtimes.clear()
 
 
-def _attached_to(spark: SparkSession) -> Attached | None:
+def attached_to(spark: SparkSession) -> Attached | None:
+    """What a session is attached to; None where it is not."""
     found = spark.__dict__.get(_ATTRIBUTE)
     return found if isinstance(found, Attached) else None
 
@@ -444,7 +439,7 @@ def _require_delta(spark: SparkSession) -> None:
 
 
 def _default_ask() -> Callable[[Question], bool] | None:
-    """At an interactive Python prompt on a terminal the operator is asked; elsewhere nobody can be."""
+    """Asks the operator at an interactive Python prompt on a terminal; None elsewhere."""
     is_prompt = hasattr(sys, "ps1") and sys.stdin is not None and sys.stdin.isatty()
     return _ask_at_prompt if is_prompt else None
 
@@ -455,44 +450,3 @@ def _ask_at_prompt(question: Question) -> bool:
         return input("Go ahead? Type yes: ").strip().lower() in ("y", "yes")
     except (EOFError, KeyboardInterrupt):
         return False
-
-
-def run_script(
-    spark: SparkSession,
-    text: str,
-    file: str | None = None,
-    *,
-    answer: Callable[[Question], bool] | None = None,
-    on_result: Callable[[StatementText, DataFrame | None], None] | None = None,
-    on_progress: Callable[[BackfillProgress], None] | None = None,
-) -> None:
-    """Runs a script's statements one by one, ours and Spark's, until the first error.
-
-    ``answer`` is who says yes to unsafe statements (None: nobody). ``on_result`` gets every statement with its rows,
-    ``on_progress`` how far a view has come that a statement waits for.
-    Raises SqlError located in the script (file, line, column); the statements before it stay done.
-    """
-    attached = _attached_to(spark)
-    if attached is None:
-        attached = attach(spark)
-    before, attached.ask = attached.ask, answer
-    told, attached.on_progress = attached.on_progress, on_progress
-    try:
-        for part in split_script(text):
-            shown = StatementText(text=part.text, line=part.line, column=part.column)
-            with interruptible():
-                result = _run_part(attached, part, text, file)
-                if on_result is not None:
-                    on_result(shown, result)
-    finally:
-        attached.ask, attached.on_progress = before, told
-
-
-def _run_part(attached: Attached, part: ScriptStatement, script: str, file: str | None) -> DataFrame:
-    try:
-        statement = attached.route(part.text)
-        if statement is not None:
-            return attached.run(part.text, statement)
-        return attached.spark.sql(part.text)
-    except SqlError as error:
-        raise error.moved_into(script, part.start, part.line, part.column, file) from error.__cause__

@@ -1,4 +1,4 @@
-"""What Spark needs of the machine before it can start: a Java that is new enough."""
+"""Checks that a Java version suitable for Spark is installed."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _VERSION = re.compile(r'version "(?:1\.)?(\d+)')
 
 
 def check_java() -> None:
-    """Returns if the Java that Spark will start is new enough; raises SqlError RW404 with the fix if not.
+    """Checks that the Java that Spark will start is new enough. Raises SqlError RW404 with the fix if it is not.
 
-    Spark starts ``$JAVA_HOME/bin/java`` where JAVA_HOME is set and the first ``java`` on the PATH otherwise.
+    Spark starts ``$JAVA_HOME/bin/java`` if JAVA_HOME is set, else the first ``java`` on the PATH.
     """
     java, origin = _find_java()
     version = _major_version(java)

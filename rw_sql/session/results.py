@@ -1,20 +1,23 @@
-"""Results as text cells, the form in which the command line and notebooks show them."""
+"""Results as text cells, for the command line and notebooks."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+    from rw_sql.plan.result.plan import Table
+
 MOST_ROWS = 1000
-"""How many rows of a result are shown; a script that wants more writes them to a table."""
+"""The maximum number of rows shown; a script that needs more writes them to a table."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rows:
-    """A result as it is shown: every cell is text, None where the value is NULL. ``has_more``: the result goes on."""
+    """A result to display: every cell is text, None for NULL. ``has_more``: rows were left out."""
 
     columns: tuple[str, ...]
     rows: tuple[tuple[str | None, ...], ...]
@@ -22,23 +25,52 @@ class Rows:
 
     @property
     def count(self) -> str:
-        """How many rows there are, in words: ``3 rows``, ``the first 1000 rows``."""
+        """The number of rows in words: ``3 rows``, ``the first 1000 rows``."""
         count = f"{len(self.rows)} row{'' if len(self.rows) == 1 else 's'}"
         return f"the first {count}" if self.has_more else count
 
 
-def read_rows(result: DataFrame, *, most: int = MOST_ROWS) -> Rows:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Values:
+    """A result as Python's values. ``has_more``: the result goes on."""
+
+    columns: tuple[str, ...]
+    rows: tuple[tuple[Any, ...], ...]
+    has_more: bool = False
+
+    def as_text(self) -> Rows:
+        """The result as it is shown."""
+        rows = tuple(tuple(cell_text(value) for value in row) for row in self.rows)
+        return Rows(columns=self.columns, rows=rows, has_more=self.has_more)
+
+
+def read_values(result: DataFrame, *, most: int = MOST_ROWS) -> Values:
     """Runs a query's DataFrame and takes at most ``most`` rows of it."""
     taken = result.take(most + 1)
+    return Values(columns=tuple(result.columns), rows=tuple(map(tuple, taken[:most])), has_more=len(taken) > most)
+
+
+def read_rows(result: DataFrame, *, most: int = MOST_ROWS) -> Rows:
+    """The same as text cells."""
+    return read_values(result, most=most).as_text()
+
+
+def rows_of(table: Table, *, most: int = MOST_ROWS) -> Rows:
+    """A statement's answer as text cells, without a DataFrame in between."""
     return Rows(
-        columns=tuple(result.columns),
-        rows=tuple(tuple(cell_text(value) for value in row) for row in taken[:most]),
-        has_more=len(taken) > most,
+        columns=tuple(name for name, _ in table.columns),
+        rows=tuple(tuple(cell_text(local_time(value)) for value in row) for row in table.rows[:most]),
+        has_more=len(table.rows) > most,
     )
 
 
+def local_time(value: object) -> object:
+    """A time in the time zone of this process, as Spark's rows have it; any other value as it is."""
+    return value.astimezone().replace(tzinfo=None) if isinstance(value, datetime) else value
+
+
 def cell_text(value: Any) -> str | None:
-    """A value as a table shows it: booleans and NULL as SQL writes them, bytes in hexadecimal, arrays in brackets."""
+    """A value as text: booleans and NULL as in SQL, bytes in hexadecimal, arrays in brackets."""
     if value is None:
         return None
     if isinstance(value, bool):

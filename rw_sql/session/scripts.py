@@ -1,23 +1,78 @@
-"""Scripts as the edges run them: an error of Spark's own statements is located and coded like one of ours."""
+"""Runs scripts for the command line and notebooks, with Spark's errors converted to located SqlErrors."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from pyspark.errors import PySparkException
 
 from rw_sql.errors import SqlError
+from rw_sql.runtime.spark.interrupts import interruptible
 from rw_sql.runtime.spark.spark_errors import as_sql_error, known_names
-from rw_sql.session.attach import run_script
+from rw_sql.session.attach import attach, attached_to
 from rw_sql.syntax import split_script
-from rw_sql.syntax.dialect.spark_faults import KnownNames
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from rw_sql.metastore.facts import BackfillProgress
-    from rw_sql.session.attach import Question, StatementText
+    from rw_sql.session.attach import Attached, Question
+    from rw_sql.syntax import ScriptStatement
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StatementText:
+    """One statement of a script and where it stands; ``line`` and ``column`` are 1-based."""
+
+    text: str
+    line: int
+    column: int
+
+
+@contextmanager
+def answering(
+    spark: SparkSession,
+    answer: Callable[[Question], bool] | None,
+    on_progress: Callable[[BackfillProgress], None] | None = None,
+) -> Iterator[Attached]:
+    """The attached session with somebody else to answer before unsafe statements (None: nobody), for as long as a
+    script runs. ``on_progress`` is told how far a view has come that a statement waits for."""
+    attached = attached_to(spark) or attach(spark)
+    before, attached.ask = attached.ask, answer
+    told, attached.on_progress = attached.on_progress, on_progress
+    try:
+        yield attached
+    finally:
+        attached.ask, attached.on_progress = before, told
+
+
+def run_part(
+    attached: Attached,
+    part: ScriptStatement,
+    script: str,
+    file: str | None = None,
+    on_result: Callable[[DataFrame], None] | None = None,
+) -> None:
+    """Runs one statement of a script, ours or Spark's; ``on_result`` gets its rows.
+
+    Raises SqlError located in the script.
+    """
+    try:
+        with interruptible():
+            statement = attached.route(part.text)
+            spark = attached.spark
+            result = spark.sql(part.text) if statement is None else attached.run(part.text, statement)
+            if on_result is not None:
+                on_result(result)
+    except SqlError as error:
+        raise error.moved_into(script, part.start, part.line, part.column, file) from error.__cause__
+    except PySparkException as error:
+        told = as_sql_error(error, part.text, known_names(attached.spark, attached.object_names))
+        raise told.moved_into(script, part.start, part.line, part.column, file) from error
 
 
 def run_statements(
@@ -29,42 +84,25 @@ def run_statements(
     on_result: Callable[[StatementText, DataFrame | None], None],
     on_progress: Callable[[BackfillProgress], None] | None = None,
 ) -> None:
-    """Runs a script's statements until the first error, each result handed to ``on_result`` before the next begins.
+    """Runs a script's statements until the first error; ``on_result`` receives each result before the next one starts.
 
-    Raises SqlError located in the script: of our statements their own, of Spark's what they mean, condensed.
+    ``answer`` is who says yes to unsafe statements (None: nobody), ``on_progress`` is told how far a view has come
+    that a statement waits for. Raises SqlError located in the script (file, line, column); the statements before it
+    stay done.
     """
-    done = 0
-
-    def count_and_hand_on(statement: StatementText, result: DataFrame | None) -> None:
-        nonlocal done
-        on_result(statement, result)
-        done += 1
-
-    try:
-        run_script(spark, text, file, answer=answer, on_result=count_and_hand_on, on_progress=on_progress)
-    except PySparkException as error:
-        if isinstance(error, SqlError):
-            raise
-        part = list(split_script(text))[done]
-        told = as_sql_error(error, part.text, known_names(spark))
-        raise told.moved_into(text, part.start, part.line, part.column, file) from error
+    with answering(spark, answer, on_progress) as attached:
+        for part in split_script(text):
+            shown = StatementText(text=part.text, line=part.line, column=part.column)
+            run_part(attached, part, text, file, partial(on_result, shown))
 
 
-def interrupted_at(script: str, done: int, why: str) -> str:
-    """Where Ctrl-C ended a script of which so many statements are done, and what of it holds.
+def interrupted_at(done: int, total: int, place: str, why: str) -> str:
+    """What to say where Ctrl-C ended a script of which so many statements are done, and what of it holds.
 
-    ``why`` is what is to say of the statement that ran.
+    ``place`` is where the statement stands that ran, ``why`` what is to say of it.
     """
-    parts = split_script(script)
     before = {0: "nothing was done before it", 1: "the one before it is done"}.get(
         done, f"the {done} before it are done"
     )
-    place = f"statement {done + 1} of {len(parts)}"
-    if done < len(parts):
-        place += f" (line {parts[done].line})"
-    return f"{place} was interrupted; {f'{why}; ' if why else ''}{before}"
-
-
-def spark_error(error: PySparkException, statement: str) -> SqlError:
-    """Spark's error of a statement as one of ours, without near names."""
-    return as_sql_error(error, statement, KnownNames())
+    where = f" ({place})" if place else ""
+    return f"statement {done + 1} of {total}{where} was interrupted; {f'{why}; ' if why else ''}{before}"

@@ -1,4 +1,4 @@
-"""Spark's own ``sql`` and ``table``, wrapped once for the class: sessions that are not attached notice nothing."""
+"""Wraps Spark's own ``sql`` and ``table``, once per class. Sessions that are not attached are unaffected."""
 
 from __future__ import annotations
 
@@ -20,35 +20,36 @@ if TYPE_CHECKING:
 
 
 class TakesStatements(Protocol):
-    """What an attached session does with a text of ``spark.sql``: :class:`rw_sql.session.attach.Attached` is one."""
+    """How an attached session handles a text of ``spark.sql``; :class:`rw_sql.session.attach.Attached` implements
+    it."""
 
     def route(self, text: str) -> Statement | None:
-        """The statement if it is one of ours, None if it is Spark's."""
+        """The parsed statement if it is rw_sql's, None if it is Spark's."""
         ...
 
     def run(self, text: str, statement: Statement) -> DataFrame:
-        """Runs one of our statements."""
+        """Runs an rw_sql statement."""
         ...
 
     def refuse_changes(self, text: str) -> None:
-        """Raises SqlError where a statement of Spark's would change what is ours."""
+        """Raises SqlError if a Spark statement would change rw_sql's tables."""
         ...
 
     def before_spark(self, text: str) -> None:
-        """Called before a statement or table name that is Spark's."""
+        """Called before a Spark statement or table name."""
         ...
 
     def read(self, text: str, read: Callable[[], DataFrame]) -> DataFrame:
-        """What ``read`` makes of a statement that is Spark's, with the sources that it names."""
+        """Runs ``read`` for a Spark statement, with the sources that it names."""
         ...
 
     def abort_block(self) -> None:
-        """After an error inside of a block nothing but ROLLBACK ends it."""
+        """Aborts the block after an error: only ROLLBACK ends it now."""
         ...
 
 
 def wrap_sql(attached_to: Callable[[SparkSession], TakesStatements | None]) -> None:
-    """Wraps the class's ``sql`` once. A session that is not attached and a call with arguments go straight through."""
+    """Wraps the class's ``sql`` once. Calls with arguments and sessions that are not attached use the original."""
     original = SparkSession.sql
     if hasattr(original, ORIGINAL_SQL):
         return
@@ -76,7 +77,7 @@ def wrap_sql(attached_to: Callable[[SparkSession], TakesStatements | None]) -> N
             attached.before_spark(text)
             return attached.read(text, partial(original, spark, text))
         except BaseException:
-            # A mistyped RESUME is no statement of ours: committing the rest would leave the source paused.
+            # A mistyped RESUME is not an rw_sql statement: committing the rest would leave the source paused.
             attached.abort_block()
             raise
 
@@ -91,7 +92,7 @@ def _wrap_table(
     session_of: Callable[[Any], SparkSession],
     attached_to: Callable[[SparkSession], TakesStatements | None],
 ) -> None:
-    """Lets ``table()`` find what ``sql()`` finds."""
+    """Makes ``table()`` resolve the same names as ``sql()``."""
     original = owner.__dict__["table"]
 
     @functools.wraps(original)
@@ -107,7 +108,7 @@ def _wrap_table(
 
 
 def wrap_shell_sql(spark: SparkSession) -> None:
-    """The pyspark shell bound its own ``sql`` before the class's method was wrapped: it is bound again."""
+    """Rebinds the pyspark shell's own ``sql``, which was bound before the method was wrapped."""
     shell = sys.modules.get("__main__")
     bound = getattr(shell, "sql", None)
     is_of_spark = getattr(bound, "__self__", None) is spark

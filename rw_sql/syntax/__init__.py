@@ -1,11 +1,10 @@
-"""Text → statement → canonical text. No Spark here.
+"""Parses text to statements and renders statements as canonical text. No Spark here.
 
-``parse_script(text, file=None) -> tuple[Statement, ...]`` reads statements separated by ``;``;
-``render(statement) -> str`` writes one back in canonical form. Errors are :class:`rw_sql.errors.SqlError`, each with
-its place in the text.
+``parse_script(text, file=None) -> tuple[Statement, ...]`` reads statements separated by ``;``; ``render(statement) ->
+str`` writes one in canonical form. Errors are :class:`rw_sql.errors.SqlError` with their positions in the text.
 
-Imports: ``assets``, ``errors``. Imported by: ``model`` and all above.
-Begin with ``routing`` (whose statement it is) and ``parsing/script.py``; the grammar is in ``grammar/``.
+Imports: ``assets``, ``errors``. Imported by: ``model`` and all above. Begin with ``routing`` (which texts are rw_sql's)
+and ``parsing/script.py``; the grammar is in ``grammar/``.
 """
 
 from __future__ import annotations

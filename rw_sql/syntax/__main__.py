@@ -1,6 +1,6 @@
-"""``python -m rw_sql.syntax [--check]``: writes what is made from the grammar, or tells what is out of date.
+"""``python -m rw_sql.syntax [--check]``: writes the files generated from the grammar, or lists the stale ones.
 
-That is ``grammar/tables.json`` and the pages of ``docs/reference``.
+These are ``grammar/tables.json`` and the pages of ``docs/reference``.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ ROOT = Path(__file__).parents[2]
 
 
 def made_files() -> dict[Path, str]:
-    """Every made file of the checkout and what it must hold."""
+    """Every generated file of the checkout with its content."""
     reference = {ROOT / "docs" / "reference" / name: text for name, text in pages().items()}
     return {ROOT / "grammar" / "tables.json": kept_text(), **reference}
 
 
 def stale_files() -> list[Path]:
-    """The made files that do not hold what they must."""
+    """The generated files whose content is stale."""
     return [
         path for path, text in made_files().items() if not path.is_file() or path.read_text(encoding="utf-8") != text
     ]
 
 
 def main(arguments: list[str]) -> int:
-    """The exit status: with ``--check`` 1 if a file is out of date."""
+    """Returns the exit status: with ``--check`` 1 if a file is stale."""
     stale = stale_files()
     made = made_files()
     for path in stale:

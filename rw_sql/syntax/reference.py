@@ -1,4 +1,4 @@
-"""The pages of docs/reference: the language from the grammar's rules, connectors from their specs, error codes."""
+"""Generates pages of docs/reference: the language from the grammar, connectors from their specs, error codes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rw_sql.assets import list_assets, read_asset
 from rw_sql.syntax.parsing.script import parse_statement
 
 _SINK = ".sink.toml"
-"""How the files of sinks' specs end."""
+"""The suffix of sink specs."""
 
 _MADE = "<!-- Made by python -m rw_sql.syntax from {source}: change that. -->\n"
 _ORDER = ("source", "connection", "table", "materialized_view", "sink", "session", "alter", "parts")
@@ -29,7 +29,7 @@ class Rule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chapter:
-    """One grammar file: what its first comment says, and its rules."""
+    """One grammar file: its first comment and its rules."""
 
     name: str
     title: str
@@ -37,7 +37,7 @@ class Chapter:
 
 
 def chapters() -> tuple[Chapter, ...]:
-    """The grammar's files but ``statements.lark``, in the order to read them. Raises ValueError for one not listed."""
+    """The grammar's files except ``statements.lark``, in reading order. Raises ValueError for an unlisted file."""
     names = {name.removesuffix(".lark") for name in list_assets("grammar", ".lark")} - {"statements"}
     if names != set(_ORDER):
         raise ValueError(f"the reference has no place for {', '.join(sorted(names ^ set(_ORDER)))}")
@@ -151,5 +151,5 @@ def errors_page() -> str:
 
 
 def pages() -> dict[str, str]:
-    """Each page's name under docs/reference, and its text."""
+    """The name of each page under docs/reference, and its text."""
     return {"language.md": language_page(), "connectors.md": connectors_page(), "errors.md": errors_page()}

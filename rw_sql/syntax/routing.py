@@ -1,4 +1,4 @@
-"""Whose statement is it: ours or Spark's? The first words decide, and where both know them, our clauses and names."""
+"""Routes a text to rw_sql or to Spark. The first words decide; if both know them, rw_sql's clauses and names do."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 
 
 class CatalogView(Protocol):
-    """What routing asks of the catalog. Both answers must be quick and raise nothing."""
+    """The catalog lookups that routing needs. Both must be fast and must not raise."""
 
     def has_object(self, name: Name) -> bool:
-        """Whether a source, table, materialized view, sink, connection or secret of ours has this name."""
+        """True if an rw_sql source, table, materialized view, sink, connection or secret has this name."""
         ...
 
     def has_parameter(self, name: str) -> bool:
-        """Whether a session parameter of ours has this name (lower case)."""
+        """True if an rw_sql session parameter has this name (lower case)."""
         ...
 
 
@@ -34,7 +34,7 @@ _OURS_ALONE = re.compile(
     | (?:PAUSE|RESUME|INJECT|CONFIRM|FLUSH|UNDO|REWIND|REBUILD|VALIDATE|WAIT|RECOVER|SKIP|COMMIT|ROLLBACK|CANCEL)\b
     | RESET{BLANK}++SOURCE\b
     | BEGIN{BLANK}++UNSAFE\b
-    | SHOW{BLANK}++(?:SOURCES?|SINKS|CONNECTIONS|SECRETS|JOBS|UNSAFE|MATERIALIZED|INTERNAL|METRICS|CHECKPOINT)\b
+    | SHOW{BLANK}++(?:SOURCES?|SINKS|CONNECTIONS|SECRETS|JOBS|UNSAFE|MATERIALIZED|INTERNAL|METRICS|LINEAGE|CHECKPOINT)\b
     | SHOW{BLANK}++CREATE{BLANK}++(?:{KINDS})\b
     )""",
     re.VERBOSE | re.IGNORECASE,
@@ -42,10 +42,10 @@ _OURS_ALONE = re.compile(
 
 
 def route(text: str, catalog: CatalogView) -> Statement | None:
-    """The statement if the text is ours, None if Spark must get it, byte for byte.
+    """The statement if the text is rw_sql's, None if it must go to Spark unchanged.
 
-    Raises SqlError if the text is ours and wrong: its first words are ours alone, or a clause or object of ours was
-    named before the fault.
+    Raises SqlError for an invalid text if its first words belong to rw_sql only, or if an rw_sql clause or object
+    precedes the error.
     """
     from rw_sql.syntax.parsing.script import parse_statement
 
@@ -74,11 +74,11 @@ _NAMED_ALIKE = (
     | ast.AlterTableRenameColumn
     | ast.AlterTableRenameConstraint
 )
-"""Statements that Spark knows too: ours only for objects of ours."""
+"""Statements that Spark has too: they are rw_sql's only if they name rw_sql objects."""
 
 
 def is_ours(statement: Statement, catalog: CatalogView) -> bool:
-    """Whether a text that parses is meant for us, where Spark has a statement that reads alike."""
+    """True if a parsed statement is rw_sql's although Spark has one with the same syntax."""
     match statement:
         case ast.Explain():
             return is_ours(statement.statement, catalog)
@@ -136,7 +136,7 @@ _ALTER_CLAUSES = (("UNSAFE",), ("CONNECTOR",), ("SWAP",), ("ALTER", "WATERMARK")
 
 
 def _was_ours(text: str, error: SqlError, catalog: CatalogView) -> bool:
-    """Whether a clause or name of ours stands before the fault of a text whose first words Spark knows too."""
+    """True if an rw_sql clause or name precedes the error in a text whose first words Spark knows too."""
     from rw_sql.syntax.lexing.tokens import WORD, scan
 
     if error.span is None:
@@ -167,7 +167,7 @@ def _has_any(words: list[str], clauses: tuple[tuple[str, ...], ...]) -> bool:
 
 
 def _names_ours(tokens: list[Token], words: list[str], catalog: CatalogView) -> bool:
-    """Whether the name behind TABLE or DESCRIBE is an object of ours."""
+    """True if the name after TABLE or DESCRIBE is an rw_sql object."""
     at = next((i for i, word in enumerate(words) if word in ("TABLE", "DESCRIBE", "DESC")), None)
     if at is None:
         return False

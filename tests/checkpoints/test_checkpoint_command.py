@@ -206,18 +206,18 @@ def test_a_secret_is_read_from_the_environment_and_never_told(job: Path, monkeyp
 
 
 def test_no_spark_is_loaded(job: Path) -> None:
-    program = (
-        "import sys\nfrom rw_sql.cli.main import app\n"
-        "try:\n    app()\nfinally:\n    assert 'pyspark' not in sys.modules"
+    program = """
+import sys
+from rw_sql.cli.main import app
+for words in (["show"], ["export"], ["set-offsets", "--to-offset", "1", "--dry-run"]):
+    app(["checkpoint", words[0], sys.argv[1], *words[1:]], standalone_mode=False)
+    assert "pyspark" not in sys.modules, words
+print("all done")
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(job)], timeout=LAST_RESORT_SECONDS, capture_output=True, text=True
     )
-    for command in (["show"], ["export"], ["set-offsets", "--to-offset", "1", "--dry-run"]):
-        arguments = [command[0], str(job), *command[1:]]
-        subprocess.run(
-            [sys.executable, "-c", program, "checkpoint", *arguments],
-            check=True,
-            timeout=LAST_RESORT_SECONDS,
-            capture_output=True,
-        )
+    assert (done.returncode, done.stdout.splitlines()[-1:]) == (0, ["all done"]), done.stderr
 
 
 @pytest.mark.parametrize(

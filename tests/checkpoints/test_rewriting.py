@@ -113,7 +113,7 @@ def test_undo_is_refused_where_somebody_else_wrote(tmp_path: Path) -> None:
     path = make_checkpoint(tmp_path / "c", [kafka(a=[1])], [kafka(a=[5])])
     move(path, {"0": kafka(a=[2])})
     plan_batch(path, 1, [kafka(a=[7])])
-    with pytest.raises(SqlError, match="changed by somebody else"):
+    with pytest.raises(SqlError, match="changed by another program"):
         take_back(path)
 
 

@@ -7,12 +7,18 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING
 
+import pytest
+
 from rw_sql.cli.check import check_script, run_check
+from rw_sql.cli.main import app
+from rw_sql.metastore import Metastore, catalog_from_json, catalog_to_json
+from rw_sql.metastore.records import Operation, ParameterRecord, PutObject
+from rw_sql.plan.offline.script import ScriptChecker
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    import pytest
+SOURCE = "CREATE SOURCE a (id INT) WITH (connector = 'datagen');\n"
 
 SCRIPT = """CREATE SOURCE s (v INT) WITH (connector = 'datagen');
 SELECT * FROM s; CREATE TABLE t USING delta AS SELECT 1 AS a;
@@ -38,17 +44,22 @@ def test_every_statement_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[s
         ("CREATE SORCE", False, "RW101", 6, 8),
         ("FLUSH", True, None, 7, 1),
     ]
-    assert {key for t in told for key in t} == {"file", "line", "column", "kind", "ok", "code", "message", "hint"}
+    keys = {"file", "line", "column", "kind", "ok", "code", "message", "hint"}
+    assert all(t.keys() == keys | {"findings", "unchecked", "blocked_by", "unsafe"} for t in told)
     assert told[5]["hint"] == "did you mean SOURCE?"
 
 
-def test_text_shows_errors_only(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_text_shows_errors_and_says_what_was_not_checked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "a.sql"
-    path.write_text("FLUSH;\nDROP SOURCE a b;\n", encoding="utf-8")
+    path.write_text("FLUSH;\nDROP SOURCE a b;\nSELECT 1;\n", encoding="utf-8")
     assert run_check([str(path)]) == 1
-    assert capsys.readouterr().out.startswith(
+    told = capsys.readouterr()
+    assert told.out == (
         f"{path}: RW101: expected end of statement, found: b\nLINE 2: DROP SOURCE a b;\n"
+        "                      ^\n"
+        'HINT: expected one of: CASCADE, RESTRICT, "."\n'
     )
+    assert told.err == "3 statements in 1 file: 1 error\nunchecked, 1 statement: statements of Spark's own\n"
 
 
 def test_right_scripts_are_right(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -59,14 +70,84 @@ def test_right_scripts_are_right(tmp_path: Path, capsys: pytest.CaptureFixture[s
 
 
 def test_long_scripts_take_time_in_proportion() -> None:
-    script = "DROP SOURCE a;\n" * 20_000
-    assert sum(1 for checked in check_script(script, "x") if checked.error is None) == 20_000
+    script = "DROP SOURCE IF EXISTS a;\n" * 5_000
+    assert sum(1 for checked in check_script(script, "x") if checked.error is None) == 5_000
 
 
-def test_neither_spark_nor_java_is_loaded() -> None:
+def test_files_are_checked_one_after_the_other_or_each_by_itself(tmp_path: Path) -> None:
+    first, second = tmp_path / "1.sql", tmp_path / "2.sql"
+    first.write_text(SOURCE, encoding="utf-8")
+    second.write_text("CREATE MATERIALIZED VIEW v AS SELECT id FROM a;\n", encoding="utf-8")
+    assert run_check([str(first), str(second)]) == 0
+    assert run_check([str(first), str(second)], is_each=True) == 1
+    assert run_check([str(second), str(first)]) == 1
+    second.write_text(SOURCE, encoding="utf-8")
+    assert run_check([str(first), str(second)]) == 1
+    assert run_check([str(first), str(second)], is_each=True) == 0
+
+
+def test_a_later_file_that_makes_the_object_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    first, second = tmp_path / "1.sql", tmp_path / "2.sql"
+    first.write_text("PAUSE SOURCE a;", encoding="utf-8")
+    second.write_text("\n" + SOURCE, encoding="utf-8")
+    assert run_check([str(first), str(second)]) == 1
+    assert f"HINT: it is created in {second}, line 2: move that before" in capsys.readouterr().out
+
+
+def test_a_file_that_cannot_be_read_is_no_finding(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "a.sql"
+    path.write_text("DROP SOURCE a;", encoding="utf-8")
+    assert run_check([str(tmp_path / "nosuch.sql"), str(path)]) == 2
+    told = capsys.readouterr()
+    assert "cannot read" in told.err
+    assert 'source "a" does not exist' in told.out
+
+
+@pytest.mark.parametrize("arguments", [["--output", "xml"], ["--catalog", "nosuch.json"], ["-w", "nosuch"]])
+def test_what_cannot_be_used_exits_with_2(
+    tmp_path: Path, arguments: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a.sql").write_text("FLUSH", encoding="utf-8")
+    with pytest.raises(SystemExit) as ended:
+        app(["check", "a.sql", *arguments])
+    assert ended.value.code == 2
+    assert not (tmp_path / "nosuch").exists()
+
+
+def test_on_a_warehouse_and_on_its_exported_catalog(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    metastore = Metastore.open(str(tmp_path / "w"))
+    snapshot = ScriptChecker()
+    for checked in snapshot.check(SOURCE + "CREATE SECRET pw WITH (backend = 'meta') AS 'hunter2';", "x"):
+        assert not checked.errors
+    records = [*snapshot.snapshot.records.values(), ParameterRecord(id=9, name="enable_unsafe_ops", value="true")]
+    changes = tuple(PutObject(record=record) for record in records)
+    operation = Operation(kind="MADE", statement="-- made", objects=(), changes=changes)
+    metastore.commit(operation, based_on=metastore.snapshot())
+    metastore.flush()
+    path, exported = tmp_path / "a.sql", tmp_path / "catalog.json"
+    path.write_text("ALTER SOURCE a UNSAFE SET (datagen.seed = '5');\nDROP SOURCE b;\n", encoding="utf-8")
+    with pytest.raises(SystemExit):
+        app(["export-catalog", "-w", str(tmp_path / "w"), "--to", str(exported)])
+    text = exported.read_text(encoding="utf-8")
+    assert "hunter2" not in text
+    assert "sealed pw" not in text
+    for arguments in (["-w", str(tmp_path / "w")], ["--catalog", str(exported)]):
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as ended:
+            app(["check", str(path), *arguments])
+        assert ended.value.code == 1
+        told = capsys.readouterr().out
+        assert told.count("RW") == 1
+        assert 'source "b" does not exist' in told
+        assert "is unsafe: it needs ALLOW GAPS, DUPLICATES" in told
+    assert catalog_to_json(catalog_from_json(text, "it")) == text
+
+
+def test_neither_spark_nor_pandas_is_loaded() -> None:
     code = (
         "import sys, rw_sql.cli.check as c, rw_sql.cli.fmt as f;"
-        "list(c.check_script('CREATE MATERIALIZED VIEW v AS SELECT 1; x', 'f')); f.format_script('FLUSH');"
-        "sys.exit(any(m.split('.')[0] in ('pyspark', 'delta', 'py4j', 'sqlglot') for m in sys.modules))"
+        "list(c.check_script('CREATE MATERIALIZED VIEW v AS SELECT 1 AS a; x', 'f')); f.format_script('FLUSH');"
+        "sys.exit(any(m.split('.')[0] in ('pyspark', 'delta', 'py4j', 'pandas') for m in sys.modules))"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pty
 import re
@@ -15,7 +16,9 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.spark
+from tests.support.waits import LAST_RESORT_SECONDS
+
+pytestmark = [pytest.mark.spark, pytest.mark.long]
 
 PROGRAM = [sys.executable, "-c", "from rw_sql.cli.main import app; app(prog_name='rw-sql')"]
 CREATE = """\
@@ -46,17 +49,22 @@ def run(script: str, folder: Path, *options: str) -> subprocess.CompletedProcess
 
 def test_a_script_stops_at_its_first_error_and_tells_where(tmp_path: Path) -> None:
     refused = run(
-        CREATE + "ALTER SYSTEM SET enable_unsafe_ops = true;\n"
+        CREATE.replace("'100'", ":'total'") + "ALTER SYSTEM SET enable_unsafe_ops = true;\n"
         "PAUSE SOURCE numbers;\n"
         "INJECT SOURCE OFFSETS numbers VALUES ('0' = 90);\n"
         "DROP SOURCE numbers CASCADE;\n",
         tmp_path,
+        "--var",
+        "total=100",
     )
-    assert refused.returncode == 1
+    assert refused.returncode == 3
     assert re.search(r"\n +100 \| +99 \n", refused.stdout)
     assert "DROP SOURCE" not in refused.stdout
-    assert refused.stderr.startswith("script.sql: RW304: this operation needs a confirmation and nobody can be asked\n")
+    assert refused.stderr.startswith(
+        "script.sql: RW304: this operation needs a confirmation, which nobody can give here\n"
+    )
     assert "LINE 12: INJECT SOURCE OFFSETS" in refused.stderr
+    assert re.search(r"\n9 statements: 7 done, 1 refused, 1 not run; \d+\.\d s\n\Z", refused.stderr)
     assert "DUPLICATES 10" in refused.stderr
     token = re.search(r"CONFIRM '(\w+)'", refused.stderr)
     assert token is not None
@@ -81,6 +89,13 @@ def test_a_script_stops_at_its_first_error_and_tells_where(tmp_path: Path) -> No
     assert confirmed.stderr.startswith('script.sql: RW205: column "nothing" does not exist')
     assert "LINE 7:        nothing FROM all_numbers\n               ^^^^^^^" in confirmed.stderr.replace(";", "")
     assert "Traceback" not in confirmed.stderr
+
+    planned = run("PAUSE SOURCE numbers;\nSELECT 1;\nDROP SOURCE none;\n", tmp_path, "--dry-run", "--output", "json")
+    assert (planned.returncode, planned.stderr) == (1, "")
+    told = json.loads(planned.stdout)
+    assert [statement["status"] for statement in told["statements"]] == ["done", "done", "failed"]
+    assert "CreateObject pause numbers" in " ".join(told["statements"][0]["plan"])
+    assert told["statements"][2]["error"]["line"] == 3
 
 
 class Terminal:
@@ -139,7 +154,7 @@ def test_the_pyspark_shell_is_attached(tmp_path: Path) -> None:
         terminal.type("[row.name for row in spark.sql('SHOW SOURCES').collect()]")
         terminal.wait_for("['s']")
         terminal.type("exit()")
-        assert terminal.process.wait(timeout=60) == 0
+        assert terminal.process.wait(timeout=LAST_RESORT_SECONDS) == 0
 
 
 def test_the_shell_asks_before_an_unsafe_statement(tmp_path: Path) -> None:
@@ -163,4 +178,4 @@ def test_the_shell_asks_before_an_unsafe_statement(tmp_path: Path) -> None:
         terminal.wait_for('RW203: relation "nowhere" does not exist')
         terminal.wait_for("rw_sql> ")
         terminal.type("exit")
-        assert terminal.process.wait(timeout=60) == 0
+        assert terminal.process.wait(timeout=LAST_RESORT_SECONDS) == 0

@@ -100,7 +100,7 @@ def test_a_character_that_is_not_shown_is_named(
         for command in (run_check, run_fmt):
             assert command([str(path)]) == 1
             told = "".join(capsys.readouterr())
-            assert f"RW101: {name} stands here" in told
+            assert f"RW101: {name} is here" in told
             assert told.splitlines()[2].index("^") == len("LINE 2: ") + column - 1
     assert is_complete(f"{text};")
     if could_be_ours(text):
@@ -132,8 +132,8 @@ def test_another_encoding_is_refused(
     path: Path, capsys: pytest.CaptureFixture[str], content: bytes, told: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path.write_bytes(content)
-    for command in (run_check, run_fmt):
-        assert command([str(path)]) == 1
+    for command, status in ((run_check, 2), (run_fmt, 1)):
+        assert command([str(path)]) == status
         assert f'RW408: cannot read "{path}": {told}' in capsys.readouterr().err
     assert path.read_bytes() == content
     with pytest.raises(SqlError) as caught:

@@ -12,9 +12,12 @@ from typer.testing import CliRunner
 from rw_sql import __version__
 from rw_sql.cli import dev
 from rw_sql.errors import SqlError
+from tests.support.waits import LAST_RESORT_SECONDS
 
 
-def rw_sql(*words: str, env: dict[str, str] | None = None, **more: str) -> subprocess.CompletedProcess[str]:
+def rw_sql(
+    *words: str, env: dict[str, str] | None = None, input: str | None = None
+) -> subprocess.CompletedProcess[str]:
     """Runs the command in a process of its own."""
     program = "from rw_sql.cli.main import app; app()"
     return subprocess.run(
@@ -22,9 +25,9 @@ def rw_sql(*words: str, env: dict[str, str] | None = None, **more: str) -> subpr
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=LAST_RESORT_SECONDS,
         env=env,
-        **more,
+        input=input,
     )
 
 
@@ -60,7 +63,7 @@ def test_a_script_that_cannot_be_read(tmp_path: Path, content: bytes | None, rea
     if content is not None:
         script.write_bytes(content)
     told = rw_sql("run", str(script))
-    assert told.returncode == 1
+    assert told.returncode == 2
     assert told.stderr == f'RW408: cannot read "{script}": {reason}\n'
     assert told.stdout == ""
 

@@ -49,7 +49,12 @@ def test_names_are_asked_for_again_when_they_are_old() -> None:
 
 def test_names_are_not_asked_for_at_every_key() -> None:
     asked: list[int] = []
-    completer = StatementCompleter(lambda: asked.append(1) or ["a"], seconds_to_keep=60.0)
+
+    def names() -> list[str]:
+        asked.append(1)
+        return ["a"]
+
+    completer = StatementCompleter(names, seconds_to_keep=60.0)
     for text in ("s", "so", "sou"):
         completions(completer, text)
     assert len(asked) == 1

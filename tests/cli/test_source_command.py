@@ -15,11 +15,29 @@ from rw_sql.cli.source_run import offsets_of
 from rw_sql.errors import SqlError
 from rw_sql.model.offset_files import read_offsets
 from rw_sql.syntax import parse_statement, render
+from tests.support.waits import LIFE_SECONDS
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 PROGRAM = [sys.executable, "-c", "from rw_sql.cli.main import app; app()"]
+
+# Commands one after the other in one process, each with a Spark of its own: only the JVM is not started anew.
+COMMANDS = """
+import contextlib, io, json, sys
+from rw_sql.cli.main import app
+
+told = []
+for words in json.loads(sys.argv[1]):
+    out, error, status = io.StringIO(), io.StringIO(), 0
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(error):
+        try:
+            app(words)
+        except SystemExit as ended:
+            status = ended.code or 0
+    told.append([status, out.getvalue(), error.getvalue()])
+print(json.dumps(told))
+"""
 
 
 def told(*words: str) -> str:
@@ -154,38 +172,45 @@ def test_a_secret_on_the_command_line_is_refused_and_not_repeated() -> None:
 
 @pytest.mark.spark
 def test_an_operator_moves_a_source_from_the_shell(tmp_path: Path) -> None:
-    def run(*words: str) -> subprocess.CompletedProcess[str]:
+    def run(*command: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [*PROGRAM, *words, "--warehouse", "w"],
+            command,
             cwd=tmp_path,
             capture_output=True,
             text=True,
             check=False,
-            timeout=300,
+            timeout=LIFE_SECONDS,
             stdin=subprocess.DEVNULL,
         )
 
+    inject = ["inject-offsets", "-s", "s", "--to-offset", "4"]
+    commands = [
+        [*inject, "--yes", "--output", "json"],
+        [*inject, "--allow", "duplicates", "--yes", "--output", "json"],
+        ["export-offsets", "-s", "s"],
+    ]
     (tmp_path / "make.sql").write_text(
         "CREATE SOURCE s (id INT) WITH (connector = 'datagen', datagen.rows.total = '20', datagen.split.num = '2');\n"
         "CREATE MATERIALIZED VIEW v AS SELECT id FROM s;\n"
         "FLUSH;\nALTER SYSTEM SET enable_unsafe_ops = true;\nPAUSE SOURCE s;\n",
         encoding="utf-8",
     )
-    made = run("run", "make.sql")
+    made = run(*PROGRAM, "run", "make.sql", "--warehouse", "w")
     assert made.returncode == 0, made.stderr
-    refused = run("source", "inject-offsets", "-s", "s", "--to-offset", "4", "--yes", "--output", "json")
-    assert refused.returncode == 1
-    assert refused.stdout == ""
-    assert "DUPLICATES 12" in refused.stderr
-    assert "needs ALLOW DUPLICATES in the statement" in refused.stderr
-    words = ["inject-offsets", "-s", "s", "--to-offset", "4", "--allow", "duplicates", "--yes", "--output", "json"]
-    done = run("source", *words)
-    assert [(row["change"], row["detail"]) for row in json.loads(done.stdout)] == [
+    words = [["source", *command, "--warehouse", "w"] for command in commands]
+    ran = run(sys.executable, "-c", COMMANDS, json.dumps(words))
+    assert ran.returncode == 0, ran.stderr
+    refused, done, exported = json.loads(ran.stdout)
+    assert refused[:2] == [1, ""]
+    assert "DUPLICATES 12" in refused[2]
+    assert "needs ALLOW DUPLICATES in the statement" in refused[2]
+    assert done[0] == 0, done[2]
+    assert [(row["change"], row["detail"]) for row in json.loads(done[1])] == [
         ("INJECTED", "2-0 at 4 (was 10)"),
         ("INJECTED", "2-1 at 4 (was 10)"),
     ]
-    exported = run("source", "export-offsets", "-s", "s")
-    assert [(entry.split, entry.state) for entry in read_offsets(exported.stdout, "-").entries] == [
+    assert exported[0] == 0, exported[2]
+    assert [(entry.split, entry.state) for entry in read_offsets(exported[1], "-").entries] == [
         ("2-0", "4"),
         ("2-1", "4"),
     ]

@@ -72,7 +72,7 @@ class Kill:
 
 
 @dataclass(slots=True)
-class Life:
+class SplitIdentity:
     """What was seen of one process."""
 
     status: int
@@ -120,7 +120,7 @@ class Chain:
         """One process up to its kill; asserts that it came by SIGKILL, there, to what was to be killed."""
         life = self.live(kill)
         assert life.died_at == kill.point.partition("@")[0], self.story(f"{kill}: not reached, status {life.status}")
-        lease = Metastore.open(str(self.warehouse)).runtime.lease()
+        lease = Metastore.open(str(self.warehouse)).jobs.lease()
         assert lease is not None, self.story(f"{kill}: nobody ever owned the warehouse")
         if kill.kills == "jvm":
             assert life.noticed["jvm_status"] == -signal.SIGKILL, self.story(f"{kill}: {life.noticed}")
@@ -140,7 +140,7 @@ class Chain:
                 f"{kill}: its JVM ended with {ended}"
             )
 
-    def live(self, kill: Kill | None) -> Life:
+    def live(self, kill: Kill | None) -> SplitIdentity:
         """Starts a process and does what it asks for until it is gone."""
         pause = self.pauses.pass_over(self.warehouse)
         self.lives += 1
@@ -166,7 +166,7 @@ class Chain:
                 pass_fds=[theirs.fileno()],
             )
             theirs.close()
-            life = Life(status=0)
+            life = SplitIdentity(status=0)
             try:
                 self.serve(ours, life)
                 life.status = process.wait(_LIFE_SECONDS)
@@ -177,7 +177,7 @@ class Chain:
                 process.wait()
         return life
 
-    def serve(self, ours: socket.socket, life: Life) -> None:
+    def serve(self, ours: socket.socket, life: SplitIdentity) -> None:
         """Answers a process until its end of the channel is closed, which its JVM does not hold."""
         with ours.makefile("rw", encoding="utf-8") as channel:
             for line in channel:
@@ -233,9 +233,8 @@ class Chain:
         assert_same(thirds, wanted, self.story("view thirds"))
         per_key = dict.fromkeys(range(KEYS), (0, 0))
         for place, times in expected.items():
-            of_record = record(*place)
-            n, total = per_key[of_record["k"]]
-            per_key[of_record["k"]] = (n + times, total + times * of_record["v"])
+            n, total = per_key[record_k(*place)]
+            per_key[record_k(*place)] = (n + times, total + times * record_v(*place))
         found = {k: (n, total) for k, n, total in rows["per_key"]}
         assert found == per_key, self.story(f"view per_key: {found}, not {per_key}")
 
@@ -262,6 +261,13 @@ class Chain:
         path = self.log(self.lives)
         tail = path.read_text(encoding="utf-8", errors="replace").splitlines()[-40:] if path.exists() else []
         return "\n".join([what, f"(process {self.lives} of {self.folder})", *tail])
+
+
+def record_k(topic: str, partition: int, offset: int) -> int:
+    """The key that the views group by."""
+    k = record(topic, partition, offset)["k"]
+    assert isinstance(k, int)
+    return k
 
 
 def record_v(topic: str, partition: int, offset: int) -> int:

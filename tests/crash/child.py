@@ -160,7 +160,7 @@ class Child:
         metastore = Metastore.open(self.warehouse)
 
         def is_released() -> bool:
-            lease = metastore.runtime.lease()
+            lease = metastore.jobs.lease()
             return lease is not None and lease.is_released
 
         released = look(is_released)

@@ -1,6 +1,6 @@
 """A process that reads a folder into a view until all is there, or until it is killed at a fault point.
 
-Run as ``python -m tests.crash.file_child <json>``.
+Run as ``python -m tests.crash.file_child`` it takes its task as JSON on the standard input.
 """
 
 from __future__ import annotations
@@ -9,18 +9,21 @@ import json
 import sys
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import rw_sql
 from rw_sql.runtime.support import faults
 from tests.support.spark_settings import FEW_ROWS
 from tests.support.waits import LAST_RESORT_SECONDS
 
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
-def main() -> None:
-    task = json.loads(sys.argv[1])
-    if task["point"]:
-        faults.arm(task["point"], "both")
-    spark = rw_sql.connect(task["warehouse"], config=FEW_ROWS)
+    from pyspark.sql import SparkSession
+
+
+def go_on(spark: SparkSession, task: Mapping[str, Any]) -> None:
+    """The source and the view, made where they are missing, and the view's rows once all files are read."""
     spark.sql(
         f"CREATE SOURCE IF NOT EXISTS f (id INT) WITH (connector = 'posix_fs', posix_fs.root = '{task['folder']}', "
         # A batch reads a few files.
@@ -33,9 +36,15 @@ def main() -> None:
     spark.sql("ALTER SOURCE f SET source_rate_limit TO 100000")
     spark.sql("FLUSH")
     Path(task["dump"]).write_text(json.dumps([row.id for row in spark.sql("SELECT id FROM v").collect()]))
+
+
+def _main(task: dict[str, Any]) -> None:
+    faults.arm(task["point"], "both")
+    spark = rw_sql.connect(task["warehouse"], config=FEW_ROWS)
+    go_on(spark, task)
     rw_sql.detach(spark)
     spark.stop()
 
 
 if __name__ == "__main__":
-    main()
+    _main(json.load(sys.stdin))

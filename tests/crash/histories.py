@@ -11,17 +11,20 @@ import signal
 import sys
 import uuid
 from collections import Counter
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rw_sql.cli.kafka_topics import Record, create_topic, produce
-from tests.crash.lives import Lives
+from tests.crash.lives import Lives, replaced
 from tests.support.ageing import Pauses
 from tests.support.spark_settings import settings_for
 from tests.support.waits import LIFE_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
+    from pyspark.sql import SparkSession
 
 POINTS = (
     "history.before_append",
@@ -42,10 +45,23 @@ GROUPS = 7
 class KilledHistory:
     """A topic of records, a source that began at its end, and two views of all of it: one appends, one counts."""
 
-    def __init__(self, folder: Path, bootstrap: str, *, records: int, chunk: int, seed: int = 5) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        bootstrap: str,
+        *,
+        records: int,
+        chunk: int,
+        seed: int = 4,
+        spark: SparkSession | None = None,
+    ) -> None:
         self.folder = folder
         self.lives = Lives(
-            module="tests.crash.histories", folder=folder, seconds=LIFE_SECONDS, pauses=Pauses(seed=seed)
+            module="tests.crash.histories",
+            folder=folder,
+            seconds=LIFE_SECONDS,
+            pauses=Pauses(seed=seed),
+            spark=spark,
         )
         self.bootstrap = bootstrap
         self.topic = f"history.{uuid.uuid4().hex[:8]}"
@@ -89,24 +105,16 @@ class KilledHistory:
             "chunk": self.chunk,
             "point": point,
         }
-        return self.lives.live(task)
+        return self.lives.live(task, is_killed=bool(point))
 
 
 def _differences(found: Counter[str], expected: Counter[str]) -> str:
     return f"lost {sorted((expected - found).elements())[:9]}, repeated {sorted((found - expected).elements())[:9]}"
 
 
-def _main(task: dict[str, Any]) -> None:
-    import rw_sql
-    from rw_sql.runtime.backfill import job as backfill
-    from rw_sql.runtime.support import faults
-
-    backfill.CHUNK_RECORDS = task["chunk"]
-    _note_reads(Path(task["folder"]) / "read.jsonl")
-    # Before the jobs go on: they may be through their history when the first statement is told.
-    faults.arm(task["point"], "both")
-    spark = rw_sql.connect(task["warehouse"], config=settings_for(task["records"]))
-    if spark.sql("SHOW SOURCES").count() == 0:
+def go_on(spark: SparkSession, task: Mapping[str, Any]) -> None:
+    """The source and the views, made where they are missing, and what they hold once all is read."""
+    if not spark.sql("SHOW SOURCES").collect():
         spark.sql(
             f"CREATE SOURCE s (id BIGINT) WITH (connector = 'kafka', topic = '{task['topic']}', "
             f"properties.bootstrap.server = '{task['bootstrap']}', scan.startup.mode = 'latest') "
@@ -130,22 +138,37 @@ def _main(task: dict[str, Any]) -> None:
         "counted": {row[0]: row[1] for row in spark.sql("SELECT grp, n FROM counted").collect()},
     }
     (Path(task["folder"]) / "found.json").write_text(json.dumps(found))
-    rw_sql.detach(spark)
-    spark.stop()
 
 
-def _note_reads(file: Path) -> None:
-    """Every chunk that is read upstream, whether or not it is committed."""
+def around(task: Mapping[str, Any]) -> ExitStack:
+    """Chunks as small as the task wants, and every one that is read upstream noted, whether or not it is committed."""
     from rw_sql.runtime.backfill import job as backfill
 
     read = backfill.BackfillReader._from_upstream
+    file = Path(task["folder"]) / "read.jsonl"
 
     def noted(filling: Any, spark: Any, options: Any, chunk: Any) -> Any:
         with file.open("a") as lines:
             lines.write(f"{sum(portion.end - portion.start for portion in chunk)}\n")
         return read(filling, spark, options, chunk)
 
-    backfill.BackfillReader._from_upstream = noted  # type: ignore[method-assign]
+    stack = ExitStack()
+    stack.enter_context(replaced(backfill, CHUNK_RECORDS=task["chunk"]))
+    stack.enter_context(replaced(backfill.BackfillReader, _from_upstream=noted))
+    return stack
+
+
+def _main(task: dict[str, Any]) -> None:
+    import rw_sql
+    from rw_sql.runtime.support import faults
+
+    with around(task):
+        # Before the jobs go on: they may be through their history when the first statement is told.
+        faults.arm(task["point"], "both")
+        spark = rw_sql.connect(task["warehouse"], config=settings_for(task["records"]))
+        go_on(spark, task)
+        rw_sql.detach(spark)
+        spark.stop()
 
 
 if __name__ == "__main__":

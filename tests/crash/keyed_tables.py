@@ -28,6 +28,8 @@ from tests.support.waits import LIFE_SECONDS
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from pyspark.sql import SparkSession
+
 POINTS = (
     "ingest.in_batch",
     "batch.before_append",
@@ -57,6 +59,7 @@ class KilledTable:
     keys: int
     draw: random.Random
     pauses: Pauses = field(default_factory=Pauses)
+    spark: SparkSession | None = None
     topic: str = ""
     rows: dict[int, int | None] = field(default_factory=dict)
     lives: Lives = field(init=False)
@@ -69,6 +72,7 @@ class KilledTable:
             seconds=LIFE_SECONDS,
             pauses=self.pauses,
             expire=self._expire,
+            spark=self.spark,
         )
         create_topic(self.bootstrap, self.topic, PARTITIONS)
 
@@ -141,7 +145,7 @@ class KilledTable:
             "updates": self.updates,
             "point": point,
         }
-        return self.lives.live(task)
+        return self.lives.live(task, is_killed=bool(point))
 
 
 def _differences(found: Mapping[int, int | None], expected: Mapping[int, int | None]) -> str:
@@ -150,13 +154,8 @@ def _differences(found: Mapping[int, int | None], expected: Mapping[int, int | N
     return f"lost {sorted(lost)[:9]}, not deleted {sorted(more)[:9]}, not updated {sorted(other)[:9]}"
 
 
-def _main(task: dict[str, Any]) -> None:
-    import rw_sql
-    from rw_sql.runtime.support import faults
-
-    # Before the jobs go on: they may have read all there is when the first statement is told.
-    faults.arm(task["point"], "both")
-    spark = rw_sql.connect(task["warehouse"], config=settings_for(task["updates"]))
+def go_on(spark: SparkSession, task: Mapping[str, Any]) -> None:
+    """The table and the views, made where they are missing, and what they hold once all is read."""
     spark.sql("SET statement_timeout = '600s'")
     made = {row[2] for row in spark.sql("SHOW JOBS").collect()}
     for name, statement in (
@@ -197,6 +196,16 @@ def _main(task: dict[str, Any]) -> None:
         )
     }
     (Path(task["folder"]) / "found.json").write_text(json.dumps(found))
+
+
+def _main(task: dict[str, Any]) -> None:
+    import rw_sql
+    from rw_sql.runtime.support import faults
+
+    # Before the jobs go on: they may have read all there is when the first statement is told.
+    faults.arm(task["point"], "both")
+    spark = rw_sql.connect(task["warehouse"], config=settings_for(task["updates"]))
+    go_on(spark, task)
     rw_sql.detach(spark)
     spark.stop()
 

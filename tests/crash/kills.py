@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Mapping
 
 from tests.crash.chain import END, START, Kill
 from tests.crash.child import SPARK_APPEND
 from tests.crash.scenario import LABELS
+from tests.support.seeds import one_of
 
 PYTHON, JVM, BOTH = "python", "jvm", "both"
 
@@ -47,8 +49,9 @@ POINTS: Mapping[str, tuple[str, ...]] = {
     "ingest.before_claim": _STARTS,
     "ingest.after_claim": _STARTS,
     "ingest.after_first_note": _STARTS,
-    "fence.before": (START, *_STARTS),
-    "fence.after": (START, *_STARTS),
+    # A run that follows one of its own process needs no fence.
+    "fence.before": (START,),
+    "fence.after": (START,),
     "ingest.after_position": _STARTS,
     "ingest.before_query": _STARTS,
     "ingest.after_query": _STARTS,
@@ -99,34 +102,61 @@ SINK_POINTS = (
 )
 """Those of a sink's job, which has a test of its own."""
 
-CHAIN = (
-    Kill(point="batch.before_append", at="create_keyed"),
-    Kill(point="batch.after_append", at="after allow_unsafe", kills=BOTH),
-    Kill(point="batch.after_merge", at="after allow_unsafe", kills=JVM),
-    Kill(point="view.after_batch", at="after allow_unsafe"),
-    Kill(point=SPARK_APPEND, at="resume_large"),
-    Kill(point="ingest.before_stop", at="pause_midway"),
-    Kill(point="statement.after_commit", at="add_topic_running"),
-    Kill(point="metastore.before_append", at="unsafe_set", kills=BOTH),
-    Kill(point="metastore.after_append", at="unsafe_set"),
-    Kill(point="statement.planned", at="reset", kills=BOTH),
-    Kill(point="metastore.after_objects", at="reset", kills=JVM),
-    Kill(point="statement.before_commit", at="inject", kills=BOTH),
-    Kill(point="metastore.after_fragment_splits", at="inject"),
-    Kill(point="ingest.after_claim", at="resume", kills=BOTH),
-    Kill(point="ingest.after_stop", at="pause_again", kills=JVM),
-    Kill(point="metastore.after_source_state", at="inject_again", kills=JVM),
-    Kill(point="fence.before", at="resume_again"),
-    Kill(point="owner.after_lease", at=START),
-    Kill(point="statement.applied", at="reset_running", kills=BOTH),
-    Kill(point="ingest.in_batch", at="move_back_running", kills=JVM, reconnects=True),
-)
-"""Kills in the middle of small and large batches and between the steps of UNSAFE SET, RESET and INJECT.
+KINDS: Mapping[str, tuple[Kill, ...]] = {
+    "a small batch": (
+        Kill(point="batch.before_append", at="create_keyed"),
+        Kill(point="batch.after_append", at="after allow_unsafe", kills=BOTH),
+        Kill(point="batch.after_merge", at="after allow_unsafe", kills=JVM),
+        Kill(point="view.after_batch", at="after allow_unsafe"),
+    ),
+    "a large batch": (
+        Kill(point=SPARK_APPEND, at="resume_large"),
+        Kill(point="ingest.in_batch", at="move_back_running", kills=JVM, reconnects=True),
+    ),
+    "a stop": (
+        Kill(point="ingest.after_stop", at="pause_again", kills=JVM),
+        Kill(point="ingest.before_stop", at="pause_midway"),
+    ),
+    "a statement before its commit": (
+        Kill(point="metastore.before_append", at="unsafe_set", kills=BOTH),
+        Kill(point="statement.planned", at="reset", kills=BOTH),
+        Kill(point="statement.before_commit", at="inject", kills=BOTH),
+    ),
+    "a statement after its commit": (
+        Kill(point="statement.after_commit", at="add_topic_running"),
+        Kill(point="metastore.after_append", at="unsafe_set"),
+        Kill(point="metastore.after_objects", at="reset", kills=JVM),
+        Kill(point="metastore.after_fragment_splits", at="inject"),
+        Kill(point="metastore.after_source_state", at="inject_again", kills=JVM),
+        Kill(point="statement.applied", at="reset_running", kills=BOTH),
+    ),
+    "a start": (
+        Kill(point="ingest.after_claim", at="resume", kills=BOTH),
+        Kill(point="fence.before", at=START),
+        Kill(point="owner.after_lease", at=START),
+    ),
+}
+"""Kills in the middle of small and large batches and between the steps of UNSAFE SET, RESET and INJECT, by kind.
 
 A statement whose process dies before the commit is said again by the next one. Where the JVM alone dies before the
 commit, the statement is refused; after the append it is committed, and the next process finishes it. The last process
 whose JVM is killed connects again itself. The proof ``kill-chains`` deals every point there is with every victim.
 """
+
+DRAWS = math.lcm(*map(len, KINDS.values()))
+"""So many seeds in a row draw each of these kills."""
+
+
+def drawn_chain(seed: int) -> tuple[Kill, ...]:
+    """One kill of each kind, in the order of the workflow."""
+    # All but the last statements are done when a process is killed that has just begun.
+    late = Kill(point="", at="after resume_again").step - 0.5
+
+    def when(kill: Kill) -> float:
+        return late if kill.at == START else kill.step
+
+    return tuple(sorted(one_of(list(KINDS.values()), seed), key=when))
+
 
 _DEALT_KILLS = 8
 
@@ -154,7 +184,7 @@ def dealt_chain(seed: int) -> tuple[Kill, ...]:
     for point, victim in sorted(part, key=lambda pair: len(POINTS[pair[0]])):
         taken = {kill.at for _, kill in placed if kill.at != START}
         places = [place for place in POINTS[point] if place not in taken] or POINTS[point]
-        at = dice.choice(places)
-        when = order[at] if at != START else dice.uniform(LABELS.index("create_appended") + 0.6, len(LABELS))
-        placed.append((when, Kill(point=point, at=at, kills=victim)))
+        place = dice.choice(places)
+        when = order[place] if place != START else dice.uniform(LABELS.index("create_appended") + 0.6, len(LABELS))
+        placed.append((when, Kill(point=point, at=place, kills=victim)))
     return tuple(kill for _, kill in sorted(placed, key=lambda pair: pair[0]))

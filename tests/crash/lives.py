@@ -2,25 +2,48 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import subprocess
 import sys
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import rw_sql
 from tests.support.ageing import PAUSES, WEEK, Pauses
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
+    from types import ModuleType
+
+    from pyspark.sql import SparkSession
 
 _ROOT = Path(__file__).parents[2]
+
+
+@contextmanager
+def replaced(module: ModuleType | type, **values: object) -> Iterator[None]:
+    """Other values in the place of some of a module's, for a while."""
+    before = {name: getattr(module, name) for name in values}
+    for name, value in values.items():
+        setattr(module, name, value)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            setattr(module, name, value)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lives:
     """Runs a module as a process, its task as JSON on the standard input. All of them say it into one file.
+
+    A process that nobody kills does ``go_on`` of the module and ends. Where ``spark`` is given, this process does that
+    itself: a JVM of its own spends most of its life on loading what this one has loaded already. ``around`` of the
+    module, where it has one, holds what is to be set before the warehouse's jobs start.
 
     Their warehouse is in ``folder``. Between two of them passes what ``pauses`` draw; where that is a week,
     ``expire`` then takes away what an upstream does not keep for so long.
@@ -31,14 +54,18 @@ class Lives:
     seconds: float
     pauses: Pauses = field(default_factory=Pauses)
     expire: Callable[[], None] | None = None
+    spark: SparkSession | None = None
 
-    def live(self, task: Mapping[str, object]) -> int:
+    def live(self, task: Mapping[str, object], *, is_killed: bool) -> int:
         """What came of one process: its return code. Raises TimeoutExpired where it lives too long."""
         pause = self.pauses.pass_over(self.folder / "warehouse")
         if PAUSES[pause] >= WEEK and self.expire is not None:
             self.expire()
         with (self.folder / "said.txt").open("a", encoding="utf-8") as said:
             said.write(f"a process begins, {pause}\n")
+        if self.spark is not None and not is_killed:
+            self._go_on(self.spark, task)
+            return os.EX_OK
         path = os.pathsep.join([str(_ROOT), os.environ.get("PYTHONPATH", "")])
         with (self.folder / "said.txt").open("ab") as said:
             child = subprocess.run(
@@ -52,6 +79,18 @@ class Lives:
                 check=False,
             )
         return child.returncode
+
+    def _go_on(self, spark: SparkSession, task: Mapping[str, object]) -> None:
+        module = importlib.import_module(self.module)
+        with getattr(module, "around", lambda _: nullcontext())(task):
+            rw_sql.attach(spark, str(self.folder / "warehouse")).ask = None
+            try:
+                module.go_on(spark, task)
+            finally:
+                rw_sql.detach(spark)
+                # What Delta keeps of the warehouse's tables is of before the next process and the next pause.
+                jvm: Any = spark._jvm
+                jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
 
     def said(self) -> str:
         """The end of what they said."""

@@ -17,13 +17,17 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
 
-from tests.crash.lives import Lives
+from rw_sql.metastore import Metastore
+from tests.crash.lives import Lives, replaced
 from tests.support.ageing import Pauses
 from tests.support.spark_settings import settings_for
 from tests.support.waits import LIFE_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from contextlib import AbstractContextManager
+
+    from pyspark.sql import SparkSession
 
 POINTS = (
     "refresh.before_load",
@@ -67,10 +71,14 @@ def changed(rows: Rows, draw: random.Random) -> Rows:
 class KilledRefresh:
     """A table that is read as a whole, and two views on it: one has its rows, one counts them by a group."""
 
-    def __init__(self, folder: Path, *, rows: int, chunk: int, seed: int) -> None:
+    def __init__(self, folder: Path, *, rows: int, chunk: int, seed: int, spark: SparkSession | None = None) -> None:
         self.folder = folder
         self.lives = Lives(
-            module="tests.crash.refreshes", folder=folder, seconds=LIFE_SECONDS, pauses=Pauses(seed=seed)
+            module="tests.crash.refreshes",
+            folder=folder,
+            seconds=LIFE_SECONDS,
+            pauses=Pauses(seed=seed),
+            spark=spark,
         )
         self.chunk = chunk
         self.draw = random.Random(seed)
@@ -106,7 +114,7 @@ class KilledRefresh:
 
     def _process(self, point: str, chunk: int) -> int:
         task = {"folder": str(self.folder), "rows": len(self.rows), "chunk": chunk, "point": point}
-        return self.lives.live(task)
+        return self.lives.live(task, is_killed=bool(point))
 
     def _compare(self) -> None:
         found = json.loads((self.folder / "found.json").read_text())
@@ -140,26 +148,22 @@ def _differences(found: Rows, expected: Rows) -> str:
     return f"{len(wrong)} rows are wrong or missing ({wrong[:5]}), {len(more)} too many ({more[:5]})"
 
 
-def _main(task: dict[str, Any]) -> None:
-    import rw_sql
-    from rw_sql.runtime.refresh import staging
-    from rw_sql.runtime.support import faults
-
-    staging.CHUNK_ROWS = task["chunk"]
-    # A process goes on with a merge as soon as it has begun.
-    faults.arm(task["point"], "both")
+def go_on(spark: SparkSession, task: Mapping[str, Any]) -> None:
+    """A table and views, made where they are missing, a refresh where this upstream was not loaded; what they hold."""
     folder = Path(task["folder"])
-    spark = rw_sql.connect(str(folder / "warehouse"), config=settings_for(task["rows"]))
     spark.sql("SET statement_timeout = '600s'")
     first = folder / "first.json"
-    if spark.sql("SELECT name FROM rw_catalog.rw_tables").isEmpty():
+    # A JVM that has just begun would load for seconds what it takes to ask the views of the catalog.
+    metastore = Metastore.open(str(folder / "warehouse"))
+    if metastore.snapshot().find("table", "t") is None:
         spark.sql(
             "CREATE TABLE t (id BIGINT PRIMARY KEY, word VARCHAR) WITH (connector = 'delta', "
             f"delta.path = '{folder / 'upstream'}', refresh_mode = 'FULL_RELOAD')"
         )
         spark.sql("CREATE MATERIALIZED VIEW copy AS SELECT id, word FROM t")
         spark.sql(f"CREATE MATERIALIZED VIEW counted AS SELECT id % {KINDS} AS grp, count(*) AS n FROM t GROUP BY 1")
-    (table,) = spark.sql("SELECT id FROM rw_catalog.rw_tables WHERE name = 't'").collect()
+    table = metastore.snapshot().find("table", "t")
+    assert table is not None
     path = f"{folder / 'warehouse'}/data/{table.id}/1"
 
     def state() -> Any:
@@ -167,7 +171,7 @@ def _main(task: dict[str, Any]) -> None:
 
     begun = folder / "begun.txt"
     spark.sql("WAIT")
-    # Whether this upstream was loaded already is told by its version; a refresh that came to nothing is done again.
+    # Whether this upstream was loaded already is told by its version; a refresh that failed is done again.
     version = DeltaTable(str(folder / "upstream")).version()
     while not begun.exists() or begun.read_text() != str(version):
         spark.sql("REFRESH TABLE t")
@@ -185,8 +189,25 @@ def _main(task: dict[str, Any]) -> None:
         "first": int(first.read_text()),
     }
     (folder / "found.json").write_text(json.dumps(found))
-    rw_sql.detach(spark)
-    spark.stop()
+
+
+def around(task: Mapping[str, Any]) -> AbstractContextManager[None]:
+    """Chunks as small as the task wants: a process goes on with a merge as soon as it has begun."""
+    from rw_sql.runtime.refresh import staging
+
+    return replaced(staging, CHUNK_ROWS=task["chunk"])
+
+
+def _main(task: dict[str, Any]) -> None:
+    import rw_sql
+    from rw_sql.runtime.support import faults
+
+    with around(task):
+        faults.arm(task["point"], "both")
+        spark = rw_sql.connect(str(Path(task["folder"]) / "warehouse"), config=settings_for(task["rows"]))
+        go_on(spark, task)
+        rw_sql.detach(spark)
+        spark.stop()
 
 
 if __name__ == "__main__":

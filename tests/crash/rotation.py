@@ -16,10 +16,12 @@ import subprocess
 import sys
 import time
 import uuid
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import rw_sql
 from rw_sql.cli.kafka_topics import Record, create_topic, produce
 from rw_sql.metastore import Metastore
 from rw_sql.runtime.support.secrets import KEY_VARIABLE
@@ -28,7 +30,9 @@ from tests.support.secured import set_scram_password
 from tests.support.waits import LIFE_SECONDS
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from pyspark.sql import SparkSession
 
     from tests.support.secured import Secured
 
@@ -96,10 +100,11 @@ class Login:
 class Rotation:
     """A warehouse with two sources and a sink on one connection, and the processes that take over from each other."""
 
-    def __init__(self, folder: Path, secured: Secured, *, seed: int = 7) -> None:
+    def __init__(self, folder: Path, secured: Secured, *, seed: int = 6, spark: SparkSession | None = None) -> None:
         self.folder = folder
         self.secured = secured
         self.pauses = Pauses(seed=seed)
+        self.spark = spark
         self.mark = uuid.uuid4().hex[:8]
         self.topics = {name: f"{name}.{self.mark}" for name in (*SOURCES, "out")}
         self.key = base64.b64encode(os.urandom(32)).decode()
@@ -174,6 +179,17 @@ class Rotation:
             "dump": str(dump),
             **changes,
         }
+        here = self.spark if kill is None else None
+        status = self.process(task) if here is None else self.go_on_here(here, task)
+        assert dump.exists(), self.story(f"{kill}: it did not come to its rows, status {status}")
+        rows = json.loads(dump.read_text(encoding="utf-8"))
+        for name in SOURCES:
+            assert rows[name] == list(range(self.produced)), self.story(f"{kill}: source {name} gave {rows[name]}")
+        assert set(rows["out"]) == set(range(self.produced)), self.story(f"{kill}: the sink wrote {rows['out']}")
+        return status
+
+    def process(self, task: Mapping[str, Any]) -> int:
+        """A process of its own that does a task: its return code."""
         with self.log().open("wb") as log:
             done = subprocess.run(
                 [sys.executable, "-m", "tests.crash.rotation"],
@@ -185,12 +201,18 @@ class Rotation:
                 timeout=LIFE_SECONDS,
                 check=False,
             )
-        assert dump.exists(), self.story(f"{kill}: it did not come to its rows, status {done.returncode}")
-        rows = json.loads(dump.read_text(encoding="utf-8"))
-        for name in SOURCES:
-            assert rows[name] == list(range(self.produced)), self.story(f"{kill}: source {name} gave {rows[name]}")
-        assert set(rows["out"]) == set(range(self.produced)), self.story(f"{kill}: the sink wrote {rows['out']}")
         return done.returncode
+
+    def go_on_here(self, spark: SparkSession, task: Mapping[str, Any]) -> int:
+        """What a process does that nobody kills, in this one: its Spark has loaded already what another would first."""
+        self.log().write_text("the process of the test itself\n", encoding="utf-8")
+        with replaced_key(self.key):
+            rw_sql.attach(spark, task["warehouse"]).ask = None
+            try:
+                go_on(spark, task)
+            finally:
+                rw_sql.detach(spark)
+        return os.EX_OK
 
     def log(self) -> Path:
         """What the last process said."""
@@ -227,15 +249,23 @@ def create(spark: Any, task: Mapping[str, Any]) -> None:
         spark.sql(statement)
 
 
-def main() -> None:
-    """One life, up to its kill if it has one."""
-    import rw_sql
-    from rw_sql.runtime.support import faults
-    from tests.integration.test_live_sinks import consumed
-    from tests.support.spark_settings import FEW_ROWS
+@contextmanager
+def replaced_key(key: str) -> Iterator[None]:
+    """What secrets are sealed with, in this process for a while."""
+    before = os.environ.get(KEY_VARIABLE)
+    os.environ[KEY_VARIABLE] = key
+    try:
+        yield
+    finally:
+        del os.environ[KEY_VARIABLE]
+        if before is not None:
+            os.environ[KEY_VARIABLE] = before
 
-    task = json.loads(sys.stdin.read())
-    spark = rw_sql.connect(task["warehouse"], config=FEW_ROWS)
+
+def go_on(spark: SparkSession, task: Mapping[str, Any]) -> None:
+    """All that is made, made by the first process; what the views and the sink's topic hold once all is read."""
+    from tests.integration.test_live_sinks import consumed
+
     if task["login"] is not None:
         create(spark, task)
     spark.sql("SET statement_timeout = '120s'")
@@ -243,6 +273,16 @@ def main() -> None:
     rows = {name: sorted(row.id for row in spark.sql(f"SELECT id FROM v{name}").collect()) for name in SOURCES}
     rows["out"] = [value["id"] for _, value in consumed(task["plain"], task["topics"]["out"])]
     Path(task["dump"]).write_text(json.dumps(rows), encoding="utf-8")
+
+
+def main() -> None:
+    """One life, up to its kill if it has one."""
+    from rw_sql.runtime.support import faults
+    from tests.support.spark_settings import FEW_ROWS
+
+    task = json.loads(sys.stdin.read())
+    spark = rw_sql.connect(task["warehouse"], config=FEW_ROWS)
+    go_on(spark, task)
     if "alter" not in task:
         rw_sql.detach(spark)
         spark.stop()

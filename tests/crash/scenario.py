@@ -177,7 +177,7 @@ def times_read() -> Counter[tuple[str, int, int]]:
                 reads = step.reads if step.reads is not None else reads
                 if step.forgets:
                     positions.clear()
-                for split, offset in step.starts.items():
-                    topic, _, number = split.partition(":")
+                for name, offset in step.starts.items():
+                    topic, _, number = name.partition(":")
                     positions[topic, int(number)] = offset
     return times

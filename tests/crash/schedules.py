@@ -32,7 +32,7 @@ from rw_sql.metastore.records import MaterializedViewRecord
 from rw_sql.model.backfill_ranges import History
 from rw_sql.runtime.control import owner
 from rw_sql.runtime.support import faults
-from tests.crash.lives import Lives
+from tests.crash.lives import Lives, replaced
 from tests.integration.attached import AttachedSession, wait_until
 from tests.support.ageing import Pauses
 from tests.support.spark_settings import FEW_ROWS
@@ -40,6 +40,7 @@ from tests.support.waits import LIFE_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from contextlib import AbstractContextManager
 
     from pyspark.sql import SparkSession
 
@@ -57,12 +58,18 @@ class KilledSchedule:
     bootstrap: str
     seed: int
     steps: int
+    pauses: Pauses = field(default_factory=Pauses)
+    spark: SparkSession | None = None
     lives: Lives = field(init=False)
     topic: str = ""
 
     def __post_init__(self) -> None:
         self.lives = Lives(
-            module="tests.crash.schedules", folder=self.folder, seconds=LIFE_SECONDS, pauses=Pauses(seed=self.seed)
+            module="tests.crash.schedules",
+            folder=self.folder,
+            seconds=LIFE_SECONDS,
+            pauses=self.pauses,
+            spark=self.spark,
         )
         self.topic = f"schedule.{uuid.uuid4().hex[:8]}"
         create_topic(self.bootstrap, self.topic, 2)
@@ -89,7 +96,7 @@ class KilledSchedule:
         facts: dict[str, int] = json.loads((self.folder / "facts.json").read_text())
         return {"processes killed": killed, **facts}
 
-    def _live(self, kill: Mapping[str, object]) -> int:
+    def _live(self, kill: Mapping[str, Any]) -> int:
         return self.lives.live(
             {
                 "warehouse": str(self.folder / "warehouse"),
@@ -99,7 +106,8 @@ class KilledSchedule:
                 "seed": self.seed,
                 "steps": self.steps,
                 "kill": kill,
-            }
+            },
+            is_killed=kill["step"] >= 0,
         )
 
     def _told(self) -> str:
@@ -344,17 +352,27 @@ class Schedule:
         return sum(map(len, reads.values()))
 
 
-def _main(task: dict[str, Any]) -> None:
-    import rw_sql
+def around(_: Mapping[str, Any]) -> AbstractContextManager[None]:
+    """The owner looks often for partitions that were added."""
+    return replaced(owner, DISCOVERY_SECONDS=0.5)
 
-    owner.DISCOVERY_SECONDS = 0.5
-    faults.arm("", task["kill"]["kills"])
+
+def go_on(spark: SparkSession, task: Mapping[str, Any]) -> None:
+    """The steps that are left and the comparison, whose facts are written down."""
     folder = Path(task["folder"])
-    spark = rw_sql.connect(task["warehouse"], config=FEW_ROWS)
     schedule = Schedule(spark, task["warehouse"], task["bootstrap"], task["topic"], task["seed"], folder)
     facts = schedule.run(task["steps"], task["kill"])
     (folder / "facts.json").write_text(json.dumps(facts))
-    spark.stop()
+
+
+def _main(task: dict[str, Any]) -> None:
+    import rw_sql
+
+    with around(task):
+        faults.arm("", task["kill"]["kills"])
+        spark = rw_sql.connect(task["warehouse"], config=FEW_ROWS)
+        go_on(spark, task)
+        spark.stop()
 
 
 if __name__ == "__main__":

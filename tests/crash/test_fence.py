@@ -8,7 +8,7 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
@@ -47,7 +47,7 @@ class ObjectStore(Warehouse):
 WAREHOUSES = (Warehouse, ObjectStore)
 
 
-def opened(folder: Path, run: int, kind: type[Warehouse] = Warehouse, **more: object) -> JobOutput:
+def opened(folder: Path, run: int, kind: type[Warehouse] = Warehouse, **more: Any) -> JobOutput:
     warehouse = kind(str(folder))
     return JobOutput.open(warehouse, f"{folder}/table", SCHEMA, job=JOB, run=run, epoch=1, **more)
 
@@ -136,6 +136,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> SparkSession:
 
 @pytest.mark.spark
 @pytest.mark.crash
+@pytest.mark.long
 @pytest.mark.parametrize("kind", WAREHOUSES)
 def test_a_fenced_run_appends_nothing_by_spark(spark: SparkSession, tmp_path: Path, kind: type[Warehouse]) -> None:
     first = opened(tmp_path, 1, kind)
@@ -152,6 +153,7 @@ def test_a_fenced_run_appends_nothing_by_spark(spark: SparkSession, tmp_path: Pa
 
 @pytest.mark.spark
 @pytest.mark.crash
+@pytest.mark.long
 @pytest.mark.parametrize("kind", WAREHOUSES)
 def test_a_fence_stops_an_append_that_spark_has_begun(
     spark: SparkSession, tmp_path: Path, kind: type[Warehouse]
@@ -192,6 +194,7 @@ def test_a_fence_stops_an_append_that_spark_has_begun(
 
 @pytest.mark.spark
 @pytest.mark.crash
+@pytest.mark.long
 def test_a_fence_before_the_commit_stops_files_that_are_written(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -209,6 +212,7 @@ def test_a_fence_before_the_commit_stops_files_that_are_written(
 
 @pytest.mark.spark
 @pytest.mark.crash
+@pytest.mark.long
 def test_what_a_killed_run_left_unfinished_goes_with_the_next_start(spark: SparkSession, tmp_path: Path) -> None:
     first = opened(tmp_path, 1)
     left = tmp_path / "table" / "_rw_writing" / JOB / "1"

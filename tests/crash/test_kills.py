@@ -12,7 +12,7 @@ import pytest
 from tests.crash.chain import ROOT, START, Chain, Kill
 from tests.crash.child import SPARK_APPEND
 from tests.crash.histories import POINTS as HISTORY_POINTS
-from tests.crash.kills import CHAIN, DEALT, POINTS, SINK_POINTS, UPKEEP_POINTS, dealt_chain
+from tests.crash.kills import DEALT, DRAWS, KINDS, POINTS, SINK_POINTS, UPKEEP_POINTS, dealt_chain, drawn_chain
 from tests.crash.refreshes import POINTS as REFRESH_POINTS
 from tests.crash.refreshes import RECOVERY_POINTS
 from tests.integration.test_block_kills import BEFORE as BLOCK_POINTS
@@ -30,17 +30,28 @@ _PROJECTIONS = ("objects", "fragment_splits", "source_state")
 @pytest.mark.crash
 @pytest.mark.spark
 @pytest.mark.kafka
-def test_rows_equal_the_oracle_after_a_chain_of_kills(broker: BrokerInfo, tmp_path: Path) -> None:
-    chain = Chain(tmp_path, broker.bootstrap)
-    facts = chain.run(CHAIN)
-    assert facts["processes killed"] == len(CHAIN)
+def test_rows_equal_the_oracle_after_a_chain_of_kills(broker: BrokerInfo, tmp_path: Path, seed: int) -> None:
+    """A kill of each kind, drawn by the commit; the proof ``kill-chains`` goes through all points and victims."""
+    chain = Chain(tmp_path, broker.bootstrap, seed=seed)
+    kills = drawn_chain(seed)
+    facts = chain.run(kills)
+    assert facts["processes killed"] == len(kills) == len(KINDS)
     assert set(chain.pauses.drawn) == set(PAUSES)
 
 
-def test_the_chain_kills_at_twenty_distinct_points_and_all_that_can_be_killed() -> None:
-    assert len({kill.point for kill in CHAIN}) >= 20
-    victims = Counter(kill.kills for kill in CHAIN)
+def test_each_seed_kills_all_that_can_be_killed_and_a_few_in_a_row_at_twenty_distinct_points() -> None:
+    drawn = [drawn_chain(seed) for seed in range(DRAWS)]
+    for seed, chain in enumerate(drawn):
+        steps = [kill.step for kill in chain if kill.at != START]
+        assert steps == sorted(steps), f"seed {seed}"
+        assert {kill.kills for kill in chain} == {"python", "jvm", "both"}, f"seed {seed}"
+        assert not any(kill.reconnects for kill in chain[:-1]), f"seed {seed}: nobody goes on after it"
+    kills = {kill for chain in drawn for kill in chain}
+    assert kills == {kill for kind in KINDS.values() for kill in kind}
+    assert len({kill.point for kill in kills}) >= 20
+    victims = Counter(kill.kills for kill in kills)
     assert min(victims["python"], victims["jvm"], victims["both"]) >= 4
+    assert DRAWS <= 20
 
 
 def test_every_fault_point_is_known() -> None:
@@ -60,6 +71,7 @@ def test_every_fault_point_is_known() -> None:
         *SWAP_POINTS,
         *REFRESH_POINTS,
         *RECOVERY_POINTS,
+        "apply.before_change",
     }
 
 

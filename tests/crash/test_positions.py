@@ -61,7 +61,7 @@ class Log:
 
     def start(self) -> JobOutput:
         """What a start does before it reads its position."""
-        run = self.metastore.runtime.claim_run(JOB, self.metastore.snapshot().epoch, "me")
+        run = self.metastore.jobs.claim_run(JOB, self.metastore.snapshot().epoch, "me")
         note_positions(self.context, self.source, run=run.run, epoch=run.epoch)
         path = self.context.log_path(self.source)
         return JobOutput.open(self.context.warehouse, path, SCHEMA, job=JOB, run=run.run, epoch=run.epoch)
@@ -141,6 +141,6 @@ def test_a_split_that_is_not_read_any_more_keeps_its_position(log: Log) -> None:
 def test_what_is_noted_already_is_not_noted_again(log: Log) -> None:
     log.start().append_rows(ROWS, 0, {"a:0": (0, 5), "b:0": (0, 3)})
     note_positions(log.context, log.source, run=1, epoch=1)
-    before = log.metastore.runtime.noted_positions(JOB)
+    before = log.metastore.jobs.noted_positions(JOB)
     note_positions(log.context, log.source, run=2, epoch=1)
-    assert log.metastore.runtime.noted_positions(JOB) == before
+    assert log.metastore.jobs.noted_positions(JOB) == before

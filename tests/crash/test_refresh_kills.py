@@ -11,11 +11,14 @@ from tests.crash.refreshes import KilledRefresh
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from pyspark.sql import SparkSession
+
 
 @pytest.mark.alone
 @pytest.mark.crash
+@pytest.mark.long
 @pytest.mark.spark
-def test_a_killed_merge_goes_on_at_its_chunk(tmp_path: Path) -> None:
-    refresh = KilledRefresh(tmp_path, rows=2000, chunk=8, seed=1)
+def test_a_killed_merge_goes_on_at_its_chunk(spark: SparkSession, tmp_path: Path) -> None:
+    refresh = KilledRefresh(tmp_path, rows=2000, chunk=8, seed=1, spark=spark)
     facts = refresh.run(("refresh.before_chunk@3",))
     assert facts["processes killed"] == 1

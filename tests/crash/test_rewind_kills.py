@@ -32,6 +32,7 @@ def carry_out(warehouse: str, point: str) -> int:
 
 
 @pytest.mark.crash
+@pytest.mark.long
 def test_killed_twice_on_the_way(tmp_path: Path) -> None:
     mini = MiniWarehouse.at(tmp_path / "warehouse")
     mini.create_view("counts")

@@ -18,7 +18,7 @@ from rw_sql.metastore.records import Operation, PauseRecord, PutObject, SourceRe
 from rw_sql.plan.requests.catalog import ReadJobStatuses
 from rw_sql.runtime.control.executor import Executor
 from rw_sql.runtime.control.inspector import Inspector
-from rw_sql.runtime.control.quiesce import is_in_force, take_hold
+from rw_sql.runtime.control.quiesce import is_in_force, lock_sources
 from rw_sql.runtime.jobs.context import Context
 from rw_sql.runtime.jobs.lease import GONE_SECONDS, LEASE_SECONDS, LeaseWatch, is_held, is_orphaned, is_owned, try_take
 from rw_sql.runtime.support.processes import now_ms, process_start, this_machine
@@ -135,7 +135,7 @@ def test_in_an_object_store_processes_tell_who_is_gone_and_the_heartbeat_who_is_
 def test_another_machines_lease_is_judged_by_this_ones_clock(tmp_path: Path, skew: float) -> None:
     clock = [0.0]
     watch = LeaseWatch(clock=lambda: clock[0])
-    facts = Metastore.open(str(tmp_path)).runtime
+    facts = Metastore.open(str(tmp_path)).jobs
     lease = late(replace(lease_of(gone(), gone()), host="another machine"), -skew)
     assert facts.take_lease(lease, None)
 
@@ -156,7 +156,7 @@ def test_another_machines_lease_is_judged_by_this_ones_clock(tmp_path: Path, ske
 
 
 def test_one_of_two_takes_a_free_lease(tmp_path: Path) -> None:
-    first, second = (Metastore.open(str(tmp_path)).runtime for _ in range(2))
+    first, second = (Metastore.open(str(tmp_path)).jobs for _ in range(2))
     old = lease_of(gone(), gone(), applied_epoch=7)
     assert first.take_lease(old, None)
     assert second.lease() == old
@@ -195,7 +195,7 @@ class Catalog:
         source = SourceRecord(id=1, name="s", definition="", connector="kafka", options=(), is_shared=True)
         self.put(source)
         self.put(PauseRecord(id=2, name="s", source_id=1))
-        self.metastore.runtime.write_job_status([JobStatus(job="ingest-1", object_id=1, state=state, run=4)])
+        self.metastore.jobs.write_job_status([JobStatus(job="ingest-1", object_id=1, state=state, run=4)])
 
     def put(self, record: SourceRecord | PauseRecord) -> None:
         operation = Operation(kind="TEST", statement="", objects=("s",), changes=(PutObject(record=record),))
@@ -213,7 +213,7 @@ class Catalog:
 def test_of_a_dead_owner_nothing_runs(tmp_path: Path, said: str) -> None:
     catalog = Catalog(tmp_path, said)
     assert catalog.state() == "STOPPED"
-    assert catalog.metastore.runtime.take_lease(lease_of(gone(), gone()), None)
+    assert catalog.metastore.jobs.take_lease(lease_of(gone(), gone()), None)
     assert catalog.state() == "STOPPED"
 
 
@@ -223,33 +223,33 @@ def test_a_pause_that_is_not_applied_yet_is_no_proof_of_a_stop(
 ) -> None:
     catalog = Catalog(tmp_path, said)
     lease = lease_of(of(other), gone(), applied_epoch=1)
-    assert catalog.metastore.runtime.take_lease(lease, None)
+    assert catalog.metastore.jobs.take_lease(lease, None)
     assert catalog.state() == "STOPPING"
-    assert catalog.metastore.runtime.renew_lease(replace(lease, applied_epoch=2))
+    assert catalog.metastore.jobs.renew_lease(replace(lease, applied_epoch=2))
     assert catalog.state() == said
 
 
 def test_statements_wait_for_an_owner_whose_heartbeat_is_late(tmp_path: Path, other: subprocess.Popen[bytes]) -> None:
     catalog = Catalog(tmp_path, "RUNNING", ObjectStore)
     lease = late(lease_of(of(other), gone(), applied_epoch=2), 60)
-    assert catalog.metastore.runtime.take_lease(lease, None)
+    assert catalog.metastore.jobs.take_lease(lease, None)
     assert catalog.state() == "RUNNING"
     catalog.put(PauseRecord(id=3, name="all", source_id=None))
     executor = Executor(catalog.context, None)
     with ThreadPoolExecutor() as threads:
         waiting = threads.submit(executor.wait_applied, 3, 60.0)
-        assert catalog.metastore.runtime.renew_lease(replace(lease, applied_epoch=3))
+        assert catalog.metastore.jobs.renew_lease(replace(lease, applied_epoch=3))
         assert waiting.result()
     # Nor has a reader stopped because its owner is late to say so.
     with pytest.raises(SqlError, match="did not stop within"):
-        take_hold(catalog.context, catalog.metastore.snapshot(), [1], 0.1, lambda: None)
+        lock_sources(catalog.context, catalog.metastore.snapshot(), [1], 0.1, lambda: None)
 
 
 def test_the_owner_itself_needs_no_heartbeat(tmp_path: Path) -> None:
     catalog = Catalog(tmp_path, "RUNNING", ObjectStore)
     # As a machine of another name wrote it, minutes ago by its clock.
     lease = late(replace(lease_of(gone(), gone(), applied_epoch=2), host="another machine"), 2 * GONE_SECONDS)
-    assert catalog.metastore.runtime.take_lease(lease, None)
+    assert catalog.metastore.jobs.take_lease(lease, None)
     assert not catalog.context.has_owner()
     assert catalog.state() == "STOPPED"
     catalog.context.owning.set()
@@ -260,7 +260,7 @@ def test_the_owner_itself_needs_no_heartbeat(tmp_path: Path) -> None:
 def test_a_hold_in_an_object_store_ends_with_its_process(tmp_path: Path) -> None:
     catalog = Catalog(tmp_path, "RUNNING", ObjectStore)
     snapshot = catalog.metastore.snapshot()
-    (hold,) = take_hold(catalog.context, snapshot, [1], 1.0, lambda: None)
+    (hold,) = lock_sources(catalog.context, snapshot, [1], 1.0, lambda: None)
     assert is_in_force(hold, snapshot, is_local=False)
     pid, start = gone()
     assert not is_in_force(replace(hold, pid=pid, process_start=start), snapshot, is_local=False)

@@ -66,10 +66,13 @@ def test_a_figure_may_be_asked_for_without_a_goal() -> None:
 
 
 def test_a_peer_that_is_not_there_counts_neither_way() -> None:
+    pair: Pair | None = None
+
     @contextmanager
     def opened() -> Iterator[Pair]:
-        raise NotRunError("pyflink does not install")
-        yield
+        if pair is None:
+            raise NotRunError("pyflink does not install")
+        yield pair
 
     (outcome,) = measure([Case(name="c", title="c", peer="p", unit="s", goal=1.0, open=opened)])
     assert outcome.is_met is None

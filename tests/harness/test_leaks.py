@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import gzip
 import zipfile
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -32,7 +33,7 @@ def packed(codec: str, text: str) -> bytes:
 def own_lz4(text: str) -> bytes:
     """A stream of lz4-java, as Spark's state stores and shuffles have it by default."""
     raw = text.encode() * 50
-    block = pa.compress(raw, codec="lz4_raw", asbytes=True)
+    block: bytes = pa.compress(raw, codec="lz4_raw", asbytes=True)
     head = b"LZ4Block" + bytes([0x20 | 6]) + len(block).to_bytes(4, "little") + len(raw).to_bytes(4, "little")
     return head + b"\0\0\0\0" + block
 
@@ -64,7 +65,7 @@ WRITERS: dict[str, Callable[[Path], object]] = {
     "lz4": lambda path: path.write_bytes(packed("lz4", CANARY)),
     "Spark's lz4": lambda path: path.write_bytes(own_lz4("nothing") + own_lz4(CANARY)),
     "zip": zipped,
-    **{f"parquet, {codec}": lambda path, codec=codec: parquet(path, codec) for codec in ("snappy", "zstd", "gzip")},
+    **{f"parquet, {codec}": partial(parquet, codec=codec) for codec in ("snappy", "zstd", "gzip")},
 }
 
 

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import subprocess
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from proof.harness import TRIED, Proof, Trial, known_trials, run_proof, tried_commit, write_page
 
+if TYPE_CHECKING:
+    from collections.abc import Collection
 
-def proof(seen: list[int], *, bad: set[int] = frozenset()) -> Proof:
+
+def proof(seen: list[int], *, bad: Collection[int] = ()) -> Proof:
     def check(seed: int, folder: Path) -> dict[str, int]:
         assert not list(folder.iterdir())
         seen.append(seed)

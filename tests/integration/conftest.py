@@ -4,10 +4,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-import rw_sql
 from rw_sql.runtime.control import owner
 from tests.integration.attached import AttachedSession
-from tests.support.s3_store import S3Store
 from tests.support.spark_settings import FEW_ROWS
 
 if TYPE_CHECKING:
@@ -15,28 +13,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pyspark.sql import SparkSession
-
-
-@pytest.fixture(scope="session")
-def s3_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Store]:
-    """A store that speaks S3; whatever this process starts afterwards reaches it by the environment."""
-    store = S3Store(tmp_path_factory.mktemp("s3"))
-    with store.reached_by_the_environment():
-        yield store
-    store.stop()
-
-
-@pytest.fixture(scope="session")
-def spark(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """The one Spark session of this process, attached to nothing."""
-    settings = dict(FEW_ROWS)
-    if request.config.getoption("--warehouse") == "s3":
-        settings |= request.getfixturevalue("s3_store").spark_settings()
-    session = rw_sql.connect(str(tmp_path_factory.mktemp("first")), config=settings)
-    rw_sql.detach(session)
-    yield session
-    rw_sql.detach(session)
-    session.stop()
 
 
 @pytest.fixture

@@ -19,8 +19,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pyspark import StorageLevel
+from typer.testing import CliRunner
 
 from rw_sql.cli.kafka_topics import Record, create_topic, produce
+from rw_sql.cli.main import app
 from tests.support.java import java_options
 
 if TYPE_CHECKING:
@@ -66,7 +68,7 @@ class Child:
         self.task = task
         self.canary: str = task["canary"]
         self.answers = 0
-        for name in ("logs", "events", "local", "answers", "pages", "metrics", "notebook"):
+        for name in ("logs", "events", "local", "answers", "pages", "metrics", "notebook", "status"):
             (self.root / name).mkdir()
 
     def connect(self) -> SparkSession:
@@ -215,12 +217,25 @@ class Child:
         )
 
     def metrics(self, spark: SparkSession) -> None:
-        """What Prometheus is told."""
+        """What Prometheus is told, and what the status page and ``rw-sql status`` show."""
         import rw_sql
+        from rw_sql.runtime.status.http_server import StatusServer
 
-        port = rw_sql.attach(spark, str(self.root / "warehouse")).serve_metrics("127.0.0.1:0")
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=20) as answer:
-            self.keep("metrics", answer.read().decode())
+        attached = rw_sql.attach(spark, str(self.root / "warehouse"))
+        port = attached.serve_metrics("127.0.0.1:0")
+        server = StatusServer("127.0.0.1", 0)
+        server.show(attached.served())
+        page = server.url
+        for address in (f"http://127.0.0.1:{port}/metrics", f"{page}metrics"):
+            with urllib.request.urlopen(address, timeout=60) as answer:
+                self.keep("metrics", answer.read().decode())
+        for address in (page, f"{page}?limit=10000", f"{page}status.json"):
+            with urllib.request.urlopen(address, timeout=60) as answer:
+                self.keep("status", answer.read().decode())
+        server.close()
+        for words in (["status"], ["status", "-o", "json"], ["lineage", "--format", "svg"], ["source", "list"]):
+            done = CliRunner().invoke(app, [*words, "-w", str(self.root / "warehouse")], catch_exceptions=False)
+            self.keep("status", f"{words} {done.output}")
 
     def rotate(self, password: str) -> None:
         """Gives the broker's user another password."""

@@ -44,7 +44,7 @@ def main(settings: str, warehouse: str, local: str) -> None:
                 os.kill(sessions.jvm_pid, signal.SIGSTOP)
                 os.kill(os.getpid(), signal.SIGSTOP)
 
-        module.fault = pass_fault
+        vars(module)["fault"] = pass_fault
         if task["do"] == "sql":
             if "attached" not in live:
                 live["attached"] = rw_sql.attach(first, f"{warehouse}/live")

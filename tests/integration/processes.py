@@ -74,7 +74,7 @@ class Server:
 
 def owner_pid(warehouse: str) -> int | None:
     """The process that holds the lease of a warehouse."""
-    lease = Metastore.open(warehouse).runtime.lease()
+    lease = Metastore.open(warehouse).jobs.lease()
     return None if lease is None or lease.is_released else lease.python_pid
 
 

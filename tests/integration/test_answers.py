@@ -30,7 +30,7 @@ ROWS = (
 @pytest.mark.parametrize("rows", [ROWS, ROWS[:1], ()], ids=["three", "one", "none"])
 def test_an_answer_is_a_frame_of_sparks(spark: SparkSession, rows: tuple[tuple[object, ...], ...]) -> None:
     answer = frame_of(spark, Table(columns=COLUMNS, rows=rows))
-    same = spark.createDataFrame(answer._rows)  # type: ignore[attr-defined]
+    same = spark.createDataFrame(answer._rows)
     assert (answer.schema, answer.columns, answer.dtypes) == (same.schema, same.columns, same.dtypes)
     assert (answer.collect(), answer.count()) == (same.collect(), same.count())
     assert (answer.take(2), answer.head(1), answer.first()) == (same.take(2), same.head(1), same.first())

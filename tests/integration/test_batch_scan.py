@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from rw_sql.cli.kafka_broker import BrokerInfo
     from tests.integration.attached import AttachedSession
 
-pytestmark = [pytest.mark.spark, pytest.mark.kafka]
+pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.long]
 
 
 def test_a_source_is_read_once_and_nothing_is_kept(

@@ -51,6 +51,7 @@ RECORDS = 40
 
 
 @pytest.mark.crash
+@pytest.mark.long
 @pytest.mark.spark
 @pytest.mark.kafka
 def test_all_or_none(session: AttachedSession, broker: BrokerInfo, topic_name: str) -> None:

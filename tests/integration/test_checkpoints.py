@@ -27,12 +27,12 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.streaming import StreamingQuery
+    from pyspark.sql.streaming.query import StreamingQuery
 
     from rw_sql.cli.kafka_broker import BrokerInfo
     from tests.integration.attached import AttachedSession
 
-pytestmark = [pytest.mark.spark, pytest.mark.kafka]
+pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.long]
 
 ROCKS = {
     "spark.sql.streaming.stateStore.providerClass": (
@@ -288,7 +288,8 @@ def test_a_named_file_source_on_rocksdb(spark: SparkSession, tmp_path: Path) -> 
     def read(session: SparkSession) -> DataFrame:
         named: Any = session.readStream
         files = named.name("arrivals").schema("value string").option("maxFilesPerTrigger", 1)
-        return files.text(str(folder)).groupBy("value").count()
+        counted: DataFrame = files.text(str(folder)).groupBy("value").count()
+        return counted
 
     job = Job(spark, tmp_path / "c", read, settings=ROCKS)
     for number, value in enumerate("abc"):
@@ -338,7 +339,9 @@ def test_a_live_checkpoint(session: AttachedSession, live: tuple[StreamingQuery,
     session.answer(False)
     with pytest.raises(SqlError, match="was not confirmed"):
         session.sql(statement)
-    assert "a yes also says that the job that runs on this checkpoint is stopped" in session.questions[-1].preview
+    assert (
+        "confirming also asserts that the job that runs on this checkpoint is stopped" in session.questions[-1].preview
+    )
     session.answer(True)
     (injected,) = session.sql(statement)
     assert (injected.change, injected.detail) == ("INJECTED", "version at 0 (was 1)")

@@ -15,7 +15,7 @@ from tests.integration.cluster_child import ROWS
 if TYPE_CHECKING:
     from pathlib import Path
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.long]
 
 _WHY_NOT = why_no_blind_worker()
 

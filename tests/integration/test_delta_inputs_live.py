@@ -11,7 +11,7 @@ from tests.integration.attached import AttachedSession, wait_until
 if TYPE_CHECKING:
     from pathlib import Path
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.long]
 
 
 def test_changes_of_a_users_table_reach_views_and_sinks(session: AttachedSession, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from tests.integration.attached import AttachedSession
 
-pytestmark = [pytest.mark.spark]
+pytestmark = [pytest.mark.spark, pytest.mark.long]
 
 
 def test_versions_of_a_table(session: AttachedSession, tmp_path: Path) -> None:

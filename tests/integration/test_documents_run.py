@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from tests.integration.attached import AttachedSession
     from tests.support.secured import Secured
 
-pytestmark = [pytest.mark.spark, pytest.mark.kafka]
+pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.long]
 
 ROOT = Path(__file__).parents[2]
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)

@@ -12,6 +12,7 @@ import pytest
 
 from rw_sql.cli.kafka_topics import create_topic
 from rw_sql.runtime.rewind import scheduler as rewinding
+from rw_sql.runtime.rewind.points import make_points
 from tests.integration.attached import AttachedSession, produce_json, wait_until
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ def _checkpoints(session: AttachedSession) -> Path:
 def _ending(session: AttachedSession) -> Any:
     """What is left of the source's last run in this process."""
     owner: Any = session.attached._runtime.owner
-    return next(iter(owner._reconciler._endings.values()), None)
+    return next(iter(owner._reconciler._stopped_readers.values()), None)
 
 
 def test_a_source_that_is_paused_again_has_read_nothing(
@@ -56,7 +57,7 @@ def test_a_source_that_is_paused_again_has_read_nothing(
 ) -> None:
     _create(session, broker, topic_name, 3)
     may_go_on = threading.Event()
-    make: Callable[..., None] = rewinding.make_points
+    make: Callable[..., None] = make_points
 
     def held_up(*arguments: Any) -> None:
         assert may_go_on.wait(60)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from jupyter_client.blocking.client import BlockingKernelClient
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.long]
 
 ENDLESS = "SELECT sum(id) FROM range(1000000000000)"
 SOURCE = "CREATE SOURCE s (id INT) WITH (connector = 'datagen', datagen.rows.total = '5000')"
@@ -100,8 +100,8 @@ def test_at_the_shell(tmp_path: Path) -> None:
         said += interrupted(shell, "WAIT")
         said += interrupted(shell, "FLUSH")
         said += typed(shell, "SELECT count(*) AS n FROM slow;", "(1 row)")
-        wait_until(lambda: all(slow.done for slow in catalog.runtime.backfills().values()), "the history is being read")
-        (slow,) = catalog.runtime.backfills().values()
+        wait_until(lambda: all(slow.done for slow in catalog.jobs.backfills().values()), "the history is being read")
+        (slow,) = catalog.jobs.backfills().values()
         assert 0 < slow.done < slow.total == 5000
         assert runs.items() <= runs_of(shell).items()
 

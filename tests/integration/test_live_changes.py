@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rw_sql.cli.kafka_broker import BrokerInfo
     from tests.integration.attached import AttachedSession
 
-pytestmark = [pytest.mark.spark, pytest.mark.kafka]
+pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.long]
 
 FORMATS = ("UPSERT", "DEBEZIUM", "MAXWELL", "CANAL")
 KEYS = 40
@@ -50,14 +50,16 @@ class Upstream:
             return self._written(old, new)
         free = [other for other in range(1, KEYS + 1) if other not in self.rows]
         if word < 0.7 and free:
-            new = {**old, "id": self.random.choice(free)}
+            other = self.random.choice(free)
+            new = {**old, "id": other}
             del self.rows[id]
-            self.rows[new["id"]] = new
+            self.rows[other] = new
             return self._written(old, new)
         del self.rows[id]
         return self._written(old, None)
 
     def _written(self, old: Row | None, new: Row | None) -> list[Record]:
+        event: Row
         is_other_key = old is not None and new is not None and old["id"] != new["id"]
         match self.format:
             case "UPSERT":

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tests.integration.attached import AttachedSession
     from tests.support.secured import Secured
 
-pytestmark = [pytest.mark.spark, pytest.mark.kafka]
+pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.long]
 
 DEAD = "127.0.0.1:1"
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from tests.integration.attached import AttachedSession
 
-pytestmark = [pytest.mark.spark]
+pytestmark = [pytest.mark.spark, pytest.mark.long]
 
 KEY = "nobody-may-see-this-key"
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from tests.support.postgres import PostgresInfo
     from tests.support.secured import Secured
 
-pytestmark = [pytest.mark.spark, pytest.mark.kafka]
+pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.long]
 
 ROOT = Path(__file__).parents[2]
 PRIVATE = "rw_sql-secrets-"
@@ -45,6 +45,7 @@ PLACES = (
     "metrics",
     "notebook",
     "pages",
+    "status",
     "warehouse/checkpoints",
     "warehouse/data",
     "warehouse/rw_catalog",

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from tests.support.postgres import PostgresInfo
 
-pytestmark = [pytest.mark.spark]
+pytestmark = [pytest.mark.spark, pytest.mark.long]
 
 
 class Upstream:
@@ -175,7 +175,7 @@ def test_a_second_refresh_meanwhile_is_refused_and_a_failed_one_says_why(
 ) -> None:
     orders.run("INSERT INTO {t} VALUES (1, 'a', 1)")
     told: dict[str, Any] = {}
-    real = refresh_job.load
+    real: Callable[..., Any] = loading.load
 
     def slow(*given: Any) -> Any:
         with pytest.raises(SqlError) as caught:
@@ -230,7 +230,7 @@ def test_a_value_that_does_not_fit_is_named_with_its_row_and_what_to_type(
     session.sql("REFRESH TABLE t")
     (notice,) = session.sql("WAIT TABLE t")
     assert notice.detail == (
-        'the refresh came to nothing: column "v" of row (a = 3, word = z): NaN is not of type NUMERIC(10, 2): '
+        'the refresh failed: column "v" of row (a = 3, word = z): NaN is not of type NUMERIC(10, 2): '
         "DROP TABLE t, and create it with v DOUBLE PRECISION there, as SHOW CREATE TABLE t shows it; "
         "or mend the row upstream"
     )
@@ -267,7 +267,9 @@ def test_texts_of_postgres_are_read_exactly_or_not_at_all(spark: SparkSession) -
 
     texts = {f"c{at}": each[1] for at, each in enumerate([*good, *bad])}
     frame = spark.createDataFrame([tuple(texts.values())], list(texts))
-    kinds = [StructType.fromDDL(f"v {each[0]}").fields[0].dataType for each in (*good, *bad)]
+    schema = StructType.fromDDL(", ".join(f"c{at} {each[0]}" for at, each in enumerate([*good, *bad])))
+    assert isinstance(schema, StructType)
+    kinds = [column.dataType for column in schema.fields]
     read = [_read(f.col(name), kind) for name, kind in zip(texts, kinds, strict=True)]
     values = [value.alias(f"v{at}") for at, (value, _) in enumerate(read[: len(good)])]
     fits = [f.coalesce(fit, f.lit(False)).alias(f"f{at}") for at, (_, fit) in enumerate(read) if fit is not None]
@@ -283,11 +285,10 @@ def test_a_first_refresh_is_spread_by_what_the_upstream_holds(
     """The table is empty then: by its own rows a whole upstream would be compared in two partitions."""
     monkeypatch.setattr(loading, "_PARTITION_ROWS", 100)
     met: list[str | None] = []
-    real = loading.changed_rows
 
     def changed(fresh: Any, table: Any, keys: Any) -> Any:
         met.append(fresh.sparkSession.conf.get("spark.sql.shuffle.partitions"))
-        return real(fresh, table, keys)
+        return changed_rows(fresh, table, keys)
 
     monkeypatch.setattr(loading, "changed_rows", changed)
     orders.refresh()

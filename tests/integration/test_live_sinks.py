@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from rw_sql.cli.kafka_broker import BrokerInfo
     from tests.support.postgres import PostgresInfo
 
-pytestmark = [pytest.mark.spark, pytest.mark.kafka]
+pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.long]
 
 
 def consumed(bootstrap: str, topic: str) -> list[tuple[Any, Any]]:

@@ -16,7 +16,7 @@ from tests.integration.undoing import undo_all
 if TYPE_CHECKING:
     from rw_sql.cli.kafka_broker import BrokerInfo
 
-pytestmark = [pytest.mark.spark, pytest.mark.kafka]
+pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.long]
 
 
 def newest_operation(session: AttachedSession) -> int:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.long]
 
 SOURCE = (
     "CREATE SOURCE s (id INT, k INT) WITH (connector = 'datagen', datagen.rows.per.second = '400', "

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from rw_sql.cli.kafka_broker import BrokerInfo
 
-pytestmark = [pytest.mark.spark, pytest.mark.kafka]
+pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.long]
 
 OVER_SOURCE = {
     "one_row": "SELECT count(*) AS n, sum(price) AS total FROM bids",
@@ -26,7 +26,7 @@ OVER_SOURCE = {
 }
 """Incremental, over a source."""
 
-ROUNDS = (
+ROUNDS: tuple[list[dict[str, object]], ...] = (
     [{"id": 1, "item": "a", "price": 5}, {"id": 2, "item": "b", "price": 7}, {"id": 3, "item": None, "price": None}],
     [{"id": 4, "item": "a", "price": 5}, {"id": 5, "item": "c", "price": -2}, {"id": 6, "item": "b", "price": 1}],
     [{"id": 7, "item": "b", "price": 7}, {"id": 8, "item": None, "price": 4}, {"id": 9, "item": "d", "price": 9}],

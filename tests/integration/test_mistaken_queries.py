@@ -22,7 +22,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
+
+    from rw_sql.session.scripts import StatementText
 
 pytestmark = pytest.mark.spark
 
@@ -78,6 +80,11 @@ def test_programs_that_catch_sparks_classes_go_on_working(shop: AttachedSession)
         shop.spark.read.table("totls")
 
 
+def collect(_: StatementText, result: DataFrame | None) -> None:
+    assert result is not None
+    result.collect()
+
+
 def test_a_script_says_where_its_mistake_stands(shop: AttachedSession) -> None:
     script = "SHOW SOURCES;\n\nSELECT customer,\n       '🙂' AS face, custmer\nFROM totals;\n"
     with pytest.raises(SqlError) as caught:
@@ -86,6 +93,4 @@ def test_a_script_says_where_its_mistake_stands(shop: AttachedSession) -> None:
     assert (error.code, error.file, error.line, error.column) == ("RW205", "shop.sql", 4, 21)
     assert str(error).splitlines()[2] == " " * 28 + "^" * len("custmer")
     with pytest.raises(SqlError, match=r"RW409: .*DIVIDE_BY_ZERO.*\n.*SELECT 1 / 0"):
-        run_statements(
-            shop.spark, "SELECT 1 / 0", None, answer=None, on_result=lambda _, result: result and result.collect()
-        )
+        run_statements(shop.spark, "SELECT 1 / 0", None, answer=None, on_result=collect)

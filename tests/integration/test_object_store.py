@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from tests.support.s3_store import S3Store
 
-pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.crash]
+pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.crash, pytest.mark.long]
 
 SCHEMA = "k long, v string"
 ODD_SCHEMA = "k long, `a b` string, at timestamp_ntz, hour int"

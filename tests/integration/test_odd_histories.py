@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from rw_sql.cli.kafka_broker import BrokerInfo
     from tests.integration.attached import AttachedSession
 
-pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.usefixtures("quick_discovery")]
+pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.usefixtures("quick_discovery"), pytest.mark.long]
 
 PARTITIONS = 2
 COMPACTED = {"cleanup.policy": "compact", "segment.ms": "100", "min.cleanable.dirty.ratio": "0.01"}

@@ -17,6 +17,7 @@ from rw_sql.connectors.delta.commits import read_commit
 from rw_sql.connectors.delta.versions import BY_AGE, table_at
 from rw_sql.runtime.delta.delta_log import latest_version
 from rw_sql.runtime.delta.job_output import JobOutput
+from rw_sql.runtime.jobs.inputs import frame_at, path_of
 from rw_sql.runtime.spark.sessions import SparkSessions
 from rw_sql.runtime.support.warehouse import Warehouse
 from rw_sql.runtime.views import recomputed
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from rw_sql.runtime.jobs.context import Context
     from tests.integration.attached import AttachedSession
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.long]
 
 SEED = 5
 """It has a pause, and two stops, one of them with records on their way."""
@@ -108,17 +109,16 @@ def test_a_view_that_joins_two_tables_goes_on_after_a_quiet_hour(
 
     # A batch is planned for what came to one table, and by the time it reads them the other has moved on as well.
     moved: list[int] = []
-    read = recomputed.frame_at
 
-    def frame_at(context: Context, spark: SparkSession, given: ViewInput, version: int) -> DataFrame:
+    def moving(context: Context, spark: SparkSession, given: ViewInput, version: int) -> DataFrame:
         if given.name == "b" and not moved:
             moved.append(version)
             put(topics[1], 2)
-            path = recomputed.path_of(context.warehouse, given)
+            path = path_of(context.warehouse, given)
             wait_until(lambda: latest_version(context.warehouse, path) > version, "the other table has it")
-        return read(context, spark, given, version)
+        return frame_at(context, spark, given, version)
 
-    monkeypatch.setattr(recomputed, "frame_at", frame_at)
+    monkeypatch.setattr(recomputed, "frame_at", moving)
     put(topics[0], 2)
     session.sql("FLUSH")
     assert len(moved) == 1

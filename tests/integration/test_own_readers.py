@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from rw_sql.cli.kafka_broker import BrokerInfo
 
-pytestmark = [pytest.mark.spark, pytest.mark.kafka]
+pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.long]
 
 BEGIN = datetime(2026, 3, 1, 10, 0, tzinfo=UTC)
 VIEWS = ("totals", "windows", "joined")

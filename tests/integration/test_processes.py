@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import urllib.request
 from typing import TYPE_CHECKING
 
 import pytest
@@ -9,6 +11,7 @@ import pytest
 from rw_sql.cli.kafka_topics import create_topic
 from tests.integration.attached import AttachedSession, produce_json, wait_until
 from tests.integration.processes import Server, owner_pid
+from tests.support.waits import LAST_RESORT_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -18,7 +21,7 @@ if TYPE_CHECKING:
 
     from rw_sql.cli.kafka_broker import BrokerInfo
 
-pytestmark = [pytest.mark.spark, pytest.mark.kafka]
+pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.long]
 
 
 @pytest.fixture
@@ -58,6 +61,25 @@ def create(session: AttachedSession, broker: BrokerInfo, topic: str) -> None:
     )
 
 
+def look_at_page(server: Server) -> None:
+    """The endpoints of a server that runs the jobs, though nobody has looked before."""
+    found = re.search(r"status page at (http://127\.0\.0\.1:\d+/)", server.said())
+    assert found is not None, server.said()
+
+    def get(path: str) -> str:
+        with urllib.request.urlopen(found[1] + path, timeout=LAST_RESORT_SECONDS) as answer:
+            text: str = answer.read().decode()
+            return text
+
+    assert get("healthz") == "alive\n"
+    assert get("readyz") == "ready\n"
+    assert "how_often" in get("")
+    metrics = get("metrics")
+    assert re.search(r'rw_sql_job_rows_total\{job="ingest-\d+",object="s"\} 100\.0', metrics), metrics
+    assert re.search(r'rw_sql_job_last_batch_duration_seconds\{job="mv-\d+",object="how_often"\}', metrics), metrics
+    assert "event=job job=" in server.said()
+
+
 def test_the_workflow_from_a_process_that_does_not_own(
     spark: SparkSession,
     serve: Callable[[str], Server],
@@ -78,6 +100,7 @@ def test_the_workflow_from_a_process_that_does_not_own(
         assert not session.attached.is_owner
         create(session, broker, old)
         assert session.flushed_rows_of("how_often") == [(id_, 1) for id_ in range(100)]
+        look_at_page(server)
         session.allow_unsafe()
         session.run("PAUSE SOURCE s", f"ALTER SOURCE s UNSAFE SET (topic = '{new}')")
 

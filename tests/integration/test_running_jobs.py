@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from rw_sql.cli.kafka_broker import BrokerInfo
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.long]
 
 GENERATED = "CREATE SOURCE s (id INT) WITH (connector = 'datagen', datagen.rows.total = '1000')"
 
@@ -68,7 +68,7 @@ def test_a_large_keyed_batch_is_merged_by_spark(session: AttachedSession, monkey
 def test_a_view_of_a_paused_source_rests_and_goes_on_with_it(
     session: AttachedSession, broker: BrokerInfo, topic_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reconciler, "REST_AFTER_SECONDS", 0.2)
+    monkeypatch.setattr(reconciler, "IDLE_AFTER_SECONDS", 0.2)
     create_topic(broker.bootstrap, topic_name, 1)
     produce_json(broker.bootstrap, topic_name, [{"id": number} for number in range(3)])
     session.run(
@@ -192,12 +192,12 @@ def test_serve_ends_with_its_spark(tmp_path: Path) -> None:
     server = Server(warehouse, tmp_path)
     try:
         wait_until(server.is_serving, "the server serves")
-        lease = Metastore.open(warehouse).runtime.lease()
+        lease = Metastore.open(warehouse).jobs.lease()
         assert lease is not None
         os.kill(lease.jvm_pid, signal.SIGKILL)
         assert server.process.wait(LAST_RESORT_SECONDS) == 1
         assert "Spark has ended: this process cannot run the jobs any more" in server.said()
-        assert (now := Metastore.open(warehouse).runtime.lease()) is not None
+        assert (now := Metastore.open(warehouse).jobs.lease()) is not None
         assert now.is_released
     finally:
         server.close()

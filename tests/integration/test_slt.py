@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.integration.sqllogictest import ScriptRun, read_records, rewritten
+from rw_sql.cli.testing.slt_file import read_records, rewritten, topics_of
+from rw_sql.cli.testing.slt_run import SltRun
 
 if TYPE_CHECKING:
     from rw_sql.cli.kafka_broker import BrokerInfo
@@ -28,10 +29,20 @@ def test_script(
     request: pytest.FixtureRequest,
 ) -> None:
     text = script.read_text(encoding="utf-8")
-    records = read_records(text)
-    run = ScriptRun(session=session, bootstrap=broker.bootstrap, folder=tmp_path, name=script.stem)
+    records = read_records(text, str(script))
+    # All scripts share one broker.
+    assert [topic for topic in topics_of(records) if not topic.startswith(script.stem)] == []
+    names = {"bootstrap": broker.bootstrap, "dir": str(tmp_path), "warehouse": session.warehouse}
     is_recording = bool(request.config.getoption("--record"))
+    run = SltRun(
+        attached=session.attached,
+        folder=tmp_path,
+        names=names,
+        bootstrap=broker.bootstrap,
+        is_recording=is_recording,
+    )
     for record in records:
-        run.run(record, is_recording=is_recording)
+        run.run(record)
+    assert run.notes == []
     if is_recording:
-        script.write_text(rewritten(text, records, run.recorded), encoding="utf-8")
+        script.write_text(rewritten(text, str(script), records, run.found), encoding="utf-8")

@@ -10,15 +10,13 @@ from rw_sql.cli.kafka_topics import create_topic, delete_records, delete_topic
 from rw_sql.runtime.delta import job_output as output
 from rw_sql.runtime.direct import readers as own
 from rw_sql.runtime.ingest import job as ingest
-from tests.integration.attached import produce_json, wait_until
+from rw_sql.runtime.support.faults import fault
+from tests.integration.attached import AttachedSession, produce_json, wait_until
 
 if TYPE_CHECKING:
     from rw_sql.cli.kafka_broker import BrokerInfo
-    from rw_sql.runtime.delta import job_output as output
-    from rw_sql.runtime.ingest import job as ingest
-from tests.integration.attached import AttachedSession
 
-pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.usefixtures("quick_discovery")]
+pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.usefixtures("quick_discovery"), pytest.mark.long]
 
 
 def create(session: AttachedSession, broker: BrokerInfo, topic: str) -> None:
@@ -98,7 +96,7 @@ def test_a_topic_that_is_made_again_within_a_large_batch(
     """The batch has read the topic when it is deleted: nothing of it may be committed as the new one's offsets."""
     for place in (ingest, own):
         monkeypatch.setattr(place, "SMALL_ROWS", -1)
-    fault, made_again = output.fault, []
+    made_again: list[str] = []
 
     def at(point: str) -> None:
         if point == "batch.written" and not made_again:

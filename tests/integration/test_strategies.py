@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.long]
 
 QUERIES = {
     "filtered": ("changes", "SELECT total * 2 AS twice FROM best WHERE n % 2 = 0"),

@@ -12,6 +12,8 @@ from rw_sql.runtime.decoding.decoder import ERROR, OFFSET, decode
 from tests.integration import json_reference
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from pyspark.sql import SparkSession
 
     from rw_sql.syntax.statements import CreateSource
@@ -28,7 +30,7 @@ def source(columns: str) -> CreateSource:
     )
 
 
-def read(spark: SparkSession, columns: str, values: list[bytes | None]) -> list[Result]:
+def read(spark: SparkSession, columns: str, values: Sequence[bytes | None]) -> list[Result]:
     """What became of each value: its row, or why it has none."""
     statement = source(columns)
     records = spark.createDataFrame(
@@ -151,9 +153,9 @@ def test_a_value_is_one_object_of_strict_json_or_an_error(spark: SparkSession, c
 
 def test_the_reason_says_what_is_wrong(spark: SparkSession) -> None:
     said = {
-        b'{"id":3}{"id":4}': "the value goes on behind its JSON object",
-        b'{"id":7} trailing': "the value goes on behind its JSON object",
-        b'{"id":14}\x00': "the value goes on behind its JSON object",
+        b'{"id":3}{"id":4}': "the value has text after its JSON object",
+        b'{"id":7} trailing': "the value has text after its JSON object",
+        b'{"id":14}\x00': "the value has text after its JSON object",
         b'{"id":1,"x":"\xff"}': "the value is not UTF-8",
         b'{"id":1,"x":"\\ud800"}': "the value has half of a surrogate pair for a character",
         b"{'id':12}": "the value is not JSON of the declared columns",
@@ -290,9 +292,10 @@ def test_the_change_formats_are_as_strict(spark: SparkSession, format: str) -> N
     key, text = CHANGES[format]
     value = text.encode()
     twice = value.replace(b'"id":7', b'"id":"x","id":7')
+    right: list[tuple[bytes | None, bytes | None]]
     right = [(key, value), (key, b" " + value + b"\n"), (key, twice)]
     behind = (value, b" x", b"]", b"}", b",", b"\x00", b",{}", b',"x":{}', b"//")
-    wrong = [(key, value + more) for more in behind]
+    wrong: list[tuple[bytes | None, bytes | None]] = [(key, value + more) for more in behind]
     wrong += [
         (key, value.replace(b'"t"', b"'t'")),
         (key, value.replace(b"1.10", b"01.10")),

@@ -111,7 +111,8 @@ def test_refusal(
 ) -> None:
     monkeypatch.chdir(ERRORS)
     refusing.session.allow_unsafe()
-    SITUATIONS.get(path.stem, lambda _: None)(refusing.session)
+    if (changed := SITUATIONS.get(path.stem)) is not None:
+        changed(refusing.session)
     told = []
     for statement in statements(path):
         error = refusal(refusing, statement)

@@ -42,8 +42,8 @@ def state_of(warehouse: str) -> WorldState:
         operations=len(metastore.operations()),
         objects=tuple(record for kind in kinds for record in snapshot.all(kind)),
         splits={f"ingest-{source.id}": tuple(snapshot.splits(f"ingest-{source.id}")) for source in sources},
-        runs={run.job: run.run for run in metastore.runtime.last_runs().values()},
-        states={job: status.state for job, status in metastore.runtime.job_statuses().items()},
+        runs={run.job: run.run for run in metastore.jobs.last_runs().values()},
+        states={job: status.state for job, status in metastore.jobs.job_statuses().items()},
         positions={
             source.name: read_positions(Warehouse.at(warehouse), metastore, snapshot, source).states
             for source in sources

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from metastore_model import Make
 
 from rw_sql.metastore import Metastore
+from tests.metastore.metastore_model import Make
 from tests.support.waits import LAST_RESORT_SECONDS
 
 if TYPE_CHECKING:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from types import SimpleNamespace
+from typing import Any
 
 from hypothesis import strategies as st
 
@@ -16,7 +17,9 @@ from rw_sql.metastore.records import (
     DropObject,
     ForgetSplitStates,
     MaterializedViewRecord,
+    ObjectRecord,
     Operation,
+    OperationRecord,
     ParameterRecord,
     PutObject,
     PutSplitStates,
@@ -96,7 +99,7 @@ class Model:
 
     def __init__(self) -> None:
         self.epoch = 0
-        self.objects: dict[int, object] = {}
+        self.objects: dict[int, ObjectRecord] = {}
         self.object_epochs: dict[int, int] = {}
         self.splits: dict[tuple[str, str], int] = {}
         self.states: dict[tuple[str, str], tuple[str, int, int]] = {}
@@ -147,7 +150,7 @@ class Model:
         }
 
 
-def content(snapshot: Snapshot) -> dict[str, object]:
+def content(snapshot: Snapshot) -> dict[str, Any]:
     return {
         "epoch": snapshot.epoch,
         "objects": dict(sorted((record.id, record) for kind in KINDS for record in snapshot.all(kind))),
@@ -191,7 +194,7 @@ def check_lookups(snapshot: Snapshot) -> None:
 
 
 @st.composite
-def operations(draw: st.DrawFn, objects: dict[int, object], next_id: int) -> tuple[Change, ...]:
+def operations(draw: st.DrawFn, objects: dict[int, ObjectRecord], next_id: int) -> tuple[Change, ...]:
     """Changes that fit what the model holds, several to an operation and several to one key."""
     present = dict(objects)
     changes: list[Change] = []
@@ -200,8 +203,8 @@ def operations(draw: st.DrawFn, objects: dict[int, object], next_id: int) -> tup
         fragment = draw(st.sampled_from(FRAGMENTS))
         splits = tuple(draw(st.lists(st.sampled_from(SPLITS), unique=True, max_size=3)))
         if what == "create" or (what in ("replace", "drop") and not present):
-            changes.append(PutObject(record=_new_record(draw, present, next_id)))
-            present[next_id] = changes[-1].record
+            present[next_id] = _new_record(draw, present, next_id)
+            changes.append(PutObject(record=present[next_id]))
             next_id += 1
         elif what == "replace":
             old = present[draw(st.sampled_from(sorted(present)))]
@@ -224,7 +227,7 @@ def operations(draw: st.DrawFn, objects: dict[int, object], next_id: int) -> tup
     return tuple(changes)
 
 
-def _new_record(draw: st.DrawFn, present: dict[int, object], id: int) -> object:
+def _new_record(draw: st.DrawFn, present: dict[int, ObjectRecord], id: int) -> ObjectRecord:
     match draw(st.sampled_from(("source", "view", "parameter"))):
         case "source":
             return SourceRecord(
@@ -239,19 +242,21 @@ def _new_record(draw: st.DrawFn, present: dict[int, object], id: int) -> object:
             return ParameterRecord(id=id, name=f"p{id}", value="v")
 
 
-def _replaced(draw: st.DrawFn, old: object, salt: int) -> object:
+def _replaced(draw: st.DrawFn, old: ObjectRecord, salt: int) -> ObjectRecord:
     match old:
         case SourceRecord():
             return replace(old, name=f"s{old.id}_{salt}", generation=old.generation + 1)
         case MaterializedViewRecord():
             return replace(old, inputs=old.inputs[: draw(st.integers(0, len(old.inputs)))])
-        case _:
+        case ParameterRecord():
             return replace(old, value=draw(st.sampled_from("abc")))
+        case _:
+            raise AssertionError(f"the model makes no {type(old).__name__}")
 
 
-def apply(snapshot: Snapshot, changes: tuple[Change, ...]) -> tuple[Snapshot, object]:
+def apply(snapshot: Snapshot, changes: tuple[Change, ...]) -> tuple[Snapshot, OperationRecord]:
     """The snapshot after the operation, and the operation's record as the log would give it back."""
     stored = changes_from_json(changes_to_json(changes))
     effect = effect_of(snapshot, snapshot.epoch + 1, "tester", stored)
-    record = SimpleNamespace(before=before_to_json(before_image(snapshot, effect)))
+    record: Any = SimpleNamespace(before=before_to_json(before_image(snapshot, effect)))
     return fold(snapshot, effect), record

@@ -4,12 +4,12 @@ import json
 
 import pytest
 import sqlglot
-from metastore_model import Make
 
 from rw_sql.assets import list_assets, read_asset
 from rw_sql.errors import SqlError
 from rw_sql.metastore import Metastore
 from rw_sql.metastore.catalog import AddColumns, CreateTable, load_catalog, parse_catalog
+from tests.metastore.metastore_model import Make
 
 TABLE = "CREATE TABLE rw_catalog.things (id BIGINT NOT NULL COMMENT 'it''s; its (id)', names ARRAY<STRING>);"
 

@@ -7,7 +7,6 @@ import shutil
 from typing import TYPE_CHECKING
 
 import pytest
-from metastore_model import content
 
 from rw_sql.metastore import Metastore, changes_to_json
 from rw_sql.metastore.projections import KEYS
@@ -20,6 +19,7 @@ from rw_sql.metastore.records import (
     UnassignSplits,
 )
 from rw_sql.metastore.table import StoredTable
+from tests.metastore.metastore_model import content
 from tests.support.waits import LAST_RESORT_SECONDS
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from subprocess import Popen
 
-    from metastore_model import Make
+    from tests.metastore.metastore_model import Make
 
     Start = Callable[..., Popen[str]]
     Died = Callable[[Popen[str]], bool]
@@ -38,7 +38,7 @@ from rw_sql.metastore import ConcurrentCommit, Metastore
 from rw_sql.metastore.records import AssignSplits, Operation, ParameterRecord, PutObject, PutSplitStates
 
 metastore, worker, epochs = Metastore.open(sys.argv[1]), sys.argv[2], []
-while len(epochs) < 25:
+while len(epochs) < 15:
     snapshot = metastore.snapshot()
     name = f"{worker}_{len(epochs)}"
     record = ParameterRecord(id=snapshot.next_id, name=name, value=name)
@@ -70,7 +70,7 @@ CLAIM_RUNS = """
 import json, sys
 from rw_sql.metastore import Metastore
 
-runtime = Metastore.open(sys.argv[1]).runtime
+runtime = Metastore.open(sys.argv[1]).jobs
 print(json.dumps([runtime.claim_run("job", 1, sys.argv[2]).run for _ in range(15)]))
 """
 
@@ -81,7 +81,7 @@ from rw_sql.metastore.facts import Lease
 
 lease = Lease(owner=sys.argv[2], host="h", python_pid=1, jvm_pid=1, python_start="", jvm_start="", taken_at_ms=1,
               heartbeat_ms=1, expires_ms=1, applied_epoch=0)
-print(Metastore.open(sys.argv[1]).runtime.take_lease(lease, None))
+print(Metastore.open(sys.argv[1]).jobs.take_lease(lease, None))
 """
 
 FAULT_POINTS = (
@@ -94,24 +94,24 @@ FAULT_POINTS = (
 
 
 def test_processes_that_commit_at_once_all_get_their_own_epoch(warehouse: str, start_python: Start) -> None:
-    # They also find no metastore, and create it together.
+    # They also find no metastore, and create it together; sixty commits have the log's upkeep among them.
     workers = [start_python(COMMIT_OFTEN, warehouse, f"w{number}") for number in range(4)]
     epochs = [epoch for worker in workers for epoch in json.loads(worker.communicate(timeout=LAST_RESORT_SECONDS)[0])]
     assert [worker.returncode for worker in workers] == [0, 0, 0, 0]
-    assert sorted(epochs) == list(range(1, 101))
+    assert sorted(epochs) == list(range(1, 61))
     metastore = Metastore.open(warehouse)
     snapshot = metastore.snapshot()
-    assert snapshot.epoch == 100
-    assert {record.name for record in snapshot.all("parameter")} == {f"w{w}_{n}" for w in range(4) for n in range(25)}
-    assert all(len(snapshot.splits(f"w{w}")) == len(snapshot.states(f"w{w}")) == 25 for w in range(4))
+    assert snapshot.epoch == 60
+    assert {record.name for record in snapshot.all("parameter")} == {f"w{w}_{n}" for w in range(4) for n in range(15)}
+    assert all(len(snapshot.splits(f"w{w}")) == len(snapshot.states(f"w{w}")) == 15 for w in range(4))
     assert {(record.epoch, record.outcome) for record in metastore.operations()} == {(n, "applied") for n in epochs}
-    for name, rows in (("objects", 100), ("fragment_splits", 100), ("source_state", 100)):
+    for name, rows in (("objects", 60), ("fragment_splits", 60), ("source_state", 60)):
         assert StoredTable(f"{metastore.directory}/{name}").read().num_rows == rows
 
 
 def projected(warehouse: Path) -> dict[str, list[dict[str, object]]]:
     """What plain SQL over the projections would see."""
-    found = {}
+    found: dict[str, list[dict[str, object]]] = {}
     for name, keys in KEYS.items():
         rows = StoredTable(str(warehouse / "rw_catalog" / name)).read().sort_by("epoch").to_pylist()
         newest = {tuple(row[key] for key in keys): {**row, "actor": None} for row in rows}
@@ -141,7 +141,7 @@ def test_a_commit_is_whole_or_absent_wherever_its_process_dies(
     if point != "metastore.before_append":
         oracle.commit(make.operation(*CHANGES), based_on=oracle.snapshot())
     for metastore in opened.values():
-        metastore.settle_projections()
+        metastore.flush_projections()
     assert died_by_kill(start_python(CHANGE_AND_DIE, str(tmp_path / "crashed"), point, changes_to_json(CHANGES)))
     shutil.copytree(tmp_path / "crashed", tmp_path / "opened")
 
@@ -155,7 +155,7 @@ def test_a_commit_is_whole_or_absent_wherever_its_process_dies(
     for metastore in opened.values():
         last = make.operation(DropObject(id=1), PutObject(record=make.source(9, "orders")))
         metastore.commit(last, based_on=metastore.snapshot())
-        metastore.settle_projections()
+        metastore.flush_projections()
     assert content(opened["crashed"].snapshot()) == content(oracle.snapshot())
     assert projected(tmp_path / "crashed") == projected(tmp_path / "oracle")
     assert content(Metastore.open(str(tmp_path / "crashed")).snapshot()) == content(oracle.snapshot())
@@ -165,8 +165,8 @@ def test_runs_claimed_by_two_processes_are_distinct(metastore: Metastore, wareho
     workers = [start_python(CLAIM_RUNS, warehouse, f"owner{number}") for number in range(2)]
     runs = [run for worker in workers for run in json.loads(worker.communicate(timeout=LAST_RESORT_SECONDS)[0])]
     assert sorted(runs) == list(range(1, 31))
-    assert [run.run for run in metastore.runtime.runs("job")] == list(range(1, 31))
-    assert metastore.runtime.last_runs()["job"].run == 30
+    assert [run.run for run in metastore.jobs.runs("job")] == list(range(1, 31))
+    assert metastore.jobs.last_runs()["job"].run == 30
 
 
 def test_two_processes_that_take_the_lease_at_once_leave_one_owner(warehouse: str, start_python: Start) -> None:
@@ -174,6 +174,6 @@ def test_two_processes_that_take_the_lease_at_once_leave_one_owner(warehouse: st
     took = [
         name for name, worker in workers.items() if worker.communicate(timeout=LAST_RESORT_SECONDS)[0].strip() == "True"
     ]
-    lease = Metastore.open(warehouse).runtime.lease()
+    lease = Metastore.open(warehouse).jobs.lease()
     assert lease is not None
     assert took == [lease.owner]

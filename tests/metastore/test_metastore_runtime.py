@@ -6,12 +6,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from metastore_model import Make
 
 from rw_sql.assets import list_assets, read_asset
 from rw_sql.metastore import Metastore
-from rw_sql.metastore.catalog import parse_catalog
+from rw_sql.metastore.catalog import Catalog, parse_catalog
 from rw_sql.metastore.facts import JobStatus, NotedPosition
+from tests.metastore.metastore_model import Make
 
 
 @pytest.fixture
@@ -21,7 +21,7 @@ def other(metastore: Metastore, warehouse: str) -> Metastore:
 
 
 def test_the_lease_goes_to_one(metastore: Metastore, other: Metastore, make: Make) -> None:
-    mine, theirs = metastore.runtime, other.runtime
+    mine, theirs = metastore.jobs, other.jobs
     first, second = make.lease("first"), make.lease("second", at=5)
     assert mine.lease() is None
     assert mine.take_lease(first, None)
@@ -43,7 +43,7 @@ def test_the_lease_goes_to_one(metastore: Metastore, other: Metastore, make: Mak
 
 
 def test_a_taken_lease_is_lost_even_to_the_same_owner_again(metastore: Metastore, make: Make) -> None:
-    runtime = metastore.runtime
+    runtime = metastore.jobs
     earlier, later = make.lease("same", at=1), make.lease("same", at=2)
     assert runtime.take_lease(earlier, None)
     assert runtime.take_lease(later, earlier)
@@ -51,46 +51,46 @@ def test_a_taken_lease_is_lost_even_to_the_same_owner_again(metastore: Metastore
 
 
 def test_runs_are_numbered_per_job(metastore: Metastore, other: Metastore) -> None:
-    assert metastore.runtime.claim_run("a", 4, "me").run == 1
-    assert other.runtime.claim_run("a", 5, "you").run == 2
-    claimed = metastore.runtime.claim_runs(["b", "a", "b"], 6, "me")
+    assert metastore.jobs.claim_run("a", 4, "me").run == 1
+    assert other.jobs.claim_run("a", 5, "you").run == 2
+    claimed = metastore.jobs.claim_runs(["b", "a", "b"], 6, "me")
     assert [(run.job, run.run, run.epoch) for run in claimed] == [("b", 1, 6), ("a", 3, 6), ("b", 1, 6)]
-    assert [(run.run, run.epoch, run.owner) for run in other.runtime.runs("a")] == [
+    assert [(run.run, run.epoch, run.owner) for run in other.jobs.runs("a")] == [
         (1, 4, "me"),
         (2, 5, "you"),
         (3, 6, "me"),
     ]
-    assert {job: run.run for job, run in other.runtime.last_runs().items()} == {"a": 3, "b": 1}
-    assert other.runtime.runs("nobody") == ()
+    assert {job: run.run for job, run in other.jobs.last_runs().items()} == {"a": 3, "b": 1}
+    assert other.jobs.runs("nobody") == ()
 
 
 def test_statuses_are_replaced_and_dropped(metastore: Metastore, other: Metastore) -> None:
     status = JobStatus(job="a", object_id=1, state="RUNNING", run=3, updated_ms=9)
     stalled = JobStatus(job="b", object_id=2, state="STALLED", reason="EXPIRED", last_error="gone", restarts=2)
-    metastore.runtime.write_job_status([status, stalled])
-    assert other.runtime.job_statuses() == {"a": status, "b": stalled}
-    other.runtime.write_job_status([replace(status, state="PAUSED")])
-    metastore.runtime.drop_jobs(["b", "nobody"])
-    assert other.runtime.job_statuses() == {"a": replace(status, state="PAUSED")}
-    metastore.runtime.write_job_status([stalled])
-    assert other.runtime.job_statuses()["b"] == stalled
+    metastore.jobs.write_job_status([status, stalled])
+    assert other.jobs.job_statuses() == {"a": status, "b": stalled}
+    other.jobs.write_job_status([replace(status, state="PAUSED")])
+    metastore.jobs.drop_jobs(["b", "nobody"])
+    assert other.jobs.job_statuses() == {"a": replace(status, state="PAUSED")}
+    metastore.jobs.write_job_status([stalled])
+    assert other.jobs.job_statuses()["b"] == stalled
 
 
 def test_a_noted_position_never_goes_back(metastore: Metastore, other: Metastore) -> None:
     position = NotedPosition(fragment="f", split="t:0", state='{"offset":5}', epoch=2, run=3, log_version=10)
     further = replace(position, log_version=11, state='{"offset":6}')
-    assert metastore.runtime.note_positions([position]) == ()
-    assert other.runtime.note_positions([further, replace(position, split="t:1")]) == ()
+    assert metastore.jobs.note_positions([position]) == ()
+    assert other.jobs.note_positions([further, replace(position, split="t:1")]) == ()
     for older in (position, replace(position, run=2, log_version=99), replace(position, epoch=1, run=9)):
-        assert metastore.runtime.note_positions([older]) == (older,)
-    assert metastore.runtime.noted_positions("f") == {"t:0": further, "t:1": replace(position, split="t:1")}
+        assert metastore.jobs.note_positions([older]) == (older,)
+    assert metastore.jobs.noted_positions("f") == {"t:0": further, "t:1": replace(position, split="t:1")}
     later = replace(position, epoch=3, run=4, log_version=0, state='{"offset":1}')
-    assert metastore.runtime.note_positions([later, later]) == ()
-    assert other.runtime.noted_positions("f")["t:0"] == later
-    assert other.runtime.noted_positions("g") == {}
+    assert metastore.jobs.note_positions([later, later]) == ()
+    assert other.jobs.noted_positions("f")["t:0"] == later
+    assert other.jobs.noted_positions("g") == {}
 
 
-def _impatient_catalog():
+def _impatient_catalog() -> Catalog:
     """The shipped catalog with a log that is kept for a second, so that a test sees days of clean-up."""
     files = [(name, read_asset("catalog", name)) for name in list_assets("catalog", ".sql")]
     return parse_catalog((name, text.replace("interval 10 minutes", "interval 1 seconds")) for name, text in files)
@@ -104,7 +104,7 @@ def _grow_old(warehouse: str) -> None:
 
 def test_hundreds_of_heartbeats_leave_few_files(warehouse: str, make: Make) -> None:
     catalog = _impatient_catalog()
-    mine, theirs = (Metastore.open(warehouse, catalog=catalog).runtime for _ in range(2))
+    mine, theirs = (Metastore.open(warehouse, catalog=catalog).jobs for _ in range(2))
     lease = make.lease()
     assert mine.take_lease(lease, None)
     status = JobStatus(job="a", object_id=1, state="RUNNING")
@@ -120,7 +120,7 @@ def test_hundreds_of_heartbeats_leave_few_files(warehouse: str, make: Make) -> N
             mine.write_job_status([status])
     assert theirs.lease() == lease
     assert theirs.job_statuses() == {"a": status}
-    assert Metastore.open(warehouse, catalog=catalog).runtime.lease() == lease
+    assert Metastore.open(warehouse, catalog=catalog).jobs.lease() == lease
     for name in ("runtime_lease", "runtime_job_status"):
         table = Path(warehouse, "rw_catalog", name)
         assert len(list(table.glob("*.parquet"))) < 130, name
@@ -131,8 +131,8 @@ def test_only_the_newest_runs_of_a_job_are_kept(metastore: Metastore, monkeypatc
     monkeypatch.setattr("rw_sql.metastore.runtime.RUNS_KEPT", 5)
     monkeypatch.setattr("rw_sql.metastore.runtime._WORTH_FOLDING", 0)
     for _ in range(60):
-        metastore.runtime.claim_run("job", 1, "me")
-    runs = [run.run for run in metastore.runtime.runs("job")]
+        metastore.jobs.claim_run("job", 1, "me")
+    runs = [run.run for run in metastore.jobs.runs("job")]
     assert runs[-5:] == [56, 57, 58, 59, 60]
     assert runs == sorted(runs)
     assert len(runs) < 20

@@ -9,11 +9,11 @@ from threading import Barrier
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, Schema
-from metastore_model import Make
 
 from rw_sql.errors import SqlError
 from rw_sql.metastore import Metastore
 from rw_sql.metastore.table import Moved, StoredTable, create_table
+from tests.metastore.metastore_model import Make
 
 COLUMNS = pa.schema([("seq", pa.int64()), ("name", pa.string())])
 

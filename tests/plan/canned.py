@@ -18,9 +18,9 @@ from rw_sql.metastore.facts import BackfillProgress, JobStatus
 from rw_sql.metastore.records import FORGOTTEN, OperationRecord, PutSplitStates, SourceRecord
 from rw_sql.metastore.snapshot import before_image, effect_of
 from rw_sql.model.job_ids import ingest_fragment
-from rw_sql.model.offset_ranges import LogPiece, ReadLife, with_piece, with_span
+from rw_sql.model.offset_ranges import LogPiece, ReadIncarnation, with_piece, with_span
 from rw_sql.model.options import visible
-from rw_sql.model.pauses import holds_of
+from rw_sql.model.pauses import pauses_of
 from rw_sql.plan.lower import lower, lower_explained
 from rw_sql.plan.requests.catalog import (
     AsIf,
@@ -36,7 +36,7 @@ from rw_sql.plan.requests.catalog import (
     ReadOperations,
     Sample,
     SealSecret,
-    drive,
+    run_plan,
 )
 from rw_sql.plan.requests.logs import LogSize, MeasureLogs
 from rw_sql.plan.requests.positions import (
@@ -106,7 +106,7 @@ class CannedWorld:
     written: dict[str, int] = field(default_factory=dict)
     sparse: dict[str, str] = field(default_factory=dict)
     watermarks: dict[int, int] = field(default_factory=dict)
-    lives: dict[str, tuple[ReadLife, ...]] = field(default_factory=dict)
+    lives: dict[str, tuple[ReadIncarnation, ...]] = field(default_factory=dict)
     pieces: dict[str, tuple[LogPiece, ...]] = field(default_factory=dict)
     reader_epoch: int | None = None
     backfills: dict[str, BackfillProgress] = field(default_factory=dict)
@@ -196,7 +196,7 @@ class CannedWorld:
             known = self.lives.get(split, ())
             same = [life for life in known if life.incarnation == state.incarnation]
             spans = with_span(same[0].spans if same else (), state.offset, end)
-            life = ReadLife(spans=spans, reached=end, cluster=state.cluster, incarnation=state.incarnation)
+            life = ReadIncarnation(spans=spans, reached=end, cluster=state.cluster, incarnation=state.incarnation)
             self.lives[split] = (*(old for old in known if old not in same), life)
             self.pieces[split] = with_piece(
                 self.pieces.get(split, ()), self.run_number, state.offset, end, state.cluster, state.incarnation
@@ -241,7 +241,7 @@ class CannedWorld:
             self.asked.append(request)
             return self._answer(request)
 
-        return drive(asking, answer)
+        return run_plan(asking, answer)
 
     def _answer(self, request: Request) -> object:
         match request:
@@ -310,8 +310,8 @@ class CannedWorld:
                     if row is not self.snapshot.states(fragment).get(split)
                 }
                 moved = {split: at for split, at in self.moved.items() if split not in set_anew}
-                held = {s.id for s in snapshot.all("source") if holds_of(snapshot, s.id)}
-                held -= {s.id for s in self.snapshot.all("source") if holds_of(self.snapshot, s.id)}
+                held = {s.id for s in snapshot.all("source") if pauses_of(snapshot, s.id)}
+                held -= {s.id for s in self.snapshot.all("source") if pauses_of(self.snapshot, s.id)}
                 stopped = {ingest_fragment(id_) for id_ in held}
                 jobs = {job: status for job, status in self.jobs.items() if job not in stopped}
                 return replace(self, snapshot=snapshot, moved=moved, jobs=jobs)._answer(inner)

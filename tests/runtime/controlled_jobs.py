@@ -107,7 +107,7 @@ class Jobs:
 
     def status(self, job: str) -> JobStatus | None:
         """What the reconciler reported of a job last."""
-        return self.metastore.runtime.job_statuses().get(job)
+        return self.metastore.jobs.job_statuses().get(job)
 
     def reach(self, is_met: Callable[[], bool], what: str) -> None:
         """Lets the reconciler go round until something holds."""

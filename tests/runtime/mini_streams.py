@@ -154,7 +154,7 @@ class MiniWarehouse:
         snapshot = self.context.metastore.snapshot()
         assert ingest_spec(snapshot, self.source) is not None, "nothing reads the source, or it is paused"
         job = ingest_fragment(self.source.id)
-        run = self.context.metastore.runtime.claim_run(job, snapshot.epoch, "a test")
+        run = self.context.metastore.jobs.claim_run(job, snapshot.epoch, "a test")
         output = JobOutput.reopen(
             self.context.warehouse, self.context.log_path(self.source), job=job, run=run.run, epoch=run.epoch
         )
@@ -216,7 +216,7 @@ class MiniView:
         given = snapshot.get(view.inputs[0])
         self._input = self._warehouse.data(view.inputs[0], getattr(given, "generation", 1))
         job = view_job(view.id)
-        run = context.metastore.runtime.claim_run(job, snapshot.epoch, "a test")
+        run = context.metastore.jobs.claim_run(job, snapshot.epoch, "a test")
         self._output = JobOutput.open(
             self._warehouse,
             self._warehouse.data(view.id, view.generation),

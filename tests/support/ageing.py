@@ -77,6 +77,7 @@ class Pauses:
     seed: int = 0
     drawn: list[str] = field(default_factory=list)
     _draw: random.Random = field(init=False)
+    _left: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self._draw = random.Random(self.seed)
@@ -85,7 +86,9 @@ class Pauses:
         """Lets time pass, once everything of the last process is gone; how long, in words. The first begins at once."""
         if not (warehouse / "rw_catalog" / "operations").is_dir():
             return next(iter(PAUSES))
-        name = self._draw.choice(list(PAUSES))
+        # Dealt like cards: among three in a row each is there once.
+        self._left = self._left or self._draw.sample(list(PAUSES), len(PAUSES))
+        name = self._left.pop()
         if PAUSES[name]:
             wait_until_left(warehouse)
             grow_old(warehouse, PAUSES[name])
@@ -95,8 +98,8 @@ class Pauses:
 
 def wait_until_left(warehouse: Path) -> None:
     """Returns once the process that owned a warehouse, and its JVM, which dies later, are gone."""
-    lease = Metastore.open(str(warehouse)).runtime.lease()
-    if lease is None:
+    lease = Metastore.open(str(warehouse)).jobs.lease()
+    if lease is None or (lease.is_released and lease.python_pid == os.getpid()):
         return
     never, deadline = threading.Event(), time.monotonic() + _GONE_SECONDS
     while is_process_alive(lease.python_pid, lease.python_start) or is_process_alive(lease.jvm_pid, lease.jvm_start):

@@ -162,7 +162,7 @@ def unconditional_commits(requests: Iterable[Request]) -> list[str]:
 
 def main(folder: str) -> None:
     """Serves until standard input ends."""
-    from moto.server import DomainDispatcherApplication, create_backend_app
+    from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
     from werkzeug.serving import make_server
 
     inner = DomainDispatcherApplication(create_backend_app)

@@ -1,6 +1,4 @@
-"""Generated rows, for demos and tests: the same rows for the same offsets, however often they are read.
+"""Generated rows, for demos and tests. The same offsets always give the same rows.
 
-
-Imports: the public modules of ``connectors``.
-Begin with ``source``.
+Imports: the public modules of ``connectors``. Begin with ``source``.
 """

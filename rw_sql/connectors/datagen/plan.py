@@ -1,4 +1,4 @@
-"""From a datagen source's options and columns to the plan of its rows."""
+"""Converts a datagen source's options and columns to a plan for its rows."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ _NUMBERS = ("INTEGER", "NUMERIC", "REAL", "DOUBLE")
 
 
 def plan_rows(spec: ConnectorSpec, options: Mapping[str, str], columns: Mapping[str, str] | None) -> RowPlan:
-    """The plan of a source's rows. Raises SqlError where options and columns do not fit.
+    """The plan of a source's rows. Raises SqlError if options and columns do not match.
 
-    Columns of type BYTEA hold the whole row and have no field of their own. Without other columns the fields are
-    those that the options name, of the types that their words suggest.
+    A column of type BYTEA contains the whole row and is not a field. Without other columns, the fields are those that
+    the options name, with types inferred from the options.
     """
     shown = {name: kind for name, kind in (columns or {}).items() if kind != "BYTEA"}
     if shown:
@@ -63,7 +63,7 @@ def split_count(spec: ConnectorSpec, options: Mapping[str, str]) -> int:
 
 
 def rows_per_second(spec: ConnectorSpec, options: Mapping[str, str]) -> int | None:
-    """The rate of the whole source; None where all rows are there at once."""
+    """The rate of the whole source; None if all rows are available at once."""
     given = options.get("datagen.rows.per.second")
     if given is not None:
         return int(given)
@@ -188,7 +188,7 @@ def _with_range(
     if limit is not None:
         for word, number in zip(words, (low, high), strict=True):
             if number is not None and not -limit - 1 <= number <= limit:
-                raise _wrong(f"{path}.{word}", f"is outside of what a column of type {bare} holds: '{number}'")
+                raise _wrong(f"{path}.{word}", f"is outside the range of type {bare}: '{number}'")
     if high is not None and low > high:
         raise _wrong(f"{path}.{words[0]}", f"must not be greater than {path}.{words[1]}: '{low}' and '{high}'")
     unit = 10**scale
@@ -205,7 +205,7 @@ def _limit(bare: str, arguments: tuple[int, ...], scale: int) -> Decimal | None:
     if bare in INTEGER_LIMITS:
         return Decimal(INTEGER_LIMITS[bare])
     if bare == "NUMERIC":
-        # 18 digits: units of the last one are counted in 64 bits
+        # Only 18 digits: units of the last one are counted in 64 bits.
         digits = min(arguments[0] if arguments else 18, 18)
         return (Decimal(10) ** digits - 1) / Decimal(10) ** scale
     return None
@@ -251,7 +251,7 @@ def _type_parts(text: str) -> tuple[str, tuple[int, ...]]:
 
 
 def _struct_fields(text: str) -> list[tuple[str, str]]:
-    """``a INT, "b c" STRUCT<d INT>`` → the names and types."""
+    """Parses ``a INT, "b c" STRUCT<d INT>`` into names and types."""
     parts, depth, start, is_quoted = [], 0, 0, False
     for position, letter in enumerate(text):
         if letter == '"':

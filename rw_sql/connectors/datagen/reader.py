@@ -1,7 +1,7 @@
-"""The generator as a Spark Python data source. Its offset is a JSON map from split to the next offset.
+"""The generator as a Spark Python data source. Its offset is a JSON map from split to next offset.
 
-Spark's workers get this module and :mod:`rw_sql.connectors.datagen.rows` by value, so that they need not have the
-package on their path.
+Spark's workers receive this module and :mod:`rw_sql.connectors.datagen.rows` by value, because the package may not be
+on their path.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ _SCHEMA = (
 
 
 def split_index(split: str) -> int:
-    """The number of a split: 2 of ``4-2``."""
+    """The index of a split: 2 for ``4-2``."""
     return int(split.rpartition("-")[2])
 
 
 class DatagenStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Makes the rows of a plan. With a rate, time counts from this reader's first look, from where it then stood."""
+    """Generates the rows of a plan. With a rate, time starts at this reader's first look, at its positions then."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
         self._plan: RowPlan = datagen_rows.row_plan(options["plan"])
@@ -94,7 +94,7 @@ class DatagenStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         ]
         rows = sum(given.end - given.start for given in ranges)
         tasks = min(self._tasks, -(-rows // _ROWS_PER_TASK))
-        # Plain tuples, because a class of ours could not be found where the package is not installed.
+        # Plain tuples: a class of this package cannot be unpickled where it is not installed.
         return [InputPartition([astuple(given) for given in part]) for part in _dealt(ranges, rows, tasks)]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
@@ -102,7 +102,7 @@ class DatagenStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 class DatagenReader(DataSourceReader):
-    """Makes the rows of given ranges, once."""
+    """Generates the rows of given ranges, once."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
         self._plan: RowPlan = datagen_rows.row_plan(options["plan"])
@@ -117,7 +117,7 @@ class DatagenReader(DataSourceReader):
         ]
         rows = sum(given.end - given.start for given in ranges)
         tasks = min(self._tasks, -(-rows // _ROWS_PER_TASK))
-        # Spark asks for one partition at least.
+        # Spark requires at least one partition.
         return [InputPartition([astuple(given) for given in part]) for part in _dealt(ranges, rows, tasks)] or [
             InputPartition([])
         ]
@@ -127,7 +127,7 @@ class DatagenReader(DataSourceReader):
 
 
 class DatagenDataSource(DataSource):
-    """``format("rw_sql_datagen")``, of ``spark.readStream`` and ``spark.read``."""
+    """``format("rw_sql_datagen")`` for ``spark.readStream`` and ``spark.read``."""
 
     @classmethod
     def name(cls) -> str:
@@ -144,7 +144,7 @@ class DatagenDataSource(DataSource):
 
 
 def share_out(left: NDArray[np.int64], most: int) -> NDArray[np.int64]:
-    """As many of each split's rows as fit into ``most`` of all, the same number of each as far as it has them."""
+    """Splits ``most`` rows evenly among the splits; none gets more than its ``left``."""
     if int(left.sum()) <= most:
         return left
     low, high = 0, int(left.max())
@@ -165,7 +165,7 @@ def read_stream(
     *,
     max_records: int | None,
 ) -> DataFrame:
-    """The stream of a plan's rows from these positions on."""
+    """A stream of a plan's rows from these positions."""
     if not positions:
         raise ValueError("a reader needs at least one split")
     _register(spark)
@@ -181,7 +181,7 @@ def read_stream(
 
 
 def read_batch(spark: SparkSession, plan: RowPlan, ranges: Mapping[str, tuple[int, int]]) -> DataFrame:
-    """A plan's rows of these ranges."""
+    """A plan's rows in these ranges."""
     _register(spark)
     return (
         spark.read.format("rw_sql_datagen")
@@ -204,7 +204,7 @@ def _register(spark: SparkSession) -> None:
 
 
 def _dealt(ranges: list[SplitRange], rows: int, tasks: int) -> Iterator[tuple[SplitRange, ...]]:
-    """The ranges in ``tasks`` parts of about the same number of rows; a long range is cut."""
+    """Divides the ranges into ``tasks`` parts with about the same number of rows; long ranges are cut."""
     if not ranges:
         return
     size = -(-rows // tasks)

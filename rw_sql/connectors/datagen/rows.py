@@ -1,6 +1,6 @@
-"""The rows of a generator: each is a function of the seed, the split and the offset alone.
+"""Generates rows: each is a function of the seed, the split and the offset only.
 
-Imports nothing of this package, because Spark's workers get it by value and may not have the package.
+Imports nothing of this package, because Spark's workers receive it by value and may not have the package.
 """
 
 from __future__ import annotations
@@ -27,10 +27,11 @@ _LETTERS = np.frombuffer(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FieldPlan:
-    """How one field is made. ``kind`` is INTEGER, REAL, DOUBLE, NUMERIC, TEXT, BOOLEAN, DATE, TIMESTAMP, TIMESTAMPTZ,
-    STRUCT or ARRAY. ``low`` and ``high`` are numbers (for NUMERIC in units of its last digit), times are microseconds.
+    """How to generate one field. ``kind`` is INTEGER, REAL, DOUBLE, NUMERIC, TEXT, BOOLEAN, DATE, TIMESTAMP,
+    TIMESTAMPTZ, STRUCT or ARRAY. ``low`` and ``high`` are numbers (for NUMERIC in units of the last digit); times are
+    microseconds.
 
-    ``path`` is the field's name from the top, and seeds it unless ``seed`` does.
+    ``path`` is the field's full name; it is the random seed unless ``seed`` is set.
     """
 
     name: str
@@ -50,7 +51,7 @@ class FieldPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowPlan:
-    """How the rows of a source are made. ``total`` rows at most; the first has the time ``origin_us``."""
+    """How to generate the rows of a source. There are at most ``total`` rows; the first has the time ``origin_us``."""
 
     splits: int
     seed: int
@@ -60,23 +61,23 @@ class RowPlan:
     total: int | None = None
 
     def to_json(self) -> str:
-        """As text, for :func:`row_plan`."""
+        """JSON text for :func:`row_plan`."""
         return json.dumps(asdict(self), separators=(",", ":"))
 
     def split_total(self, index: int) -> int | None:
-        """The number of rows in one split; None where there is no end."""
+        """The number of rows in one split; None if it is unlimited."""
         return None if self.total is None else max(0, -((index - self.total) // self.splits))
 
 
 def row_plan(text: str) -> RowPlan:
-    """The plan that :meth:`RowPlan.to_json` wrote."""
+    """Parses the text of :meth:`RowPlan.to_json`."""
     given: dict[str, Any] = json.loads(text)
     return RowPlan(**{**given, "fields": tuple(_field_plan(field) for field in given["fields"])})
 
 
 @dataclass(frozen=True, slots=True)
 class SplitRange:
-    """The rows of one split at offsets ``[start, end)``; ``index`` is the split's number."""
+    """The rows of one split at offsets ``[start, end)``; ``index`` is the split's index."""
 
     split: str
     index: int
@@ -85,7 +86,7 @@ class SplitRange:
 
 
 def make_batches(plan: RowPlan, ranges: Iterable[SplitRange]) -> Iterator[pa.RecordBatch]:
-    """The rows of the ranges, in order, as record batches that are bounded in rows and bytes."""
+    """The rows of the ranges, in order, as record batches limited in rows and bytes."""
     size = max(1, min(_BATCH_ROWS, _BATCH_BYTES // max(1, sum(map(_width, plan.fields)))))
     waiting: list[SplitRange] = []
     room = size
@@ -103,7 +104,7 @@ def make_batches(plan: RowPlan, ranges: Iterable[SplitRange]) -> Iterator[pa.Rec
 
 
 def make_batch(plan: RowPlan, ranges: Sequence[SplitRange]) -> pa.RecordBatch:
-    """The rows of the ranges in the columns that every reader has. A batch costs 30 µs, so short ranges share one."""
+    """The rows of the ranges in the columns of every reader. A batch costs 30 µs, so short ranges share one."""
     lengths = np.array([given.end - given.start for given in ranges], dtype=np.int64)
     count = int(lengths.sum())
     ends = np.cumsum(lengths)
@@ -169,7 +170,7 @@ def _object(fields: tuple[FieldPlan, ...], rows: NDArray[np.int64], times: NDArr
 
 
 def _values(field: FieldPlan, rows: NDArray[np.int64], times: NDArray[np.int64], seed: int) -> pa.Array:
-    """A field's values as JSON texts."""
+    """A field's values as JSON text."""
     drawn = _draw(field, rows, seed)
     texts = _texts(field, rows, times, drawn, seed)
     if field.null > 0:
@@ -208,7 +209,7 @@ def _list(field: FieldPlan, rows: NDArray[np.int64], times: NDArray[np.int64], s
         return pa.array(["[]"] * len(rows), type=pa.string())
     items = []
     for position in range(field.length):
-        # Each element draws on its own: as one field they would all be equal.
+        # Each element has its own seed; with one seed all would be equal.
         items.append(_values(element, rows, times, seed + 0x51ED27 * (position + 1)))
     return _between("[", pc.binary_join_element_wise(*items, ","), "]")
 
@@ -277,12 +278,12 @@ def _draw(field: FieldPlan, rows: NDArray[np.int64], seed: int) -> NDArray[np.ui
 
 
 def _mix(state: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """The output step of splitmix64 (Steele, Lea, Flood 2014): near inputs give unlike outputs."""
+    """The output step of splitmix64 (Steele, Lea, Flood 2014): similar inputs give dissimilar outputs."""
     mixed = (state ^ (state >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return mixed ^ (mixed >> np.uint64(31))
 
 
 def _share(drawn: NDArray[np.uint64]) -> NDArray[np.float64]:
-    """Evenly from [0, 1)."""
+    """Maps to uniform values in [0, 1)."""
     return (drawn >> np.uint64(11)).astype(np.float64) * 2.0**-53

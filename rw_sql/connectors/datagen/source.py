@@ -1,4 +1,4 @@
-"""The datagen connector: rows made by itself, each a function of the seed, the split and the offset alone."""
+"""The datagen connector: generates rows, each a function of the seed, the split and the offset only."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 CLUSTER = "datagen"
 ENDLESS = 2**62
-"""The end that a split without one is said to have: any offset below it can be asked for."""
+"""The reported end of a split without one: any lower offset can be requested."""
 
 _SPLIT = re.compile(r"([0-9]{1,6})-([0-9]{1,6})")
 
@@ -38,18 +38,18 @@ class DatagenConnector(PlainConnector):
         return load_spec("datagen")
 
     def check_options(self, options: Mapping[str, str]) -> None:
-        """Whether the options fit together, as far as that can be told without the columns."""
+        """Checks the options as far as possible without the columns."""
         check_option_values(self.spec, options)
         self.check_columns(options, {})
 
     def check_columns(self, options: Mapping[str, str], columns: Mapping[str, str]) -> None:
-        """Whether rows of these columns (name → canonical type) can be made. Raises SqlError."""
+        """Checks that rows with these columns (name → canonical type) can be generated. Raises SqlError."""
         from rw_sql.connectors.datagen import plan as datagen_plan
 
         datagen_plan.plan_rows(self.spec, options, columns)
 
     def look(self, options: Mapping[str, str], *, timeout: float = RESOLVE_TIMEOUT_SECONDS) -> Upstream:
-        """All splits, each from 0 to its end. Where a rate paces them, they are endless: see UpstreamSplit."""
+        """All splits, each from 0 to its end. With a rate they are endless: see UpstreamSplit."""
         from rw_sql.connectors.datagen import plan as datagen_plan
 
         count = datagen_plan.split_count(self.spec, options)
@@ -78,7 +78,7 @@ class DatagenConnector(PlainConnector):
         *,
         timeout: float = RESOLVE_TIMEOUT_SECONDS,
     ) -> Mapping[str, int]:
-        """Per split, the offset of the first row whose timestamp is at or after a time, its end where there is none."""
+        """Per split, the offset of the first row whose timestamp is at or after a time; its end if there is none."""
         from rw_sql.connectors.datagen import plan as datagen_plan
 
         plan = datagen_plan.plan_rows(self.spec, options, None)
@@ -91,17 +91,17 @@ class DatagenConnector(PlainConnector):
         return made
 
     def split_topic(self, split: str) -> str:
-        """How many splits there are: splits of different numbers deal the rows differently."""
+        """The number of splits, because it determines how rows are distributed."""
         return split.partition("-")[0]
 
     def named_topics(self, options: Mapping[str, str]) -> tuple[str, ...]:
-        """The number of splits, as :meth:`split_topic` gives it."""
+        """The number of splits, as in :meth:`split_topic`."""
         from rw_sql.connectors.datagen import plan as datagen_plan
 
         return (str(datagen_plan.split_count(self.spec, options)),)
 
     def resolve_split(self, options: Mapping[str, str], written: str) -> str:
-        """``4-0``; a bare number stands for the split of that number. Raises SqlError UNKNOWN_SPLIT."""
+        """``4-0``; a bare number is the index of a split. Raises SqlError UNKNOWN_SPLIT."""
         from rw_sql.connectors.datagen import plan as datagen_plan
 
         count = datagen_plan.split_count(self.spec, options)
@@ -127,7 +127,7 @@ class DatagenConnector(PlainConnector):
         with_headers: bool = False,
         columns: Mapping[str, str] | None = None,
     ) -> DataFrame:
-        """Rows as JSON in ``value``, with the fields that ``columns`` and the options ask for."""
+        """Rows as JSON in ``value``, with the fields of ``columns`` and the options."""
         from rw_sql.connectors.datagen import plan as datagen_plan
         from rw_sql.connectors.datagen import reader as datagen_reader
 
@@ -148,14 +148,14 @@ class DatagenConnector(PlainConnector):
         with_headers: bool = False,
         columns: Mapping[str, str] | None = None,
     ) -> DataFrame:
-        """The rows of these offsets, made anew: each is a function of its offset alone."""
+        """The rows of these offsets, generated again."""
         from rw_sql.connectors.datagen import plan as datagen_plan
         from rw_sql.connectors.datagen import reader as datagen_reader
 
         return datagen_reader.read_batch(spark, datagen_plan.plan_rows(self.spec, options, columns), ranges)
 
     def read_positions(self, source_offset: str) -> dict[str, int]:
-        """The next offset per split out of ``{"4-0":5}``."""
+        """The next offset per split from ``{"4-0":5}``."""
         return {split: int(offset) for split, offset in json.loads(source_offset).items()}
 
     def write_positions(self, positions: Mapping[str, int]) -> str:

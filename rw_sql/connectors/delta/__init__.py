@@ -1,6 +1,5 @@
-"""Delta tables outside of the warehouse: the rows appended to one as a source, and the sink that merges into one.
+"""Delta tables outside the warehouse: a source of appended rows, and a sink that merges into a table.
 
-
-Imports: the public modules of ``connectors`` and ``support``.
-Begin with ``source``; an offset is a version of the table.
+Imports: the public modules of ``connectors`` and ``support``. Begin with ``source``; an offset is a version of the
+table.
 """

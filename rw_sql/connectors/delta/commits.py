@@ -1,4 +1,4 @@
-"""What a Delta table's commits did: which files each appended, and whether it did anything else.
+"""Parses commits of a Delta table: the files that each appended, and whether it did anything else.
 
 Delta protocol, "Actions": a commit is a file of JSON lines; ``add`` and ``remove`` with ``dataChange`` false move rows
 without changing them, as OPTIMIZE does.
@@ -16,7 +16,7 @@ import fsspec
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AppendedFile:
-    """A file of rows: its path, absolute or below the table's, and the values of the partition's columns as text."""
+    """A file of rows: its path, absolute or relative to the table, and its partition values as text."""
 
     path: str
     partition: tuple[tuple[str, str | None], ...] = ()
@@ -24,7 +24,7 @@ class AppendedFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableCommit:
-    """One commit. ``changes`` says in a word what it did to rows that were there already: empty if nothing."""
+    """One commit. ``changes`` is a word for its effect on existing rows; empty if it has none."""
 
     version: int
     appended: tuple[AppendedFile, ...] = ()
@@ -32,7 +32,7 @@ class TableCommit:
 
 
 def read_commit(table: str, version: int) -> TableCommit | None:
-    """What a commit did; None where it is not there (any more). Raises OSError."""
+    """Reads a commit; None if it does not exist (any more). Raises OSError."""
     try:
         files, path = fsspec.core.url_to_fs(
             f"{table.rstrip('/')}/_delta_log/{version:020d}.json", use_listings_cache=False

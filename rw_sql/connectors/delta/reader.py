@@ -1,4 +1,4 @@
-"""Rows of a Delta table, by Spark's own readers."""
+"""Reads rows of a Delta table with Spark's own readers."""
 
 from __future__ import annotations
 
@@ -45,13 +45,13 @@ def read(
 
 
 def snapshot(spark: SparkSession, path: str, columns: Mapping[str, str], version: int) -> DataFrame:
-    """The table as of a version, in these columns and their types; a value that does not fit fails the reading."""
+    """The table as of a version, cast to these columns and types; a value that does not fit is an error."""
     frame = table_at(spark, path, version)
     return frame.select(*[f.expr(f"CAST(`{name}` AS {kind})").alias(name) for name, kind in columns.items()])
 
 
 def _appended(spark: SparkSession, path: str, schema: StructType, commit: TableCommit) -> DataFrame:
-    """The rows of a commit's files. Where names of columns in files are not those of the table, Delta itself reads."""
+    """The rows of a commit's files. Uses Delta's reader if columns have other names in the files."""
     if _is_mapped(spark, path):
         table = table_at(spark, path, commit.version)
         names = [_full(path, file.path) for file in commit.appended]
@@ -104,7 +104,8 @@ def _full(path: str, file: str) -> str:
 
 
 def _records(frame: DataFrame, split: str, row: str, offset: Column) -> DataFrame:
-    """Rows as records with ``_rw_row``, a struct of the wanted columns, and ``_rw_fault``, why a value did not fit."""
+    """Rows as records with ``_rw_row``, a struct of the columns, and ``_rw_fault``, the error of a value that does not
+    fit."""
     wanted = StructType.fromDDL(row) if row else StructType()
     if not isinstance(wanted, StructType):
         raise TypeError("a list of columns is a struct")

@@ -1,4 +1,4 @@
-"""Which rows of a batch the constraints of a Delta table refuse: delta-rs says that some are, and shows one."""
+"""Finds the rows of a batch that violate constraints of a Delta table; delta-rs itself names only one."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _INVARIANTS = "delta.invariants"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Check:
-    """A condition that every row must meet."""
+    """A condition that every row must satisfy."""
 
     condition: str
     column: str | None
@@ -30,9 +30,9 @@ class _Check:
 
 
 def refused_by_constraints(table: DeltaTable, rows: pa.Table, index: str) -> list[Refusal]:
-    """The rows that the table's constraints refuse, each once; ``index`` is the column that numbers them.
+    """The rows that violate the table's constraints, each once; ``index`` is the column with the row numbers.
 
-    The conditions are tried as delta-rs tries them, in DataFusion, on a copy of the rows.
+    The conditions are evaluated in DataFusion, as in delta-rs, on a copy of the rows.
     """
     found: dict[int, Refusal] = {}
     with tempfile.TemporaryDirectory(prefix="rw_sql-rows-") as folder:

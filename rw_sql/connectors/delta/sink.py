@@ -1,9 +1,9 @@
-"""The Delta sink: a table of the user's, each batch in it once.
+"""The Delta sink: writes to a user's table, each batch exactly once.
 
-A batch's commit carries two application transactions (Delta protocol, "Transaction Identifiers"): the sink's identity
-with ``run × 2³² + batch + 1``, which keeps earlier runs out, and its identity with the generation, whose version is the
-batch. Both live as long as the table, whatever becomes of its log, and whoever else commits to it, unless a property of
-the table says otherwise: such a table is refused.
+A batch's commit carries two application transactions (Delta protocol, "Transaction Identifiers"). The sink's identity
+has ``run × 2³² + batch + 1``, which fences earlier runs; the identity with the generation has the batch. Delta keeps
+both as long as the table, independently of its log and of other writers. A table property can limit that time; a table
+with this property is refused.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ _RUN_SHIFT = 32
 _ATTEMPTS = 20
 _FAULTS = (DeltaError, OSError, pa.ArrowException)
 _VIOLATED = "failed validation check"
-"""What delta-rs says where a constraint of the table refuses rows."""
+"""The text in delta-rs's error if a constraint refuses rows."""
 
 _CAST_ERROR = "Cast error: "
-"""What an exception, of whatever class, says where values do not fit a type that the table has by now."""
+"""The text in the exception, of any class, if values do not fit the table's current types."""
 
 _INDEX = "_rw_index"
 _RETENTION = "delta.setTransactionRetentionDuration"
-"""The table property that lets application transactions go. Without it Delta keeps them as long as the table."""
+"""The table property that lets Delta forget application transactions. Without it, Delta keeps them for good."""
 
 
 class DeltaSink:
@@ -53,7 +53,7 @@ class DeltaSink:
         return load_sink_spec("deltalake")
 
     def check_options(self, options: Mapping[str, str]) -> None:
-        """Whether the options fit together."""
+        """Checks that the options are consistent."""
         check_option_values(self.spec, options)
         location = options["location"]
         if _LOCATION.fullmatch(location) is None:
@@ -67,12 +67,12 @@ class DeltaSink:
             raise OptionError(INVALID_PROPERTY, f'property "{given[0]}" has no meaning without s3://', key=given[0])
 
     def check_shape(self, options: Mapping[str, str], shape: SinkShape) -> None:
-        """Nothing to check: what a table of ours holds another one can hold."""
+        """Nothing to check: any Delta table can store the rows of another."""
 
     def look(
         self, options: Mapping[str, str], shape: SinkShape | None, *, timeout: float = RESOLVE_TIMEOUT_SECONDS
     ) -> SinkLook:
-        """Whether the table that is there has these columns, or none is there and one can be made."""
+        """Checks that the existing table has these columns, or that a table can be created."""
         if shape is None:
             return look_at_store(options, timeout=timeout)
         location = options["location"]
@@ -110,7 +110,7 @@ class DeltaSink:
         return SinkLook()
 
     def storage(self, options: Mapping[str, str]) -> dict[str, str]:
-        """What the object store's client is made with."""
+        """The options of the object store's client."""
         made = {
             option.client: options[option.key]
             for option in self.spec.options.values()
@@ -121,7 +121,7 @@ class DeltaSink:
         return made
 
     def open(self, options: Mapping[str, str], shape: SinkShape, identity: str) -> DeltaWriter:
-        """The table, made if it is not there."""
+        """Opens the table, creating it if it does not exist."""
         uri, storage = _uri(options["location"]), self.storage(options)
         try:
             table = _made(uri, Schema.from_json(shape.schema), storage)
@@ -132,7 +132,7 @@ class DeltaSink:
 
 def _made(uri: str, schema: Schema, storage: dict[str, str]) -> DeltaTable:
     try:
-        # With retries, the second of two sinks that make it at once would give the table another id.
+        # With retries, the second of two sinks that create it at once would give the table another id.
         once = CommitProperties(max_commit_retries=0)
         return DeltaTable.create(uri, schema, mode="ignore", storage_options=storage, commit_properties=once)
     except CommitFailedError:
@@ -153,7 +153,7 @@ class DeltaWriter:
         self._schema = pa.schema(wanted.to_arrow())
 
     def fence(self, run: int, generation: int) -> int:
-        """Commits an empty append with the run's number; what an earlier run still commits is refused from then on."""
+        """Commits an empty append with the run's number; later commits of earlier runs are then refused."""
         self._run = run
         self._batches = f"{self._identity}/{generation}"
         empty = self._schema.empty_table()
@@ -172,7 +172,7 @@ class DeltaWriter:
         return self._version(self._batches)
 
     def write(self, rows: pa.Table, batch: int) -> None:
-        """One commit: the rows and the batch's number."""
+        """One commit with the rows and the batch's number."""
         try:
             self._write(rows, batch)
         except SinkError as error:
@@ -182,7 +182,7 @@ class DeltaWriter:
             raise (RefusedRowsError(found) if found else TargetUnfitError(str(error))) from error
 
     def _refusals(self, rows: pa.Table) -> list[Refusal]:
-        """The rows that the table's constraints refuse."""
+        """The rows that violate the table's constraints."""
         numbered = rows.append_column(_INDEX, pa.array(range(rows.num_rows), pa.int64()))
         changed, _ = split_by_op(last_per_key(numbered, self._shape.keys), DELETE)
         fitted = changed.select([*self._schema.names, _INDEX]).cast(self._schema.append(pa.field(_INDEX, pa.int64())))
@@ -210,7 +210,7 @@ class DeltaWriter:
 
     def _merge(self, rows: pa.Table, marks: list[Transaction], batch: int) -> None:
         self._require_turn(batch)
-        # In brackets: DataFusion's parser binds AND tighter than IS NOT DISTINCT FROM.
+        # Parentheses: DataFusion's parser binds AND tighter than IS NOT DISTINCT FROM.
         matched = " AND ".join(f"(t.`{key}` IS NOT DISTINCT FROM s.`{key}`)" for key in self._shape.keys)
         columns = {f"`{name}`": f"s.`{name}`" for name in self._schema.names}
         (
@@ -237,7 +237,7 @@ class DeltaWriter:
             raise SinkError(f"batch {batch} is in the table already")
 
     def _commit(self, act: Callable[[], None]) -> None:
-        """Acts on the table's newest version, again where somebody else committed in between."""
+        """Runs ``act`` on the table's newest version, and again if another writer commits in between."""
         for attempt in range(1, _ATTEMPTS + 1):
             try:
                 self._table.update_incremental()
@@ -261,11 +261,11 @@ class DeltaWriter:
         return -1 if version is None else version
 
     def cancel(self) -> None:
-        """No commit begins any more."""
+        """Starts no further commit."""
         self._is_cancelled = True
 
     def close(self) -> None:
-        """Nothing is open between commits."""
+        """Nothing to close: nothing is open between commits."""
 
 
 def _properties(marks: list[Transaction]) -> CommitProperties:
@@ -277,7 +277,7 @@ def _uri(location: str) -> str:
 
 
 def _retention(properties: Mapping[str, str | None]) -> str | None:
-    """After how long a table forgets its application transactions; None where it never does."""
+    """The time after which a table forgets its application transactions; None if it keeps them."""
     return next((value for key, value in properties.items() if key.casefold() == _RETENTION.casefold()), None)
 
 

@@ -1,4 +1,4 @@
-"""A Delta table as a source: the rows that are appended to it. Its one split is the table, an offset is a version."""
+"""A Delta table as a source of appended rows. Its only split is the table; an offset is a version."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 PATH = "delta.path"
 SKIP_CHANGES = "delta.skip_change_commits"
 MOST_VERSIONS = 100
-"""The most commits that one batch reads."""
+"""The maximum number of commits in one batch."""
 
 
 class DeltaConnector(RangedConnector):
-    """Offset 0 stands for the table as it is when it is read first; from then on each version is one offset."""
+    """Offset 0 is the table as of the first read; each later version is one offset."""
 
     has_small_batches = False
 
@@ -39,7 +39,7 @@ class DeltaConnector(RangedConnector):
         return load_spec("delta")
 
     def check_options(self, options: Mapping[str, str]) -> None:
-        """Whether the path can be meant by every process."""
+        """Checks that the path is the same for every process."""
         check_option_values(self.spec, options)
         path = options[PATH].strip()
         if not path.startswith("/") and not urlsplit(path).scheme:
@@ -51,7 +51,7 @@ class DeltaConnector(RangedConnector):
             )
 
     def look(self, options: Mapping[str, str], *, timeout: float = RESOLVE_TIMEOUT_SECONDS) -> Upstream:
-        """The table, from offset 0 to behind its newest version."""
+        """The table, from offset 0 to the end of its newest version."""
         path = _path(options)
         cluster = f"delta:{path}"
         try:
@@ -70,7 +70,8 @@ class DeltaConnector(RangedConnector):
         return Upstream(splits={split.split: split}, cluster=cluster)
 
     def stretches(self, options: Mapping[str, str], positions: Mapping[str, SplitState]) -> tuple[Stretch, ...]:
-        """What was appended since, up to a commit that did more. Raises SqlError where that one is next."""
+        """The appends since the positions, up to the first commit that changed rows. Raises SqlError if that commit is
+        next."""
         upstream = self.look(options)
         if upstream.error is not None:
             raise OSError(upstream.error)
@@ -93,7 +94,7 @@ class DeltaConnector(RangedConnector):
         return tuple(found)
 
     def _commits(self, options: Mapping[str, str], start: int, end: int) -> Iterator[TableCommit]:
-        """The commits of these versions; with the option one that changes rows counts as one that did nothing."""
+        """The commits of these versions; with the option, a commit that changes rows counts as one without effect."""
         path = _path(options)
         skips = (options.get(SKIP_CHANGES) or "false").strip().lower() == "true"
         for version in range(start, end):
@@ -114,7 +115,7 @@ class DeltaConnector(RangedConnector):
         *,
         timeout: float = RESOLVE_TIMEOUT_SECONDS,
     ) -> Mapping[str, int]:
-        """The first version that was committed at or after a time."""
+        """The first version committed at or after a time."""
         table = DeltaTable(_path(options), without_files=True)
         history: list[dict[str, Any]] = table.history()
         later = [int(commit["version"]) for commit in history if int(commit.get("timestamp", 0)) >= milliseconds]
@@ -123,7 +124,7 @@ class DeltaConnector(RangedConnector):
     def sparse_topics(
         self, options: Mapping[str, str], *, timeout: float = RESOLVE_TIMEOUT_SECONDS
     ) -> Mapping[str, str]:
-        """All: an offset is a version."""
+        """All topics: an offset is a version."""
         return {"": "offsets are versions of the table"}
 
     def read_batch(
@@ -137,7 +138,7 @@ class DeltaConnector(RangedConnector):
         encoding: Encoding | None = None,
         lives: Mapping[str, str | None] | None = None,
     ) -> DataFrame:
-        """The rows of these versions; a range from 0 on is the table as of its last version."""
+        """The rows of these versions; a range from 0 is the table as of its last version."""
         from rw_sql.connectors.delta import reader as delta_reader
 
         path = _path(options)
@@ -161,14 +162,14 @@ class DeltaConnector(RangedConnector):
         encode: str = "NATIVE",
         encode_options: Mapping[str, str] | None = None,
     ) -> DataFrame:
-        """The table as it is. See :class:`rw_sql.connectors.base.SnapshotReader`."""
+        """The current table. See :class:`rw_sql.connectors.base.SnapshotReader`."""
         from rw_sql.connectors.delta import reader as delta_reader
 
         path = _path(options)
         return delta_reader.snapshot(spark, path, columns, DeltaTable(path, without_files=True).version())
 
     def resolve_split(self, options: Mapping[str, str], written: str) -> str:
-        """The table's name, whatever is written in its place: there is but one split."""
+        """The table's name, whatever the statement says: there is only one split."""
         return _split(_path(options)) if written.strip() in ("", "0") else written
 
 

@@ -1,7 +1,7 @@
-"""Stretches of files as a Spark Python data source. Which files a batch has is decided on the driver.
+"""Reads ranges of files as a Spark Python data source. The driver decides which files a batch reads.
 
-Spark's workers get this module, :mod:`rw_sql.connectors.files.rows` and :mod:`rw_sql.connectors.files.store` by value,
-so that they need not have the package on their path.
+Spark's workers receive this module, :mod:`rw_sql.connectors.files.rows` and :mod:`rw_sql.connectors.files.store` by
+value, because the package may not be on their path.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ _FEW_BYTES = 512 * 1024
 _FEW_FILES = 100
 
 Piece = tuple[str, int, int, "str | None"]
-"""A file's path, the stretch of it, and the incarnation that it is known in."""
+"""A file's path, start and end offset, and expected incarnation."""
 
 
 class FileReader(DataSourceReader):
-    """Reads pieces of files. Runs on the executors; where it may be opened lies in a private file of the driver."""
+    """Reads pieces of files, on the executors. The store's arguments are in a private file of the driver."""
 
     def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
         config = json.loads(Path(options["config"]).read_text(encoding="utf-8"))
@@ -65,12 +65,12 @@ class FileReader(DataSourceReader):
         self._schema = to_arrow_schema(schema, timezone="UTC")
 
     def partitions(self) -> Sequence[InputPartition]:
-        # Spark asks for one partition at least.
+        # Spark requires at least one partition.
         parts = dealt(self._pieces, self._tasks, lambda path: not self._compression_of(path))
         return [InputPartition(part) for part in parts] or [InputPartition([])]
 
     def _compression_of(self, path: str) -> str | None:
-        """fsspec's name of what a file's lines are compressed with: each reading of it begins at its beginning."""
+        """fsspec's name of the compression of a file with lines; such a file is always read from its beginning."""
         if self._encode == "PARQUET":
             return None
         found: str | None = infer_compression(path) if self._compression is None else self._compression
@@ -85,7 +85,7 @@ class FileReader(DataSourceReader):
             except ValueError as error:
                 raise OSError(f"{path}: {error}") from error
             if self._store.is_local or found.size > file_rows.CHUNK:
-                # One that was written to meanwhile may have been read in two halves.
+                # If the file changed meanwhile, its two halves may belong to different versions.
                 _require_same(path, self._store.find(path).incarnation, life or found.incarnation)
 
     def _opened(self, filesystem: Any, pieces: list[Piece]) -> Iterator[tuple[Piece, FoundFile, Any]]:
@@ -93,7 +93,7 @@ class FileReader(DataSourceReader):
             for piece in pieces:
                 yield piece, *self._open(filesystem, piece)
             return
-        # A store answers in tens of milliseconds: of many small files some are asked for beforehand.
+        # A store answers in tens of milliseconds: small files are fetched in advance.
         with ThreadPoolExecutor(_AHEAD) as pool:
             waiting: deque[tuple[Piece, Future[tuple[FoundFile, Any]]]] = deque()
             for piece in pieces:
@@ -142,7 +142,7 @@ class FileReader(DataSourceReader):
                 yield self._batch(found, pa.array(places), pa.array(texts, pa.binary()))
 
     def _order(self, opened: Any) -> tuple[list[int | None] | None, int]:
-        """How a file's fields stand to the columns, by its header line, and how many the header has."""
+        """Maps a file's fields to the columns by its header line; the second value is the header's number of fields."""
         if not self._has_header:
             return None, 0
         header = file_rows.header_of(opened())
@@ -180,7 +180,7 @@ class FileReader(DataSourceReader):
 
 
 class _Kept(io.RawIOBase):
-    """A decompressing file whose end does not close what it reads from."""
+    """A decompressing file that leaves the underlying file open when it is closed."""
 
     def __init__(self, inner: Any) -> None:
         self._inner = inner
@@ -219,9 +219,9 @@ def _require_same(path: str, now: str, known: str | None) -> None:
 
 
 def dealt(pieces: Sequence[Piece], tasks: int, is_cuttable: Callable[[str], bool]) -> list[list[Piece]]:
-    """The pieces in at most as many parts as there are tasks, of about the same weight each, in their order.
+    """The pieces in at most ``tasks`` parts of similar weight, in order.
 
-    A long piece is cut where its file may be; a small file weighs something too. Few bytes make few parts.
+    A long piece is cut if its file can be; even a small file has some weight. Few bytes give few parts.
     """
     weights = [end - start + _BYTES_PER_FILE for _, start, end, _ in pieces]
     count = min(tasks, -(-sum(weights) // BYTES_PER_TASK)) or 1
@@ -254,8 +254,8 @@ def read_batch(
 ) -> DataFrame:
     """The records of pieces of files.
 
-    ``compression`` is fsspec's name of it, empty for none; None tells it by each file's name. ``is_strict``: a column
-    that a file's header or schema does not have fails the reading.
+    ``compression`` is fsspec's name, empty for none; None infers it from each file's name. ``is_strict``: a column that
+    is missing in a file's header or schema is an error.
     """
     given = encoding.options
     config: dict[str, Any] = {
@@ -274,7 +274,7 @@ def read_batch(
         "tasks": str(spark.sparkContext.defaultParallelism),
     }
     if sum(end - start for _, start, end, _ in pieces) <= _FEW_BYTES and len(pieces) <= _FEW_FILES:
-        # Spark asks two more processes for a plan and a third for the rows: a second, of which reading is a hundredth.
+        # Spark starts two processes for a plan and a third for the rows: a second, of which reading is a hundredth.
         return _read_here(spark, options, pieces)
     _register(spark)
     return spark.read.format("rw_sql_files").options(**options).load()

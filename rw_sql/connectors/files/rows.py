@@ -1,11 +1,11 @@
-"""The records of a stretch of a file, as Arrow arrays. A record belongs to the stretch that its offset lies in.
+"""Reads the records of a range of a file as Arrow arrays. A record belongs to the range that contains its offset.
 
-Offsets count bytes of the file as it is stored. A line's offset is that of its first byte. In a compressed file, of
-which nobody knows beforehand how long it is inside, a line has the share of the stored bytes that it has of those
-inside. The rows of a Parquet file's row group are counted from where the group begins. So offsets rise in the order of
-the records, lie below the file's size, and reading side by side stretches gives each record once.
+Offsets count bytes of the stored file. A line has the offset of its first byte. The decompressed length of a compressed
+file is unknown in advance, so that the offsets of its lines are scaled to the stored size. The rows of a Parquet row
+group are counted from the offset of the group. Offsets therefore ascend in record order and are below the file's size,
+and reading adjacent ranges returns each record once.
 
-Spark's workers get this module by value: it uses nothing else of the package.
+Spark's workers receive this module by value: it imports nothing else of the package.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ _BOM = b"\xef\xbb\xbf"
 _NEWLINE, _RETURN = 10, 13
 
 Lines = tuple["NDArray[np.int64]", list[bytes]]
-"""Where lines begin, and the lines without their ends."""
+"""The offsets of lines, and the lines without line ends."""
 
 
 def lines(file: Any, start: int, end: int | None, *, chunk: int = CHUNK) -> Iterator[Lines]:
-    """The lines that begin in ``[start, end)`` of an open file, to its end where that is None. Empty ones are left out.
+    """The lines that begin in ``[start, end)`` of an open file, up to its end if that is None. Empty lines are skipped.
 
-    The last line needs no end. A byte order mark at the beginning is left out, a carriage return before a line's end
-    too.
+    The last line needs no line end. A byte-order mark at the beginning and a carriage return before a line end are
+    removed.
     """
     base = max(0, start - 1)
     file.seek(base)
-    # What comes before the first line end belongs to a line that began earlier.
+    # Text before the first line end belongs to a line that began earlier.
     is_inside = start > 0
     held = b""
     while True:
@@ -92,9 +92,10 @@ def _cut(
 def compressed_lines(
     opened: Callable[[], Any], size: int, start: int, end: int, *, chunk: int = CHUNK
 ) -> Iterator[Lines]:
-    """The lines of a compressed file whose share lies in ``[start, end)``. ``opened`` opens it, decompressing.
+    """The lines of a compressed file whose scaled offset is in ``[start, end)``. ``opened`` opens and decompresses the
+    file.
 
-    It is decompressed twice: the share of a line needs the length of all, and must not depend on how it is read.
+    The file is decompressed twice: scaling needs its full length and must not depend on how it is read.
     """
     inside = 0
     with opened() as file:
@@ -113,16 +114,16 @@ def compressed_lines(
 
 
 def header_of(file: Any) -> bytes:
-    """The first line of a file, without its end."""
+    """The first line of a file, without its line end."""
     file.seek(0)
     first: bytes = file.readline()
     return first.removeprefix(_BOM).rstrip(b"\r\n")
 
 
 def column_order(header: bytes, columns: Sequence[str], delimiter: str) -> list[int | None] | None:
-    """For each column its place in a header line, by its name, else by its name in any case; None where it has none.
+    """The index in a header line of each column, by exact name, else ignoring case; None if it is missing.
 
-    None for all where the header has just these columns in this order: lines are then right as they are.
+    Returns None if the header has exactly these columns in this order, so that lines need no reordering.
     """
     names = next(csv.reader([header.decode("utf-8", "replace")], delimiter=delimiter), [])
     names = [name.strip() for name in names]
@@ -133,7 +134,7 @@ def column_order(header: bytes, columns: Sequence[str], delimiter: str) -> list[
 
 
 def reordered(texts: list[bytes], order: list[int | None], count: int, delimiter: str) -> list[bytes]:
-    """Lines with their fields in another order. One that has not as many as the header is left so that it misfits."""
+    """Lines with their fields reordered. A line with another number of fields than the header stays malformed."""
     made = []
     for text in texts:
         fields = next(csv.reader([text.decode("utf-8", "surrogateescape")], delimiter=delimiter), [])
@@ -151,9 +152,9 @@ def reordered(texts: list[bytes], order: list[int | None], count: int, delimiter
 def parquet_rows(
     file: Any, size: int, start: int, end: int, row: pa.StructType, *, is_strict: bool = False
 ) -> Iterator[tuple[NDArray[np.int64], pa.StructArray, pa.StringArray]]:
-    """The rows of a Parquet file whose offsets lie in ``[start, end)``, as structs, and what is wrong with each.
+    """The rows of a Parquet file whose offsets are in ``[start, end)``, as structs, each with its error, if any.
 
-    Columns are found by name, else by name in any case; one that is missing is NULL, or with ``is_strict`` an error.
+    Columns are found by exact name, else ignoring case; a missing one is NULL, or with ``is_strict`` an error.
     """
     parquet = pq.ParquetFile(file)
     groups = _row_groups(parquet.metadata, size)
@@ -170,7 +171,7 @@ def parquet_rows(
         if rows > length:
             places = begin + (np.arange(rows) / rows * length).astype(np.int64)
         at = 0
-        # Without columns there are no batches: a file may have none of those that are asked for.
+        # Without columns there would be no batches: a file may have none of the requested ones.
         for batch in parquet.iter_batches(batch_size=BATCH_ROWS, row_groups=[number], columns=wanted or names[:1]):
             of_batch = places[at : at + batch.num_rows]
             at += batch.num_rows
@@ -180,7 +181,7 @@ def parquet_rows(
 
 
 def _row_groups(metadata: pq.FileMetaData, size: int) -> list[tuple[int, int, int]]:
-    """Where each row group begins, how many bytes there are to the next, and its rows; in the order of the file."""
+    """The row groups in file order: offset, bytes to the next one, number of rows."""
     begins = []
     for number in range(metadata.num_row_groups):
         group = metadata.row_group(number)

@@ -1,4 +1,4 @@
-"""The file sink: one file a batch in a folder, under a name that the batch's number makes. At least once."""
+"""The file sink: one file per batch in a folder, named after the batch's number. At least once."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class FileSink:
         return load_sink_spec("fs")
 
     def check_options(self, options: Mapping[str, str]) -> None:
-        """Whether the options fit together."""
+        """Checks that the options are consistent."""
         check_option_values(self.spec, options)
         if not options["fs.path"].startswith("/"):
             raise OptionError(
@@ -44,7 +44,7 @@ class FileSink:
             )
 
     def check_shape(self, options: Mapping[str, str], shape: SinkShape) -> None:
-        """CSV has no form for nested values and bytes."""
+        """Checks the types: CSV has no form for nested values and bytes."""
         if shape.encode != "CSV":
             return
         for name, kind in shape.columns.items():
@@ -59,11 +59,11 @@ class FileSink:
     def look(
         self, options: Mapping[str, str], shape: SinkShape | None, *, timeout: float = RESOLVE_TIMEOUT_SECONDS
     ) -> SinkLook:
-        """Whether the folder is there and may be written, or can be made."""
+        """Checks that the folder can be written, or created."""
         return SinkLook() if shape is None else look_at_folder(options["fs.path"])
 
     def open(self, options: Mapping[str, str], shape: SinkShape, identity: str) -> FileWriter:
-        """The folder, made if it is not there."""
+        """Opens the folder, creating it if it does not exist."""
         folder = Path(options["fs.path"])
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -83,12 +83,12 @@ class FileWriter:
         self._is_cancelled = False
 
     def fence(self, run: int, generation: int) -> int | None:
-        """A folder keeps nothing of batches."""
+        """Returns None: a folder stores no batch numbers."""
         self._generation = generation
         return None
 
     def write(self, rows: pa.Table, batch: int) -> None:
-        """One file, which appears whole."""
+        """Writes one file, which appears atomically."""
         if not rows.num_rows:
             return
         ending = _ENDINGS[self._shape.encode or "PARQUET"]
@@ -110,7 +110,7 @@ class FileWriter:
             raise (RefusedRowsError(found) if found else SinkError(f"{path}: {error}")) from error
 
     def _attempt(self, rows: pa.Table) -> Refusal | None:
-        """Writes rows into memory; why not, where the format has no form for one of them."""
+        """Writes rows to memory; returns the refusal if the format cannot represent one of them."""
         try:
             self._put(rows, io.BytesIO())
         except pa.ArrowException as error:
@@ -133,12 +133,12 @@ class FileWriter:
                 for row in json_rows(rows, rows.column_names):
                     file.write(to_json(row) + b"\n")
             case _:
-                # Spark reads no nanoseconds, and microseconds are what the rows have.
+                # Spark does not read nanoseconds; the rows have microseconds.
                 pyarrow.parquet.write_table(rows, file, coerce_timestamps="us")
 
     def cancel(self) -> None:
-        """What is being written does not appear."""
+        """Prevents the file being written from appearing."""
         self._is_cancelled = True
 
     def close(self) -> None:
-        """Nothing is open between batches."""
+        """Nothing to close: nothing is open between batches."""

@@ -1,6 +1,6 @@
-"""Files as a source: a split is a file, by its path below the root, and an offset counts its bytes.
+"""Files as a source: a split is a file, named by its path below the root; an offset counts its bytes.
 
-``posix_fs``, ``s3``, ``gcs`` and ``azblob`` differ only in where the files lie.
+``posix_fs``, ``s3``, ``gcs`` and ``azblob`` differ only in the place of the files.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class FileConnector(RangedConnector):
 
     name = ""
     packages: tuple[tuple[str, str], ...] = ()
-    """Packages of Python that it needs besides, each with the extra that installs it."""
+    """Further Python packages that it needs, each with the extra that installs it."""
 
     offsets_per_record = 100
     poll_seconds = None
@@ -49,14 +49,14 @@ class FileConnector(RangedConnector):
 
     @abstractmethod
     def store(self, options: Mapping[str, str], *, timeout: float = RESOLVE_TIMEOUT_SECONDS) -> FileStore:
-        """Where the files lie. Reaches nothing."""
+        """The store of the files. Does not contact it."""
 
     def faults(self) -> tuple[type[Exception], ...]:
-        """What its client raises where it cannot list."""
+        """The exceptions that the store's client raises if it cannot list files."""
         return (OSError,)
 
     def check_options(self, options: Mapping[str, str]) -> None:
-        """Whether the options fit together, and what they need is installed. Reaches no store."""
+        """Checks that the options are consistent and the needed packages installed. Contacts no store."""
         check_option_values(self.spec, options)
         for package, extra in self.packages:
             if importlib.util.find_spec(package) is None:
@@ -81,7 +81,7 @@ class FileConnector(RangedConnector):
         return Upstream(splits=splits, cluster=cluster)
 
     def cluster(self, options: Mapping[str, str]) -> str:
-        """What tells one root from another."""
+        """The identity of the root."""
         store = self.store(options)
         return f"{self.name}:{store.root}"
 
@@ -89,12 +89,12 @@ class FileConnector(RangedConnector):
         return self.store(options, timeout=timeout).files(options.get(PATTERN))
 
     def is_finished(self, state: SplitState) -> bool:
-        """Whether the file was read to its end, as its incarnation tells it."""
+        """True if the file was read to its end, by the size in its incarnation."""
         size = incarnation_size(state.incarnation)
         return size is not None and state.offset >= size
 
     def stretches(self, options: Mapping[str, str], positions: Mapping[str, SplitState]) -> tuple[Stretch, ...]:
-        """The files that are not read to their ends, by their names."""
+        """The files that are not fully read, by name."""
         is_packed = (options.get(COMPRESSION) or "none").lower() != "none"
         found = []
         for split in sorted(positions):
@@ -115,7 +115,7 @@ class FileConnector(RangedConnector):
         *,
         timeout: float = RESOLVE_TIMEOUT_SECONDS,
     ) -> Mapping[str, int]:
-        """0 for files that were written at or after a time, their size for the others."""
+        """0 for files written at or after a time, the size for others."""
         wanted = set(splits)
         return {
             found.path: found.size if found.modified_ms is not None and found.modified_ms < milliseconds else 0
@@ -126,11 +126,11 @@ class FileConnector(RangedConnector):
     def sparse_topics(
         self, options: Mapping[str, str], *, timeout: float = RESOLVE_TIMEOUT_SECONDS
     ) -> Mapping[str, str]:
-        """All: offsets count bytes."""
+        """All topics: offsets count bytes."""
         return {"": "offsets of files count bytes"}
 
     def record_times(self, options: Mapping[str, str], offsets: Mapping[str, int]) -> Mapping[str, int]:
-        """When the files were written, of a folder of this machine."""
+        """When the files were written; only for a local folder."""
         store = self.store(options)
         times = {}
         for split in offsets if store.is_local else ():
@@ -153,7 +153,7 @@ class FileConnector(RangedConnector):
         encoding: Encoding | None = None,
         lives: Mapping[str, str | None] | None = None,
     ) -> DataFrame:
-        """The records of these stretches: lines in ``value``, or a Parquet file's rows in ``_rw_row``."""
+        """The records of these ranges: lines in ``value``, or a Parquet file's rows in ``_rw_row``."""
         from rw_sql.connectors.files import reader as file_reader
 
         known = lives or {}
@@ -175,7 +175,7 @@ class FileConnector(RangedConnector):
         encode: str = "NATIVE",
         encode_options: Mapping[str, str] | None = None,
     ) -> DataFrame:
-        """All rows of all Parquet files that there are now. See :class:`rw_sql.connectors.base.SnapshotReader`."""
+        """All rows of all current Parquet files. See :class:`rw_sql.connectors.base.SnapshotReader`."""
         from pyspark.sql import functions as f
 
         if encode != "PARQUET":
@@ -195,7 +195,7 @@ class FileConnector(RangedConnector):
         encode: str,
         encode_options: Mapping[str, str],
     ) -> DataFrame:
-        """All lines of all files that there are now. See :class:`rw_sql.connectors.base.LineReader`."""
+        """All lines of all current files. See :class:`rw_sql.connectors.base.LineReader`."""
         return self._read_all(spark, options, Encoding(encode=encode, options=encode_options), columns)
 
     def _read_all(
@@ -216,7 +216,7 @@ class FileConnector(RangedConnector):
 
 
 class PosixFsConnector(FileConnector):
-    """A folder of the machine that runs the jobs."""
+    """A folder on the machine that runs the jobs."""
 
     name = "posix_fs"
 
@@ -234,7 +234,7 @@ class PosixFsConnector(FileConnector):
 
 
 class S3Connector(FileConnector):
-    """A bucket of a store that speaks S3's protocol."""
+    """A bucket of a store with an S3-compatible API."""
 
     name = "s3"
     packages = (("s3fs", "s3"),)
@@ -265,12 +265,12 @@ class S3Connector(FileConnector):
         return FileStore(protocol="s3", root=options["s3.bucket_name"].strip().strip("/"), arguments=arguments)
 
     def cluster(self, options: Mapping[str, str]) -> str:
-        """The bucket, and the endpoint where that is not Amazon's."""
+        """The bucket, and the endpoint if it is not Amazon's."""
         endpoint = options.get("s3.endpoint_url", "")
         return super().cluster(options) + (f"@{endpoint.rstrip('/')}" if endpoint else "")
 
     def faults(self) -> tuple[type[Exception], ...]:
-        """Those of the client, besides OSError."""
+        """The client's exceptions, besides OSError."""
         from botocore.exceptions import BotoCoreError, ClientError
 
         return (OSError, BotoCoreError, ClientError)
@@ -289,7 +289,7 @@ class GcsConnector(FileConnector):
             try:
                 arguments["token"] = json.loads(base64.b64decode(credential, validate=True))
             except (binascii.Error, ValueError) as error:
-                # Not `from error`: it would show the text.
+                # Without `from error`: it would show the text.
                 del error
                 raise OptionError(
                     INVALID_PROPERTY,
@@ -301,7 +301,7 @@ class GcsConnector(FileConnector):
         return FileStore(protocol="gs", root=options["gcs.bucket_name"].strip().strip("/"), arguments=arguments)
 
     def faults(self) -> tuple[type[Exception], ...]:
-        """Those of the client, besides OSError."""
+        """The client's exceptions, besides OSError."""
         from gcsfs.retry import HttpError
         from google.auth.exceptions import GoogleAuthError
 
@@ -327,14 +327,14 @@ class AzblobConnector(FileConnector):
         return FileStore(protocol="abfs", root=options["azblob.container_name"].strip().strip("/"), arguments=arguments)
 
     def faults(self) -> tuple[type[Exception], ...]:
-        """Those of the client, besides OSError."""
+        """The client's exceptions, besides OSError."""
         from azure.core.exceptions import AzureError
 
         return (OSError, AzureError)
 
 
 def _compression(options: Mapping[str, str]) -> str | None:
-    """fsspec's name of what all files are compressed with; empty for nothing, None to tell it by their names."""
+    """fsspec's name of the compression of all files; empty for none, None to infer it from each name."""
     given = options.get(COMPRESSION)
     if given is None:
         return None

@@ -1,6 +1,6 @@
-"""A place where files lie: a folder of this machine or a bucket, listed and opened through fsspec.
+"""A place with files: a local folder or a bucket, listed and opened through fsspec.
 
-Spark's workers get this module by value: it uses nothing else of the package.
+Spark's workers receive this module by value: it imports nothing else of the package.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ _LITERAL = re.compile(r"[^*?\[]*")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundFile:
-    """A file by its path below the root. ``incarnation`` tells one version from another, and begins with the size.
+    """A file, by its path below the root. ``incarnation`` identifies its version and begins with its size.
 
-    ``modified_ms`` is when it was written, None where the store does not say.
+    ``modified_ms`` is when it was written; None if the store does not report it.
     """
 
     path: str
@@ -37,7 +37,7 @@ class FoundFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileStore:
-    """``arguments`` are fsspec's for the protocol, keys included: they are in no ``repr``."""
+    """A root folder or bucket. ``arguments`` are fsspec's for the protocol, keys included; no ``repr`` shows them."""
 
     protocol: str
     root: str
@@ -45,24 +45,24 @@ class FileStore:
 
     @property
     def is_local(self) -> bool:
-        """Whether it is a folder of this machine."""
+        """True for a folder on this machine."""
         return self.protocol == LOCAL
 
     def filesystem(self) -> Any:
-        """The fsspec file system. It remembers no listing."""
+        """The fsspec file system. It caches no listings."""
         return fsspec.filesystem(
             self.protocol, **({} if self.is_local else {"use_listings_cache": False, **self.arguments})
         )
 
     def full_path(self, path: str) -> str:
-        """What the file system calls a file."""
+        """A file's path in the file system."""
         return f"{self.root.rstrip('/')}/{path}"
 
     def files(self, pattern: str | None = None) -> Iterator[FoundFile]:
-        """The files below the root whose path fits a pattern, in no order. Raises what the file system raises.
+        """The files below the root whose path matches a pattern, in no order. Raises the file system's exceptions.
 
-        ``*`` stands for any characters, slashes too. Names that begin with a dot or an underscore, and all below a
-        folder of such a name, are passed over: so writers name what is not finished or not data.
+        ``*`` matches any characters, slashes included. Names that begin with a dot or an underscore, and everything
+        below such a folder, are skipped: writers use such names for unfinished files and metadata.
         """
         fits = re.compile(fnmatch.translate(pattern)).match if pattern else None
         for found in self._local_files() if self.is_local else self._remote_files(pattern):
@@ -70,13 +70,13 @@ class FileStore:
                 yield found
 
     def find(self, path: str) -> FoundFile:
-        """One file as it is now. Raises FileNotFoundError."""
+        """The current version of one file. Raises FileNotFoundError."""
         if self.is_local:
             return _local_file(path, os.stat(self.full_path(path)))
         return _remote_file(path, self.filesystem().info(self.full_path(path)))
 
     def _local_files(self) -> Iterator[FoundFile]:
-        # Not pathlib: of 100,000 files each object counts, and scandir gives them one by one.
+        # Not pathlib: with 100,000 files each object matters, and scandir yields entries one by one.
         waiting = [""]
         while waiting:
             folder = waiting.pop()
@@ -90,7 +90,7 @@ class FileStore:
                         continue
                     try:
                         yield _local_file(path, entry.stat())
-                    except FileNotFoundError:  # removed since the folder was listed
+                    except FileNotFoundError:  # Removed since the folder was listed.
                         continue
 
     def _remote_files(self, pattern: str | None) -> Iterator[FoundFile]:
@@ -100,20 +100,20 @@ class FileStore:
         for folder, folders, files in self.filesystem().walk(top, detail=True, on_error="raise"):
             below = folder.strip("/")[length:]
             for name in [name for name in folders if not name or name[0] in "._"]:
-                del folders[name]  # walk does not go there then
+                del folders[name]  # Then walk does not enter it.
             for name, info in files.items():
                 if name and name[0] not in "._":
                     yield _remote_file(f"{below}/{name}" if below else name, info)
 
 
 def incarnation_size(incarnation: str | None) -> int | None:
-    """The size that an incarnation tells."""
+    """The size that an incarnation contains."""
     size = (incarnation or "").partition("-")[0]
     return int(size) if size.isdigit() else None
 
 
 def _literal_folder(pattern: str | None) -> str:
-    """The folder that all paths of a pattern lie in."""
+    """The folder that contains all paths of a pattern."""
     literal = _LITERAL.match(pattern or "")
     return literal[0].rpartition("/")[0] if literal else ""
 

@@ -1,6 +1,4 @@
-"""PostgreSQL: tables that REFRESH TABLE loads, and the sink that merges into one.
+"""PostgreSQL: tables that REFRESH TABLE loads, and a sink that merges into a table.
 
-
-Imports: the public modules of ``connectors`` and ``support``.
-Begin with ``source``, or ``sink`` and ``writer``.
+Imports: the public modules of ``connectors`` and ``support``. Begin with ``source``, or ``sink`` and ``writer``.
 """

@@ -1,7 +1,7 @@
-"""A PostgreSQL table as a Spark Python data source: every part of it sees the same snapshot of the database.
+"""A PostgreSQL table as a Spark Python data source. All parts read the same snapshot of the database.
 
-Spark's workers get this module by value. The password goes through a file that only this user can read (libpq's
-``passfile``), since a data source's options stand in Spark's plans and logs.
+Spark's workers receive this module by value. The password is in a file that only this user can read (libpq's
+``passfile``), because a data source's options appear in Spark's plans and logs.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     from rw_sql.connectors.jdbc.types import PostgresColumn
 
 _BLOCK_BYTES = 1 << 25
-"""How much text is taken apart at once: no row may be longer."""
+"""The size of a parsed block of text, in bytes, and so the maximum size of a row."""
 
 _READ_BYTES = 1 << 20
 
 
 class _Copied(io.RawIOBase):
-    """What COPY … TO STDOUT sends, as a file."""
+    """The output of COPY … TO STDOUT as a file."""
 
     def __init__(self, blocks: Iterator[Any]) -> None:
         self._blocks = blocks
@@ -50,7 +50,7 @@ class _Copied(io.RawIOBase):
 
 
 class TableReader(DataSourceReader):
-    """Reads the parts of a table, each over a connection of its own."""
+    """Reads the parts of a table, each over its own connection."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
         self._given = json.loads(options["given"])
@@ -104,7 +104,7 @@ class TableDataSource(DataSource):
 
 
 def _condition(start: int, end: int) -> str:
-    """Pages ``[start, end)``; without an end (0) all from there on, and all there are from 0 on."""
+    """The condition for pages ``[start, end)``; end 0 means no upper limit, and start 0 with end 0 the whole table."""
     parts = [f"ctid >= '({start},0)'"] if start else []
     parts += [f"ctid < '({end},0)'"] if end else []
     return " WHERE " + " AND ".join(parts) if parts else ""
@@ -112,7 +112,7 @@ def _condition(start: int, end: int) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Upstream:
-    """A table (quoted) as an exported snapshot of a database has it: its columns, and the parts it is read in."""
+    """A table (quoted) in an exported snapshot of a database: its columns, and the parts in which it is read."""
 
     server: Mapping[str, str]
     snapshot: str
@@ -127,8 +127,8 @@ def read_snapshot(
     columns: Mapping[str, str],
     misfit: Callable[[str, Column, Mapping[str, Column]], Column],
 ) -> DataFrame:
-    """The rows of a table in these columns. A value that does not fit fails the query with the text that ``misfit``
-    makes of its column, its text and the texts of the row."""
+    """The rows of a table in these columns. A value that does not fit is an error; ``misfit`` makes its text from the
+    column's name, the value as text and the texts of the row."""
     from pyspark.sql import functions as f
     from pyspark.sql.types import StructType
 
@@ -165,7 +165,7 @@ def _without_password(server: Mapping[str, str]) -> dict[str, str]:
 
 
 def _selected(name: str, kind: DataType, known: Mapping[str, PostgresColumn]) -> str:
-    """The column as text that :func:`_typed` takes apart."""
+    """A column as text that :func:`_typed` parses."""
     from pyspark.sql.types import ArrayType, BinaryType, MapType, NumericType, StructType, TimestampType
 
     column = '"' + name.replace('"', '""') + '"'
@@ -183,7 +183,7 @@ def _selected(name: str, kind: DataType, known: Mapping[str, PostgresColumn]) ->
 
 
 def _shown(text: Column, kind: DataType) -> Column:
-    """A value's text as the database shows it."""
+    """A value as the database prints it."""
     from pyspark.sql import functions as f
     from pyspark.sql.types import TimestampType
 
@@ -191,11 +191,11 @@ def _shown(text: Column, kind: DataType) -> Column:
 
 
 _ODD_TIMES = '"([0-9]{5,}-[0-9]{2}-[0-9]{2}|[^"]* BC"|-?infinity")'
-"""A date or time inside of JSON that Spark has no value of, or would take for another one."""
+"""A date or time inside JSON that Spark cannot represent or would misread."""
 
 
 def _typed(text: Column, kind: DataType, misfit: Column) -> Column:
-    """The value of a column that came as text. One that does not fit fails the query with ``misfit``."""
+    """Converts a column from text. A value that does not fit raises the error ``misfit``."""
     from pyspark.sql import functions as f
 
     value, fits = _read(text, kind)
@@ -203,7 +203,7 @@ def _typed(text: Column, kind: DataType, misfit: Column) -> Column:
 
 
 def _read(text: Column, kind: DataType) -> tuple[Column, Column | None]:
-    """The value that a text stands for, and whether it does, where not every text does."""
+    """The value of a text, and a check of the text if not every text is valid."""
     from pyspark.sql import functions as f
     from pyspark.sql.types import (
         ArrayType,
@@ -229,7 +229,8 @@ def _read(text: Column, kind: DataType) -> tuple[Column, Column | None]:
     fits = value.isNotNull()
     match kind:
         case DateType() | TimestampType() | TimestampNTZType():
-            # Spark reads a year before Christ as one after it, and what it writes of years from 10000 on few can read.
+            # Spark reads a year before Christ as one after it, and few programs read the years after 9999 that it
+            # writes.
             last = {DateType: "DATE '9999-12-31'", TimestampNTZType: "TIMESTAMP_NTZ '9999-12-31 23:59:59.999999'"}
             bound = f.expr(last.get(type(kind), "TIMESTAMP '9999-12-31 23:59:59.999999Z'"))
             fits = fits & ~text.contains("BC") & (value <= bound)
@@ -239,7 +240,7 @@ def _read(text: Column, kind: DataType) -> tuple[Column, Column | None]:
 
 
 def _nested(text: Column, kind: DataType) -> tuple[Column, Column]:
-    """A value out of its JSON: inside of an object, because only an object can say that a part of it did not fit."""
+    """A value from its JSON. It is wrapped in an object, because only an object can report that a part did not fit."""
     from pyspark.sql import functions as f
     from pyspark.sql.types import ArrayType, BinaryType
 
@@ -251,7 +252,7 @@ def _nested(text: Column, kind: DataType) -> tuple[Column, Column]:
     if "date" in word or "timestamp" in word:
         fits = fits & ~text.rlike(_ODD_TIMES)
     value = read.getField("v")
-    if is_bytes:  # to_jsonb spells bytes as \\x00ff, where Spark reads base64
+    if is_bytes:  # to_jsonb writes bytes as \\x00ff; Spark reads base64.
         value = f.transform(value, lambda item: f.unhex(f.substring(item, 3, 2_147_483_647)))
     return value, fits
 

@@ -1,4 +1,4 @@
-"""What an error of PostgreSQL says of a batch: the server is away, it refuses a row, or the table is another one."""
+"""Classifies PostgreSQL's errors for a batch: the server is unavailable, it refuses a row, or the table has changed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class Fault(Enum):
-    """What is wrong where a batch fails."""
+    """The cause of a failed batch."""
 
     AWAY = "the server is away, or busy"
     ROW = "a row of the batch is refused"
@@ -24,7 +24,7 @@ _ROW_CLASSES = ("22", "23", "44", "P0")
 """SQLSTATE classes (PostgreSQL, appendix A): data exception, integrity constraint, WITH CHECK OPTION, RAISE."""
 
 _ROW_CODES = ("21000", "54000")
-"""One row twice in an ON CONFLICT, and a value that is too large for its index."""
+"""A duplicate row in ON CONFLICT, and a value too large for its index."""
 
 _TABLE_CLASSES = ("0A", "3F", "42", "55")
 _TABLE_CODES = ("428C9",)
@@ -43,7 +43,7 @@ WHERE i.indrelid = %s::regclass AND c.relname = %s
 
 
 def fault_of(error: psycopg.Error) -> Fault:
-    """What an error says. The client's own have no SQLSTATE: of a value that it cannot send, or of the connection."""
+    """Classifies an error. Errors of the client have no SQLSTATE: an unsupported value, or a broken connection."""
     import psycopg
 
     state = error.sqlstate
@@ -59,7 +59,7 @@ def fault_of(error: psycopg.Error) -> Fault:
 
 
 def refusal_of(error: psycopg.Error, connection: psycopg.Connection[Any], table: str) -> Refusal:
-    """The refusal of a single row. ``table`` is quoted; it is looked at for what a constraint is about."""
+    """The refusal of a single row. ``table`` is quoted; it is read for details of a constraint."""
     said = error.diag
     reason = said.message_primary or " ".join(str(error).split())
     if said.message_detail and error.sqlstate in ("23503", "23505", "23P01"):

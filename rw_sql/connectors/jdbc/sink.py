@@ -1,4 +1,4 @@
-"""The JDBC sink: a table of PostgreSQL, one transaction a batch. :mod:`rw_sql.connectors.jdbc.writer` writes it."""
+"""The JDBC sink: a PostgreSQL table, one transaction per batch. :mod:`rw_sql.connectors.jdbc.writer` writes it."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from rw_sql.connectors.sink import SinkShape
     from rw_sql.connectors.spec import ConnectorSpec
 
-# Where nulls are distinct, as they are by default, rows whose key is null conflict with none: each would be put in
-# again. A server of before PostgreSQL 15 has no such column.
+# If nulls are distinct, which is the default, rows with a null key never conflict and would be inserted repeatedly.
+# Servers before PostgreSQL 15 lack this column.
 _UNIQUE = """
 SELECT array_agg(a.attname::text),
     bool_and(a.attnotnull) OR coalesce(bool_and((to_jsonb(i) ->> 'indnullsnotdistinct')::boolean), false)
@@ -41,7 +41,7 @@ class JdbcSink:
         return load_sink_spec("jdbc")
 
     def check_options(self, options: Mapping[str, str]) -> None:
-        """Whether the options fit together."""
+        """Checks that the options are consistent."""
         check_option_values(self.spec, options)
         conninfo(options)
 
@@ -51,7 +51,7 @@ class JdbcSink:
     def look(
         self, options: Mapping[str, str], shape: SinkShape | None, *, timeout: float = RESOLVE_TIMEOUT_SECONDS
     ) -> SinkLook:
-        """Whether the server answers, and the table has the columns, the key and the rights."""
+        """Checks that the server answers and the table has the columns, the key and the privileges."""
         import psycopg
 
         try:
@@ -115,17 +115,17 @@ class JdbcSink:
         return SinkLook()
 
     def table(self, options: Mapping[str, str]) -> tuple[str, str]:
-        """The table's schema and name."""
+        """The schema and name of the table."""
         return self.spec.value(options, "schema.name") or "public", options["table.name"]
 
     def open(self, options: Mapping[str, str], shape: SinkShape, identity: str) -> JdbcWriter:
-        """A connection."""
+        """Opens a connection."""
         import psycopg
 
         try:
             connection = connect(options, RESOLVE_TIMEOUT_SECONDS)
             codec = connection.info.encoding
-            # Otherwise the client speaks the database's encoding, and fails by itself at what that does not have.
+            # Otherwise the client uses the database's encoding and fails at characters that it lacks.
             connection.execute("SET client_encoding TO 'UTF8'")
             seconds = int(self.spec.value(options, "jdbc.query.timeout") or 60)
             connection.execute(f"SET statement_timeout = {seconds * 1000}")

@@ -1,4 +1,4 @@
-"""The JDBC connector: a whole table or view of PostgreSQL, as of one moment, each time that it is asked for."""
+"""The JDBC connector: reads a whole PostgreSQL table or view as of one moment, at each REFRESH TABLE."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ JOIN (SELECT %s::regclass::oid UNION SELECT relid FROM pg_catalog.pg_partition_t
 WHERE c.relkind IN ('r', 'p')
 """
 _ROW_BYTES = 64
-"""What a row of a table takes that nobody has analyzed: few take less."""
+"""The assumed minimum size of a row in a table without statistics."""
 
 _PLAIN_TABLES = ("r", "p")
-"""The kinds of relations whose rows have pages: tables, partitioned or not."""
+"""The kinds of relations that have pages: tables, partitioned or not."""
 
 LEAST_PAGES = 512
-"""How many pages a part has at least: 4 MiB are read faster by one than by two."""
+"""The minimum number of pages in a part: 4 MiB are read faster by one reader than by two."""
 
 
 class JdbcConnector(BatchOnly):
@@ -57,12 +57,12 @@ class JdbcConnector(BatchOnly):
         return load_spec("jdbc")
 
     def check_options(self, options: Mapping[str, str]) -> None:
-        """Whether the options fit together."""
+        """Checks that the options are consistent."""
         check_option_values(self.spec, options)
         conninfo(options)
 
     def look(self, options: Mapping[str, str], *, timeout: float = RESOLVE_TIMEOUT_SECONDS) -> Upstream:
-        """Whether the server answers, and there is the table and the right to read it. There are no splits."""
+        """Checks that the server answers and the table exists and may be read. There are no splits."""
         import psycopg
 
         try:
@@ -87,9 +87,9 @@ class JdbcConnector(BatchOnly):
         encode: str = "NATIVE",
         encode_options: Mapping[str, str] | None = None,
     ) -> DataFrame:
-        """The table's rows as of one moment: a transaction here is held open for as long as the DataFrame lives.
+        """The table's rows as of one moment. A transaction stays open in this process while the DataFrame exists.
 
-        Raises SqlError where the server does not answer, or the table lacks a column.
+        Raises SqlError if the server does not answer or the table lacks a column.
         """
         return self.read_columns(spark, options, columns, jdbc_misfit)
 
@@ -100,7 +100,7 @@ class JdbcConnector(BatchOnly):
         columns: Mapping[str, str],
         misfit: Misfit,
     ) -> DataFrame:
-        """As :meth:`read_snapshot`; ``misfit`` says of a value that does not fit what it is."""
+        """As :meth:`read_snapshot`; ``misfit`` makes the error text for a value that does not fit."""
         import weakref
 
         import psycopg
@@ -131,7 +131,7 @@ class JdbcConnector(BatchOnly):
         return frame
 
     def column_misfit(self, options: Mapping[str, str], columns: Mapping[str, str]) -> ColumnMisfit | None:
-        """The first column that the table does not have, or whose values are no values of the declared type."""
+        """The first column that the table lacks or whose values cannot have the declared type."""
         import psycopg
 
         try:
@@ -142,7 +142,7 @@ class JdbcConnector(BatchOnly):
         return self._misfit(options, columns, there)
 
     def row_estimate(self, options: Mapping[str, str]) -> int | None:
-        """What the server's planner would say of a table, or about as many as its pages hold; None of a view."""
+        """The estimate of the server's planner, or from the number of pages; None for a view."""
         import psycopg
 
         table = self._quoted(options)
@@ -173,14 +173,14 @@ class JdbcConnector(BatchOnly):
                     message=f'column "{column}" of table {table} is {there[column].name}, '
                     "whose values are none of the declared type",
                     hint="declare it CHARACTER VARYING, and CAST it in a generated column or a materialized view; "
-                    "WITH (…, VALIDATE = false) stores it all the same",
+                    "WITH (…, VALIDATE = false) stores it anyway",
                 )
         return None
 
     def _require_columns(
         self, connection: Connection[Any], options: Mapping[str, str], columns: Mapping[str, str]
     ) -> dict[str, PostgresColumn]:
-        """The table's columns. Raises SqlError where one is missing, or can only be read as another type."""
+        """The table's columns. Raises SqlError if one is missing or can only be read with another type."""
         there = columns_of(connection, self._quoted(options))
         found = self._misfit(options, columns, there)
         if found is None:
@@ -188,12 +188,12 @@ class JdbcConnector(BatchOnly):
         if found.is_missing:
             raise SqlError(UPSTREAM_MISSING, found.message, hint=found.hint)
         bytes_of = [name for name, kind in columns.items() if kind.upper() == "BINARY" and there[name].family != BYTES]
-        if bytes_of:  # others may have values that fit all the same
+        if bytes_of:  # Other types may still have fitting values.
             raise SqlError(INVALID_DEFINITION, found.message, hint=found.hint)
         return there
 
     def _parts(self, connection: Connection[Any], options: Mapping[str, str], cores: int) -> list[tuple[int, int]]:
-        """Ranges of pages that are one each of the parts; one part without a range where rows have no pages."""
+        """One range of pages per part; a single part without a range if the relation has no pages."""
         table = self._quoted(options)
         if _one(connection, _KIND, table) not in _PLAIN_TABLES:
             return [(0, 0)]
@@ -211,14 +211,14 @@ class JdbcConnector(BatchOnly):
 
 
 def jdbc_misfit(name: str, text: Column, _texts: Mapping[str, Column]) -> Column:
-    """What is said of a value that does not fit, where nobody knows more of the table."""
+    """The default error text for a value that does not fit."""
     from pyspark.sql import functions as f
 
     return f.concat(f.lit(f'column "{name}": '), f.substring(text, 1, 60), f.lit(" is not of the declared type"))
 
 
 def page_ranges(pages: int, count: int) -> list[tuple[int, int]]:
-    """``count`` ranges ``[start, end)`` that hold every page; the last has no end (0), since the table may grow."""
+    """``count`` ranges ``[start, end)`` that cover all pages; the last has no end (0), because the table may grow."""
     size = max(1, -(-pages // count))
     starts = [at * size for at in range(count) if at == 0 or at * size < pages]
     return [(start, start + size) for start in starts[:-1]] + [(starts[-1], 0)]

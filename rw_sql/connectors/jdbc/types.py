@@ -1,4 +1,4 @@
-"""The columns of a table of PostgreSQL, and which types of ours go into them and come out of them."""
+"""The columns of a PostgreSQL table, and their compatibility with rw_sql's types in both directions."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ORDER BY a.attnum
 BOOLEAN, WHOLE, NUMERIC, FLOAT, MONEY, TEXT, BYTES = "boolean", "whole", "numeric", "float", "money", "text", "bytes"
 DATE, TIMESTAMP, JSON, ARRAY, COMPOSITE, OTHER = "date", "timestamp", "json", "array", "composite", "other"
 UNKNOWN = "unknown"
-"""The family of a domain over a domain: what goes into it is not looked for any deeper."""
+"""The family of a domain over a domain, which is not resolved further."""
 
 _FAMILIES = {
     "bool": BOOLEAN,
@@ -45,9 +45,9 @@ _KINDS = {"c": COMPOSITE, "d": UNKNOWN}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PostgresColumn:
-    """A column: its type as PostgreSQL spells it, the family of that and, of an array, that of its elements.
+    """A column: its type as PostgreSQL writes it, the type's family and, for an array, that of its elements.
 
-    ``is_needed``: it takes no nulls and has no default. ``is_generated``: it takes no values of others.
+    ``is_needed``: it is NOT NULL and has no default. ``is_generated``: it cannot be written.
     """
 
     name: str
@@ -86,13 +86,13 @@ _INTO = {
 
 
 def fits_into(kind: Any, column: PostgresColumn) -> bool:
-    """Whether a column takes values of a type (Spark's, as its JSON has it), as far as no value says otherwise."""
+    """True if a column accepts values of a type (in Spark's JSON form), apart from limits of single values."""
     if isinstance(kind, str):
         return _word_fits(kind, column.family)
     if column.family == UNKNOWN or kind["type"] == "udt":
         return True
     inner = kind.get("elementType")
-    if inner is None or not isinstance(inner, str):  # it is written as JSON
+    if inner is None or not isinstance(inner, str):  # It is written as JSON.
         return column.family in (JSON, TEXT, OTHER)
     if column.family != ARRAY:
         return column.family in (TEXT, OTHER)
@@ -120,10 +120,10 @@ _OUT_OF = {
 
 
 def comes_out_of(kind: str, column: PostgresColumn) -> bool:
-    """Whether values of a column can be those of a type, as Spark's DDL spells it; texts are no numbers and times."""
+    """True if values of a column can have a type (as Spark DDL); text never becomes a number or time."""
     text = kind.strip().upper()
     if column.family == ARRAY and text.startswith("ARRAY<"):
-        # int[] has as many dimensions as each of its values has.
+        # An int[] column accepts arrays of any number of dimensions.
         while text.startswith("ARRAY<"):
             text = text.removeprefix("ARRAY<")[:-1].strip()
         families = _OUT_OF.get(_word(text))

@@ -1,4 +1,4 @@
-"""Where a PostgreSQL server is, in the words of a JDBC URL, and how it is reached by libpq."""
+"""Parses a JDBC URL of PostgreSQL to libpq's connection parameters."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ _PARAMETERS = {
     "connectTimeout": "connect_timeout",
     "ApplicationName": "application_name",
 }
-"""What may follow ``?`` in the URL: the JDBC driver's names, and libpq's."""
+"""The accepted parameters after ``?`` in the URL: the JDBC driver's names, mapped to libpq's."""
 
 
 def conninfo(options: Mapping[str, str]) -> dict[str, str]:
-    """The URL, the user and the password in libpq's words. Raises INVALID_PROPERTY."""
+    """The URL, the user and the password as libpq parameters. Raises INVALID_PROPERTY."""
     url = options["jdbc.url"]
     parts = urlsplit(url.removeprefix(_PREFIX))
     if not url.startswith(_PREFIX) or parts.scheme != "postgresql" or not parts.hostname or len(parts.path) < 2:
@@ -75,7 +75,7 @@ def connect(options: Mapping[str, str], timeout: float) -> Connection[Any]:
 
 
 def told(error: Exception, options: Mapping[str, str]) -> str:
-    """What the server or the client says, in one line and without the password."""
+    """The message of the server or the client, in one line and without the password."""
     text = " ".join(str(error).split())
     password = options.get("password")
     return text.replace(password, "[secret]") if password else text

@@ -1,7 +1,7 @@
-"""Writes batches into a table of PostgreSQL, one transaction each, and finds the rows that it refuses.
+"""Writes batches to a PostgreSQL table, one transaction each, and finds the rows that it refuses.
 
-Rows go through COPY into a temporary table and from there by ``INSERT … ON CONFLICT DO UPDATE`` into the target. Where
-the server refuses a batch, its rows are tried by halves in a transaction that is rolled back.
+COPY loads the rows into a temporary table; ``INSERT … ON CONFLICT DO UPDATE`` merges them into the target. If the
+server refuses a batch, bisection finds the rows, in a transaction that is rolled back.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class JdbcWriter:
         table: tuple[str, str],
         codec: str = "utf-8",
     ) -> None:
-        """``codec`` is Python's name of the database's encoding; the connection itself speaks UTF-8."""
+        """``codec`` is Python's name of the database's encoding; the connection itself uses UTF-8."""
         from psycopg import sql
 
         self._connection = connection
@@ -66,11 +66,11 @@ class JdbcWriter:
         self._replaced = _Replaced(codec) if on_error == REPLACE else None
 
     def fence(self, run: int, generation: int) -> int | None:
-        """The table keeps nothing of batches."""
+        """Returns None: the table stores no batch numbers."""
         return None
 
     def write(self, rows: pa.Table, batch: int) -> None:
-        """One transaction."""
+        """Writes the batch in one transaction."""
         import psycopg
 
         try:
@@ -81,12 +81,12 @@ class JdbcWriter:
         except psycopg.Error as error:
             self._refuse(rows, error)
         except RefusedRowsError as error:
-            # It counts among the rows that are left of each key.
+            # Its indexes count the rows left by last_per_key: find them again among all rows.
             found = self._refusals(rows)
             raise RefusedRowsError(found) if found else SinkError(str(error)) from error
 
     def _refuse(self, rows: pa.Table, error: psycopg.Error) -> None:
-        """Raises what an error of a batch comes to."""
+        """Raises the SinkError that fits an error of a batch."""
         import psycopg
 
         if self._is_cancelled:
@@ -100,19 +100,19 @@ class JdbcWriter:
             found = self._refusals(rows)
         except psycopg.Error as other:
             raise SinkError("stopped" if self._is_cancelled else told(other, self._options)) from other
-        # A batch that is refused as a whole and none of whose rows is, conflicts with what somebody else is writing.
+        # If the batch as a whole is refused but no single row is, it conflicts with another writer.
         raise RefusedRowsError(found) if found else SinkError(text) from error
 
     def _refusals(self, rows: pa.Table) -> list[Refusal]:
-        """The rows that the table refuses; nothing is written. Raises psycopg.Error where it cannot be found out."""
+        """The rows that the table refuses; nothing is written. Raises psycopg.Error if that cannot be determined."""
         numbered = rows.append_column(_INDEX, pa.array(range(rows.num_rows), pa.int64()))
         kept = last_per_key(numbered, self._shape.keys)
         is_gone = pc.equal(kept.column(OP), DELETE)
-        # As in a batch that is written: first what goes.
+        # Deletes first, as in a real write.
         ordered = pa.concat_tables([kept.filter(is_gone), kept.filter(pc.invert(is_gone))])
         indexes = ordered.column(_INDEX).to_pylist()
         with self._connection.transaction(force_rollback=True):
-            # A deferred constraint would be told at the end, and of no row.
+            # A deferred constraint would be reported at the end, and for no particular row.
             self._connection.execute("SET CONSTRAINTS ALL IMMEDIATE")
             found = refused_rows(ordered.drop_columns([_INDEX]), self._attempt, only_first=not self._finds_all)
         return sorted(
@@ -124,7 +124,7 @@ class JdbcWriter:
         )
 
     def _attempt(self, rows: pa.Table) -> Refusal | None:
-        """Writes rows; why not, where the table refuses one of them."""
+        """Writes rows; returns the refusal if the table refuses one of them."""
         import psycopg
 
         if self._is_cancelled:
@@ -145,7 +145,7 @@ class JdbcWriter:
         return None
 
     def _apply(self, rows: pa.Table) -> None:
-        """Puts rows, one of each key, into the table."""
+        """Merges rows, one per key, into the table."""
         changed, gone = split_by_op(rows, DELETE)
         if gone.num_rows and self._shape.type == UPSERT:
             self._delete(gone)
@@ -162,7 +162,7 @@ class JdbcWriter:
                 copy.write_row(row)
 
     def _column(self, rows: pa.Table, name: str) -> list[Any]:
-        """A column's values as COPY takes them: nested ones as JSON, arrays of plain values as arrays."""
+        """A column's values for COPY: nested ones as JSON, arrays of plain values as arrays."""
         kind = rows.schema.field(name).type
         is_list = pa.types.is_list(kind) or pa.types.is_large_list(kind)
         is_json = pa.types.is_nested(kind.value_type if is_list else kind)
@@ -220,29 +220,29 @@ class JdbcWriter:
         self._connection.execute(sql.SQL("DROP TABLE {}").format(batch))
 
     def cancel(self) -> None:
-        """The transaction that is going on is rolled back."""
+        """Cancels the transaction in progress."""
         import psycopg
 
         self._is_cancelled = True
-        with suppress(psycopg.Error):  # the server is gone, and with it the transaction
+        with suppress(psycopg.Error):  # If the server is gone, so is the transaction.
             self._connection.cancel_safe(timeout=2)
 
     def close(self) -> None:
-        """Leaves the server."""
+        """Closes the connection."""
         self._is_cancelled = True
         self._connection.close()
 
 
 class _Replaced:
-    """Texts with another character in the place of each that the database cannot hold."""
+    """Replaces characters that the database cannot store."""
 
     def __init__(self, codec: str) -> None:
-        # A database without an encoding of its own (SQL_ASCII) keeps whatever bytes it is given.
+        # A database without an encoding of its own (SQL_ASCII) stores any bytes.
         self._codec = None if codec in ("utf-8", "ascii") else codec
         self._nul = _REPLACEMENT if self._codec is None else "?"
 
     def of(self, value: Any) -> Any:
-        """A value, with the texts in it replaced."""
+        """A value with the characters in its texts replaced."""
         if isinstance(value, str):
             text = value.replace(_NUL, self._nul)
             return text if self._codec is None else text.encode(self._codec, "replace").decode(self._codec)
@@ -258,7 +258,7 @@ def _has_text(kind: pa.DataType) -> bool:
 
 
 def _column_with_nul(rows: pa.Table) -> str | None:
-    """The first column of a single row whose text, or a text of whose array, has a NUL."""
+    """The first column of a single row with a NUL in its text or in a text of its array."""
     for name in rows.column_names:
         value = rows.column(name)[0].as_py()
         texts = value if isinstance(value, list) else [value]

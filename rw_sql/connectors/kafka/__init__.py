@@ -1,6 +1,5 @@
-"""Kafka: source, sink, and the clients that look at topics, groups and offsets.
+"""Kafka: the source, the sink, and clients that read topics, groups and offsets.
 
-
-Imports: the public modules of ``connectors`` and ``support``.
-Begin with ``source`` (what the connector answers); ``sources/kafka.toml`` has its options.
+Imports: the public modules of ``connectors`` and ``support``. Begin with ``source`` (the connector's methods);
+``sources/kafka.toml`` has its options.
 """

@@ -1,4 +1,4 @@
-"""Looks at Kafka brokers through librdkafka: clusters, topics, offsets. Everything here ends by a deadline."""
+"""Reads clusters, topics and offsets from Kafka brokers through librdkafka. Every call has a deadline."""
 
 from __future__ import annotations
 
@@ -16,30 +16,30 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 REFUSED_GRACE_SECONDS = 3.0
-"""How long brokers that refuse every connection are asked again, in case they are just being restarted."""
+"""How long requests are retried while brokers refuse every connection, in seconds: they may be restarting."""
 
 _RETRY_SECONDS = 0.1
 _LOOK_SECONDS = 0.005
 QUIET = logging.getLogger("rw_sql.connectors.kafka.librdkafka")
 QUIET.addHandler(logging.NullHandler())
-# librdkafka reports every lost connection; what matters of it stands in the error that the caller gets.
+# librdkafka logs every lost connection; the relevant part is in the error that the caller gets.
 QUIET.propagate = False
 
 _NO_TLS_THERE = re.compile(
     "connecting to a PLAINTEXT broker listener|(Disconnected|transport error).* in state SSL_HANDSHAKE"
 )
-"""What librdkafka says where a TLS handshake is met by a closed connection, after the client's part of it or before."""
+"""librdkafka's messages if the server closes the connection before or after the client's part of the TLS handshake."""
 
 _ANY_OPERATION = frozenset({"ALL", "WRITE"})
 
 
 class BrokerError(Exception):
-    """The brokers did not do what was asked; the text is fit for a message."""
+    """The brokers did not fulfill a request. The text can be used in a message."""
 
 
 @dataclass(slots=True)
 class _Faults:
-    """What librdkafka reported while an answer was awaited."""
+    """The errors that librdkafka reported while waiting for an answer."""
 
     last: str = ""
     fatal: str | None = None
@@ -104,7 +104,7 @@ def _codes() -> _Codes:
 
 
 class BrokerAdmin:
-    """A visit to the brokers, as a context manager. All calls together end within ``timeout`` seconds."""
+    """An administrative client, as a context manager. All calls together end within ``timeout`` seconds."""
 
     def __init__(self, properties: Mapping[str, str], *, timeout: float, is_read_committed: bool = True) -> None:
         from confluent_kafka import KafkaException
@@ -133,12 +133,12 @@ class BrokerAdmin:
         self.close()
 
     def close(self) -> None:
-        """Lets the connections go."""
-        # Futures whose brokers never answered keep the handle alive until their own limit; nobody waits for that.
+        """Closes the connections."""
+        # Unanswered futures keep the handle alive until their own timeout; nothing waits for that.
         self._admin = None
 
     def describe(self, topics: Iterable[str]) -> tuple[str | None, dict[str, TopicView], tuple[str, ...]]:
-        """The cluster's id, the topics that exist, and those that do not. Raises BrokerError."""
+        """The cluster's id, the existing topics, and the missing ones. Raises BrokerError."""
         from confluent_kafka import TopicCollection
 
         wanted = list(dict.fromkeys(topics))
@@ -163,7 +163,7 @@ class BrokerAdmin:
                 found[topic] = TopicView(
                     id=_topic_id(answer.topic_id),
                     partitions=tuple(sorted(part.id for part in answer.partitions)),
-                    # Brokers that tell nothing of rights may allow everything.
+                    # Brokers that report no permissions may allow everything.
                     is_writable=not allowed or any(operation.name in _ANY_OPERATION for operation in allowed),
                 )
         try:
@@ -181,13 +181,14 @@ class BrokerAdmin:
         return tuple(sorted(name for name in found.topics if not name.startswith("__")))
 
     def renew(self, timeout: float, *, since: float, is_read_committed: bool = True) -> None:
-        """Starts another visit over the same connections: ``timeout`` seconds from ``since`` (``time.monotonic()``)."""
+        """Restarts the deadline, with the same connections: ``timeout`` seconds from ``since``
+        (``time.monotonic()``)."""
         self._timeout, self._deadline = timeout, since + timeout
         self._is_read_committed = is_read_committed
         self._faults.last, self._faults.fatal, self._faults.refused_since = "", None, None
 
     def topic_ids(self, topics: Iterable[str]) -> dict[str, str | None]:
-        """The ids of the topics that exist. Raises BrokerError."""
+        """The ids of the existing topics. Raises BrokerError."""
         from confluent_kafka import TopicCollection
 
         wanted = list(dict.fromkeys(topics))
@@ -203,9 +204,9 @@ class BrokerAdmin:
         return found
 
     def ask(self, start: Callable[[Any, float], Future[Any]]) -> Any:
-        """The answer to one call of librdkafka's client, given that client and the seconds left. Raises BrokerError.
+        """The result of one call, which receives librdkafka's client and the seconds left. Raises BrokerError.
 
-        What fails because a leader or a coordinator is just moving is asked again until the deadline.
+        Failures because a leader or a coordinator is moving are retried until the deadline.
         """
         while True:
             future = self._call(lambda: start(self._admin, self._left()))
@@ -218,10 +219,10 @@ class BrokerAdmin:
             self._admin.poll(_RETRY_SECONDS)
 
     def offsets(self, partitions: Iterable[tuple[str, int]], *whens: int) -> tuple[dict[tuple[str, int], int], ...]:
-        """Per partition the offset at each of ``whens``: :data:`EARLIEST`, :data:`LATEST`, or milliseconds.
+        """The offsets per partition at each of ``whens``: :data:`EARLIEST`, :data:`LATEST`, or milliseconds since 1970.
 
-        A time after the last record gives -1. All are asked at once; entries that fail because a leader is just
-        moving are asked again until the deadline. Raises BrokerError.
+        A time after the last record gives -1. All requests run concurrently; failures because a leader is moving are
+        retried until the deadline. Raises BrokerError.
         """
         listed = list(partitions)
         answers: tuple[dict[tuple[str, int], int], ...] = tuple({} for _ in whens)
@@ -288,7 +289,7 @@ class BrokerAdmin:
         faults = self._faults
         for future in futures:
             while not future.done():
-                # Answers come on a thread of librdkafka's; its errors only to who asks for them.
+                # Answers come on librdkafka's thread; errors are reported only when polled.
                 wait_for([future], _LOOK_SECONDS)
                 self._admin.poll(0)
                 now = time.monotonic()
@@ -320,7 +321,7 @@ LATEST = -1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicView:
-    """A topic as the brokers tell it; ``id`` is None where they have none to tell."""
+    """A topic as the brokers report it; ``id`` is None if they do not report one."""
 
     id: str | None
     partitions: tuple[int, ...]
@@ -328,19 +329,19 @@ class TopicView:
 
 
 def admin_module() -> Any:
-    """librdkafka's administrative classes. Untyped, because the module does not declare what it exports."""
+    """librdkafka's administrative classes. Untyped, because the module does not declare its exports."""
     import confluent_kafka.admin
 
     return confluent_kafka.admin
 
 
 def is_fatal(error: Any) -> bool:
-    """Whether a fault that librdkafka reports will not pass by itself."""
+    """True if an error of librdkafka is permanent."""
     return error.fatal() or error.code() in _codes().fatal
 
 
 def fault_text(error: Exception) -> str:
-    """What a client's exception says."""
+    """The message of a client's exception."""
     fault = error.args[0] if error.args else None
     return fault.str() if fault is not None and hasattr(fault, "str") else str(error)
 

@@ -1,6 +1,6 @@
-"""Clients of Kafka's brokers that outlive a question by some seconds: statements come one after the other.
+"""A pool of Kafka clients that stay open for some seconds, because statements often follow each other.
 
-A client's threads and its connection take longer to start and to end than most questions take to answer.
+Starting and ending a client's threads and connection takes longer than most requests.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ T = TypeVar("T")
 C = TypeVar("C")
 
 KEPT_SECONDS = 5.0
-"""How long a client is kept that nobody asks anything."""
+"""The seconds that an unused client is kept."""
 
 LIFE_SECONDS = 30.0
-"""How long one is kept at most: names of brokers and files of certificates may come to mean something else."""
+"""The maximum age of a client in seconds: broker names and certificate files may change their meaning."""
 
 _MOST_KEPT = 16
 _STALE_SECONDS = 1.0
@@ -36,7 +36,7 @@ Properties = tuple[tuple[str, str], ...]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Kept(Generic[C]):
-    """A client, and when it was made and was last given back, by ``time.monotonic()``."""
+    """A client, with the times of its creation and last return, by ``time.monotonic()``."""
 
     client: C
     properties: Properties
@@ -45,22 +45,22 @@ class _Kept(Generic[C]):
 
 
 class ClientPool(Generic[C]):
-    """Clients by their properties, each used by one thread at a time and ended when nobody has used it for a while."""
+    """Clients by their properties. One thread at a time uses a client; a client that is idle for a while is closed."""
 
     def __init__(self, make: Callable[[Mapping[str, str]], C], end: Callable[[C], object]) -> None:
         self._make = make
         self._end = end
         self._idle: list[_Kept[C]] = []
-        # Since when those with some properties must have been made; what is older than a life says nothing.
+        # Clients with these properties must be newer than this; entries older than LIFE_SECONDS have no effect.
         self._renewed: dict[Properties, float] = {}
         self._lock = threading.Lock()
         self._is_sweeping = False
         atexit.register(self.end_all)
 
     def with_client(self, properties: Mapping[str, str], ask: Callable[[C], T]) -> T:
-        """What ``ask`` gets of a client, which is kept where that raised nothing.
+        """Calls ``ask`` with a client, which returns to the pool if nothing is raised.
 
-        What a kept client soon fails at with a BrokerError a new one is asked again: its brokers may have moved.
+        If a pooled client quickly fails with a BrokerError, a new one is tried: the brokers may have moved.
         """
         started = time.monotonic()
         key = _key(properties)
@@ -69,7 +69,7 @@ class ClientPool(Generic[C]):
             try:
                 found = ask(kept.client)
             except BaseException as error:
-                # Whatever broke it off, Ctrl-C included: nobody else would end the client.
+                # On any exception, Ctrl-C included: nothing else would close the client.
                 self._end(kept.client)
                 if not isinstance(error, BrokerError) or time.monotonic() - started > _STALE_SECONDS:
                     raise
@@ -88,14 +88,14 @@ class ClientPool(Generic[C]):
         return found
 
     def renew(self, properties: Mapping[str, str]) -> None:
-        """Has whoever asks from now on with these properties ask a client that is made from now on."""
+        """Makes later calls with these properties use clients created from now on."""
         now = time.monotonic()
         with self._lock:
             self._renewed = {key: at for key, at in self._renewed.items() if now - at < LIFE_SECONDS}
             self._renewed[_key(properties)] = now
 
     def end_all(self) -> None:
-        """Ends all that are not in use."""
+        """Closes all idle clients."""
         with self._lock:
             ended, self._idle = [kept.client for kept in self._idle], []
         self._end_each(ended)
@@ -115,7 +115,7 @@ class ClientPool(Generic[C]):
 
     def _give(self, kept: _Kept[C]) -> None:
         with self._lock:
-            # Also one that is over: whoever asked does not wait for its end.
+            # Even if it is expired: the caller does not wait for its closing.
             self._idle.append(replace(kept, used=time.monotonic()))
             ended = [self._idle.pop(0).client] if len(self._idle) > _MOST_KEPT else []
             self._sweep_later(KEPT_SECONDS)
@@ -126,7 +126,7 @@ class ClientPool(Generic[C]):
             return
         timer = threading.Timer(seconds, self._sweep)
         timer.name, timer.daemon = "rw_sql-kafka-clients", True
-        # A process that ends, or can have no more threads: those that are over are few, and end with it.
+        # If the process is ending and no thread can start, the few expired clients end with it.
         with suppress(RuntimeError):
             timer.start()
             self._is_sweeping = True
@@ -155,7 +155,7 @@ def _admin(properties: Mapping[str, str]) -> BrokerAdmin:
 
 
 ADMINS: ClientPool[BrokerAdmin] = ClientPool(_admin, BrokerAdmin.close)
-"""Those that ask for metadata."""
+"""The administrative clients."""
 
 
 def with_client(
@@ -165,7 +165,8 @@ def with_client(
     timeout: float,
     is_read_committed: bool = True,
 ) -> T:
-    """What ``ask`` gets of the brokers; all its calls together end within ``timeout`` seconds. Raises BrokerError."""
+    """Calls ``ask`` with an administrative client; all its calls together end within ``timeout`` seconds. Raises
+    BrokerError."""
     since = time.monotonic()
 
     def within(admin: BrokerAdmin) -> T:
@@ -178,7 +179,7 @@ def with_client(
 def look(
     properties: Mapping[str, str], topics: Iterable[str], *, timeout: float, is_read_committed: bool = True
 ) -> Upstream:
-    """The partitions of the topics with their bounds; faults become ``Upstream.error``."""
+    """The partitions of the topics with their bounds; errors are returned in ``Upstream.error``."""
 
     def ask(admin: BrokerAdmin) -> Upstream:
         cluster, found, missing = admin.describe(topics)

@@ -1,7 +1,7 @@
-"""Fetches small batches of Kafka's records in this process: one consumer for all partitions, kept between batches.
+"""Fetches small batches of Kafka records in this process, with one consumer for all partitions, kept between batches.
 
-Spark's reader has a consumer, a task and three questions to the broker for each partition of a batch; where each
-partition has a record or two that is nearly all of the batch's time.
+Spark's reader uses a consumer, a task and three broker requests per partition and batch. With a record or two per
+partition, that is nearly all of the batch's time.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from confluent_kafka import Consumer, Message
 
 MOST_BYTES = 32 * 1024 * 1024
-"""Batches of more bytes of keys and values are left to Spark's reader: they would be held here as a whole."""
+"""Larger batches, by bytes of keys and values, are left to Spark's reader: here they would be in memory as a whole."""
 
 _SECONDS = 5.0
 _CONNECT_SECONDS = 0.2
@@ -44,12 +44,12 @@ _SCHEMA = pa.schema(
 
 
 class _GivenUpError(Exception):
-    """The batch is left to Spark's reader: it finds out what is wrong, and says so."""
+    """The batch is left to Spark's reader, which finds and reports the error."""
 
 
 @dataclass(slots=True)
 class KafkaFetcher:
-    """A consumer of no group. It reads exactly what it is asked for, or nothing."""
+    """A consumer without a group. It returns exactly the requested records, or None."""
 
     properties: Mapping[str, str]
     is_read_committed: bool
@@ -59,10 +59,10 @@ class KafkaFetcher:
     _is_closing: bool = False
 
     def fetch(self, ranges: Mapping[str, tuple[int, int]]) -> pa.Table | None:
-        """The records ``[start, end)`` of each split, in the columns of the stream; a split's in their order.
+        """The records ``[start, end)`` of each split, with the columns of the stream; those of a split are in order.
 
-        None where Spark's reader had better read them: a first record that is not there any more, no answer within
-        5 seconds, an error of the broker's, more bytes than are held in one process.
+        None if Spark's reader should read them: the first record no longer exists, the brokers do not answer within 5
+        seconds or report an error, or the batch is too large for memory.
         """
         import confluent_kafka as ck
 
@@ -73,14 +73,14 @@ class KafkaFetcher:
             try:
                 return self._table(self._read(wanted))
             except (_GivenUpError, ck.KafkaException):
-                # Whatever it was may have left the consumer in any state.
+                # The consumer may be in any state now.
                 self._drop()
                 return None
 
     def connect(self, splits: Sequence[str]) -> None:
-        """Connects to a broker that has one of the splits, so that the first fetch need not wait for that.
+        """Connects to a broker of one of the splits, so that the first fetch is faster.
 
-        Where it does not answer soon nothing comes of it: the first fetch finds out.
+        Errors and slow answers are ignored; the first fetch reports them.
         """
         import confluent_kafka as ck
 
@@ -89,7 +89,7 @@ class KafkaFetcher:
                 self._open().get_watermark_offsets(ck.TopicPartition(*split_parts(splits[0])), _CONNECT_SECONDS)
 
     def close(self) -> None:
-        """Ends the connections; a fetch that is under way ends without a result."""
+        """Closes the connections; a fetch in progress ends without a result."""
         self._is_closing = True
         with self._lock:
             self._drop()
@@ -112,7 +112,7 @@ class KafkaFetcher:
                     "auto.offset.reset": "error",
                     "isolation.level": "read_committed" if self.is_read_committed else "read_uncommitted",
                     "fetch.wait.max.ms": 5,
-                    # Records behind the batch's are thrown away: not many shall be fetched.
+                    # Records after the batch are discarded: limit how many are prefetched.
                     "queued.max.messages.kbytes": 16384,
                     "log_level": 0,
                 }
@@ -131,7 +131,7 @@ class KafkaFetcher:
         while waiting:
             if self._is_closing or time.monotonic() > deadline:
                 raise _GivenUpError
-            # To wait for several is to wait for as many as were asked for, or until the time is over.
+            # Requesting several messages would block until all have arrived or the time is over.
             first = consumer.poll(_WAIT)
             for message in () if first is None else (first, *consumer.consume(_AT_ONCE, 0)):
                 fault = message.error()
@@ -145,7 +145,7 @@ class KafkaFetcher:
                 if fault is None and at < end:
                     found.append(message)
                     size += len(message.value() or b"") + len(message.key() or b"")
-                # The end of a partition tells, like a record behind the last one, that only holes are in between.
+                # The partition's end, like a record after the last one, shows that only gaps are in between.
                 if (at + 1 if fault is None else at) >= end:
                     del waiting[part]
             if size > MOST_BYTES:

@@ -1,4 +1,4 @@
-"""What Kafka's consumer groups have committed, asked of the brokers; nothing is changed there."""
+"""Reads the committed offsets of Kafka consumer groups. Changes nothing."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def committed(
     properties: Mapping[str, str], group: str, partitions: Sequence[tuple[str, int]], *, timeout: float
 ) -> GroupOffsets:
-    """The offsets that a group has committed for these partitions, and how many members it has now.
+    """The offsets that a group has committed for these partitions, and its current number of members.
 
     A committed offset is the next record that the group will read. Raises BrokerError.
     """

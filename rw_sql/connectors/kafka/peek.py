@@ -1,8 +1,8 @@
-"""Reads single records of Kafka partitions, to tell what no metadata tells: holes between offsets, and records' times.
+"""Reads single records of Kafka partitions, to find gaps between offsets and the times of records.
 
-A topic's configuration tells of compaction. Nothing tells of transactions, but each of them ends in a marker, which
-takes an offset and is no record: the last offsets of the partitions are read, and one that is no record gives it away.
-A topic that was written in transactions once and not lately is not found out by that.
+Metadata shows whether a topic is compacted, but not whether it has transactions. Each transaction ends in a marker,
+which occupies an offset without a record. The last offsets of the partitions are therefore read; an offset without a
+record reveals transactions. Transactions that are not among these last offsets are not found.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ _MOST_TIMES = 64
 
 Tails = dict[tuple[str, int], int]
 Lives = dict[str, tuple[str | None, str | None]]
-"""The cluster and the id of each topic; None where the brokers do not tell."""
+"""The cluster and the id of each topic; None if the brokers do not report them."""
 
 _MOST_TOLD = 64
 _TOLD: dict[tuple[frozenset[Any], ...], frozenset[str]] = {}
-"""The topics with holes by lives and offsets, the oldest first."""
+"""The topics with gaps, by identity and offsets of the topics; oldest entry first."""
 _telling = threading.Lock()
 
 
 def sparse_topics(properties: Mapping[str, str], topics: Sequence[str], *, timeout: float) -> dict[str, str]:
-    """The topics of which offsets are no count of records, and why. Faults are a reason too, never raised."""
+    """The topics whose offsets do not count records, with the reason. Errors are returned as a reason, never raised."""
 
     def ask(admin: BrokerAdmin) -> tuple[Lives, dict[str, str], Tails, Tails]:
         cluster, found, _ = admin.describe(topics)
@@ -68,7 +68,7 @@ def sparse_topics(properties: Mapping[str, str], topics: Sequence[str], *, timeo
 
 
 def _known_holes(properties: Mapping[str, str], lives: Lives, tails: Tails, ends: Tails) -> frozenset[str]:
-    """As :func:`_topics_with_holes`: what the same offsets of the same lives of topics told is not read again."""
+    """As :func:`_topics_with_holes`, cached by the identity and the offsets of the topics."""
     key = (frozenset(lives.items()), frozenset(tails.items()), frozenset(ends.items()))
     holes = _TOLD.get(key)
     if holes is None:
@@ -92,7 +92,7 @@ def _is_compacted(admin: BrokerAdmin, topic: str) -> bool:
 def _topics_with_holes(
     consumer: Consumer, tails: Mapping[tuple[str, int], int], ends: Mapping[tuple[str, int], int]
 ) -> frozenset[str]:
-    """The topics with an offset in ``[tails, ends)`` that is no record. Raises BrokerError."""
+    """The topics with an offset in ``[tails, ends)`` that has no record. Raises BrokerError."""
     import confluent_kafka as ck
 
     following = dict(tails)
@@ -118,7 +118,7 @@ def _topics_with_holes(
 def _messages(
     consumer: Consumer, starts: Mapping[tuple[str, int], int], waiting: set[tuple[str, int]], *, seconds: float
 ) -> Iterator[Message]:
-    """What partitions hold from offsets on, until none of them is waited for or the time is over.
+    """The messages of partitions from given offsets, until none of them is in ``waiting`` or the time is over.
 
     Raises BrokerError.
     """
@@ -126,12 +126,12 @@ def _messages(
 
     deadline = time.monotonic() + seconds
     try:
-        # A client that is kept asks a second later for the leaders of a topic that it meets, unless it knows them.
+        # A pooled client looks up the leaders of a new topic only after a second, unless it knows them.
         for topic in {topic for topic, _ in starts}:
             consumer.list_topics(topic, timeout=seconds)
         consumer.assign([ck.TopicPartition(topic, number, at) for (topic, number), at in starts.items()])
         while waiting and time.monotonic() < deadline:
-            # To wait for several is to wait for as many as were asked for, or until the time is over.
+            # Requesting several messages would block until all have arrived or the time is over.
             first = consumer.poll(_POLL_SECONDS)
             yield from () if first is None else (first, *consumer.consume(500, 0))
         consumer.unassign()
@@ -140,7 +140,7 @@ def _messages(
 
 
 def _consumer(properties: Mapping[str, str]) -> Consumer:
-    """A consumer of no group that tells where partitions end and takes as little as it can. Raises BrokerError."""
+    """A consumer without a group that reports partition ends and fetches as little as possible. Raises BrokerError."""
     import confluent_kafka as ck
 
     try:
@@ -173,7 +173,7 @@ def record_times(
 ) -> dict[tuple[str, int], int]:
     """When the first record at or after an offset was written, in milliseconds since 1970.
 
-    Partitions that do not answer in time, or have no such record, are left out.
+    Partitions that do not answer in time, or have no such record, are missing.
     """
     import confluent_kafka as ck
 

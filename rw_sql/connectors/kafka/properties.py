@@ -1,8 +1,8 @@
-"""A Kafka source's options in librdkafka's words and in those of Spark's reader (the Java client's).
+"""Converts a Kafka source's options to those of librdkafka and of Spark's reader (the Java client).
 
-RisingWave's ``properties.*`` are librdkafka's names. Most have a twin in the Java client, named in
-``sources/kafka.toml``; log-in, trust and keys are put together here from several options, because the Java client
-takes them as one JAAS line and as PEM stores.
+RisingWave's ``properties.*`` are librdkafka's names. ``sources/kafka.toml`` names the equivalent in the Java client for
+most of them. This module combines the options for login, trust and keys, because the Java client takes them as one JAAS
+line and as PEM stores.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 CLIENT_ONLY = frozenset(
     {
-        # the consumer's own: an administrative client refuses or ignores them
+        # Consumer options, which an administrative client refuses or ignores.
         "properties.fetch.wait.max.ms",
         "properties.fetch.max.bytes",
         "properties.fetch.queue.backoff.ms",
@@ -31,7 +31,7 @@ CLIENT_ONLY = frozenset(
 )
 _CALL_TIMEOUT = "properties.sync.call.timeout"
 _POLL_MILLISECONDS = 30_000
-"""How long a task may wait for records that are known to be there."""
+"""How long a task may wait for records that are known to exist."""
 
 _LOGIN_MODULES = {
     "PLAIN": "org.apache.kafka.common.security.plain.PlainLoginModule",
@@ -42,7 +42,7 @@ _KERBEROS_MODULE = "com.sun.security.auth.module.Krb5LoginModule"
 
 
 def admin_properties(spec: ConnectorSpec, options: Mapping[str, str]) -> dict[str, str]:
-    """What librdkafka's administrative client is made with."""
+    """The properties of librdkafka's administrative client."""
     made: dict[str, str] = {}
     for key, value in options.items():
         option = spec.option(key)
@@ -52,7 +52,7 @@ def admin_properties(spec: ConnectorSpec, options: Mapping[str, str]) -> dict[st
 
 
 def producer_properties(spec: ConnectorSpec, options: Mapping[str, str]) -> dict[str, str]:
-    """What librdkafka's producer is made with. ``spec`` is the sink's; options that only readers have are left out."""
+    """The properties of librdkafka's producer. ``spec`` is the sink's; options that only readers have are left out."""
     made: dict[str, str] = {}
     for option in spec.options.values():
         value = spec.value(options, option.key)
@@ -64,7 +64,7 @@ def producer_properties(spec: ConnectorSpec, options: Mapping[str, str]) -> dict
 
 
 def spark_options(spec: ConnectorSpec, options: Mapping[str, str]) -> dict[str, str]:
-    """What Spark's Kafka reader is made with, splits and positions apart."""
+    """The options of Spark's Kafka reader, without splits and positions."""
     made: dict[str, str] = {}
     for option in spec.options.values():
         value = spec.value(options, option.key)
@@ -79,13 +79,13 @@ def spark_options(spec: ConnectorSpec, options: Mapping[str, str]) -> dict[str, 
 
 
 def call_timeout(spec: ConnectorSpec, options: Mapping[str, str], limit: float) -> float:
-    """Seconds that one look at the brokers may take: ``limit``, or less where the option is given and asks for less."""
+    """The seconds that one look at the brokers may take: ``limit``, or less if the option is set to less."""
     wanted = duration_seconds(options.get(_CALL_TIMEOUT, ""))
     return limit if wanted is None else min(wanted, limit)
 
 
 def _timeouts(spec: ConnectorSpec, options: Mapping[str, str]) -> dict[str, str]:
-    # A query that is stopped waits until its clients' calls have run out: by default a minute, where no broker answers.
+    # A stopped query waits until its clients' calls time out: by default a minute, if no broker answers.
     call = int(1000 * (duration_seconds(spec.value(options, _CALL_TIMEOUT) or "") or 5.0))
     wait = int(spec.value(options, "properties.fetch.wait.max.ms") or 0)
     request = max(call, wait + 1000)
@@ -97,7 +97,7 @@ def _timeouts(spec: ConnectorSpec, options: Mapping[str, str]) -> dict[str, str]
 
 
 def check_security(options: Mapping[str, str]) -> None:
-    """Whether log-in and encryption options fit together. Raises SqlError INVALID_PROPERTY."""
+    """Checks that the options for login and encryption are consistent. Raises SqlError INVALID_PROPERTY."""
     protocol = options.get("properties.security.protocol", "plaintext").lower()
     sasl = sorted(key for key in options if key.startswith("properties.sasl."))
     if protocol.startswith("sasl"):
@@ -181,7 +181,7 @@ def _stores(spec: ConnectorSpec, options: Mapping[str, str]) -> dict[str, str]:
 
 
 def _java_key(pem: str, password: str | None) -> str:
-    """A private key as the Java client can read it: PKCS #8, without a password (not every JVM reads one with)."""
+    """A private key for the Java client: PKCS #8, without a password (not every JVM can decrypt one)."""
     from cryptography.hazmat.primitives import serialization
 
     try:
@@ -226,5 +226,5 @@ def _jaas(mechanism: str, options: Mapping[str, str]) -> str:
 
 
 def _quoted(text: str) -> str:
-    """A value between the double quotes of a JAAS line."""
+    """A value escaped for the double quotes of a JAAS line."""
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'

@@ -39,7 +39,7 @@ _POLL_SECONDS = 0.05
 _POLL_EVERY = 1000
 _CLIENT_LIMIT = "properties.message.max.bytes"
 _CLIENT_LIMIT_DEFAULT, _CLIENT_LIMIT_MOST = 1_000_000, 1_000_000_000
-"""librdkafka's own."""
+"""The defaults of librdkafka."""
 
 _Record = tuple[bytes | None, bytes | None]
 
@@ -53,7 +53,7 @@ class KafkaSink:
         return load_sink_spec("kafka")
 
     def check_options(self, options: Mapping[str, str]) -> None:
-        """Whether the options fit together. Reaches no broker."""
+        """Checks that the options are consistent. Contacts no broker."""
         check_option_values(self.spec, options)
         check_brokers(options)
         check_topics(options)
@@ -63,7 +63,7 @@ class KafkaSink:
         self._check_idempotence(options)
 
     def _check_idempotence(self, options: Mapping[str, str]) -> None:
-        """librdkafka makes no idempotent producer that could lose the order or an acknowledgement."""
+        """Refuses options with which librdkafka's idempotent producer could lose order or acknowledgements."""
         if (self.spec.value(options, "properties.enable.idempotence") or "").lower() != "true":
             return
         bounds = (
@@ -81,12 +81,12 @@ class KafkaSink:
                 )
 
     def check_shape(self, options: Mapping[str, str], shape: SinkShape) -> None:
-        """Nothing to check: every type has a form in JSON."""
+        """Nothing to check: every type can be written as JSON."""
 
     def look(
         self, options: Mapping[str, str], shape: SinkShape | None, *, timeout: float = RESOLVE_TIMEOUT_SECONDS
     ) -> SinkLook:
-        """Whether the brokers answer, have the topic, and let this user write to it."""
+        """Checks that the brokers answer, have the topic, and allow this user to write to it."""
         try:
 
             def ask(admin: kafka_admin.BrokerAdmin) -> tuple[dict[str, kafka_admin.TopicView], str, tuple[str, ...]]:
@@ -111,18 +111,18 @@ class KafkaSink:
         return SinkLook()
 
     def open(self, options: Mapping[str, str], shape: SinkShape, identity: str) -> KafkaWriter:
-        """A producer."""
+        """Opens a producer."""
         return KafkaWriter(self.spec, options, shape)
 
 
 def records(rows: pa.Table, shape: SinkShape, *, now_ms: int) -> Iterator[_Record]:
-    """The records (key, value) that a batch becomes, in order."""
+    """The records (key, value) of a batch, in order."""
     for _, record in numbered_records(rows, shape, now_ms=now_ms):
         yield record
 
 
 def numbered_records(rows: pa.Table, shape: SinkShape, *, now_ms: int) -> Iterator[tuple[int, _Record]]:
-    """The records that a batch becomes, each with the index of its row. Raises RefusedRowsError."""
+    """The records of a batch, each with the index of its row. Raises RefusedRowsError."""
     columns = list(shape.columns)
     operations = rows.column(OP).to_pylist()
     keys: Iterator[bytes | None] = (to_json(key) if shape.keys else None for key in json_rows(rows, shape.keys))
@@ -172,7 +172,7 @@ class KafkaWriter:
                     "linger.ms": 5,
                     "queue.buffering.max.messages": 200_000,
                     **kafka_properties.producer_properties(spec, options),
-                    # as the Java client places keys
+                    # The Java client's partitioning of keys.
                     "partitioner": "murmur2_random",
                     "log_level": 0,
                     "error_cb": self._note,
@@ -183,14 +183,14 @@ class KafkaWriter:
             raise SinkError(kafka_admin.fault_text(error)) from error
 
     def fence(self, run: int, generation: int) -> int | None:
-        """A topic keeps nothing of batches."""
+        """Returns None: a topic stores no batch numbers."""
         return None
 
     def write(self, rows: pa.Table, batch: int) -> None:
         """Returns when the brokers have acknowledged every record."""
         self._refused = {}
         made = list(numbered_records(rows, self._shape, now_ms=int(time.time() * 1000)))
-        # Before any is sent: those before it would be there twice once it is written again.
+        # Checked before sending: otherwise earlier records would be duplicated when the batch is written again.
         self._require_small(made)
         for count, (index, (key, value)) in enumerate(made, start=1):
             self._put(index, key, value)
@@ -206,7 +206,7 @@ class KafkaWriter:
             raise RefusedRowsError(told, is_rest_written=True)
 
     def _require_small(self, made: list[tuple[int, _Record]]) -> None:
-        """Raises RefusedRowsError for records that the client itself does not take."""
+        """Raises RefusedRowsError for records that exceed the client's own limit."""
         large = {index: size for index, record in made if (size := _size(record)) > self._limit}
         if large:
             hint = f"{_CLIENT_LIMIT} = '{min(2 * max(large.values()), _CLIENT_LIMIT_MOST)}'"
@@ -259,17 +259,17 @@ class KafkaWriter:
             self._fault = self._fault or error.str()
 
     def cancel(self) -> None:
-        """What the brokers have not taken yet they do not get any more."""
+        """Discards records that the brokers have not received yet."""
         self._is_cancelled = True
         self._producer.purge()
 
     def close(self) -> None:
-        """Nothing of it is sent afterwards."""
+        """Closes the producer; unsent records are discarded."""
         self._is_cancelled = True
         self._producer.purge()
         self._producer.flush(1)
 
 
 def _size(record: _Record) -> int:
-    """The bytes of a record that librdkafka counts: its key and its value."""
+    """The size of a record as librdkafka counts it: the bytes of its key and value."""
     return sum(len(part) for part in record if part is not None)

@@ -38,7 +38,7 @@ _TIMES_SECONDS = 2.0
 class KafkaConnector(PlainConnector):
     """See :class:`rw_sql.connectors.base.Connector`."""
 
-    # Compaction takes records away, and the ends of transactions have offsets too.
+    # Compaction removes records, and transaction markers have offsets too.
     offsets_count = AT_MOST
 
     @property
@@ -47,7 +47,7 @@ class KafkaConnector(PlainConnector):
         return load_spec("kafka")
 
     def check_options(self, options: Mapping[str, str]) -> None:
-        """Whether the options fit together. Reaches no broker."""
+        """Checks that the options are consistent. Contacts no broker."""
         check_option_values(self.spec, options)
         check_brokers(options)
         check_topics(options)
@@ -69,7 +69,7 @@ class KafkaConnector(PlainConnector):
         kafka_properties.check_security(options)
 
     def reconnect(self, options: Mapping[str, str]) -> None:
-        """Lets what is asked from now on be asked by clients that are made from now on."""
+        """Uses new clients from now on."""
         from rw_sql.connectors.kafka import client_pool as kafka_visits
 
         kafka_visits.ADMINS.renew(kafka_properties.admin_properties(self.spec, options))
@@ -93,9 +93,9 @@ class KafkaConnector(PlainConnector):
         *,
         timeout: float = RESOLVE_TIMEOUT_SECONDS,
     ) -> Mapping[str, int]:
-        """Per split, the offset of the first record at or after a time, its end where there is none.
+        """Per split, the offset of the first record at or after a time; its end if there is none.
 
-        Raises SqlError UPSTREAM_UNREACHABLE, or UPSTREAM_MISSING where a split's topic does not exist.
+        Raises SqlError UPSTREAM_UNREACHABLE, or UPSTREAM_MISSING if a split's topic does not exist.
         """
         from rw_sql.connectors.kafka import admin as kafka_admin
         from rw_sql.connectors.kafka import client_pool as kafka_visits
@@ -124,7 +124,7 @@ class KafkaConnector(PlainConnector):
     def sparse_topics(
         self, options: Mapping[str, str], *, timeout: float = RESOLVE_TIMEOUT_SECONDS
     ) -> Mapping[str, str]:
-        """Topics that are compacted, that hold transactions' markers, or of which neither can be found out."""
+        """The topics that are compacted, have transaction markers, or could not be checked."""
         from rw_sql.connectors.kafka import peek as kafka_peek
 
         return kafka_peek.sparse_topics(
@@ -134,7 +134,7 @@ class KafkaConnector(PlainConnector):
         )
 
     def record_times(self, options: Mapping[str, str], offsets: Mapping[str, int]) -> Mapping[str, int]:
-        """When the record at each partition's offset was written, where a broker answers soon."""
+        """When the record at each partition's offset was written, if a broker answers soon."""
         from rw_sql.connectors.kafka import peek as kafka_peek
 
         found = kafka_peek.record_times(
@@ -152,7 +152,7 @@ class KafkaConnector(PlainConnector):
         *,
         timeout: float = RESOLVE_TIMEOUT_SECONDS,
     ) -> GroupOffsets:
-        """What a consumer group has committed of the partitions. Raises SqlError UPSTREAM_UNREACHABLE."""
+        """A consumer group's committed offsets of the partitions. Raises SqlError UPSTREAM_UNREACHABLE."""
         from rw_sql.connectors.kafka import admin as kafka_admin
         from rw_sql.connectors.kafka import groups as kafka_groups
 
@@ -167,7 +167,7 @@ class KafkaConnector(PlainConnector):
             raise SqlError(UPSTREAM_UNREACHABLE, f"the brokers do not answer: {error}") from error
 
     def start_offset(self, options: Mapping[str, str], split: UpstreamSplit, at_times: Mapping[str, int]) -> int:
-        """Where a split without a state begins, by ``scan.startup.mode``."""
+        """The first offset of a split without a state, by ``scan.startup.mode``."""
         match self._startup_mode(options):
             case "latest":
                 return split.end
@@ -177,7 +177,7 @@ class KafkaConnector(PlainConnector):
                 return split.start
 
     def startup_time(self, options: Mapping[str, str]) -> int | None:
-        """Milliseconds since the epoch that ``scan.startup.mode = 'timestamp'`` asks for, else None."""
+        """The milliseconds since 1970 of ``scan.startup.mode = 'timestamp'``; None for other modes."""
         return int(options[_TIME]) if self._startup_mode(options) == "timestamp" else None
 
     def split_topic(self, split: str) -> str:
@@ -185,19 +185,19 @@ class KafkaConnector(PlainConnector):
         return split.rpartition(":")[0]
 
     def named_topics(self, options: Mapping[str, str]) -> tuple[str, ...]:
-        """The topics of ``topic``."""
+        """The topics in the option ``topic``."""
         return topics_of(options)
 
     def watch(self, options: Mapping[str, str]) -> UpstreamWatch | None:
-        """Asks the brokers for topic ids over one connection."""
+        """Polls the brokers for topic ids over one connection."""
         from rw_sql.connectors.kafka.topic_watch import TopicWatch
 
         return TopicWatch(kafka_properties.admin_properties(self.spec, options))
 
     def resolve_split(self, options: Mapping[str, str], written: str) -> str:
-        """``topic:partition``; a bare partition number stands for it where the source has one topic.
+        """``topic:partition``; a bare number is a partition if the source has one topic.
 
-        Raises SqlError UNKNOWN_SPLIT for what cannot be a split's id. Whether the split exists is not asked here.
+        Raises SqlError UNKNOWN_SPLIT for text that cannot be a split's id. Does not check whether the split exists.
         """
         topics = topics_of(options)
         text = written.strip()
@@ -228,7 +228,7 @@ class KafkaConnector(PlainConnector):
         with_headers: bool = False,
         columns: Mapping[str, str] | None = None,
     ) -> DataFrame:
-        """Spark's own reader on exactly these partitions. Its jars (:meth:`spark_packages`) must be loaded."""
+        """Spark's own reader for exactly these partitions. Its jars (:meth:`spark_packages`) must be loaded."""
         return kafka_reader.read_stream(
             spark,
             kafka_secrets.hide(
@@ -248,7 +248,7 @@ class KafkaConnector(PlainConnector):
         with_headers: bool = False,
         columns: Mapping[str, str] | None = None,
     ) -> DataFrame:
-        """Spark's own batch reader on exactly these offsets. Its jars (:meth:`spark_packages`) must be loaded."""
+        """Spark's own batch reader for exactly these offsets. Its jars (:meth:`spark_packages`) must be loaded."""
         return kafka_reader.read_batch(
             spark,
             kafka_secrets.hide(
@@ -259,7 +259,7 @@ class KafkaConnector(PlainConnector):
         )
 
     def fetcher(self, options: Mapping[str, str], *, with_headers: bool = False) -> KafkaFetcher:
-        """One consumer for all partitions."""
+        """A fetcher with one consumer for all partitions."""
         from rw_sql.connectors.kafka.fetcher import KafkaFetcher
 
         return KafkaFetcher(
@@ -269,7 +269,7 @@ class KafkaConnector(PlainConnector):
         )
 
     def read_positions(self, source_offset: str) -> dict[str, int]:
-        """The next offset per split out of ``{"orders":{"0":5}}``."""
+        """The next offset per split from ``{"orders":{"0":5}}``."""
         return kafka_reader.read_offsets(source_offset)
 
     def write_positions(self, positions: Mapping[str, int]) -> str:
@@ -277,14 +277,14 @@ class KafkaConnector(PlainConnector):
         return kafka_reader.write_offsets(positions)
 
     def beginning(self, positions: Mapping[str, int]) -> str | None:
-        """The positions, in the first version of the entry of Spark's ``KafkaSourceInitialOffsetWriter``.
+        """The positions, in the first format of Spark's ``KafkaSourceInitialOffsetWriter``.
 
-        Without it the source asks the brokers whether they have these offsets: that was asked and answered.
+        Without it the source asks the brokers whether these offsets exist, which has been checked already.
         """
         return f"\0v1\n{self.write_positions(positions)}"
 
     def spark_packages(self) -> tuple[str, ...]:
-        """Spark's Kafka reader. Its token provider comes by itself, as the newest that is published."""
+        """Spark's Kafka reader. Its token provider is a dependency that resolves to the newest published version."""
         return (
             "ivy://org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0"
             "?exclude=org.apache.spark:spark-token-provider-kafka-0-10_2.13",
@@ -299,7 +299,7 @@ class KafkaConnector(PlainConnector):
 
 
 def check_brokers(options: Mapping[str, str]) -> None:
-    """Whether ``properties.bootstrap.server`` is a list of addresses. Raises INVALID_PROPERTY."""
+    """Checks that ``properties.bootstrap.server`` is a list of addresses. Raises INVALID_PROPERTY."""
     for broker in options["properties.bootstrap.server"].split(","):
         match = _BROKER.fullmatch(broker.strip())
         if match is None or not 0 < int(match[3]) < 65536:
@@ -311,7 +311,7 @@ def check_brokers(options: Mapping[str, str]) -> None:
 
 
 def check_topics(options: Mapping[str, str]) -> None:
-    """Whether ``topic`` names topics. Raises INVALID_PROPERTY."""
+    """Checks that ``topic`` contains valid topic names. Raises INVALID_PROPERTY."""
     for topic in topics_of(options):
         if _TOPIC.fullmatch(topic) is None or topic in (".", ".."):
             raise OptionError(

@@ -1,4 +1,4 @@
-"""Reads Kafka by Spark's own reader: exactly the given partitions, each from the given offset."""
+"""Reads Kafka with Spark's own reader: exactly the given partitions, each from the given offset."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 CONSUMER_CACHE = "spark.kafka.consumer.cache.capacity"
-"""Spark's setting of how many consumers a JVM keeps for the next batch, one a partition: 64 by default."""
+"""Spark's setting for the number of consumers that a JVM caches, one per partition: 64 by default."""
 
 _TASKS_A_CORE = 4
 
@@ -24,18 +24,18 @@ _FETCH_BYTES, _MOST_FETCH_BYTES, _ALL_FETCH_BYTES = 1 << 20, 8 << 20, 64 << 20
 _POLL_RECORDS, _LEAST_POLL_RECORDS, _ALL_POLL_RECORDS = 5_000, 500, 40_000
 
 KEPT_CONSUMERS = 512
-"""How many are kept where the session does not say. One that is not costs a batch 50 ms for each partition it has to
-make one for; one that is kept, some 200 kB."""
+"""The size of the consumer cache if the session does not set it. A missing consumer costs a batch 50 ms per partition;
+a cached one takes about 200 kB."""
 
-# What was said to a JVM once need not be said again: each word of it is a question.
+# Set once per JVM: every setting is a call to the JVM.
 _keeps: WeakSet[SparkContext] = WeakSet()
 _columns: WeakKeyDictionary[SparkContext, dict[bool, tuple[Column, ...]]] = WeakKeyDictionary()
 
 
 def keep_consumers(spark: SparkSession) -> None:
-    """Lets this JVM keep the consumers of widely partitioned topics. Heeded until its first read of Kafka.
+    """Enlarges this JVM's consumer cache for topics with many partitions. Has no effect after its first read of Kafka.
 
-    Executors on other machines have the setting of the session's start.
+    Executors on other machines use the setting from the session's start.
     """
     session: Any = spark
     if spark.sparkContext in _keeps:
@@ -52,13 +52,13 @@ def split_id(topic: str, partition: int) -> str:
 
 
 def split_parts(split: str) -> tuple[str, int]:
-    """The topic and the partition of a split id; a topic's name holds no colon."""
+    """The topic and the partition of a split id; topic names contain no colon."""
     topic, _, number = split.rpartition(":")
     return topic, int(number)
 
 
 def assignment(positions: Mapping[str, SplitState]) -> tuple[str, str]:
-    """Spark's ``assign`` and ``startingOffsets`` for these positions."""
+    """Spark's options ``assign`` and ``startingOffsets`` for these positions."""
     return _assigned(positions), _offsets({split: state.offset for split, state in positions.items()})
 
 
@@ -78,7 +78,7 @@ def _offsets(positions: Mapping[str, int]) -> str:
 
 
 def read_offsets(source_offset: str) -> dict[str, int]:
-    """Next offset per split out of ``{"orders":{"0":5}}``. Raises ValueError for anything else."""
+    """The next offset per split from ``{"orders":{"0":5}}``. Raises ValueError for other text."""
     topics = json.loads(source_offset)
     if not isinstance(topics, dict):
         raise ValueError(f"not a Kafka offset: {source_offset[:80]}")
@@ -90,7 +90,7 @@ def read_offsets(source_offset: str) -> dict[str, int]:
 
 
 def write_offsets(positions: Mapping[str, int]) -> str:
-    """Spark's entry of these splits: ``{"orders":{"0":5}}``."""
+    """Spark's offset entry for these splits: ``{"orders":{"0":5}}``."""
     topics: dict[str, dict[str, int]] = {}
     for split, offset in positions.items():
         topic, number = split_parts(split)
@@ -99,13 +99,13 @@ def write_offsets(positions: Mapping[str, int]) -> str:
 
 
 def fetching(partitions: int) -> dict[str, str]:
-    """Spark's options of how much is fetched at a time, where the source's own say nothing.
+    """Spark's options for fetch sizes, for those that the source does not set.
 
-    A broker cuts off what goes into an answer wherever that is full, and what is left of a record batch is sent again:
-    of batches of 350 kB, a sixth of all bytes in answers of 1 MB. Spark asks for a partition's two ends after each
-    poll, which gives 500 records by default: with batches of less than some thousand the asking takes longer than the
-    records. What a query's consumers hold of all partitions together stays within 64 MiB of fetched bytes, as far as
-    1 MiB for each allows, and 40,000 records unpacked: each keeps those of its last poll until the next.
+    A broker truncates an answer wherever it is full, and sends the rest of a record batch again: with batches of 350 kB
+    and answers of 1 MB, a sixth of all bytes is sent twice. Spark requests a partition's two ends after each poll,
+    which returns 500 records by default: with fewer than some thousand records, these requests take longer than the
+    records. The limits keep all consumers of a query within 64 MiB of fetched bytes, but at least 1 MiB per partition,
+    and 40,000 unpacked records: each consumer keeps the records of its last poll until the next.
     """
     fetch = min(max(_ALL_FETCH_BYTES // partitions, _FETCH_BYTES), _MOST_FETCH_BYTES)
     polled = min(max(_ALL_POLL_RECORDS // partitions, _LEAST_POLL_RECORDS), _POLL_RECORDS)
@@ -120,7 +120,7 @@ def read_stream(
     max_records: int | None,
     with_headers: bool,
 ) -> DataFrame:
-    """The stream, in the columns that every connector's reader has. ``options`` are Spark's."""
+    """The stream, with the columns of every connector's reader. ``options`` are Spark's."""
     if not positions:
         raise ValueError("a reader needs at least one split")
     keep_consumers(spark)
@@ -139,7 +139,7 @@ def read_stream(
     found = reader.load()
     tasks = _TASKS_A_CORE * spark.sparkContext.defaultParallelism
     if len(positions) > tasks:
-        # Spark reads each partition by a task of its own, which takes longer than the few records of a small batch.
+        # Spark reads each partition in a task of its own, which takes longer than the few records of a small batch.
         found = found.coalesce(tasks)
     return _records(found, with_headers=with_headers)
 
@@ -159,7 +159,7 @@ def read_batch(
         .option("endingOffsets", _offsets({split: end for split, (_, end) in ranges.items()}))
         .option("failOnDataLoss", "true")
         .option("includeHeaders", str(with_headers).lower())
-        # A partition is read by more than one task where there are fewer partitions than tasks at a time.
+        # Divides partitions among several tasks if there are fewer partitions than cores.
         .option("minPartitions", str(spark.sparkContext.defaultParallelism))
         .load(),
         with_headers=with_headers,

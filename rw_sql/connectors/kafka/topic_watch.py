@@ -1,4 +1,4 @@
-"""Asks Kafka brokers for topic ids again and again, over one connection."""
+"""Polls Kafka brokers for topic ids over one connection."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ _TIMEOUT_SECONDS = 10.0
 
 
 class TopicWatch:
-    """The topic ids of a cluster, asked for before a batch is committed. One request each time, about a millisecond."""
+    """The topic ids of a cluster, read before each commit of a batch. One request takes about a millisecond."""
 
     def __init__(self, properties: Mapping[str, str]) -> None:
         self._properties = properties
 
     def incarnations(self, topics: Sequence[str]) -> dict[str, str | None]:
-        """The id each topic has now; a topic that is gone is left out. Raises OSError where no broker answers."""
+        """The current id of each topic; deleted topics are missing. Raises OSError if no broker answers."""
         try:
             return with_client(self._properties, lambda admin: admin.topic_ids(topics), timeout=_TIMEOUT_SECONDS)
         except BrokerError as error:
             raise ConnectionError(str(error)) from error
 
     def close(self) -> None:
-        """Nothing to do: the connection ends by itself when nobody asks any more."""
+        """Nothing to do: the pool closes idle connections."""

@@ -1,6 +1,4 @@
-"""What several families use: streams of ranges, readers of records, values of sinks, files that hold secrets.
+"""Shared by several families: streams of ranges, readers of records, values of sinks, files with secrets.
 
-
-Imports: ``base``, ``sink``, ``spec``. Imported by: the families.
-Begin with ``range_stream``.
+Imports: ``base``, ``sink``, ``spec``. Imported by: the families. Begin with ``range_stream``.
 """

@@ -1,4 +1,4 @@
-"""Change records in Debezium's envelope, with the schema that Kafka Connect's JSON converter reads.
+"""Change records in Debezium's envelope, with the schema that Kafka Connect's JSON converter expects.
 
 https://debezium.io/documentation/reference/stable/connectors/postgresql.html#postgresql-change-events-value
 """
@@ -23,7 +23,7 @@ _WORDS = {
     "double": "double",
     "binary": "bytes",
 }
-"""Spark's types that Connect has under another name; text, NUMERIC and times are ``string``, as the values are."""
+"""Spark types with another name in Connect; text, NUMERIC and times are ``string``, like their values."""
 
 _SOURCE_FIELDS = ({"field": "db", "type": "string"}, {"field": "table", "type": "string"})
 
@@ -31,7 +31,7 @@ _SOURCE_FIELDS = ({"field": "db", "type": "string"}, {"field": "table", "type": 
 def change_record(
     shape: SinkShape, operation: str, before: dict[str, Any] | None, row: dict[str, Any], now_ms: int
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The key and the value of one change. ``row`` is the row after it, or the deleted one."""
+    """The key and the value of one change. ``row`` is the new row, or the deleted one."""
     key_schema, value_schema = _schemas(shape)
     op = "d" if operation == DELETE else "c" if operation == INSERT else "u"
     payload = {

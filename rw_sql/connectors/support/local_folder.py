@@ -1,4 +1,4 @@
-"""Whether a folder on this machine can be written, found out without writing anything."""
+"""Checks whether a local folder is writable, without writing."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from rw_sql.connectors.sink import SinkLook
 
 
 def look_at_folder(path: str, *, must_be_empty: bool = False) -> SinkLook:
-    """Whether the folder is there and may be written, or can be made."""
+    """Checks that the folder can be written, or created."""
     folder = Path(path)
     try:
         if must_be_empty and folder.is_dir() and any(folder.iterdir()):

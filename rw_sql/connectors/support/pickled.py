@@ -1,4 +1,4 @@
-"""Connectors as text, for Spark's Python processes, which need not have their package on their path."""
+"""Serializes connectors for Spark's Python processes, which may not have the connectors' packages on their path."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _OURS = "rw_sql"
 
 
 def frozen(connector: object) -> str:
-    """A connector as text; one of another package goes with its package by value."""
+    """Serializes a connector; one of another package is serialized with its package."""
     from pyspark import cloudpickle
 
     package = type(connector).__module__.partition(".")[0]
@@ -22,7 +22,7 @@ def frozen(connector: object) -> str:
 
 
 def thawed(text: str) -> Any:
-    """The connector behind a text of this process's own making."""
+    """Deserializes a connector from text that this process's driver wrote."""
     from pyspark import cloudpickle
 
     return cloudpickle.loads(base64.b64decode(text))

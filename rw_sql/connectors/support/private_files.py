@@ -1,7 +1,6 @@
-"""Files that only this user can read, for values that must not stand in an option, a log or a page.
+"""Files that only this user can read, for values that must not appear in an option, a log or a page.
 
-They live in a folder of this process, which goes when it ends; folders of processes that were killed go when the next
-one makes its own.
+They are in a folder of this process, which is deleted at exit; a new process deletes the folders of killed ones.
 """
 
 from __future__ import annotations
@@ -18,17 +17,17 @@ _PREFIX = "rw_sql-secrets-"
 
 
 class SecretText(str):
-    """A secret's value among options. What is made from it with ``str``'s methods is a plain text again."""
+    """A secret's value among options. ``str``'s methods return plain text."""
 
     __slots__ = ()
 
 
 def private_file(value: str) -> Path:
-    """A file that holds a value. Equal values share one; a file never changes once it is there."""
+    """A file that contains a value. Equal values share one; a file never changes after its creation."""
     folder = _folder()
     file = folder / hashlib.sha256(value.encode()).hexdigest()[:32]
     if not file.exists():
-        handle, path = tempfile.mkstemp(dir=folder)  # for this user alone
+        handle, path = tempfile.mkstemp(dir=folder)  # Readable by this user only.
         with os.fdopen(handle, "w", encoding="utf-8") as made:
             made.write(value)
         Path(path).replace(file)
@@ -38,7 +37,7 @@ def private_file(value: str) -> Path:
 @cache
 def _folder() -> Path:
     _remove_those_of_the_dead()
-    folder = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-"))  # for this user alone
+    folder = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-"))  # Readable by this user only.
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return folder
 
@@ -53,4 +52,4 @@ def _remove_those_of_the_dead() -> None:
         except ProcessLookupError:
             shutil.rmtree(left, ignore_errors=True)
         except OSError:
-            continue  # another user's, or gone meanwhile
+            continue  # Another user's, or deleted meanwhile.

@@ -1,7 +1,8 @@
-"""A stream that carries no rows: its offsets say which stretches of which splits a batch has.
+"""A stream without rows: its offsets contain the ranges of splits that each batch reads.
 
-An offset names only what its batch moves, so that a source of 100,000 files writes a few of them a batch. It is the
-driver's own: nothing of it reaches an executor. Private values reach it through a file that only this user can read.
+An offset names only the splits that its batch reads, so that a source with 100,000 files writes few of them per batch.
+The stream runs in a process of the driver, never on an executor; private values are passed through a file that only
+this user can read.
 """
 
 from __future__ import annotations
@@ -30,22 +31,22 @@ if TYPE_CHECKING:
     from rw_sql.connectors.base import SplitState, Stretch
 
 MOST_SPLITS = 2_000
-"""The most splits that one batch reads of: each is named in the batch's commit."""
+"""The maximum number of splits in one batch: the batch's commit names each of them."""
 
 Part = tuple[str, int, int, bool]
-"""A split, what is left of it, and whether it must be read in one batch: a Stretch as plain values."""
+"""A split, its unread range, and whether one batch must read all of it: a Stretch as plain values."""
 
 
 class Stretches(Protocol):
-    """A connector that can say what is left to read: :class:`rw_sql.connectors.ranged.RangedConnector` is one."""
+    """A connector that can list unread ranges, such as :class:`rw_sql.connectors.ranged.RangedConnector`."""
 
     def stretches(self, options: Mapping[str, str], positions: Mapping[str, SplitState]) -> tuple[Stretch, ...]:
-        """What is left to read from these positions on, in the order in which it is read."""
+        """The ranges left to read from these positions, in reading order."""
         ...
 
 
 def take(left: list[Part], most_offsets: int, most_splits: int = MOST_SPLITS) -> dict[str, tuple[int, int]]:
-    """What the next batch reads; it is taken from the front of ``left``. One stretch at least, if there is one."""
+    """The ranges of the next batch, removed from the front of ``left``. Takes at least one, if there is any."""
     taken: dict[str, tuple[int, int]] = {}
     room = most_offsets
     at = 0
@@ -65,7 +66,7 @@ def take(left: list[Part], most_offsets: int, most_splits: int = MOST_SPLITS) ->
 
 
 class RangeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Deals out what is left. Runs in a Python process of the driver's."""
+    """Distributes the unread ranges over batches. Runs in a Python process of the driver."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
         plan = json.loads(Path(options["plan"]).read_text(encoding="utf-8"))
@@ -87,7 +88,7 @@ class RangeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         if start["batch"] != self._last["batch"]:
-            return self._last  # asked again for the batch that was given last
+            return self._last  # The previous batch was requested again.
         if not self._left and self._poll_seconds is not None and not self._is_frozen:
             self._look_again(self._poll_seconds)
         if self._left:
@@ -138,7 +139,8 @@ def read_stream(
     most_offsets: int,
     poll_seconds: float | None,
 ) -> DataFrame:
-    """The stream of what is ``left``; with ``poll_seconds`` it asks the connector for more, from the positions on."""
+    """A stream over the ranges in ``left``; with ``poll_seconds`` it polls the connector for more, starting at the
+    positions."""
     states: dict[str, dict[str, object]] = {}
     if poll_seconds is not None:
         states = {

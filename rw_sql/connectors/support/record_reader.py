@@ -1,4 +1,4 @@
-"""The records that a connector's own method gives, as a Spark Python data source."""
+"""A Spark Python data source for the records of a connector's own Python method."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ RECORDS = (
     "_rw_split string, _rw_offset bigint, key binary, value binary, partition string, timestamp timestamp, "
     "headers array<struct<key:string,value:binary>>"
 )
-"""The columns of records, as ``Connector.read_stream`` has them."""
+"""The columns of records, as in ``Connector.read_stream``."""
 
 _BATCH_ROWS = 10_000
 
 
 class Records(Protocol):
-    """A connector with records of its own making: :class:`rw_sql.connectors.ranged.PythonConnector` is one."""
+    """A connector that yields records itself, such as :class:`rw_sql.connectors.ranged.PythonConnector`."""
 
     def records(self, options: Mapping[str, str], split: str, start: int, end: int) -> Iterator[Record]:
-        """The records of a split whose offset is in ``[start, end)``, in order."""
+        """The records of a split with offsets in ``[start, end)``, in order."""
         ...
 
 
 class RecordReader(DataSourceReader):
-    """Reads stretches of splits, a task each."""
+    """Reads ranges of splits, one task each."""
 
     def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
         config = json.loads(Path(options["config"]).read_text(encoding="utf-8"))
@@ -49,7 +49,7 @@ class RecordReader(DataSourceReader):
         self._schema = to_arrow_schema(schema, timezone="UTC")
 
     def partitions(self) -> Sequence[InputPartition]:
-        # Spark asks for one partition at least.
+        # Spark requires at least one partition.
         return [InputPartition((split, *bounds)) for split, bounds in self._ranges.items()] or [InputPartition(None)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

@@ -1,4 +1,4 @@
-"""A look at a store that speaks S3's protocol: whether it answers, and knows the keys."""
+"""Checks whether an S3-compatible store answers and accepts the keys."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _ANSWERED = ("ACCESS_DENIED", "AccessDenied", "HTTP status 403 (Forbidden)")
-"""What a store says to keys that it knows and that may not list buckets."""
+"""The answers to valid keys that are not allowed to list buckets."""
 
 _UNKNOWN_KEYS = ("InvalidAccessKeyId", "INVALID_ACCESS_KEY_ID", "SignatureDoesNotMatch", "SIGNATURE_DOES_NOT_MATCH")
 
 
 def look_at_store(options: Mapping[str, str], *, timeout: float) -> SinkLook:
-    """Lists the buckets. Keys that are known but may not do that are good keys. Faults are told, never raised."""
+    """Lists the buckets. Valid keys that are not allowed to list them pass the check. Errors are returned, never
+    raised."""
     from pyarrow.fs import AwsStandardS3RetryStrategy, FileSelector, S3FileSystem
 
     endpoint = urlsplit(options.get("s3.endpoint", ""))
@@ -40,7 +41,7 @@ def look_at_store(options: Mapping[str, str], *, timeout: float) -> SinkLook:
     except (OSError, ValueError) as error:
         text = str(error)
         if any(word in text for word in _UNKNOWN_KEYS):
-            return SinkLook(error=f"{where}: it does not know the access key, or the secret key is another one")
+            return SinkLook(error=f"{where}: it rejects the access key or the secret key")
         if any(word in text for word in _ANSWERED):
             return SinkLook()
         return SinkLook(error=f"{where}: {text.splitlines()[0]}")

@@ -1,4 +1,4 @@
-"""Batches of a sink as its target takes them: JSON values, and one row per key."""
+"""Converts batches for a sink's target: JSON values, and one row per key."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
 
 def json_rows(rows: pa.Table, columns: Sequence[str]) -> Iterator[dict[str, Any]]:
-    """The rows as values of JSON, in order.
+    """The rows as JSON values, in order.
 
-    Points in time are ISO 8601 in UTC with microseconds, TIMESTAMP and DATE without a zone; NUMERIC is text, since a
-    JSON number is read as a float by most; BYTEA is base64; NaN and infinities are text.
+    Timestamps with a zone are ISO 8601 in UTC with microseconds, TIMESTAMP and DATE have no zone; NUMERIC is text,
+    because most readers parse a JSON number as a float; BYTEA is base64; NaN and infinities are text.
     """
     if not columns:
         yield from ({} for _ in range(rows.num_rows))
@@ -44,14 +44,14 @@ def to_json(value: Any) -> bytes:
 
 
 def json_values(rows: pa.Table, name: str) -> list[Any]:
-    """One column as values of JSON."""
+    """One column as JSON values."""
     convert = _converter(rows.schema.field(name).type)
     values = python_values(rows.column(name), name)
     return [value if value is None or convert is None else convert(value) for value in values]
 
 
 def python_values(column: pa.ChunkedArray, name: str) -> list[Any]:
-    """A column's values. Raises RefusedRowsError for dates and times of other years than 1 to 9999."""
+    """A column's values. Raises RefusedRowsError for dates and times outside the years 1 to 9999."""
     try:
         return list(column.to_pylist())
     except (ValueError, OverflowError):
@@ -76,10 +76,10 @@ def _is_readable(value: pa.Scalar[Any]) -> bool:
 def refused_rows(
     rows: pa.Table, attempt: Callable[[pa.Table], Refusal | None], *, only_first: bool = False
 ) -> list[Refusal]:
-    """The rows that a target refuses, found by halves.
+    """Finds the rows that a target refuses, by bisection.
 
-    ``attempt`` tries some rows at once, one after the other: it takes them all and gives None, or takes none and says
-    why of a row of them; of a single row it says all of what is known. Indexes are those in ``rows``.
+    ``attempt`` writes rows one after the other. It accepts all and returns None, or writes none and returns the refusal
+    of one of them, complete if there is only one row. Indexes refer to ``rows``.
     """
     found: list[Refusal] = []
 
@@ -101,7 +101,7 @@ def refused_rows(
 
 
 def _converter(kind: pa.DataType) -> Converter | None:
-    """How values of a type become JSON; None where they are already."""
+    """The conversion of a type's values to JSON; None if none is needed."""
     if pa.types.is_timestamp(kind):
         return _zoned if kind.tz else lambda at: str(at.isoformat(timespec="microseconds"))
     if pa.types.is_date(kind):
@@ -152,12 +152,12 @@ def _key_text(key: Any) -> str:
 
 
 def last_per_key(rows: pa.Table, keys: Sequence[str]) -> pa.Table:
-    """The last row of every key (null is a key like any other), in order."""
+    """The last row per key (null is an ordinary key value), in order."""
     if rows.num_rows < 2 or not keys:
         return rows
     at = "__at"
     numbered = rows.select(list(keys)).append_column(at, pa.array(range(rows.num_rows), pa.int64()))
-    # One thread: several would number the groups, not the rows, in their own order; the maximum is the same.
+    # The maximum, because several threads would return the groups in any order.
     last = numbered.group_by(list(keys)).aggregate([(at, "max")]).column(f"{at}_max")
     return rows if len(last) == rows.num_rows else rows.take(last.take(pc.sort_indices(last)))
 

@@ -1,7 +1,7 @@
-"""Split states as JSON. One form serves all connectors whose positions are counted: ``{"offset": 42, …}``.
+"""Split states as JSON. One format serves all connectors with counted positions: ``{"offset": 42, …}``.
 
-``offset`` is the next record to read. ``cluster`` and ``incarnation`` stand only where they are known. A bare number
-is accepted as a state that knows neither.
+``offset`` is the next record to read. ``cluster`` and ``incarnation`` are present only if known. A bare number is
+accepted as a state without both.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from rw_sql.errors import INVALID_SPLIT_STATE, SqlError
 MAX_OFFSET = 2**63 - 1
 _BARE = re.compile(r"\s*[+-]?[0-9]+\s*")
 _KEYS = frozenset({"cluster", "incarnation", "offset"})
-# A source may have thousands of splits, and their states mostly differ in the offset alone, which stands last: what
-# stands before it is written and read once for all of them.
+# A source may have thousands of splits whose states differ only in the offset, which comes last: the text before it is
+# encoded and decoded once for all.
 _OFFSET_LAST = re.compile(r'(\{.*"offset":)(0|[1-9][0-9]{0,17})\}', re.DOTALL)
 _OFFSET_LAST_NUMBER = "0}"
 _KEPT = 256
@@ -39,17 +39,18 @@ def _before_offset(cluster: str | None, incarnation: str | None) -> str:
 
 
 def decode_state(split: str, text: str) -> SplitState:
-    """The state from JSON or from a bare number. Raises SqlError INVALID_SPLIT_STATE naming what is wrong."""
+    """The state from JSON or from a bare number. Raises SqlError INVALID_SPLIT_STATE with the reason."""
     if (canonical := _OFFSET_LAST.fullmatch(text)) is not None and (
-        life := _life_before_offset(canonical[1])
+        life := _identity_before_offset(canonical[1])
     ) is not None:
         return SplitState(split=split, offset=int(canonical[2]), cluster=life[0], incarnation=life[1])
     return _decode_any(split, text)
 
 
 @lru_cache(maxsize=_KEPT)
-def _life_before_offset(text: str) -> tuple[str | None, str | None] | None:
-    """Cluster and incarnation of every state that begins so and ends with its offset; None where it is none."""
+def _identity_before_offset(text: str) -> tuple[str | None, str | None] | None:
+    """Cluster and incarnation of all states that begin with ``text`` and end with the offset; None if there are
+    none."""
     try:
         state = _decode_any("", text + _OFFSET_LAST_NUMBER)
     except SqlError:

@@ -1,4 +1,4 @@
-"""Which names columns can have: those that Spark and delta-rs take wherever a column comes to."""
+"""The valid column names: those that Spark and delta-rs accept everywhere."""
 
 from __future__ import annotations
 
@@ -15,15 +15,16 @@ if TYPE_CHECKING:
     from rw_sql.syntax.statements import DataType
 
 _RESERVED = frozenset({"_change_type", "_commit_version", "_commit_timestamp", "_metadata"})
-"""What change feeds and Spark's file sources call columns of their own."""
+"""Names that change feeds and Spark's file sources use for their own columns."""
 
 
 _NOT_IN_NAMES = frozenset(",;{}()=")
-"""What Delta Lake takes in no column name (Delta protocol, without column mapping), beside blanks, which it reads."""
+"""The characters that Delta Lake forbids in column names (Delta protocol, without column mapping); blanks are
+allowed."""
 
 
 def misnamed(name: str) -> str | None:
-    """Why no column can have this name, as the end of a sentence about it; None where one can."""
+    """Why a column name is invalid, as the end of a sentence; None if it is valid."""
     if not name.strip():
         return "has no name"
     if name.lower() in _RESERVED:
@@ -38,14 +39,14 @@ def misnamed(name: str) -> str | None:
 
 
 def require_name(name: str, span: Span, *, hint: str = "") -> None:
-    """Raises SqlError INVALID_DEFINITION for a name that no column can have."""
+    """Raises SqlError INVALID_DEFINITION for an invalid column name."""
     why = misnamed(name)
     if why is not None:
         raise SqlError(INVALID_DEFINITION, f'column "{name}" {why}', span=span, hint=hint or _hint(name))
 
 
 def require_field_names(column: str, data_type: DataType, span: Span) -> None:
-    """The same of the fields of a column's type, however deep."""
+    """Like :func:`require_name`, for all field names in a column's type."""
     for field in _fields_of_type(data_type):
         why = misnamed(field)
         if why is not None:
@@ -58,7 +59,8 @@ def require_field_names(column: str, data_type: DataType, span: Span) -> None:
 
 
 def misnamed_field(schema: str) -> tuple[str, str] | None:
-    """The first column or field of a schema (Spark's JSON) that cannot have its name, and why; None where all can."""
+    """The first column or field of a schema (Spark's JSON) with an invalid name, and the reason; None if all are
+    valid."""
     for name in _fields_of_schema(json.loads(schema)):
         why = misnamed(name)
         if why is not None:

@@ -1,4 +1,4 @@
-"""Checks the columns that a definition declares against those of an upstream that has columns of types."""
+"""Compares the declared columns with those of an upstream that has typed columns."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from rw_sql.syntax.statements import ColumnDefinition, Option
 
 VALIDATE = "validate"
-"""The switch among the options of a WITH list that stores a definition without a look at what it leads to."""
+"""The option of a WITH list that stores a definition without checking its upstream."""
 
 
 def is_validated(options: Iterable[Option]) -> bool:
-    """``WITH (…, VALIDATE = false)``: a switch of the statement, not an option of the object."""
+    """False with ``WITH (…, VALIDATE = false)``, which belongs to the statement and not to the object."""
     for option in options:
         if option.key == VALIDATE:
             text = option_text(option.value).lower()
@@ -35,7 +35,7 @@ def is_validated(options: Iterable[Option]) -> bool:
 
 
 def without_switch(options: Iterable[Option]) -> tuple[Option, ...]:
-    """A WITH list as it is stored."""
+    """A WITH list as stored, without the switch."""
     return tuple(option for option in options if option.key != VALIDATE)
 
 
@@ -48,9 +48,9 @@ def require_columns(
     *,
     is_stored: bool = False,
 ) -> Asking[None]:
-    """Raises SqlError where the upstream lacks a declared column, or its values are of another type.
+    """Raises SqlError if the upstream lacks a declared column, or the column has another type.
 
-    Of a definition ``is_stored`` the types are let be: values may fit all the same, and have so far.
+    With ``is_stored``, types are not compared: the values of an existing object may fit.
     """
     if not isinstance(connector(kind), ColumnReader):
         return

@@ -1,4 +1,5 @@
-"""Checks FORMAT … ENCODE … of a source or table: that the pair is read, that every option is heeded, and its key."""
+"""Checks FORMAT … ENCODE … of a source or table: the pair is supported, every option has an effect, the key is
+valid."""
 
 from __future__ import annotations
 
@@ -19,9 +20,10 @@ _KEY_ENCODES = ("JSON", "TEXT", "BYTES")
 
 
 def check_source_format(spec: ConnectorSpec, statement: CreateSource) -> None:
-    """Whether the connector's records can be read so, and every option is heeded. Raises SqlError at the first misfit.
+    """Checks that the connector supports the format and that every option has an effect. Raises SqlError at the first
+    error.
 
-    A source whose records change rows is a table's: it names the table's primary key, and is read by it.
+    A source with a change format belongs to a table: it has the table's primary key, which decoding needs.
     """
     clause = statement.format
     if clause is None:
@@ -61,7 +63,7 @@ def check_source_format(spec: ConnectorSpec, statement: CreateSource) -> None:
 
 
 def require_rows(statement: CreateSource) -> None:
-    """Raises SqlError for CREATE SOURCE of records that say what became of rows: only a table can follow that."""
+    """Raises SqlError for CREATE SOURCE with a change format, which only a table can read."""
     if statement.format is not None and has_changes(statement):
         raise SqlError(
             INVALID_DEFINITION,
@@ -132,7 +134,7 @@ def _check_upsert_key(statement: CreateSource, clause: FormatEncode, key: tuple[
 def _check_key_encode(
     statement: CreateSource, clause: FormatEncode, key: tuple[str, ...], record_key: str | None
 ) -> None:
-    """Whether the records' keys can be read as KEY ENCODE says. JSON is what they are without it."""
+    """Checks that KEY ENCODE matches the records' keys. Without it they are JSON."""
     encode = clause.key_encode
     if encode is None:
         return

@@ -1,4 +1,4 @@
-"""Checks a sink's definition before anything is asked of its target."""
+"""Checks a sink's definition before contacting its target."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ _CSV_OPTIONS = ("without_header", "delimiter")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SinkInput:
-    """What a sink reads: the ids, a query over them (empty: the one input as it is), the schema as Spark's JSON.
+    """The input of a sink: its ids, a query over them (empty: the single input unchanged), the schema as Spark's JSON.
 
-    ``keys`` are the columns that its rows are replaced by; none where they are only appended. ``has_before``: its
-    changes come with the row as it was. ``is_ordered``: of two rows with the same key it is known which came last.
-    ``is_changing``: rows are replaced and deleted, and no columns are known to identify them. ``new`` are the user's
-    own tables that come into the catalog with the sink.
+    ``keys`` are the columns by which its rows are replaced; empty if they are only appended. ``has_before``: its
+    changes include the old rows. ``is_ordered``: rows with the same key have a defined order. ``is_changing``: rows are
+    replaced and deleted, but no key columns are known. ``new`` are the external tables that the catalog adds together
+    with the sink.
     """
 
     name: str
@@ -57,7 +57,7 @@ class SinkInput:
 
 
 def check_sink_options(snapshot: Snapshot, statement: CreateSink) -> str:
-    """The connector's name, once the WITH list fits it and itself. Raises SqlError at the first misfit."""
+    """Checks the WITH list; returns the connector's name. Raises SqlError at the first error."""
     _check_supported(statement)
     name = connector_of(statement)
     if name is None:
@@ -85,7 +85,7 @@ def check_sink_options(snapshot: Snapshot, statement: CreateSink) -> str:
 
 
 def check_sink(snapshot: Snapshot, statement: CreateSink, given: SinkInput) -> tuple[str, SinkShape]:
-    """The connector's name and the shape of what is written, once all of the statement fits. Raises SqlError."""
+    """Checks the whole statement; returns the connector's name and the shape of the output. Raises SqlError."""
     name = check_sink_options(snapshot, statement)
     kind = sink_connector(name)
     type_, span = _type(statement, kind.spec)
@@ -122,7 +122,7 @@ def check_sink(snapshot: Snapshot, statement: CreateSink, given: SinkInput) -> t
 
 
 def _check_supported(statement: CreateSink) -> None:
-    """Raises SqlError NOT_SUPPORTED for what is understood but cannot be run yet, with what to do instead."""
+    """Raises SqlError NOT_SUPPORTED for valid syntax that is not supported yet, with an alternative."""
     refused = (
         (statement.into is not None, "INTO", "write to a target with WITH (connector = …)"),
         (
@@ -143,7 +143,7 @@ def _given(statement: CreateSink, key: str) -> Option | None:
 
 
 def _type(statement: CreateSink, spec: ConnectorSpec) -> tuple[str, Span]:
-    """The sink's type and where it is said."""
+    """The sink's type and its position in the statement."""
     clause, option = statement.format, _given(statement, "type")
     said = option_text(option.value).strip().lower() if option is not None else None
     span = option.value.span if option is not None else statement.name.span
@@ -221,7 +221,7 @@ def _is_forced(statement: CreateSink) -> bool:
 
 
 def _require_followed(statement: CreateSink, given: SinkInput, type_: str, span: Span, *, is_forced: bool) -> None:
-    """Whether the target can be kept right under the changes of the input's rows. Raises SINK_CANNOT_FOLLOW."""
+    """Checks that the sink can apply its input's changes correctly. Raises SINK_CANNOT_FOLLOW."""
     if not given.keys and not given.is_changing:
         return
     if type_ == APPEND_ONLY and not is_forced:
@@ -236,7 +236,7 @@ def _require_followed(statement: CreateSink, given: SinkInput, type_: str, span:
     if type_ == DEBEZIUM and not given.has_before:
         raise SqlError(
             SINK_CANNOT_FOLLOW,
-            "FORMAT DEBEZIUM needs the rows as they were, which this query does not keep",
+            "FORMAT DEBEZIUM needs the old rows, which this query does not keep",
             span=span,
             hint=f"CREATE MATERIALIZED VIEW v AS …; then CREATE SINK {statement.name.last} FROM v",
         )

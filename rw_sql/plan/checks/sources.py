@@ -1,4 +1,4 @@
-"""Checks a source's definition before anything is asked of its upstream."""
+"""Checks a source's definition before contacting its upstream."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _FIELD_HINT = "ENCODE BYTES keeps the record, out of which get_json_object in a 
 
 
 def check_source(snapshot: Snapshot, statement: CreateSource) -> str:
-    """The connector's name, once columns, options and formats fit together. Raises SqlError at the first misfit."""
+    """Checks columns, options and formats; returns the connector's name. Raises SqlError at the first error."""
     _check_supported(statement)
     name = _connector_name(statement)
     named = next((option.value.span for option in statement.options if option.key == "connector"), None)
@@ -78,7 +78,7 @@ def _check_connection(snapshot: Snapshot, statement: CreateSource, name: str) ->
 
 
 def require_secret(options: tuple[Option, ...], spec: ConnectorSpec) -> None:
-    """An option marked secret takes only a reference: a literal would stand in the catalog for everyone to read."""
+    """Raises SqlError for a literal in a secret option: the catalog would show it to everyone."""
     for option in options:
         known = spec.option(option.key)
         if known is not None and known.is_secret and not isinstance(option.value, SecretValue):
@@ -92,7 +92,7 @@ def require_secret(options: tuple[Option, ...], spec: ConnectorSpec) -> None:
 
 
 def _refuse_secrets(options: tuple[Option, ...], spec: ConnectorSpec) -> None:
-    """A secret goes only to the connector's client: what Spark itself reads would be seen in its plans and logs."""
+    """Raises SqlError for a secret in an option that Spark itself reads: its plans and logs would show it."""
     for option in options:
         known = spec.option(option.key)
         if known is not None and isinstance(option.value, SecretValue) and not (known.client or known.java):
@@ -122,7 +122,7 @@ def _connector_name(statement: CreateSource) -> str:
 
 
 def _check_supported(statement: CreateSource) -> None:
-    """Raises SqlError NOT_SUPPORTED for what is understood but cannot be run yet, with what to do instead."""
+    """Raises SqlError NOT_SUPPORTED for valid syntax that is not supported yet, with an alternative."""
     span = statement.name.span
     refused = (
         (statement.is_temporary, span, "TEMPORARY", "leave it out; DROP SOURCE removes the source when you are done"),
@@ -200,7 +200,7 @@ def _check_columns(statement: CreateSource, name: str) -> None:
 
 
 def check_watermarks(statement: CreateSource | CreateTable) -> None:
-    """Whether Spark can keep the watermarks of a source or table. Raises SqlError."""
+    """Checks that Spark supports the watermarks of a source or table. Raises SqlError."""
     types = {column.name: column.data_type.name for column in statement.columns}
     for watermark in statement.watermarks:
         if watermark.is_with_ttl:

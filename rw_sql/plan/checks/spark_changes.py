@@ -1,4 +1,4 @@
-"""Refusals of Spark's own statements that would change what rw_sql keeps: each names the statement that is right."""
+"""Refuses Spark statements that would change rw_sql's objects; each error names the statement to use instead."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _UPKEEP = frozenset({"OPTIMIZE", "VACUUM", "REORG", "MSCK"})
 
 
 def found_object(snapshot: Snapshot, name: str) -> ObjectRecord | None:
-    """The table, source or materialized view that a name means to Spark, which knows no case."""
+    """The table, source or materialized view that a name refers to in Spark, which ignores case."""
     folded = name.casefold()
     for kind in _ROWS:
         for record in snapshot.all(kind):
@@ -34,9 +34,9 @@ def found_object(snapshot: Snapshot, name: str) -> ObjectRecord | None:
 
 
 def change_refusal(change: Changed, record: ObjectRecord) -> SqlError | None:
-    """Why a statement of Spark's must not change an object of ours; None where it may.
+    """Why a Spark statement must not change an rw_sql object; None if it may.
 
-    A name that is only a source's is free for a table or view of the user's own.
+    Spark may create its own table or view with the name of a source.
     """
     kind, name = spoken(record.kind), quoted(record.name)
     words = kind.upper()
@@ -82,7 +82,7 @@ def path_refusal(change: Changed, path: str, record: ObjectRecord | None) -> Sql
 
 
 def catalog_refusal(change: Changed, name: str) -> SqlError:
-    """Why a statement of Spark's must not change what shows rw_sql's own catalog or a source's records."""
+    """Why a Spark statement must not change the views of the catalog or of a source's records."""
     return SqlError(
         WRONG_KIND,
         f"{name} is kept by rw_sql: {change.verb} cannot change it",

@@ -1,4 +1,4 @@
-"""Checks a table's definition before anything is asked of its upstream."""
+"""Checks a table's definition before contacting its upstream."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from rw_sql.syntax.lexing.identifiers import quoted
 
 if TYPE_CHECKING:
     from rw_sql.errors import Span
-    from rw_sql.syntax.statements import CreateTable
+    from rw_sql.syntax.statements import CreateTable, TableConstraint
 
 _CONFLICTS = {"DO UPDATE FULL": OVERWRITE, "DO NOTHING": IGNORE, "DO UPDATE IF NOT NULL": IF_NOT_NULL}
 _NO_KEYS = ("MAP", "STRUCT", "ARRAY", "JSONB")
 
 
 def check_runnable(statement: CreateTable) -> None:
-    """Raises SqlError NOT_SUPPORTED for what is understood but cannot be run, with what to do instead."""
+    """Raises SqlError NOT_SUPPORTED for valid syntax that is not supported, with an alternative."""
     span = statement.name.span
     if connector_of(statement) is None:
         if statement.query is not None:
@@ -52,7 +52,7 @@ def check_runnable(statement: CreateTable) -> None:
             raise SqlError(
                 NOT_SUPPORTED,
                 f"{constraint.kind} is not supported in CREATE TABLE",
-                span=constraint.span,
+                span=_placed(constraint, span),
                 hint="leave it out: only PRIMARY KEY is enforced",
             )
     for column in statement.columns:
@@ -66,21 +66,21 @@ def check_runnable(statement: CreateTable) -> None:
 
 
 def conflict_of(statement: CreateTable) -> str:
-    """What becomes of a row whose key the table has."""
+    """What an insert with an existing key does."""
     if statement.on_conflict is None:
         return IGNORE if statement.is_append_only else OVERWRITE
     return _CONFLICTS[statement.on_conflict]
 
 
 def table_columns(statement: CreateTable) -> tuple[tuple[str, str], ...]:
-    """A table's columns with their Spark types, those of INCLUDE last."""
+    """A table's columns with their Spark types, INCLUDE columns last."""
     name = connector_of(statement) or ""
     declared = tuple((column.name, spark_type(column.data_type)) for column in statement.columns)
     return declared + tuple((include_name(name, column), include_type(column)) for column in statement.include)
 
 
 def check_table(statement: CreateTable) -> None:
-    """Whether the clauses that a source does not have fit together. Raises SqlError at the first misfit."""
+    """Checks the clauses that only tables have. Raises SqlError at the first error."""
     span = statement.name.span
     key = primary_key(statement)
     columns = _check_columns(statement)
@@ -234,4 +234,10 @@ def _require_columns(names: tuple[str, ...], columns: dict[str, str], where: str
 
 
 def _key_span(statement: CreateTable) -> Span:
-    return next((c.span for c in statement.constraints if c.kind == "PRIMARY KEY"), statement.name.span)
+    span = statement.name.span
+    return next((_placed(c, span) for c in statement.constraints if c.kind == "PRIMARY KEY"), span)
+
+
+def _placed(constraint: TableConstraint, otherwise: Span) -> Span:
+    """Where a constraint stands; ``otherwise`` where the parser does not tell."""
+    return constraint.span if constraint.span.end else otherwise

@@ -1,4 +1,4 @@
-"""Looks at an upstream or a target before a definition is committed."""
+"""Checks the result of a look at an upstream or a target before a definition is committed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _ADDRESS = re.compile(r"(?:^|\.)(?:bootstrap\.servers?|url|hostname|host|endpoin
 
 _NO_CONNECTION = re.compile(r"(?P<address>\S+?)/bootstrap: Connect to \S+ failed: (?P<why>.+)")
 _NO_HOST = re.compile(r"(?P<address>\S+?)/bootstrap: Failed to resolve '[^']*': (?P<why>.+)")
-STORED = "WITH (VALIDATE = false) stores it all the same"
+STORED = "WITH (VALIDATE = false) stores it anyway"
 """Of a hint: the statement has the switch."""
 
 
@@ -36,10 +36,10 @@ def require_upstream(
     options: tuple[Option, ...] = (),
     is_switchable: bool = False,
 ) -> None:
-    """Raises SqlError where the upstream does not answer or lacks what the object (of ``kind``) names.
+    """Raises SqlError if the upstream does not answer or lacks what the object (of ``kind``) names.
 
-    It points at the property among ``options``, those that the statement writes, that names it. ``is_switchable``: the
-    statement takes VALIDATE.
+    ``options`` are those that the statement writes: the error points at the wrong one. ``is_switchable``: the statement
+    takes VALIDATE.
     """
     if upstream.error is not None:
         raise SqlError(
@@ -59,26 +59,26 @@ def require_upstream(
 
 
 def unreachable(reason: str) -> str:
-    """Why somebody does not answer, in the words of a sentence."""
+    """Why an upstream or target does not answer, as part of a sentence."""
     found = _NO_CONNECTION.match(reason) or _NO_HOST.match(reason)
     return f"cannot connect to {found['address']} ({found['why'].lower()})" if found else reason
 
 
 def address_hint(options: Iterable[Option], *, is_switchable: bool) -> str:
-    """What to look at where nobody answers."""
+    """The hint for an upstream that does not answer."""
     told = next((option.key for option in options if _ADDRESS.search(option.key)), None)
     look = f"check {told or 'its address'}: does it run there?"
     return f"{look} {STORED}" if is_switchable else look
 
 
 def address_place(options: Iterable[Option]) -> Span | None:
-    """Where a statement says where an upstream or target is: by an address, or by a connection that has it."""
+    """The place of the address among a statement's properties, else of the connection that has it."""
     by_address = [option.value.span for option in options if _ADDRESS.search(option.key)]
     return next(iter([*by_address, *(option.value.span for option in options if option.key == "connection")]), None)
 
 
 def value_place(options: Iterable[Option], wanted: str) -> Span | None:
-    """Where a statement names something in a property, by itself or in a list."""
+    """The place of a property with this value, or with a list that contains it."""
     for option in options:
         if wanted in [item.strip() for item in option_text(option.value).split(",")]:
             return option.value.span
@@ -94,9 +94,9 @@ def require_target(
     options: tuple[Option, ...] = (),
     is_switchable: bool = False,
 ) -> None:
-    """Raises SqlError where the target does not answer, is not there, or cannot take the sink's rows.
+    """Raises SqlError if the target does not answer, does not exist, or cannot store the sink's rows.
 
-    A sink that is stored may have rows of types that its target might refuse: it is not kept from running by that.
+    With ``is_stored`` a target that may refuse rows, by their types, is accepted: an existing sink continues to run.
     """
     if target.error is not None:
         raise SqlError(

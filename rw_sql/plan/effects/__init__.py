@@ -1,7 +1,7 @@
-"""What a change comes to for everything else: splits, dependents, and the readers that views have of their own.
+"""Effects of a change on other things: splits, dependents, and direct readers.
 
 Previews and refusals of unsafe operations are computed here.
 
-Imports: ``result``, ``checks``, ``requests``, ``model``. Imported by: ``statements``.
-Begin with ``source_impact`` (what a move of positions comes to) and ``dependents``.
+Imports: ``result``, ``checks``, ``requests``, ``model``. Imported by: ``statements``. Begin with ``source_impact`` (the
+effects of a move of positions) and ``dependents``.
 """

@@ -1,4 +1,4 @@
-"""What another connection, or another state of it, does to a source: looked up before anything is stored."""
+"""The effect of a changed connection on the objects that use it, checked before anything is stored."""
 
 from __future__ import annotations
 
@@ -28,21 +28,22 @@ if TYPE_CHECKING:
     from rw_sql.plan.requests.catalog import Asking
 
 Difference = tuple[str, str, str]
-"""A property with its old and its new value, secrets by name; the empty text where it is not set."""
+"""A property with its old and new value, secrets by name; empty text if it is not set."""
 
-_UNTOLD = "UNKNOWN (the brokers do not tell their cluster)"
+_UNTOLD = "UNKNOWN (the brokers report no cluster id)"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Effect:
-    """What becomes of a source or sink. ``doubt`` says why it may be another upstream: then the statement is unsafe."""
+    """The effect on a source or sink. ``doubt`` says why its upstream may be another one: the statement is then
+    unsafe."""
 
     splits: tuple[SplitPreview, ...]
     doubt: str | None
 
 
 def differences(old: PlannedOptions, new: PlannedOptions) -> tuple[Difference, ...]:
-    """The properties whose values differ, those that were there first."""
+    """The properties with different values, existing ones first."""
     before, after = shown(old), shown(new)
     return tuple(
         (key, before.get(key, ""), after.get(key, ""))
@@ -52,24 +53,25 @@ def differences(old: PlannedOptions, new: PlannedOptions) -> tuple[Difference, .
 
 
 def spell(key: str, old: str, new: str) -> str:
-    """One difference as an answer says it."""
+    """One difference as text for a result."""
     if not new:
         return f"{key} dropped (was {old})"
     return f"{key} = {new} (was {old})" if old else f"{key} = {new} (new)"
 
 
 def may_move(spec: ConnectorSpec, changed: tuple[Difference, ...]) -> bool:
-    """Whether a change of these properties can lead to another upstream: none of the connector's safe list can."""
+    """True if changing these properties may lead to another upstream: one of them is not on the connector's safe
+    list."""
     return any((known := spec.option(key)) is None or not known.is_alterable for key, _, _ in changed)
 
 
 def effect_on(
     moved: Snapshot, source: SourceRecord, span: Span, *, is_validated: bool, may_move: bool, is_switchable: bool = True
 ) -> Asking[Effect]:
-    """Looks at the upstream of a source of the catalog ``moved``. Raises SqlError where that does not do.
+    """Looks at the upstream of a source in the catalog ``moved``. Raises SqlError if it cannot be used.
 
-    ``is_switchable``: the statement takes VALIDATE. With ``may_move`` an upstream that does not say who it is counts as
-    another one.
+    ``is_switchable``: the statement takes VALIDATE. With ``may_move``, an upstream that does not report its identity
+    counts as another one.
     """
     options = source_options(moved, source)
     upstream = yield from look(source.connector, options)
@@ -91,7 +93,7 @@ def _effect_on_reader(moved: Snapshot, reader: Reader, upstream: Upstream, *, ma
     stands = yield from positions(source.id, reader.fragment)
     assigned = sorted(moved.splits(reader.fragment), key=split_order)
     if not upstream.is_reachable:
-        unseen = f"the upstream does not answer, so nobody can tell whether it is the same: {upstream.error}"
+        unseen = f"the upstream does not answer, so that it may be another one: {upstream.error}"
         rows = [_row(split, stands.states.get(split), None, UNREACHABLE, view) for split in assigned]
         return Effect(splits=tuple(rows), doubt=unseen if stands.states and may_move else None)
     rows = []
@@ -103,23 +105,23 @@ def _effect_on_reader(moved: Snapshot, reader: Reader, upstream: Upstream, *, ma
             verdict = ORPHAN
         elif state is not None and (status := identity_status(state, seen)) != OK:
             verdict = f"UNKNOWN ({status.lower().replace('_', ' ')})"
-            if may_move:  # otherwise it stalls already, and this changes nothing about it
+            if may_move:  # Otherwise it stalls already, and the change makes no difference.
                 doubts[f"{status}: it stalls until RESET SOURCE SPLITS {source.name}"] = None
         elif state is not None and may_move and not _is_known_to_be_the_same(state, seen):
             verdict = _UNTOLD
-            doubts["the brokers do not tell their cluster, so nobody can tell whether it is the same"] = None
+            doubts["the brokers report no cluster id, so that they may be another cluster"] = None
         rows.append(_row(split, state, seen, verdict, view))
     return Effect(splits=tuple(rows), doubt="; ".join(doubts) or None)
 
 
 def another_target(kind: str, old: PlannedOptions, new: PlannedOptions) -> Asking[str | None]:
-    """Why a sink whose connection of that type changes so may write somewhere else from now on; None if it does not."""
+    """Why a sink may write elsewhere after this change of its connection; None if it does not."""
     if not is_of_sources(kind):
-        return "what it wrote stays where it was, and nobody can tell whether that is the same store"
+        return "what it wrote stays where it was, and this may be another store"
     then = yield from look(kind, old)
     now = yield from look(kind, new)
     if not (then.cluster and now.cluster):
-        return "what it wrote stays where it was, and nobody can tell whether that is the same cluster"
+        return "what it wrote stays where it was, and this may be another cluster"
     return "OTHER_CLUSTER: what it wrote stays where it was" if then.cluster != now.cluster else None
 
 

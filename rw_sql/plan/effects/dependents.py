@@ -1,4 +1,4 @@
-"""What a move of positions does to a source's readers: who counts rows twice, and who drops what comes late."""
+"""The effects of a move on a source's dependents: which ones count rows twice, and which drop late rows."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ if TYPE_CHECKING:
 def effects_on_dependents(
     snapshot: Snapshot, reader: Reader, splits: Iterable[SplitPreview]
 ) -> Asking[tuple[str, ...]]:
-    """Notices: which views take a repeated row a second time, and which drop rows by their watermark."""
+    """Notices about views that process repeated rows again, and views that drop rows by their watermark."""
     dependents = reader.dependents(snapshot)
     views = [view for view in dependents if isinstance(view, MaterializedViewRecord)]
     rows = list(splits)
     notices: list[str] = []
     table = snapshot.table_of(reader.source.id)
     if table is not None and table.primary_key:
-        # What is above the table sees only what changes in it.
+        # Dependents of the table only see its changes.
         if any(row.duplicates for row in rows):
             notices.append(_taken_again(table))
     elif any(row.duplicates for row in rows):
         appending = [view.name for view in views if not view.keys]
         counting = [view.name for view in views if view.keys]
         if appending:
-            notices.append(f"rows that are read again stand twice in {', '.join(appending)}")
+            notices.append(f"repeated rows are duplicated in {', '.join(appending)}")
         if counting:
             notices.append(f"rows that are read again are counted twice in {', '.join(counting)}")
         sinks = [sink.name for sink in dependents if _adds(sink)]
@@ -52,7 +52,7 @@ def effects_on_dependents(
 
 
 def _taken_again(table: TableRecord) -> str:
-    """What becomes of rows in a keyed table that are read again."""
+    """The effect of repeated rows on a table with a primary key."""
     if table.conflict == IGNORE:
         return f"rows that are read again are left out where table {table.name} has their keys"
     newer = ", unless their version is older" if table.version_columns else ""
@@ -62,12 +62,12 @@ def _taken_again(table: TableRecord) -> str:
 
 
 def _adds(record: ObjectRecord) -> bool:
-    """Whether a dependent is a sink that adds every row it gets, and replaces none."""
+    """True if a dependent is a sink that only inserts rows."""
     return isinstance(record, SinkRecord) and record.type == "append-only"
 
 
 def _may_be_late(row: SplitPreview) -> bool:
-    """Whether rows may come that are older than those that came last."""
+    """True if rows may arrive that are older than the newest ones."""
     is_back = row.old is not None and row.new is not None and row.new < row.old
     return (
         is_back or row.duplicates > 0 or row.verdict.startswith("UNKNOWN") or (row.old is None and row.new is not None)

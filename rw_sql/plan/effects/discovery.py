@@ -1,4 +1,5 @@
-"""What becomes of splits: discovery, identity, and the verdict on a move. A position is the next record to read."""
+"""Discovery of splits: which ones to read, and the initial positions of new ones. A position is the next record to
+read."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 def startup_states(
     kind: Connector, connector: str, options: PlannedOptions, splits: Iterable[UpstreamSplit]
 ) -> Asking[dict[str, SplitState]]:
-    """Where splits without a state begin by ``scan.startup.mode``, resolved to numbers now."""
+    """The initial positions of splits without a state by ``scan.startup.mode``, resolved to offsets now."""
     resolved = visible(options)
     wanted = list(splits)
     at_time = kind.startup_time(resolved)
@@ -41,7 +42,7 @@ def startup_states(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Discovery:
-    """What the upstream's splits become: those to read, where each stands, and which of these positions are new."""
+    """The result of discovery: the splits to read, their positions, and which positions are new."""
 
     assigned: tuple[str, ...]
     states: Mapping[str, SplitState]
@@ -58,11 +59,10 @@ def discover(
     forget: Collection[str] = (),
     forgotten: Collection[str] = (),
 ) -> Asking[Discovery]:
-    """Takes up every split that the upstream shows.
+    """Adopts every split of the upstream.
 
-    One that has a state of this very split keeps it, unless it is in ``forget``. A partition added to a topic that is
-    already read begins at its first record; any other, and one that was ``forgotten`` before, begins where
-    ``scan.startup.mode`` says.
+    A split with a state of the same identity keeps it, unless it is in ``forget``. A partition added to a topic that is
+    already read begins at its first record; any other, and one in ``forgotten``, begins by ``scan.startup.mode``.
     """
     keeps: dict[str, SplitState] = {}
     added: dict[str, SplitState] = {}

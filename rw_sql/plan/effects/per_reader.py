@@ -1,4 +1,4 @@
-"""Who reads a source: one shared reader, or each of its views by itself. A statement on it is one on all of them."""
+"""Plans statements on a source for each of its readers: one shared reader, or one direct reader per view."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rw_sql.metastore.records import (
     SourceRecord,
 )
 from rw_sql.model.source_readers import UNREAD, readers_of, unread
-from rw_sql.plan.result.plan import ObjectChange, Plan, Preview
+from rw_sql.plan.result.plan import Plan, Preview, ResultRow
 from rw_sql.plan.result.prediction import join_predictions
 from rw_sql.plan.result.preview import render_preview
 from rw_sql.plan.result.steps import steps_of
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 def for_each_reader(
     snapshot: Snapshot, source: SourceRecord, lower_one: Callable[[Reader], Asking[Plan]]
 ) -> Asking[Plan]:
-    """The plan of a statement on a source: what it comes to for each of its readers, as one operation.
+    """The plan of a statement on a source: the plans for its readers, joined into one operation.
 
-    For a source that is not shared and that no view reads yet, what it comes to without splits.
+    A source that is not shared and has no readers yet is planned as if it had no splits.
     """
     readers = readers_of(snapshot, source)
     if source.is_shared:
@@ -44,7 +44,7 @@ def for_each_reader(
 
 
 def joined(snapshot: Snapshot, readers: tuple[Reader, ...], plans: list[Plan]) -> Plan:
-    """One plan of those of several readers: every change once, every answer under its reader's name."""
+    """Joins the plans of several readers: every change once, every result row with its reader's name."""
     operations = [plan.operation for plan in plans if plan.operation is not None]
     changes: list[Change] = []
     for operation in operations:
@@ -86,9 +86,9 @@ def _in_parts(readers: tuple[Reader, ...], previews: list[Preview]) -> Preview:
     )
 
 
-def _answers(readers: tuple[Reader, ...], plans: list[Plan]) -> tuple[ObjectChange, ...]:
-    """What every reader answers once, the rest with the names of the views that it is true of."""
-    said: dict[ObjectChange, list[str]] = {}
+def _answers(readers: tuple[Reader, ...], plans: list[Plan]) -> tuple[ResultRow, ...]:
+    """Result rows that are the same for all readers appear once, others with the names of their views."""
+    said: dict[ResultRow, list[str]] = {}
     for reader, plan in zip(readers, plans, strict=True):
         for row in plan.changes:
             said.setdefault(row, []).append(reader.view.name if reader.view is not None else "")
@@ -105,7 +105,7 @@ def _without_splits(snapshot: Snapshot, plan: Plan) -> Plan:
     kept = () if operation is None else tuple(c for c in operation.changes if isinstance(c, PutObject | DropObject))
     preview = None if plan.preview is None else replace(plan.preview, splits=())
     if operation is None or not kept:
-        told = ObjectChange(object=plan.changes[0].object, change="NOTHING", detail=UNREAD)
+        told = ResultRow(object=plan.changes[0].object, change="NOTHING", detail=UNREAD)
         changes = plan.changes if plan.changes[0].change == "NOTHING" else (told,)
         return replace(plan, steps=(), operation=None, changes=changes, preview=preview)
     return replace(

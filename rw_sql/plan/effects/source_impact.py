@@ -1,4 +1,4 @@
-"""What a set of changes does to each source that it touches: what an operator is shown of an undo or a block."""
+"""The effects of a set of changes on each source concerned, for the previews of UNDO and blocks."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rw_sql.model.job_ids import fragment_source
 from rw_sql.model.job_specs import named_splits
 from rw_sql.model.names import spoken
 from rw_sql.model.options import connection_options, shown, source_options
-from rw_sql.model.pauses import holds_of
+from rw_sql.model.pauses import pauses_of
 from rw_sql.model.source_readers import readers_of, unread
 from rw_sql.model.split_status import OK, split_status
 from rw_sql.plan.effects.dependents import effects_on_dependents
@@ -20,7 +20,7 @@ from rw_sql.plan.effects.verdicts import preview_splits
 from rw_sql.plan.requests.catalog import Asking
 from rw_sql.plan.requests.positions import positions
 from rw_sql.plan.requests.upstream import look_closely
-from rw_sql.plan.result.plan import ObjectChange, Preview
+from rw_sql.plan.result.plan import Preview, ResultRow
 from rw_sql.plan.result.prediction import SourcePrediction, predicted, prediction_to_json
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unreadable:
-    """A split that could be read and cannot be any more: its status, and what its upstream holds."""
+    """A split that becomes unreadable: its status, and the upstream's bounds."""
 
     split: str
     offset: int | None
@@ -41,7 +41,7 @@ class Unreadable:
     bounds: tuple[int, int] | None
 
     def describe(self) -> str:
-        """As a sentence names it: ``orders:0 at 40 (EXPIRED, it holds [60, 90))``."""
+        """As text for a sentence: ``orders:0 at 40 (EXPIRED, it holds [60, 90))``."""
         at = "" if self.offset is None else f" at {self.offset}"
         holds = "" if self.bounds is None else f", it holds [{self.bounds[0]}, {self.bounds[1]})"
         return f"{self.split}{at} ({self.status}{holds})"
@@ -49,9 +49,10 @@ class Unreadable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceImpact:
-    """One reader of a source before and after. ``states`` are its positions after; ``unreadable`` what breaks.
+    """One reader of a source before and after. ``states`` are its positions afterwards, ``unreadable`` the broken
+    splits.
 
-    ``doubt`` says why it cannot be told what the upstream holds.
+    ``doubt`` says why the upstream's content is unknown.
     """
 
     reader: Reader
@@ -63,12 +64,12 @@ class SourceImpact:
 
     @property
     def source(self) -> SourceRecord:
-        """The source that is read."""
+        """The source of the reader."""
         return self.reader.source
 
 
 def touched_sources(fragments: Iterable[str], ids: Iterable[int], snapshot: Snapshot) -> tuple[int, ...]:
-    """The sources behind fragments and objects, those that use such an object included; in id order."""
+    """The sources of fragments and objects, including those that use one of the objects; by id."""
     found = {fragment_source(fragment) for fragment in fragments}
     for id_ in ids:
         record = snapshot.get(id_)
@@ -81,7 +82,7 @@ def touched_sources(fragments: Iterable[str], ids: Iterable[int], snapshot: Snap
 def states_after(
     kind: Connector, then: Snapshot, now: Snapshot, fragment: str, stands: Mapping[str, SplitState]
 ) -> dict[str, SplitState]:
-    """Where splits stand in ``then``: as its changes set them, elsewhere where they stand now."""
+    """The positions of splits after ``then``: those that its changes set, and the current ones of other splits."""
     found: dict[str, SplitState] = {}
     before = now.states(fragment)
     for split, row in then.states(fragment).items():
@@ -95,28 +96,28 @@ def states_after(
 
 
 def impacts_of(snapshot: Snapshot, then: Snapshot, source_ids: Iterable[int]) -> Asking[list[SourceImpact]]:
-    """What becomes of the readers of sources if the catalog goes from ``snapshot`` to ``then``."""
+    """The effects on the readers of sources of changing the catalog from ``snapshot`` to ``then``."""
     moves: list[SourceImpact] = []
     for source_id in source_ids:
         source, moved = snapshot.get(source_id), then.get(source_id)
         if not isinstance(source, SourceRecord) or not isinstance(moved, SourceRecord):
             raise LookupError(f"source {source_id} is not in the catalog")
         for reader in readers_of(snapshot, source) or (unread(source),):
-            moves.append((yield from move_of(snapshot, then, reader, moved)))
+            moves.append((yield from impact_of(snapshot, then, reader, moved)))
     return moves
 
 
 def predictions(moves: Iterable[SourceImpact]) -> str:
-    """The predictions of moves, as they are stored with an operation."""
+    """The predictions of several readers, as stored with an operation."""
     return prediction_to_json({move.reader.fragment: move.prediction for move in moves})
 
 
-def move_of(
+def impact_of(
     snapshot: Snapshot, then: Snapshot, reader: Reader, moved: SourceRecord, *, is_taken_back: bool = False
 ) -> Asking[SourceImpact]:
-    """What becomes of one reader; looks at both the upstreams.
+    """The effect on one reader; looks at the old and the new upstream.
 
-    ``is_taken_back``: its rows go back with the positions, so that nothing is repeated or left out.
+    ``is_taken_back``: its rows are restored together with the positions, so that nothing is repeated or skipped.
     """
     source, fragment = reader.source, reader.fragment
     kind = connector(source.connector)
@@ -163,7 +164,7 @@ def move_of(
 
 
 def _pauses(snapshot: Snapshot, then: Snapshot, source: SourceRecord) -> Iterable[str]:
-    was, is_held = bool(holds_of(snapshot, source.id)), bool(holds_of(then, source.id))
+    was, is_held = bool(pauses_of(snapshot, source.id)), bool(pauses_of(then, source.id))
     if was and not is_held:
         yield f"source {source.name} is resumed"
     elif is_held and not was:
@@ -184,7 +185,7 @@ def _broken(
     stands: Mapping[str, SplitState],
     left: Upstream,
 ) -> tuple[Unreadable, ...]:
-    """The splits that will not be readable although they are now, or are not read now."""
+    """The splits that become unreadable although they are readable now, or are not read now."""
     if not upstream.is_reachable:
         return ()
     broken = []
@@ -206,7 +207,7 @@ def _broken(
 
 
 def in_one(title: str, parts: tuple[Preview, ...], notices: tuple[str, ...] = ()) -> Preview:
-    """One preview of several objects; of a single one, that one under this title and its own."""
+    """One preview for several objects; a single one's preview is returned with ``title`` added."""
     if not parts:
         return Preview(title=title, notices=notices)
     if len(parts) == 1:
@@ -215,33 +216,33 @@ def in_one(title: str, parts: tuple[Preview, ...], notices: tuple[str, ...] = ()
     return Preview(title=title, parts=parts, notices=notices)
 
 
-def answers_of(move: SourceImpact) -> tuple[ObjectChange, ...]:
-    """What a statement says it changed of one source."""
+def answers_of(move: SourceImpact) -> tuple[ResultRow, ...]:
+    """The result rows for the changes of one source."""
     name = move.source.name
     of = f" [{move.reader.view.name}]" if move.reader.view is not None else ""
     rows = [
-        ObjectChange(object=name, change="ALTERED", detail=f"{key} = {new or '(not set)'} (was {old or '(not set)'})")
+        ResultRow(object=name, change="ALTERED", detail=f"{key} = {new or '(not set)'} (was {old or '(not set)'})")
         for key, old, new in move.preview.properties
     ]
     for split in move.preview.splits:
         if split.old == split.new:
             continue
         if split.new is None:
-            rows.append(ObjectChange(object=name, change="FORGOTTEN", detail=f"{split.split}{of}"))
+            rows.append(ResultRow(object=name, change="FORGOTTEN", detail=f"{split.split}{of}"))
         else:
             was = f" (was {split.old})" if split.old is not None else ""
-            rows.append(ObjectChange(object=name, change="MOVED", detail=f"{split.split} at {split.new}{was}{of}"))
-    rows += [ObjectChange(object=name, change="NOTICE", detail=notice) for notice in move.preview.notices]
+            rows.append(ResultRow(object=name, change="MOVED", detail=f"{split.split} at {split.new}{was}{of}"))
+    rows += [ResultRow(object=name, change="NOTICE", detail=notice) for notice in move.preview.notices]
     return tuple(rows)
 
 
-def all_answers(moves: Iterable[SourceImpact]) -> tuple[ObjectChange, ...]:
-    """What a statement says it changed, each thing once: several readers of one source may say the same."""
+def all_answers(moves: Iterable[SourceImpact]) -> tuple[ResultRow, ...]:
+    """The result rows for several readers, without duplicates."""
     return tuple(dict.fromkeys(row for move in moves for row in answers_of(move)))
 
 
 def connection_part(snapshot: Snapshot, then: Snapshot, connection: ConnectionRecord) -> Preview:
-    """The part of a preview that tells what becomes of a connection."""
+    """The part of a preview that describes the changes of a connection."""
     return Preview(
         title=f"connection {connection.name}",
         dependents=tuple(f"{spoken(d.kind)} {d.name}" for d in snapshot.dependents_of(connection.id)),
@@ -260,10 +261,10 @@ def _connection_changes(
     )
 
 
-def connection_answers(snapshot: Snapshot, then: Snapshot, connection: ConnectionRecord) -> tuple[ObjectChange, ...]:
-    """What a statement says it changed of a connection."""
+def connection_answers(snapshot: Snapshot, then: Snapshot, connection: ConnectionRecord) -> tuple[ResultRow, ...]:
+    """The result rows for the changes of a connection."""
     return tuple(
-        ObjectChange(
+        ResultRow(
             object=connection.name, change="ALTERED", detail=f"{key} = {new or '(not set)'} (was {old or '(not set)'})"
         )
         for key, old, new in _connection_changes(snapshot, then, connection)

@@ -1,4 +1,4 @@
-"""What a move of each split comes to: its verdict, the offsets read twice or not at all."""
+"""The verdict on a move of each split: the offsets that are read twice or never."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
     from rw_sql.connectors.base import Connector, SplitState, Upstream, UpstreamSplit
-    from rw_sql.model.offset_ranges import ReadLife
+    from rw_sql.model.offset_ranges import ReadIncarnation
     from rw_sql.plan.requests.positions import Positions
 
 UNREACHABLE = "UNKNOWN (no answer)"
-"""The verdict on a split whose upstream does not answer."""
+"""The verdict for a split whose upstream does not answer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """What moving a split does to the rows, in words and counted. Not ``is_exact``: as many at most."""
+    """The effect of moving a split, in words and counts. If not ``is_exact``, the counts are upper limits."""
 
     text: str
     duplicates: int = 0
@@ -31,7 +31,7 @@ class Verdict:
 
 
 def counted(duplicates: int, gaps: int, *, is_exact: bool = True, why: str = "") -> Verdict:
-    """The verdict NONE, ``DUPLICATES n``, ``GAP n`` or both; with ``at most`` and the reason where it is not exact."""
+    """The verdict NONE, ``DUPLICATES n``, ``GAP n`` or both; with ``at most`` and the reason if it is not exact."""
     if duplicates <= 0 and gaps <= 0:
         return Verdict(text="NONE", is_exact=is_exact)
     most = "" if is_exact else "at most "
@@ -50,10 +50,10 @@ def verdict(
     positions: Positions,
     read_topics: Collection[str],
 ) -> Verdict:
-    """What moving a split to ``new`` will do to the rows: counted by the offsets that the log holds, or UNKNOWN (why).
+    """The effect of moving a split to ``new``: counts from the offsets in the log, or UNKNOWN (reason).
 
-    A gap is what lies between the newest record that was read and ``new`` and was never read; a duplicate is what was
-    read and lies at ``new`` or after it. ``read_topics`` are those of the splits that have a position.
+    A gap is the range between the newest record read and ``new`` that was never read; duplicates are the offsets read
+    before that are at ``new`` or later. ``read_topics`` are the topics of the splits with positions.
     """
     old, seen = positions.states.get(split), upstream.splits.get(split)
     if new is None:
@@ -87,8 +87,8 @@ def verdict(
     return Verdict(text="NONE")
 
 
-def _life(lives: tuple[ReadLife, ...], of: UpstreamSplit | SplitState) -> ReadLife | None:
-    """What was read of this very life of the split; what is unknown counts as equal."""
+def _life(lives: tuple[ReadIncarnation, ...], of: UpstreamSplit | SplitState) -> ReadIncarnation | None:
+    """What was read of this incarnation of the split; unknown values count as equal."""
     for life in reversed(lives):
         is_cluster = not life.cluster or not of.cluster or life.cluster == of.cluster
         if is_cluster and (not life.incarnation or not of.incarnation or life.incarnation == of.incarnation):
@@ -104,10 +104,10 @@ def preview_splits(
     *,
     left: Upstream | None = None,
 ) -> tuple[SplitPreview, ...]:
-    """The per-split table of a preview: every split known before or after.
+    """The table of splits in a preview: every split known before or after.
 
-    In ``after`` None means that the split is not read any more; one that is not in it stays as it is, or nobody knows.
-    ``left`` is the upstream that the source moves away from: what it holds beyond an old position stays unread.
+    In ``after``, None means that the split is no longer read; a missing split stays as it is, or is unknown. ``left``
+    is the upstream that the source leaves: its records after an old position stay unread.
     """
     rows = []
     read_topics = frozenset(kind.split_topic(known) for known in positions.states)
@@ -135,7 +135,7 @@ def preview_splits(
 
 
 def _left_behind(old: SplitState | None, seen: UpstreamSplit, why: str) -> SplitPreview:
-    """A split that the source moves away from, with the records that it leaves unread there."""
+    """A split that the source leaves, with the records that stay unread there."""
     unread = seen.end - max(old.offset, seen.start) if old is not None and not seen.is_endless else 0
     most = "at most " if why else ""
     return SplitPreview(

@@ -1,5 +1,6 @@
 """The queries of views and sinks: what they read, how their tables are maintained, which offsets they filter by.
 
+The room ``analysis`` finds wrong names, functions and groups in a query without Spark.
 
 Imports: ``checks``, ``requests``, ``model``, and ``syntax.query``, which reads the queries' trees.
 Imported by: ``statements``, ``runtime``.

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from rw_sql.errors import DUPLICATE_OBJECT, INVALID_DEFINITION, INVALID_QUERY, NOT_SUPPORTED, SqlError
@@ -11,9 +11,11 @@ from rw_sql.metastore.records import DeltaTableRecord, Maintenance, SourceRecord
 from rw_sql.model.names import find_relation, spark_query, spoken
 from rw_sql.model.relations import changes_rows, relation_of, schema_columns
 from rw_sql.plan.checks.column_names import misnamed_field
+from rw_sql.plan.queries.analysis.storing import suggested_name
 from rw_sql.plan.queries.delta_inputs import delta_inputs
 from rw_sql.plan.queries.maintenance import Maintained, decide
-from rw_sql.plan.queries.places import missing_relation, occurrences, place_of, refused_query
+from rw_sql.plan.queries.places import place_of
+from rw_sql.plan.queries.refusals import query_without_inputs, refused_query, unstorable_query
 from rw_sql.plan.requests.catalog import Asking
 from rw_sql.plan.requests.queries import WHOLE, analysis
 from rw_sql.syntax.dialect.to_spark import to_spark
@@ -22,13 +24,13 @@ from rw_sql.syntax.query.maintained_form import renamed_columns
 from rw_sql.syntax.query.tables_read import output_names, table_names
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from rw_sql.errors import Span
     from rw_sql.metastore import Snapshot
     from rw_sql.metastore.records import ObjectRecord
+    from rw_sql.plan.requests.queries import QueryAnalysis
     from rw_sql.syntax.statements import Query
-
-_MOST_WORDS = 3
-"""How many words of an expression make the name that is suggested for it, at most."""
 
 _NOT_IN_NAMES = frozenset(",;{}()\n\t=")
 """What expressions without a name have in the name that Spark makes up, and Delta Lake takes in no column name."""
@@ -80,14 +82,8 @@ def plan_query(
         text, records, new = own.text, own.records, own.new
     inputs = tuple(record.id for record in records)
     if not inputs:
-        if own.missing:
-            raise missing_relation(snapshot, query, own.missing[0])
-        raise SqlError(
-            INVALID_QUERY,
-            f"the query of {what} reads no source, table or materialized view, and no Delta table",
-            span=query.span,
-            hint="SHOW SOURCES lists what can be read",
-        )
+        raise query_without_inputs(snapshot, query, dialect, what, own.missing)
+    refused = partial(refused_query, snapshot, query, records, dialect)
     _require_no_hidden(columns, records, query, what)
     if what.startswith("sink "):
         _require_appended(records, query)
@@ -97,23 +93,26 @@ def plan_query(
         found = Maintained(schema=streamed.schema, keys=streamed.keys, refused=streamed if streamed.refusal else None)
     else:
         if columns:
-            text = yield from _renamed(text, records, columns, query, what, snapshot)
+            text = yield from _renamed(text, records, columns, query, what, refused)
         found = yield from decide(text, records, closes_windows=closes_windows)
         found = replace(found, maintenance=_with_tables(found.maintenance, tables, records))
     if found.refused is not None:
-        raise refused_query(snapshot, query, found.refused)
+        raise refused(found.refused)
     names = [column for column, _ in schema_columns(found.schema)]
     unnamed = next((column for column in names if set(column) & _NOT_IN_NAMES), None)
+    twice = next((column for column in names if [n.lower() for n in names].count(column.lower()) > 1), None)
+    if (unnamed is not None or twice is not None) and not columns:
+        unstorable = unstorable_query(snapshot, query, records, dialect)
+        if unstorable is not None:
+            raise unstorable
     if unnamed is not None:
         is_column = any(unnamed == name for record in records for name, _ in relation_of(record).columns)
         written_column = quoted_for_spark(unnamed) if is_column else unnamed
-        if not is_column and not occurrences(query.text, unnamed):
-            written_column = unnamed.replace("count(1)", "count(*)")  # as Spark names it
         raise SqlError(
             INVALID_QUERY,
-            f'column "{unnamed}" of {what} needs a name',
-            span=place_of(query, unnamed if is_column else written_column),
-            hint=f"give it a name: {written_column} AS {_suggested(written_column)}",
+            f'column "{unnamed}" needs a name',
+            span=place_of(query, written_column),
+            hint=f"give it a name: {written_column} AS {suggested_name(unnamed)}",
         )
     wrong = misnamed_field(found.schema)
     if wrong is not None:
@@ -123,14 +122,13 @@ def plan_query(
             INVALID_QUERY,
             f"{said} of {what} {why}",
             span=place_of(query, name),
-            hint=f"{quoted_for_spark(name)} AS {_suggested(name)}",
+            hint=f"{quoted_for_spark(name)} AS {suggested_name(name)}",
         )
-    twice = next((column for column in names if [n.lower() for n in names].count(column.lower()) > 1), None)
     if twice is not None:
         raise SqlError(
             DUPLICATE_OBJECT,
-            f'column "{twice}" occurs more than once in {what}',
-            span=place_of(query, twice, 1),
+            f'column "{twice}" occurs more than once',
+            span=place_of(query, twice),
             hint="rename one of them with AS",
         )
     return PlannedQuery(
@@ -142,13 +140,6 @@ def plan_query(
         new=new,
         notice=found.notice,
     )
-
-
-def _suggested(unnamed: str) -> str:
-    """A name for a column that has none: ``sum(amount)`` could be ``sum_amount``."""
-    words = re.findall(r"[a-z0-9]+", unnamed.lower())[:_MOST_WORDS]
-    name = "_".join(words) or "a_name"
-    return name if not name[0].isdigit() else f"n_{name}"
 
 
 def _require_no_hidden(columns: tuple[str, ...], records: tuple[ObjectRecord, ...], query: Query, what: str) -> None:
@@ -181,12 +172,12 @@ def _renamed(
     columns: tuple[str, ...],
     query: Query,
     what: str,
-    snapshot: Snapshot,
+    refused: Callable[[QueryAnalysis], SqlError],
 ) -> Asking[str]:
     """The query with other names for its columns."""
     found = yield from analysis(text, tuple(relation_of(record) for record in records), form=WHOLE)
     if found.refusal is not None:
-        raise refused_query(snapshot, query, found)
+        raise refused(found)
     names = [name for name, _ in schema_columns(found.schema)]
     if len(names) != len(columns):
         raise SqlError(

@@ -1,4 +1,4 @@
-"""How a lowering asks: it yields a request and is sent the answer, whose type is checked here."""
+"""Yields a request and checks the type of the answer."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 def ask(request: R, kind: type[T]) -> Generator[R, object, T]:
-    """Yields the request, once, and returns the answer. Raises TypeError where that is not of ``kind``."""
+    """Yields the request and returns its answer. Raises TypeError if that is not of type ``kind``."""
     answer = yield request
     if not isinstance(answer, kind):
         raise TypeError(f"a request was answered with {type(answer).__name__}, not {kind.__name__}")

@@ -1,8 +1,8 @@
-"""What lowering asks the world: requests as data, so that lowering itself reads and writes nothing.
+"""Requests of a lowering, as data, so that the lowering itself reads and writes nothing.
 
-A lowering is a generator: it yields a request, gets the answer sent back, and returns a Plan.
-The runtime answers from the real world, a test from a dict. Requests that belong together stand in a module
-of their own (``*_requests.py``); here is what all of them come to, and the rest.
+A lowering is a generator: it yields a request, receives the answer, and finally returns a Plan. The runtime answers
+from the metastore and the upstreams, a test from a dict. The neighbouring modules contain groups of related requests;
+this one defines their union, and the remaining requests.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SealSecret:
-    """The value of a secret of backend ``meta``, encrypted for the catalog. The value is in no ``repr``."""
+    """Encrypts the value of a secret of backend ``meta`` for the catalog. No ``repr`` shows the value."""
 
     name: str
     value: str = field(repr=False)
@@ -37,7 +37,7 @@ class SealSecret:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenSecret:
-    """Whether a secret's value can be had where it is kept; answered with True, never with the value."""
+    """Checks that a secret's value is readable; the answer is True, never the value."""
 
     secret: SecretRecord
 
@@ -53,7 +53,7 @@ class ReadCheckpoint:
 class CheckpointText:
     """The answer: the newest committed batch and the text of its offsets.
 
-    ``planned`` is the newest batch that was planned: where it is a later one, that batch is under way or broke off.
+    ``planned`` is the newest planned batch: if it is later, that batch is running or was interrupted.
     """
 
     batch: int
@@ -63,24 +63,24 @@ class CheckpointText:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadFile:
-    """The text of a file the statement names."""
+    """The text of a file that the statement names."""
 
     path: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadClock:
-    """The time, in milliseconds since 1970."""
+    """The current time, in milliseconds since 1970."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadJobStatuses:
-    """What the owner last reported of each job."""
+    """The status that the owner last reported for each job."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadBackfills:
-    """How far each view has come with its history, by its job; a view that is live is not there."""
+    """The progress of each view's backfill, by job; live views are missing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,12 +94,12 @@ class ReadOperations:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadMetrics:
-    """Every figure that the metrics' port serves."""
+    """Every metric that the metrics server provides."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:
-    """One figure: its name, its labels and its value."""
+    """One value of a metric, with its name and labels."""
 
     name: str
     labels: tuple[tuple[str, str], ...]
@@ -108,14 +108,14 @@ class Sample:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasureLags:
-    """Per job, how many records it is behind (None where that cannot be told)."""
+    """The number of records that each job is behind (None if unknown)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AsIf:
-    """A request that is answered as if the catalog were ``snapshot``, which follows from statements not committed yet.
+    """A request to be answered as if the catalog were ``snapshot``, which includes uncommitted statements.
 
-    A source that only these hold counts as stopped.
+    A source that is paused only in that snapshot counts as stopped.
     """
 
     snapshot: Snapshot
@@ -147,8 +147,8 @@ T = TypeVar("T")
 Asking = Generator[Request, object, T]
 
 
-def drive(asking: Asking[T], answer: Callable[[Request], object]) -> T:
-    """Drives a lowering to its end. An SqlError of an answer is raised inside of the lowering."""
+def run_plan(asking: Asking[T], answer: Callable[[Request], object]) -> T:
+    """Runs a lowering and returns its result. SqlErrors of answers are raised inside the lowering."""
     try:
         request = next(asking)
         while True:
@@ -164,7 +164,7 @@ def drive(asking: Asking[T], answer: Callable[[Request], object]) -> T:
 
 
 def as_if(snapshot: Snapshot, asking: Asking[T]) -> Asking[T]:
-    """Drives a lowering whose requests are answered as if the catalog were ``snapshot``."""
+    """Runs a lowering whose requests are answered as if the catalog were ``snapshot``."""
     try:
         request = next(asking)
         while True:
@@ -180,52 +180,52 @@ def as_if(snapshot: Snapshot, asking: Asking[T]) -> Asking[T]:
 
 
 def sealed(name: str, value: str) -> Asking[str]:
-    """Asks for a secret's value in encrypted form."""
+    """Requests a secret's value in encrypted form."""
     return ask(SealSecret(name=name, value=value), str)
 
 
 def opened(secret: SecretRecord) -> Asking[bool]:
-    """Asks whether a secret can be read where it is kept."""
+    """Requests a check that a secret is readable."""
     return ask(OpenSecret(secret=secret), bool)
 
 
 def checkpoint_text(path: str) -> Asking[CheckpointText]:
-    """Asks for a checkpoint's newest committed offsets. The runtime raises SqlError where there are none."""
+    """Requests a checkpoint's newest committed offsets. Raises SqlError if there are none."""
     return ask(ReadCheckpoint(path=path), CheckpointText)
 
 
 def file_text(path: str) -> Asking[str]:
-    """Asks for a file's text. The runtime raises SqlError where it cannot be read."""
+    """Requests a file's text. Raises SqlError if it cannot be read."""
     return ask(ReadFile(path=path), str)
 
 
 def clock() -> Asking[int]:
-    """Asks for the time, in milliseconds since 1970."""
+    """Requests the time, in milliseconds since 1970."""
     return ask(ReadClock(), int)
 
 
 def job_statuses() -> Asking[dict[str, JobStatus]]:
-    """Asks for what the owner reported of each job."""
+    """Requests the status of each job."""
     return ask(ReadJobStatuses(), dict)
 
 
 def backfills() -> Asking[dict[str, BackfillProgress]]:
-    """Asks which views are still on their way through their history."""
+    """Requests the progress of unfinished backfills."""
     return ask(ReadBackfills(), dict)
 
 
 def operations(
     is_unsafe: bool | None = None, object_name: str | None = None, since: int | None = None
 ) -> Asking[tuple[OperationRecord, ...]]:
-    """Asks for operations, newest first."""
+    """Requests operations, newest first."""
     return ask(ReadOperations(is_unsafe=is_unsafe, object_name=object_name, since=since), tuple)
 
 
 def metrics() -> Asking[tuple[Sample, ...]]:
-    """Asks for every figure."""
+    """Requests all metrics."""
     return ask(ReadMetrics(), tuple)
 
 
 def lags() -> Asking[dict[str, int | None]]:
-    """Asks how far each job is behind."""
+    """Requests the lag of each job."""
     return ask(MeasureLags(), dict)

@@ -1,4 +1,4 @@
-"""What lowering asks of a checkpoint that was made elsewhere, and of the files that its sources read."""
+"""Requests about foreign checkpoints, and about the files that their sources read."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from rw_sql.plan.requests.ask import ask
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LookAtCheckpoint:
-    """A checkpoint as it stands."""
+    """The state of a checkpoint."""
 
     path: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointLook:
-    """The answer: the checkpoint, and the query of this process that runs on it, as a message names it."""
+    """The answer: the checkpoint, and the query of this process that uses it, as a message names it."""
 
     checkpoint: Checkpoint
     running: str | None = None
@@ -30,21 +30,21 @@ class CheckpointLook:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FindRewrite:
-    """The newest rewrite of a checkpoint, if it can be taken back."""
+    """The newest rewrite of a checkpoint, if it can be undone."""
 
     path: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LookAtTable:
-    """A Delta table's id and the versions that its log holds."""
+    """A Delta table's id and the versions in its log."""
 
     path: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CountRows:
-    """What versions ``[start, end)`` of a table added."""
+    """The rows that versions ``[start, end)`` of a table added."""
 
     table: DeltaTable
     start: int
@@ -53,7 +53,7 @@ class CountRows:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FindVersionAt:
-    """The first version of a table that was committed at or after a time."""
+    """The first version of a table committed at or after a time."""
 
     table: DeltaTable
     milliseconds: int
@@ -69,7 +69,7 @@ class ReadFileLists:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FindMissingFiles:
-    """Those of some files that are not there any more."""
+    """The given files that no longer exist."""
 
     paths: tuple[str, ...]
 
@@ -82,35 +82,35 @@ Asking = Generator[CheckpointRequest, object, T]
 
 
 def look_at_checkpoint(path: str) -> Asking[CheckpointLook]:
-    """Asks how a checkpoint stands. Raises SqlError where there is none."""
+    """Requests the state of a checkpoint. Raises SqlError if there is none."""
     return ask(LookAtCheckpoint(path=path), CheckpointLook)
 
 
 def find_rewrite(path: str) -> Asking[JournalEntry]:
-    """Asks which rewrite can be taken back. Raises SqlError with the reason where none can."""
+    """Requests the rewrite that can be undone. Raises SqlError with the reason if there is none."""
     return ask(FindRewrite(path=path), JournalEntry)
 
 
 def look_at_table(path: str) -> Asking[DeltaTable]:
-    """Asks how a Delta table stands. Raises SqlError where there is none."""
+    """Requests the state of a Delta table. Raises SqlError if there is none."""
     return ask(LookAtTable(path=path), DeltaTable)
 
 
 def rows_between(table: DeltaTable, start: int, end: int) -> Asking[VersionRows]:
-    """Asks what versions of a table added."""
+    """Requests the rows that versions of a table added."""
     return ask(CountRows(table=table, start=start, end=end), VersionRows)
 
 
 def version_at(table: DeltaTable, milliseconds: int) -> Asking[int]:
-    """Asks for the first version at or after a time."""
+    """Requests the first version at or after a time."""
     return ask(FindVersionAt(table=table, milliseconds=milliseconds), int)
 
 
 def file_lists(path: str, source: str) -> Asking[FileLists]:
-    """Asks for the lists of files of a source."""
+    """Requests the lists of files of a source."""
     return ask(ReadFileLists(path=path, source=source), FileLists)
 
 
 def missing_files(paths: tuple[str, ...]) -> Asking[tuple[str, ...]]:
-    """Asks which files are gone."""
+    """Requests the files that no longer exist."""
     return ask(FindMissingFiles(paths=paths), tuple)

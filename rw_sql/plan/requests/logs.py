@@ -1,4 +1,4 @@
-"""What lowering asks of sources' logs as tables: how large they are and how far back they reach."""
+"""Requests about sources' logs as tables: their size and age."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasureLogs:
-    """How large the logs of these sources are now, by source id; a source without a log has none."""
+    """The sizes of these sources' logs, by source id; sources without a log are missing."""
 
     source_ids: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogSize:
-    """A source's log: its rows (decode errors among them), the bytes of its files, and since when it holds rows.
+    """A source's log: its rows (decode errors included), the bytes of its files, and the age of its oldest rows.
 
-    ``since_ms`` is the beginning of the hour in which its oldest rows were written, in milliseconds since 1970; None
-    where it has none. ``empty`` are the columns, and fields of structs, that its newest rows have no value of.
+    ``since_ms`` is the beginning of the hour in which its oldest rows were written, in milliseconds since 1970; None if
+    it is empty. ``empty`` are the columns, and fields of structs, without a value in its newest rows.
     """
 
     rows: int = 0
@@ -35,5 +35,5 @@ class LogSize:
 
 
 def log_sizes(source_ids: tuple[int, ...]) -> Generator[MeasureLogs, object, dict[int, LogSize]]:
-    """Asks how large the logs of sources are, by source id."""
+    """Requests the sizes of sources' logs, by source id."""
     return ask(MeasureLogs(source_ids=source_ids), dict)

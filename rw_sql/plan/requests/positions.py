@@ -1,4 +1,4 @@
-"""What lowering asks of readers and of what they wrote: where they stand, what was read, how far a table has come."""
+"""Requests about readers and their output: positions, ranges read, versions of tables."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from rw_sql.connectors.base import SplitState
 from rw_sql.metastore.records import StoredState
-from rw_sql.model.offset_ranges import LogPiece, ReadLife
+from rw_sql.model.offset_ranges import LogPiece, ReadIncarnation
 from rw_sql.plan.requests.ask import ask
 
 if TYPE_CHECKING:
@@ -17,9 +17,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadPositions:
-    """Where a fragment stands: folded from the catalog, the noted positions and its log's commits.
+    """The positions of a fragment: folded from the catalog, the noted positions and the commits of its log.
 
-    Without ``fragment``, the source's shared one. Of a view's own reader its checkpoint tells.
+    Without ``fragment``, those of the source's shared reader. The positions of a direct reader come from its
+    checkpoint.
     """
 
     source_id: int
@@ -28,7 +29,7 @@ class ReadPositions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadHistoryGround:
-    """As :class:`ReadPositions`, and what the log holds: the ground that a new view's history is planned on."""
+    """As :class:`ReadPositions`, with the content of the log: the basis for planning a new view's backfill."""
 
     source_id: int
 
@@ -37,18 +38,18 @@ class ReadHistoryGround:
 class Positions:
     """The next record per split, the log's version (-1 without a log), and the splits with rows in the log.
 
-    ``forgotten`` splits had a position that a RESET took from them: they are not new to the source. ``lives`` are the
-    offsets that the log holds per split, the newest life last; of ``sparse`` splits fewer records came than offsets.
-    ``is_complete``: the log still tells all that was ever read. ``pieces`` are what the log's rows hold of each split,
-    run by run; ``is_trimmed``: rows that were read are not in it any more. ``reader_epoch`` is the epoch of the oldest
-    run that may still commit to the log, None where no run was ever started.
+    ``forgotten`` splits had a position that a RESET removed: they are not new to the source. ``lives`` are the offsets
+    in the log per split, the newest incarnation last; ``sparse`` splits returned fewer records than offsets.
+    ``is_complete``: the log still shows everything ever read. ``pieces`` are the ranges of each split in the log's
+    rows, by run; ``is_trimmed``: rows that were read are no longer in it. ``reader_epoch`` is the epoch of the oldest
+    run that may still commit to the log, None if no run was ever started.
     """
 
     states: Mapping[str, SplitState] = field(default_factory=dict)
     log_version: int = -1
     read_splits: frozenset[str] = frozenset()
     forgotten: frozenset[str] = frozenset()
-    lives: Mapping[str, tuple[ReadLife, ...]] = field(default_factory=dict)
+    lives: Mapping[str, tuple[ReadIncarnation, ...]] = field(default_factory=dict)
     sparse: frozenset[str] = frozenset()
     is_complete: bool = True
     pieces: Mapping[str, tuple[LogPiece, ...]] = field(default_factory=dict)
@@ -58,9 +59,10 @@ class Positions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadPositionsBefore:
-    """Where splits of a source stood when the operation with ``epoch`` took hold.
+    """The positions of a source's splits just before the operation with ``epoch`` took effect.
 
-    That is ``stood``, moved on by what runs that started before the operation committed after each one's version.
+    These are the positions in ``stood``, advanced by the commits, after each one's version, of runs from before the
+    operation.
     """
 
     source_id: int
@@ -71,7 +73,7 @@ class ReadPositionsBefore:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadCommittedRanges:
-    """What the commits of a source's log, or of the view with this fragment, say was read, in their order."""
+    """The ranges read according to the commits of a source's log, or of the view with this fragment, in order."""
 
     source_id: int
     fragment: str | None = None
@@ -79,9 +81,9 @@ class ReadCommittedRanges:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommittedRanges:
-    """One commit: the epoch that its run started at, and the offsets ``[start, end)`` it read per split.
+    """One commit: the epoch at which its run started, and the offsets ``[start, end)`` that it read per split.
 
-    ``lives`` are the cluster and the incarnation that a split was read in, where the commit says so.
+    ``lives`` are the cluster and the incarnation of each split, if the commit has them.
     """
 
     epoch: int
@@ -91,14 +93,14 @@ class CommittedRanges:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadVersion:
-    """The newest version of the table of a source's log or of a view, -1 where there is none yet."""
+    """The newest version of the table of a source's log or of a view, -1 if it does not exist."""
 
     object_id: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadWatermarks:
-    """Below which event time views drop the rows that come, in milliseconds since 1970; only those that drop any."""
+    """The event times below which views drop new rows, in milliseconds since 1970; only of views that drop any."""
 
     view_ids: tuple[int, ...]
 
@@ -109,34 +111,34 @@ PositionRequest = (
 
 
 def positions(source_id: int, fragment: str | None = None) -> Generator[PositionRequest, object, Positions]:
-    """Asks where a source's reader stands: its shared one, or the one with this fragment."""
+    """Requests the positions of a source's reader: the shared one, or the one with this fragment."""
     return ask(ReadPositions(source_id=source_id, fragment=fragment), Positions)
 
 
 def history_ground(source_id: int) -> Generator[PositionRequest, object, Positions]:
-    """Asks where a source's reader stands and what its log holds."""
+    """Requests the positions of a source's reader and the content of its log."""
     return ask(ReadHistoryGround(source_id=source_id), Positions)
 
 
 def positions_before(
     source_id: int, epoch: int, stood: tuple[StoredState, ...], fragment: str | None = None
 ) -> Generator[PositionRequest, object, dict[str, SplitState]]:
-    """Asks where splits stood when an operation took hold."""
+    """Requests the positions of splits just before an operation took effect."""
     return ask(ReadPositionsBefore(source_id=source_id, epoch=epoch, stood=stood, fragment=fragment), dict)
 
 
 def committed_ranges(
     source_id: int, fragment: str | None = None
 ) -> Generator[PositionRequest, object, tuple[CommittedRanges, ...]]:
-    """Asks what the commits of a source's log, or of a view that reads it itself, say was read."""
+    """Requests the ranges read according to the commits of a source's log, or of a view with a direct reader."""
     return ask(ReadCommittedRanges(source_id=source_id, fragment=fragment), tuple)
 
 
 def table_version(object_id: int) -> Generator[PositionRequest, object, int]:
-    """Asks for the newest version of a source's log or a view's table."""
+    """Requests the newest version of a source's log or a view's table."""
     return ask(ReadVersion(object_id=object_id), int)
 
 
 def watermarks(view_ids: tuple[int, ...]) -> Generator[PositionRequest, object, dict[int, int]]:
-    """Asks below which event time views drop rows."""
+    """Requests the event times below which views drop rows."""
     return ask(ReadWatermarks(view_ids=view_ids), dict)

@@ -1,4 +1,4 @@
-"""What lowering asks of Spark: what it makes of a query."""
+"""The request for an analysis of a query by Spark."""
 
 from __future__ import annotations
 
@@ -14,17 +14,16 @@ if TYPE_CHECKING:
     from rw_sql.model.relations import Relation
 
 STREAM, UPSERT, WHOLE = "stream", "upsert", "whole"
-"""What a query is analyzed as."""
+"""The modes of analysis."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnalyzeQuery:
-    """What Spark makes of a query over ``relations``.
+    """Analyzes a query over ``relations``.
 
-    As ``STREAM``, which Spark keeps up to date by itself; as ``UPSERT``, the same for one whose keys are known and
-    whose aggregation nothing filters; as ``WHOLE``, over tables that stand still. ``closes_windows``: a window's row
-    comes once, when the watermark has passed its end (EMIT ON WINDOW CLOSE). ``same_as`` is a text that should mean the
-    same.
+    ``STREAM``: a query that Spark keeps up to date by itself; ``UPSERT``: the same for an unfiltered aggregation with
+    known keys; ``WHOLE``: a batch query. ``closes_windows``: a window's row is returned once, when the watermark has
+    passed its end (EMIT ON WINDOW CLOSE). ``same_as`` is a text to be compared with the query.
     """
 
     query: str
@@ -36,13 +35,12 @@ class AnalyzeQuery:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueryAnalysis:
-    """The answer: the result's schema as Spark's JSON, the columns a row is replaced by (none: appended), or a refusal.
+    """The answer: the result's schema as Spark's JSON, the key columns (empty: rows are appended), or a refusal.
 
-    To ``refusal`` belong its ``hint``, its ``kind`` (None: the query cannot be kept up to date), the ``word`` of the
-    query that it is about and which of these words it is (``nth``, from 0), and the ``relation`` that is missing.
-    Of a WHOLE query ``operators`` are the names that Spark has for the steps of it.
-    ``varies`` is what in a query gives another result each time, if anything does, and ``varies_in`` the step that it
-    is in where that is more than a column of a projection. ``is_same``: the other text means the same.
+    ``hint`` belongs to ``refusal``, with ``kind`` (None: Spark accepts the query, but it cannot be kept up to date),
+    the ``word`` of the query that Spark points at, and the ``relation`` that does not exist. For a WHOLE query,
+    ``operators`` are Spark's names of its steps. ``varies`` is a non-deterministic part of the query, if any, and
+    ``varies_in`` its step, if that is not just a projected column. ``is_same``: the other text is equivalent.
     """
 
     schema: str = ""
@@ -51,7 +49,6 @@ class QueryAnalysis:
     hint: str | None = None
     kind: ErrorCode | None = None
     word: str = ""
-    nth: int = 0
     relation: str = ""
     operators: frozenset[str] = frozenset()
     varies: str | None = None
@@ -62,6 +59,6 @@ class QueryAnalysis:
 def analysis(
     query: str, relations: tuple[Relation, ...], *, closes_windows: bool = False, form: str = STREAM, same_as: str = ""
 ) -> Generator[AnalyzeQuery, object, QueryAnalysis]:
-    """Asks what Spark makes of a query."""
+    """Requests an analysis of a query by Spark."""
     request = AnalyzeQuery(query=query, relations=relations, closes_windows=closes_windows, form=form, same_as=same_as)
     return ask(request, QueryAnalysis)

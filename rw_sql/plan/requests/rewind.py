@@ -1,4 +1,4 @@
-"""What the lowering of REWIND asks of the world, and the answers."""
+"""Requests of the planning of REWIND, and the answers."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadRewindPoints:
-    """The rewind points there are, and of which operations it is known that there is none."""
+    """The rewind points, and the operations that are known to have none."""
 
     source_id: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LookAtRewind:
-    """What going back to a point would take back."""
+    """What a rewind to a point would revert."""
 
     point: RewindPoint
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableBack:
-    """One table now and at a point: its rows, None where they are not counted.
+    """One table now and at a point: its numbers of rows, None if not counted.
 
-    ``lost`` says why it cannot be taken back. ``has_emitted``: a sink has sent rows out since.
+    ``lost`` says why it cannot be restored. ``has_emitted``: a sink has sent rows since.
     """
 
     object_id: int
@@ -42,7 +42,7 @@ class TableBack:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RewindLook:
-    """The answer: the source's log first, then each dependent of the point that is still there."""
+    """The answer: the source's log first, then each dependent of the point that still exists."""
 
     tables: tuple[TableBack, ...]
 
@@ -51,10 +51,10 @@ RewindRequest = ReadRewindPoints | LookAtRewind
 
 
 def rewind_points(source_id: int | None = None) -> Generator[RewindRequest, object, tuple[RewindPoint, ...]]:
-    """Asks for rewind points, oldest operation first."""
+    """Requests rewind points, oldest operation first."""
     return ask(ReadRewindPoints(source_id=source_id), tuple)
 
 
 def look_at_rewind(point: RewindPoint) -> Generator[RewindRequest, object, RewindLook]:
-    """Asks what going back to a point would take back."""
+    """Requests what a rewind to a point would revert."""
     return ask(LookAtRewind(point=point), RewindLook)

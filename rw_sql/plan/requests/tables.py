@@ -1,4 +1,4 @@
-"""What lowering asks of tables that are the user's own, and the answer."""
+"""The request for a look at an external table."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LookAtTable:
-    """A table of Spark's by its name as a query writes it: ``orders``, ``shop.orders``, ``delta.`/path```."""
+    """A table in Spark, by its name as written in a query: ``orders``, ``shop.orders``, ``delta.`/path```."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableLook:
-    """The answer: where a Delta table lies, and its schema as Spark's JSON; ``path`` is empty for any other.
+    """The answer: a Delta table's path, and its schema as Spark's JSON; ``path`` is empty for any other table.
 
     ``is_missing``: Spark knows no table or view of that name.
     """
@@ -32,5 +32,5 @@ class TableLook:
 
 
 def look_at_table(name: str) -> Generator[LookAtTable, object, TableLook]:
-    """Asks for a look at a table of the user's."""
+    """Requests a look at an external table."""
     return ask(LookAtTable(name=name), TableLook)

@@ -1,4 +1,4 @@
-"""What lowering asks of an upstream or of a sink's target, by the options that point at it."""
+"""Requests about an upstream or a sink's target, which the options identify."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LookAtUpstream:
-    """Splits, bounds and identities of what ``options`` (unresolved: references by name) point at.
+    """The splits, bounds and identities of the upstream in ``options`` (unresolved: references by name).
 
-    ``candidates`` are secrets as they will be, in place of those that the catalog holds.
+    ``candidates`` are new values of secrets, to use instead of those in the catalog.
     """
 
     connector: str
@@ -29,9 +29,9 @@ class LookAtUpstream:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LookAtTarget:
-    """Whether a sink's target can take rows of this shape; without one, whether it answers. Writes nothing there.
+    """Whether a sink's target can store rows of this shape; without a shape, whether it answers. Writes nothing.
 
-    ``candidates`` are secrets as they will be, in place of those that the catalog holds.
+    ``candidates`` are new values of secrets, to use instead of those in the catalog.
     """
 
     connector: str
@@ -52,7 +52,7 @@ class FindOffsetsAt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FindSparseTopics:
-    """Why offsets of the upstream's topics are no count of records: per topic the reason, none where they are one."""
+    """The topics of the upstream whose offsets do not count records, with the reason."""
 
     connector: str
     options: PlannedOptions
@@ -60,7 +60,7 @@ class FindSparseTopics:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FindRecordTimes:
-    """When the records at these offsets (split, offset) were written, as far as that can be told soon."""
+    """The times of the records at these offsets (split, offset), if known soon."""
 
     connector: str
     options: PlannedOptions
@@ -69,7 +69,7 @@ class FindRecordTimes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadGroupOffsets:
-    """What a consumer group has committed of these splits, at the upstream that ``options`` point at."""
+    """The committed offsets of a consumer group for these splits, at the upstream in ``options``."""
 
     connector: str
     options: PlannedOptions
@@ -79,7 +79,7 @@ class ReadGroupOffsets:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FindColumnMisfit:
-    """The first of ``columns`` (name, Spark's type) that the upstream cannot give, if there is one."""
+    """The first of ``columns`` (name, Spark type) that the upstream cannot provide, if any."""
 
     connector: str
     options: PlannedOptions
@@ -100,12 +100,13 @@ UpstreamRequest = (
 def look(
     connector: str, options: PlannedOptions, candidates: tuple[SecretRecord, ...] = ()
 ) -> Generator[UpstreamRequest, object, Upstream]:
-    """Asks for a look at the upstream."""
+    """Requests a look at the upstream."""
     return ask(LookAtUpstream(connector=connector, options=options, candidates=candidates), Upstream)
 
 
 def look_closely(connector: str, options: PlannedOptions) -> Generator[UpstreamRequest, object, Upstream]:
-    """As :func:`look`, and asks of which topics offsets do not count records: what a preview of a move needs."""
+    """As :func:`look`, and requests the topics whose offsets do not count records, as a preview of a move needs
+    them."""
     upstream = yield from look(connector, options)
     if not upstream.is_reachable or not upstream.splits:
         return upstream
@@ -116,28 +117,28 @@ def look_closely(connector: str, options: PlannedOptions) -> Generator[UpstreamR
 def look_at_target(
     connector: str, options: PlannedOptions, shape: SinkShape | None, candidates: tuple[SecretRecord, ...] = ()
 ) -> Generator[UpstreamRequest, object, SinkLook]:
-    """Asks for a look at a sink's target."""
+    """Requests a look at a sink's target."""
     return ask(LookAtTarget(connector=connector, options=options, shape=shape, candidates=candidates), SinkLook)
 
 
 def column_misfits(
     connector: str, options: PlannedOptions, columns: Mapping[str, str]
 ) -> Generator[UpstreamRequest, object, tuple[ColumnMisfit, ...]]:
-    """Asks for the first column that the upstream cannot give: none, or one."""
+    """Requests the first column that the upstream cannot provide: an empty tuple or one element."""
     return ask(FindColumnMisfit(connector=connector, options=options, columns=tuple(columns.items())), tuple)
 
 
 def offsets_at(
     connector: str, options: PlannedOptions, milliseconds: int, splits: tuple[str, ...]
 ) -> Generator[UpstreamRequest, object, dict[str, int]]:
-    """Asks for the first offsets at or after a time."""
+    """Requests the first offsets at or after a time."""
     return ask(FindOffsetsAt(connector=connector, options=options, milliseconds=milliseconds, splits=splits), dict)
 
 
 def record_times(
     connector: str, options: PlannedOptions, offsets: Mapping[str, int]
 ) -> Generator[UpstreamRequest, object, dict[str, int]]:
-    """Asks when records were written, in milliseconds since 1970."""
+    """Requests the times of records, in milliseconds since 1970."""
     if not offsets:
         return {}
     request = FindRecordTimes(connector=connector, options=options, offsets=tuple(offsets.items()))
@@ -147,5 +148,5 @@ def record_times(
 def group_offsets(
     connector: str, options: PlannedOptions, group: str, splits: tuple[str, ...]
 ) -> Generator[UpstreamRequest, object, GroupOffsets]:
-    """Asks for what a consumer group has committed."""
+    """Requests the committed offsets of a consumer group."""
     return ask(ReadGroupOffsets(connector=connector, options=options, group=group, splits=splits), GroupOffsets)

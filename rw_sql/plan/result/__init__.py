@@ -1,7 +1,7 @@
-"""What a lowering returns: the plan, its steps, and the tables of its preview and of EXPLAIN.
+"""The result of a lowering: the plan, its steps, and the tables of its preview and of EXPLAIN.
 
-What must be confirmed, what ``ALLOW`` permits and what happens outside of the catalog are part of it.
+It includes the confirmation required, the effect of ``ALLOW``, and actions outside the catalog.
 
-Imports: ``model``, ``requests``. Imported by: ``effects``, ``statements``, ``runtime``.
-Begin with ``plan`` and ``steps``.
+Imports: ``model``, ``requests``. Imported by: ``effects``, ``statements``, ``runtime``. Begin with ``plan`` and
+``steps``.
 """

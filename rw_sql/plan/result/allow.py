@@ -1,4 +1,4 @@
-"""What a statement's ALLOW must name before a yes counts that was given beforehand."""
+"""The words that a statement's ALLOW must contain before a confirmation in advance is valid."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ if TYPE_CHECKING:
 
 
 def predicted_words(splits: Iterable[SplitPreview]) -> tuple[str, ...]:
-    """Those of GAPS and DUPLICATES that these splits are counted to come to, at most or exactly.
+    """The words, GAPS and DUPLICATES, that the verdicts on these splits predict, exactly or as an upper limit.
 
-    A verdict UNKNOWN asks for none: where offsets say nothing of each other, nothing was predicted.
+    A verdict UNKNOWN predicts neither: offsets before and after are not comparable.
     """
     rows = tuple(splits)
     comes = (("GAPS", any(row.gaps for row in rows)), ("DUPLICATES", any(row.duplicates for row in rows)))
@@ -21,5 +21,5 @@ def predicted_words(splits: Iterable[SplitPreview]) -> tuple[str, ...]:
 
 
 def unallowed_words(splits: Iterable[SplitPreview], allow: Collection[str]) -> tuple[str, ...]:
-    """The words that are predicted and that ALLOW does not name."""
+    """The predicted words that ALLOW does not name."""
     return tuple(word for word in predicted_words(splits) if word not in allow)

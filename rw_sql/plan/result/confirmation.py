@@ -1,4 +1,4 @@
-"""The gate before unsafe statements: the stored switch, and a yes for this very request."""
+"""The confirmation of unsafe statements: the system parameter, and a confirmation of this exact request."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from rw_sql.errors import CONFIRMATION_NEEDED, UNSAFE_OPERATIONS_OFF, SqlError
 from rw_sql.metastore.records import SourceRecord
-from rw_sql.model.pauses import holds_of
+from rw_sql.model.pauses import pauses_of
 from rw_sql.model.source_readers import readers_of
 from rw_sql.plan.result.preview import render_preview
 from rw_sql.syntax import render
@@ -25,23 +25,23 @@ _TOKEN_DIGITS = 12
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """What an operator is asked before an unsafe statement: its preview, and the token that stands for a yes to it.
+    """A request to confirm an unsafe statement: its preview, and the token that confirms it.
 
-    ``unallowed`` are the words that its ALLOW lacks for what the preview predicts: whoever says yes without having seen
-    the preview (``--yes``, ``unsafe_confirmation``) has not accepted that, and must say no. ``claim`` is what a yes
-    says besides, which cannot be said beforehand either.
+    ``unallowed`` are the words that its ALLOW lacks for the predicted effects: a confirmation without having seen the
+    preview (``--yes``, ``unsafe_confirmation``) does not cover these. ``assertion`` is a further claim that a
+    confirmation makes, which cannot be confirmed in advance either.
     """
 
     statement: str
     preview: str
     token: str
     unallowed: tuple[str, ...] = ()
-    claim: str = ""
+    assertion: str = ""
 
     @property
     def takes_yes_beforehand(self) -> bool:
-        """Whether a yes counts of somebody who has not seen the preview."""
-        return not self.unallowed and not self.claim
+        """True if a confirmation in advance, without having seen the preview, is valid."""
+        return not self.unallowed and not self.assertion
 
 
 def require_switch(snapshot: Snapshot, span: Span) -> None:
@@ -56,16 +56,16 @@ def require_switch(snapshot: Snapshot, span: Span) -> None:
 
 
 def token_of(snapshot: Snapshot, plan: Plan) -> str:
-    """A digest of the text, of positions, and of the epochs of what it affects, of what that uses and what holds it.
+    """A digest of the statement, its positions, and the epochs of the affected objects, of what they use and of pauses.
 
-    It fits nothing else, and not later.
+    It is valid only for this plan, and only until one of these changes.
     """
     parts = [render(plan.statement), plan.fingerprint]
     for id_ in plan.affected:
         parts.append(f"{id_}@{snapshot.object_epoch(id_)}/{snapshot.fragment_epoch(f'ingest-{id_}')}")
         record = snapshot.get(id_)
         uses = record.uses if isinstance(record, SourceRecord) else ()
-        held = [hold.id for hold in holds_of(snapshot, id_)]
+        held = [hold.id for hold in pauses_of(snapshot, id_)]
         if isinstance(record, SourceRecord) and not record.is_shared:
             parts += [f"{r.fragment}@{snapshot.fragment_epoch(r.fragment)}" for r in readers_of(snapshot, record)]
         parts += [f"{other}@{snapshot.object_epoch(other)}" for other in (*uses, *held)]
@@ -73,31 +73,33 @@ def token_of(snapshot: Snapshot, plan: Plan) -> str:
 
 
 def question_of(snapshot: Snapshot, plan: Plan) -> Question:
-    """The question for an unsafe plan."""
+    """The confirmation request for an unsafe plan."""
     preview = render_preview(plan.preview) if plan.preview else ""
     return Question(
         statement=render(plan.statement),
         preview=preview,
         token=token_of(snapshot, plan),
         unallowed=plan.unallowed,
-        claim=plan.claim,
+        assertion=plan.assertion,
     )
 
 
 def refusal(question: Question, plan: Plan, *, was_asked: bool) -> SqlError:
-    """The error where nobody said yes: it carries the preview and how to confirm."""
+    """The error for a missing confirmation: it contains the preview and how to confirm."""
     message = (
         "the operation was not confirmed"
         if was_asked
-        else "this operation needs a confirmation and nobody can be asked"
+        else "this operation needs a confirmation, which nobody can give here"
     )
     hint = (
         f"nothing was changed; CONFIRM '{question.token}' in this session does what is shown above, "
         f"rw-sql run --confirm {question.token} in a script"
     )
     if question.unallowed:
-        hint += f"; a yes beforehand, such as --yes, needs ALLOW {', '.join(question.unallowed)} in the statement"
-    if question.claim:
+        hint += (
+            f"; a confirmation in advance, such as --yes, needs ALLOW {', '.join(question.unallowed)} in the statement"
+        )
+    if question.assertion:
         said = ": WITH (ASSUME_STOPPED = true)" if isinstance(plan.statement, InjectCheckpointOffsets) else ""
-        hint += f"; a yes beforehand does not say that {question.claim}{said}"
+        hint += f"; a confirmation in advance does not assert that {question.assertion}{said}"
     return SqlError(CONFIRMATION_NEEDED, message, span=plan.statement.span, detail=question.preview, hint=hint)

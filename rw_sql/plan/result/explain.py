@@ -1,4 +1,4 @@
-"""EXPLAIN of our statements: the preview and the steps, as rows of text."""
+"""EXPLAIN of rw_sql's statements: the preview and the steps, as lines of text."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def explain_lines(plan: Plan) -> list[str]:
-    """What the statement would do, line by line."""
+    """The effect of the statement, line by line."""
     lines: list[str] = []
     if plan.preview is not None:
         lines += render_preview(plan.preview).splitlines()

@@ -1,4 +1,4 @@
-"""What a plan does outside of the catalog, as data; the runtime carries it out once the operation is committed."""
+"""Actions of a plan outside the catalog, as data; the runtime carries them out after the commit."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ if TYPE_CHECKING:
     from rw_sql.checkpoints.checkpoint import Rewrite
 
 WATCH_SECONDS = 3.0
-"""How long a checkpoint's files must stand still before they are rewritten, unless the statement says otherwise."""
+"""The default time that a checkpoint's files must stay unchanged before they are rewritten, in seconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RewriteCheckpoint:
-    """New offsets in a checkpoint, once its files have stood still for ``watch_seconds``."""
+    """Writes new offsets to a checkpoint, after its files have been unchanged for ``watch_seconds``."""
 
     path: str
     rewrite: Rewrite
@@ -27,7 +27,7 @@ class RewriteCheckpoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UndoCheckpoint:
-    """Puts back what rewrite ``number`` replaced, while the checkpoint still has this stamp."""
+    """Reverts rewrite ``number``, while the checkpoint still has this stamp."""
 
     path: str
     number: int

@@ -1,4 +1,4 @@
-"""What a statement will do, as data: the operation to commit, what it shows beforehand, and what it answers."""
+"""The plan of a statement, as data: the operation to commit, the preview, and the result rows."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from rw_sql.syntax.statements import Statement
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ObjectChange:
-    """One row of a statement's answer. ``change`` is a word like CREATED, ALTERED, NOTHING, NOTICE."""
+class ResultRow:
+    """One row of a statement's result. ``change`` is a word such as CREATED, ALTERED, NOTHING, NOTICE."""
 
     object: str
     change: str
@@ -21,10 +21,10 @@ class ObjectChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SplitPreview:
-    """One split before and after: next offsets, the upstream's bounds, and the verdict; None where unknown.
+    """One split before and after: next offsets, the upstream's bounds, and the verdict; None if unknown.
 
-    ``duplicates`` and ``gaps`` are what the verdict counts: records, or where not ``is_exact``, as many at most.
-    ``reader`` is the view that reads it itself, where rows of several are in one table.
+    ``duplicates`` and ``gaps`` are the verdict's counts of records; upper limits if not ``is_exact``. ``reader`` is the
+    view of a direct reader, if the table has several readers.
     """
 
     split: str
@@ -41,11 +41,11 @@ class SplitPreview:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preview:
-    """What an operator sees before the question: who depends on the source, what becomes of each split and property.
+    """What an operator sees before confirming: the dependents, and the effect on each split and property.
 
-    Where several objects are moved at once each has its ``parts``, and the rest is empty. ``epoch`` is that of the
-    catalog it was made at. ``is_checkpoint``: it is of a job made elsewhere, and ``dependents`` are those of its
-    operators that keep state.
+    If several objects are affected, each has its own preview in ``parts``, and the other fields are empty. ``epoch`` is
+    that of the catalog. ``is_checkpoint``: the preview is about a foreign job, and ``dependents`` are its stateful
+    operators.
     """
 
     title: str
@@ -70,23 +70,23 @@ class Table:
 class Plan:
     """The plan of one statement. Without an ``operation`` nothing is committed.
 
-    ``affected`` are the ids whose epochs a confirmation is bound to. ``session`` is a parameter to set in this session.
-    ``unallowed`` are the words of ALLOW that the statement lacks for what is predicted: a yes that was given before
-    anybody saw the preview does not cover that. ``claim`` is what a yes says besides, which cannot be said beforehand
-    either. ``fingerprint`` is what else a confirmation is bound to. ``effect`` is what is done outside of the catalog,
-    once the operation is committed. ``notes`` are what EXPLAIN says first of how it will be done.
+    ``affected`` are the ids whose epochs a confirmation depends on, and ``fingerprint`` is what else it depends on.
+    ``session`` is a parameter to set in this session. ``unallowed`` are the words that the statement's ALLOW lacks for
+    the predicted effects: a confirmation in advance does not cover these. ``assertion`` is a further claim that a
+    confirmation makes, which cannot be confirmed in advance either. ``effect`` is an action outside the catalog, after
+    the commit. ``notes`` are the first lines of EXPLAIN, about how the statement is carried out.
     """
 
     statement: Statement
     steps: tuple[Step, ...] = ()
     operation: Operation | None = None
-    changes: tuple[ObjectChange, ...] = ()
+    changes: tuple[ResultRow, ...] = ()
     table: Table | None = None
     preview: Preview | None = None
     is_unsafe: bool = False
     affected: tuple[int, ...] = ()
     unallowed: tuple[str, ...] = ()
-    claim: str = ""
+    assertion: str = ""
     fingerprint: str = ""
     effect: Effect | None = None
     session: tuple[str, str | None] | None = None

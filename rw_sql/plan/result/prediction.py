@@ -1,4 +1,5 @@
-"""What an operation was planned on and said it would do, as the JSON that is stored with it for proof and undo."""
+"""The predicted effect of an operation, and the positions it was planned with, as the JSON stored with the
+operation."""
 
 from __future__ import annotations
 
@@ -21,9 +22,9 @@ _SHARED = "ingest-"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PredictedSplit:
-    """One split of a preview: the next record before and after, the verdict in the preview's words, and its counts.
+    """One split of a preview: the next record before and after, the verdict as in the preview, and its counts.
 
-    Where not ``is_exact`` the counts are the most that can come.
+    If not ``is_exact``, the counts are upper limits.
     """
 
     split: str
@@ -36,16 +37,16 @@ class PredictedSplit:
 
     @property
     def is_unknown(self) -> bool:
-        """Whether offsets before and after say nothing of each other: another topic, cluster or life of the topic."""
+        """True if the offsets before and after are not comparable: another topic, cluster or incarnation."""
         return self.verdict.startswith("UNKNOWN")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourcePrediction:
-    """What one operation does to one reader of a source.
+    """The effect of one operation on one reader of a source.
 
-    ``stood`` is where each split stood when the operation was planned, as the connector's JSON, with the source's log
-    at ``log_version``.
+    ``stood`` are the positions of the splits when the operation was planned, as the connector's JSON, with the source's
+    log at ``log_version``.
     """
 
     log_version: int
@@ -54,7 +55,7 @@ class SourcePrediction:
 
 
 def predicted(source: SourceRecord, stands: Positions, preview: Preview) -> SourcePrediction:
-    """The prediction that a preview of one source makes."""
+    """The prediction in the preview of one source."""
     kind = connector(source.connector)
     return SourcePrediction(
         log_version=stands.log_version,
@@ -75,7 +76,7 @@ def predicted(source: SourceRecord, stands: Positions, preview: Preview) -> Sour
 
 
 def prediction_to_json(by_fragment: Mapping[str, SourcePrediction]) -> str:
-    """The text for :attr:`Operation.prediction`. Shared readers stand in it by their source's id."""
+    """The text of :attr:`Operation.prediction`. Shared readers are keyed by their source's id."""
     body = {
         fragment.removeprefix(_SHARED): {
             "log_version": found.log_version,
@@ -92,7 +93,7 @@ def _split_to_list(split: PredictedSplit) -> list[object]:
 
 
 def join_predictions(texts: Iterable[str | None]) -> str | None:
-    """One text of several, each for fragments of its own; None where there is none."""
+    """Merges several texts with different fragments; None if there are none."""
     found: dict[str, object] = {}
     for text in texts:
         found |= json.loads(text)["sources"] if text is not None else {}
@@ -100,7 +101,7 @@ def join_predictions(texts: Iterable[str | None]) -> str | None:
 
 
 def prediction_from_json(text: str | None) -> dict[str, SourcePrediction]:
-    """What was predicted, by fragment; empty where the operation carries no prediction."""
+    """The predictions by fragment; empty for an operation without one."""
     if text is None:
         return {}
     return {

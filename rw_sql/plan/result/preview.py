@@ -1,4 +1,4 @@
-"""Writes a preview as text: what the question, the refusal and EXPLAIN show."""
+"""Formats a preview as text, for confirmation requests, refusals and EXPLAIN."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _MOST_SPLITS = 40
 
 
 def render_preview(preview: Preview) -> str:
-    """The preview as lines of text: title, dependents, properties, the per-split table, notices."""
+    """The preview as lines of text: title, dependents, properties, the table of splits, notices."""
     lines = [preview.title]
     if preview.epoch is not None:
         lines.append(f"  as of epoch {preview.epoch}")
@@ -69,7 +69,7 @@ def _total(splits: Sequence[SplitPreview]) -> str:
 
 
 def aligned(header: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> list[str]:
-    """A table in columns as wide as their widest value; the first line is the header."""
+    """A table with aligned columns; the first line is the header."""
     widths = [max(len(row[i]) for row in (header, *rows)) for i in range(len(header))]
     return [
         "  ".join(value.ljust(width) for value, width in zip(row, widths, strict=True)).rstrip()

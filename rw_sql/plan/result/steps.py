@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """One step: an imperative word and what it acts on. All ``catalog`` steps are one commit; the others follow it."""
+    """One step: an imperative word and its object. All ``catalog`` steps are one commit; the others follow it."""
 
     action: str
     subject: str
@@ -78,7 +78,7 @@ def _catalog_step(snapshot: Snapshot, change: Change) -> Step:
 
 
 def _touched(snapshot: Snapshot, changes: tuple[Change, ...]) -> set[int] | None:
-    """The objects whose jobs may change; None where it may be any."""
+    """The objects whose jobs may change; None if it may be any."""
     ids: set[int] = set()
     for change in changes:
         record: ObjectRecord | None
@@ -99,10 +99,10 @@ def _touched(snapshot: Snapshot, changes: tuple[Change, ...]) -> set[int] | None
                 ids.add(source_id)
             case MaterializedViewRecord(id=id_, inputs=inputs) | SinkRecord(id=id_, inputs=inputs):
                 ids.update(inputs, (id_,))
-                if isinstance(record, TableRecord):  # its columns are seen above it
+                if isinstance(record, TableRecord):  # Readers of the table see its columns.
                     ids.update(reader.id for reader in snapshot.readers_of(id_))
-            case RebuildRecord(view_id=view_id):
-                ids.add(view_id)
+            case RebuildRecord(view_id=view_id, view=made):
+                ids.update((view_id, *(made.inputs if made is not None else ())))
             case RefreshRecord(table_id=table_id):
                 ids.add(table_id)
             case ConnectionRecord(id=id_) | SecretRecord(id=id_):
@@ -111,7 +111,7 @@ def _touched(snapshot: Snapshot, changes: tuple[Change, ...]) -> set[int] | None
                 pass
             case _:
                 ids.add(record.id)
-    # A source that is not shared has no job of its own: its views' are.
+    # A source that is not shared has no job of its own; its views have.
     for id_ in list(ids):
         source = snapshot.get(id_)
         if isinstance(source, SourceRecord) and not source.is_shared:
@@ -120,12 +120,12 @@ def _touched(snapshot: Snapshot, changes: tuple[Change, ...]) -> set[int] | None
 
 
 def after(snapshot: Snapshot, changes: tuple[Change, ...]) -> Snapshot:
-    """The catalog as it would be with ``changes``; nothing is committed."""
+    """The catalog as it would be after ``changes``; nothing is committed."""
     return fold(snapshot, effect_of(snapshot, snapshot.epoch + 1, "", changes))
 
 
 def steps_of(snapshot: Snapshot, changes: tuple[Change, ...]) -> tuple[Step, ...]:
-    """The catalog steps of ``changes`` and what the reconciler will do to jobs because of them."""
+    """The catalog steps of ``changes``, and the resulting steps of the reconciler."""
     catalog = tuple(_catalog_step(snapshot, change) for change in changes)
     touched = _touched(snapshot, changes)
     before = desired_jobs(snapshot, touched)

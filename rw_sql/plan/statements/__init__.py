@@ -1,9 +1,9 @@
-"""One lowering function a statement, in a room per object: ``source``, ``view``, ``table``, ``sink``, ``move``, …
+"""One lowering function per statement, in a room per object: ``source``, ``view``, ``table``, ``sink``, ``move``, …
 
-``INJECT SOURCE OFFSETS`` is ``lower_inject_source_offsets``: one search finds all of a statement.
+Functions are named after their statements: ``INJECT SOURCE OFFSETS`` is ``lower_inject_source_offsets``.
 
-``common`` has what several of them share.
+``common`` is shared by several of them.
 
-Imports: every other room of ``plan``. Imported by: ``plan/lower.py``, which dispatches.
-Begin with ``source/source.py``; the unsafe operations on positions are in ``move``.
+Imports: every other room of ``plan``. Imported by: ``plan/lower.py``, which dispatches. Begin with
+``source/source.py``; the unsafe operations on positions are in ``move``.
 """

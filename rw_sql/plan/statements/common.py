@@ -1,4 +1,4 @@
-"""What the lowerings of several objects share."""
+"""Shared by the lowerings of several objects."""
 
 from __future__ import annotations
 
@@ -21,11 +21,12 @@ from rw_sql.plan.effects.discovery import discover
 from rw_sql.plan.queries.delta_inputs import left_unread
 from rw_sql.plan.requests.positions import positions
 from rw_sql.plan.requests.upstream import look, look_at_target
-from rw_sql.plan.result.plan import ObjectChange, Plan
+from rw_sql.plan.result.plan import Plan, ResultRow
 from rw_sql.plan.result.prediction import predicted, prediction_to_json
 from rw_sql.plan.result.preview import render_preview
 from rw_sql.plan.result.steps import steps_of
 from rw_sql.syntax import render
+from rw_sql.syntax.lexing.identifiers import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -45,8 +46,8 @@ ALL_SOURCES = "all sources"
 
 
 def nothing(statement: Statement, name: str, detail: str) -> Plan:
-    """A plan that changes nothing and says so."""
-    return Plan(statement=statement, changes=(ObjectChange(object=name, change="NOTHING", detail=detail),))
+    """A plan without changes, with a message."""
+    return Plan(statement=statement, changes=(ResultRow(object=name, change="NOTHING", detail=detail),))
 
 
 def states_change(fragment: str, kind_name: str, states: dict[str, SplitState], log_version: int) -> PutSplitStates:
@@ -66,9 +67,10 @@ def begin_reading(
     startup: tuple[tuple[str, str], ...],
     span: Span,
 ) -> Asking[tuple[Change, ...]]:
-    """The splits of a new view's own reader, each at ``scan.startup.mode``, resolved to numbers now.
+    """The splits of a new view's direct reader, each with its position by ``scan.startup.mode``, resolved to offsets
+    now.
 
-    ``startup`` is the view's own, in the place of the source's.
+    ``startup`` are the view's own startup options, which override the source's.
     """
     kind = connector(source.connector)
     options = source_options(snapshot, source)
@@ -85,7 +87,7 @@ def begin_reading(
 
 
 def source_record(snapshot: Snapshot, source: SourceRecord, statement: CreateSource) -> SourceRecord:
-    """The source's record with another definition, and all that follows from it."""
+    """The source's record with another definition, and the fields derived from it."""
     return replace(
         source,
         definition=render(statement),
@@ -97,7 +99,7 @@ def source_record(snapshot: Snapshot, source: SourceRecord, statement: CreateSou
 def drop_with_dependents(
     snapshot: Snapshot, id_: int, kind: str, name: str, span: Span, is_cascade: bool
 ) -> list[Change]:
-    """The drops of an object and, with CASCADE, of all that depends on it, dependents first."""
+    """The drops of an object and, with CASCADE, of all its dependents, dependents first."""
     dependents = snapshot.dependents_of(id_)
     if dependents and not is_cascade:
         users = ", ".join(f'{spoken(record.kind)} "{record.name}"' for record in dependents)
@@ -109,11 +111,11 @@ def drop_with_dependents(
         )
     dropped = [record.id for record in (*reversed(dependents), snapshot.get(id_)) if record is not None]
     rebuilds = [rebuild.id for rebuild in snapshot.all("rebuild") if rebuild.view_id in dropped]
-    return [DropObject(id=found) for found in (*rebuilds, *dropped)]
+    return [DropObject(id=found) for found in dict.fromkeys((*rebuilds, *dropped))]
 
 
 def drop_plan(statement: Statement, snapshot: Snapshot, kind: str, changes: list[Change]) -> Plan:
-    """The plan of a DROP: one row per object that goes."""
+    """The plan of a DROP: one row per dropped object."""
     ids = [change.id for change in changes if isinstance(change, DropObject)]
     dropped = [snapshot.get(id_) for id_ in ids]
     changes = [*changes, *(DropObject(id=id_) for id_ in left_unread(snapshot, ids))]
@@ -128,13 +130,13 @@ def drop_plan(statement: Statement, snapshot: Snapshot, kind: str, changes: list
         operation=Operation(
             kind=kind, statement=render(statement), objects=tuple(r.name for r in gone), changes=tuple(changes)
         ),
-        changes=tuple(ObjectChange(object=r.name, change="DROPPED", detail=spoken(r.kind)) for r in gone),
+        changes=tuple(ResultRow(object=r.name, change="DROPPED", detail=spoken(r.kind)) for r in gone),
         affected=tuple(record.id for record in gone),
     )
 
 
 def take_up_new_topics(snapshot: Snapshot, source: SourceRecord) -> Asking[tuple[tuple[Change, ...], tuple[str, ...]]]:
-    """As :func:`take_up_for`, for every reader of the source; what is said of several is said once."""
+    """As :func:`take_up_for`, for every reader of the source; equal messages appear once."""
     changes: tuple[Change, ...] = ()
     notes: dict[str, None] = {}
     for reader in readers_of(snapshot, source):
@@ -145,9 +147,9 @@ def take_up_new_topics(snapshot: Snapshot, source: SourceRecord) -> Asking[tuple
 
 
 def take_up_for(snapshot: Snapshot, reader: Reader) -> Asking[tuple[tuple[Change, ...], tuple[str, ...]]]:
-    """Assigns the splits that the source's properties name and that a reader was not assigned yet, and says which.
+    """Assigns the splits that the source's properties name and the reader lacks, with messages about them.
 
-    Where the upstream does not answer nothing is assigned: the jobs' owner does it at first contact.
+    If the upstream does not answer, nothing is assigned; the owner does so when it answers.
     """
     source, fragment = reader.source, reader.fragment
     kind = connector(source.connector)
@@ -170,7 +172,7 @@ def take_up_for(snapshot: Snapshot, reader: Reader) -> Asking[tuple[tuple[Change
 
 
 def require_not_rebuilding(snapshot: Snapshot, inputs: Iterable[int], span: Span) -> None:
-    """Raises SqlError CONCURRENT_CHANGE where something would be made on a view that is about to be another table."""
+    """Raises SqlError CONCURRENT_CHANGE if an input is being rebuilt, and would soon be another table."""
     given = set(inputs)
     for rebuild in snapshot.all("rebuild"):
         if rebuild.view_id in given:
@@ -178,12 +180,26 @@ def require_not_rebuilding(snapshot: Snapshot, inputs: Iterable[int], span: Span
                 CONCURRENT_CHANGE,
                 f'materialized view "{rebuild.name}" is being rebuilt',
                 span=span,
-                hint="SHOW JOBS tells how far it is; try again when it has caught up",
+                hint="SHOW JOBS shows its progress; try again when it has caught up",
+            )
+
+
+def require_not_read_anew(snapshot: Snapshot, ids: Iterable[int], span: Span) -> None:
+    """Raises SqlError CONCURRENT_CHANGE where one of these objects is, or is read by, a view that gets another query:
+    that query names it as it is now."""
+    named = set(ids)
+    for rebuild in snapshot.all("rebuild"):
+        if rebuild.view is not None and not named.isdisjoint((rebuild.view_id, *rebuild.view.inputs)):
+            raise SqlError(
+                CONCURRENT_CHANGE,
+                f'materialized view "{rebuild.name}" is being made anew by another query, which names it',
+                span=span,
+                hint=f"WAIT MATERIALIZED VIEW {quoted(rebuild.name)}, then again",
             )
 
 
 def sink_record(snapshot: Snapshot, sink: SinkRecord, statement: CreateSink) -> SinkRecord:
-    """The sink's record with another definition, and all that follows from it."""
+    """The sink's record with another definition, and the fields derived from it."""
     return replace(
         sink,
         definition=render(statement),
@@ -193,12 +209,12 @@ def sink_record(snapshot: Snapshot, sink: SinkRecord, statement: CreateSink) -> 
 
 
 def shape_in_catalog(sink: SinkRecord) -> SinkShape:
-    """What a sink of the catalog writes."""
+    """The shape of a sink in the catalog."""
     return shape_of(sink, encode_options(sink_definition(sink.definition)))
 
 
 def look_at_sink(snapshot: Snapshot, sink: SinkRecord, candidates: tuple[SecretRecord, ...] = ()) -> Asking[SinkLook]:
-    """Asks for a look at the target of a sink of the catalog."""
+    """Requests a look at the target of a sink in the catalog."""
     deletes = not sink.query and any(changes_rows(snapshot.get(input_id)) for input_id in sink.inputs)
     shape = replace(shape_in_catalog(sink), deletes=deletes)
     return (yield from look_at_target(sink.connector, sink_options(snapshot, sink), shape, candidates))
@@ -212,15 +228,15 @@ def unsafe_plan(
     kind: str,
     changes: tuple[Change, ...],
     preview: Preview,
-    answers: tuple[ObjectChange, ...],
+    answers: tuple[ResultRow, ...],
     reason: str | None,
     stands: Positions,
     unallowed: tuple[str, ...] = (),
     fingerprint: str = "",
 ) -> Plan:
-    """The plan of an unsafe statement for one reader: gated, shown beforehand, and bound to its source's epoch.
+    """The plan of an unsafe statement for one reader: it requires confirmation, which is bound to the source's epoch.
 
-    ``stands`` is where its splits stood when it was planned: stored with what the preview predicts.
+    ``stands`` are the positions at planning, which are stored with the prediction.
     """
     source = reader.source
     preview = replace(preview, epoch=snapshot.epoch)
@@ -250,14 +266,14 @@ def unsafe_plan(
 
 
 def dependents_of(snapshot: Snapshot, reader: Reader) -> tuple[str, ...]:
-    """The dependents as a preview lists them, in the order they were created."""
+    """The dependents as a preview lists them, in creation order."""
     return tuple(f"{spoken(record.kind)} {record.name}" for record in reader.dependents(snapshot))
 
 
 def resolve_splits(
     kind: Connector, snapshot: Snapshot, source: SourceRecord, written: tuple[SplitId, ...], known: Iterable[str]
 ) -> tuple[str, ...]:
-    """The full ids of the splits a statement names. Raises SqlError UNKNOWN_SPLIT listing the valid ones."""
+    """The full ids of the splits in a statement. Raises SqlError UNKNOWN_SPLIT with the valid ones."""
     options = visible(source_options(snapshot, source))
     valid = set(known)
     ids: dict[str, None] = {}

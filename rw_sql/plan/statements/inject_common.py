@@ -1,4 +1,4 @@
-"""What the targets of INJECT say alike, whether a source or a checkpoint made elsewhere is moved."""
+"""Shared by the targets of INJECT for sources and for foreign checkpoints."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ if TYPE_CHECKING:
 
 
 def require_offsets_written(statement: InjectSourceOffsets | InjectCheckpointOffsets) -> None:
-    """Raises SqlError where CONVENTION is given and the target writes no offsets that it could be about."""
+    """Raises SqlError if CONVENTION is given but the target contains no offsets."""
     target = statement.target
     if statement.convention != "next" and not isinstance(target, InjectValues | InjectFromFile):
         raise SqlError(
             INVALID_DEFINITION,
-            "CONVENTION tells how written offsets are meant, and this target writes none",
+            "CONVENTION applies to written offsets, and this target has none",
             span=target.span,
             hint="leave CONVENTION out",
         )
 
 
 def require_no_split_list(statement: InjectSourceOffsets | InjectCheckpointOffsets) -> None:
-    """Raises SqlError where VALUES, which names its splits, comes with FOR SPLITS."""
+    """Raises SqlError for FOR SPLITS with VALUES, which names its splits."""
     if statement.splits:
         raise SqlError(
             INVALID_DEFINITION,
@@ -43,7 +43,7 @@ def require_no_split_list(statement: InjectSourceOffsets | InjectCheckpointOffse
 
 
 def offsets_in_file(target: InjectFromFile) -> Asking[OffsetsText]:
-    """The offsets that a file names. Raises SqlError where it cannot be read, at the target."""
+    """The offsets in a file. Raises SqlError, at the target, if it cannot be read."""
     try:
         text = yield from file_text(target.path)
         return read_offsets(text, target.path)
@@ -54,7 +54,7 @@ def offsets_in_file(target: InjectFromFile) -> Asking[OffsetsText]:
 
 
 def moment_of(target: InjectToTimestamp | InjectBack) -> Asking[int]:
-    """The time that a target names, in milliseconds since 1970."""
+    """The time of a target, in milliseconds since 1970."""
     if isinstance(target, InjectToTimestamp):
         return timestamp_milliseconds(target.timestamp, target.span)
     now = yield from clock()
@@ -62,5 +62,5 @@ def moment_of(target: InjectToTimestamp | InjectBack) -> Asking[int]:
 
 
 def members_notices(group: str, members: int) -> list[str]:
-    """What an operator should know of a consumer group that has members."""
+    """Notices about a consumer group that has members."""
     return [f'consumer group "{group}" has {members} members: it may move on meanwhile'] if members else []

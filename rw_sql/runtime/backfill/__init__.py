@@ -1,6 +1,5 @@
-"""Backfill: the records that came before a view, read in chunks from the upstream and handed over to its log.
+"""Backfill: reads, in chunks, the records from before a view, and then lets the view's stream continue in the log.
 
-
-Imports: ``positions``, ``jobs``, ``delta`` and below. Imported by: ``views``.
-Begin with ``job``; which records these are is said by ``model/backfill_ranges.py``.
+Imports: ``positions``, ``jobs``, ``delta`` and below. Imported by: ``views``. Begin with ``job``;
+``model/backfill_ranges.py`` defines which records are read.
 """

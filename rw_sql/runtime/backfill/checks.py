@@ -1,4 +1,4 @@
-"""Where a view's history is kept while it is read, and whether the rest of it can be read now."""
+"""Where a backfill is staged, and whether the rest of it can be read now."""
 
 from __future__ import annotations
 
@@ -27,21 +27,22 @@ MISSING = "MISSING"
 
 
 def history_path(context: Context, spec: ViewSpec, given: ViewInput) -> str:
-    """The history table of one input of a view."""
+    """The path of the staging table for one input of a view."""
     return context.warehouse.history(spec.view_id, spec.generation, given.id)
 
 
 def filled_path(context: Context, spec: ViewSpec, given: ViewInput, is_direct: bool) -> str:
-    """The table that an input's history goes into."""
+    """The path of the table that an input's backfill is written to."""
     if is_direct:
         return context.warehouse.data(spec.view_id, spec.generation)
     return history_path(context, spec, given)
 
 
 def require_history(context: Context, spec: ViewSpec, *, is_direct: bool) -> None:
-    """Raises StalledError where what is left of a view's history cannot be read now, with what to type.
+    """Raises StalledError, with a remedy, if the rest of a view's backfill cannot be read now.
 
-    Asked before a run is claimed: while the upstream is away, each further try would leave a run and a fence.
+    Called before a run is claimed: otherwise each attempt while the upstream is unavailable would add a run and a
+    fence.
     """
     snapshot = context.metastore.snapshot()
     for given in spec.inputs:
@@ -60,16 +61,16 @@ def require_history(context: Context, spec: ViewSpec, *, is_direct: bool) -> Non
 def require_readable(
     name: str, splits: Mapping[str, SplitHistory], upstream: Upstream, portions: tuple[BackfillChunk, ...]
 ) -> None:
-    """Raises StalledError where an upstream does not have all of these portions, with what to type."""
+    """Raises StalledError, with a remedy, if an upstream lacks some of these offsets."""
     if upstream.error is not None:
         raise StalledError(f"UNREACHABLE {upstream.error}")
-    again = f"REBUILD MATERIALIZED VIEW {quoted(name)} begins anew with what there is"
+    again = f"REBUILD MATERIALIZED VIEW {quoted(name)} starts again with the existing records"
     lost: dict[str, int] = {}
     for portion in portions:
         seen = upstream.splits.get(portion.split)
         status = MISSING if seen is None else identity_status(state_at(splits[portion.split], portion.start), seen)
         if seen is None or status != OK:
-            raise StalledError(f"{status} {portion.split}, of which history is left to read: {again}")
+            raise StalledError(f"{status} {portion.split}, whose backfill is not complete: {again}")
         if portion.start < seen.start:
             lost[portion.split] = lost.get(portion.split, 0) + min(seen.start, portion.end) - portion.start
     if lost:
@@ -78,5 +79,5 @@ def require_readable(
 
 
 def state_at(split: SplitHistory, offset: int) -> SplitState:
-    """A position in the life that a history is of."""
+    """A position in the incarnation that a history describes."""
     return SplitState(split=split.split, offset=offset, cluster=split.cluster, incarnation=split.incarnation)

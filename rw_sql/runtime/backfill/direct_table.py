@@ -1,8 +1,8 @@
-"""A history that goes straight into the view's table: of a query that looks at each row by itself.
+"""A direct backfill: chunks go straight to the view's table. Only for queries that process each row by itself.
 
-Such a query gives the same rows whether its input comes as a stream or in chunks, so the history needs no table of its
-own. The chunks are commits of generation 0, whose numbers the view's stream does not count; once all are there the
-stream gets a checkpoint that stands in the log already.
+Such a query returns the same rows for a stream and for chunks, so that no staging table is needed. The chunks are
+commits of generation 0, which the view's stream does not count. When all are written, the stream gets a checkpoint that
+starts in the log.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ if TYPE_CHECKING:
     from rw_sql.model.job_specs import ViewSpec
     from rw_sql.model.offset_ranges import Spans
     from rw_sql.model.view_inputs import ViewInput
-    from rw_sql.runtime.delta.delta_log import Life
+    from rw_sql.runtime.delta.delta_log import SplitIdentity
     from rw_sql.runtime.delta.job_output import JobOutput
     from rw_sql.runtime.jobs.context import Context
 
 HISTORY_GENERATION = 0
-"""The generation of the commits that hold history in a view's table."""
+"""The generation of the backfill's commits in a view's table."""
 
 
 def is_direct(context: Context, spec: ViewSpec) -> bool:
-    """Whether a view's history may go straight into its table; one that was begun in a table of its own may not."""
+    """True if a view is backfilled directly; a backfill that began with a staging table continues with it."""
     if spec.keys or len(spec.inputs) != 1:
         return False
     (given,) = spec.inputs
@@ -55,9 +55,8 @@ def is_direct(context: Context, spec: ViewSpec) -> bool:
 
 @dataclass(slots=True)
 class DirectTable:
-    """One run's hold of the view's table, for its history: see
-    :class:`rw_sql.runtime.backfill.staging_table.BackfillStaging`.
-    """
+    """The view's table during one run of a direct backfill. The interface is that of
+    :class:`rw_sql.runtime.backfill.staging_table.BackfillStaging`."""
 
     context: Context
     spec: ViewSpec
@@ -76,7 +75,7 @@ class DirectTable:
         checkpoint: str,
         turn: Callable[[], AbstractContextManager[None]],
     ) -> DirectTable:
-        """The table as ``output``, of generation 0, has it."""
+        """Wraps ``output``, whose generation must be 0."""
         return DirectTable(
             context=context,
             spec=spec,
@@ -92,12 +91,13 @@ class DirectTable:
         self,
         rows: DataFrame,
         chunk: tuple[BackfillChunk, ...],
-        lives: Mapping[str, Life],
+        lives: Mapping[str, SplitIdentity],
         *,
         is_small: bool = True,
         expected: Expected = ANY,
     ) -> None:
-        """Adds what the query makes of a chunk's rows, however many of them it leaves out: at most as ``expected``."""
+        """Writes the query's result for a chunk. It may have fewer rows than the chunk: ``expected`` is an upper
+        limit."""
         ranges = {portion.split: (portion.start, portion.end) for portion in chunk}
         rows.where(f"{ERROR} IS NULL").selectExpr(*self.given.selected).createOrReplaceTempView(self.given.name)
         spark: SparkSession = rows.sparkSession
@@ -120,7 +120,7 @@ class DirectTable:
             self.held[split] = with_span(self.held.get(split, ()), start, end)
 
     def finish(self, live_version: int) -> None:
-        """Lets the view's stream begin at this version of the log."""
+        """Makes the view's stream begin at this version of the log."""
         log = self.context.warehouse.data(self.given.id, self.given.generation)
         fault("history.before_finish")
         begin_at(self.context.warehouse, self.checkpoint, table_id(log), live_version)

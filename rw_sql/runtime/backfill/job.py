@@ -1,9 +1,9 @@
-"""What came before a view: read into a table of its own, streamed through the view's query, then the log live.
+"""Backfills a view: reads older records into a staging table, streams it through the view's query, then goes live.
 
-Three phases, each of which goes on where a kill left it. The history table's commits say which offsets it holds. The
-view's query streams that table to its end on the view's own checkpoint. Then the checkpoint's newest entry is made to
-stand in the source's log, right after the version that the history was planned at, and the query goes on there with the
-state it has.
+Each of the three phases resumes after a kill. The commits of the staging table record the offsets that it has. The
+view's query streams that table to its end, on the view's own checkpoint. Then the checkpoint's newest entry is
+rewritten to point into the source's log, right after the version at which the backfill was planned, and the query
+continues there with its state.
 """
 
 from __future__ import annotations
@@ -59,16 +59,16 @@ if TYPE_CHECKING:
     from rw_sql.model.backfill_ranges import BackfillChunk, SplitHistory
     from rw_sql.model.job_specs import ViewSpec
     from rw_sql.model.view_inputs import ViewInput
-    from rw_sql.runtime.delta.delta_log import Life
+    from rw_sql.runtime.delta.delta_log import SplitIdentity
     from rw_sql.runtime.jobs.context import Context
 
 logger = logging.getLogger(__name__)
 
 CHUNK_RECORDS = 1_000_000
-"""How many records are read upstream at a time: what a kill makes it read again at most."""
+"""The number of records in one read from upstream, and so the maximum that is read again after a kill."""
 
 LOG_CHUNK_RECORDS = 8_000_000
-"""How many records are taken from the log at a time."""
+"""The number of records in one read from the log."""
 
 READING = "reading history"
 CATCHING_UP = "catching up"
@@ -81,7 +81,7 @@ _REPORT_MS = 1000
 
 
 def is_live(context: Context, spec: ViewSpec, checkpoint: str) -> bool:
-    """Whether a view has its history behind it: none of its inputs had any, or its checkpoint stands in their logs."""
+    """True if a view's backfill is complete: none of its inputs has one, or its checkpoint points into their logs."""
     paths = [history_path(context, spec, given) for given in spec.inputs if given.history]
     if not paths:
         return True
@@ -90,19 +90,19 @@ def is_live(context: Context, spec: ViewSpec, checkpoint: str) -> bool:
 
 
 def leave_histories(context: Context, spec: ViewSpec) -> None:
-    """Removes the history tables of a view that is live, and sees to it that it is known to be."""
+    """Deletes the staging tables of a live view, and records that its backfill is complete."""
     if not any(given.history for given in spec.inputs):
         return
     for given in spec.inputs:
         if given.history:
             context.warehouse.remove(history_path(context, spec, given))
-    known = context.metastore.runtime.backfills().get(spec.job)
+    known = context.metastore.jobs.backfills().get(spec.job)
     if known is not None and known.generation == spec.generation and known.is_over:
         return
-    # Also of a view that another job has made: it was told there how far it had come.
+    # Also for a rebuilt view: the rebuild's progress is recorded under the rebuild's job.
     of_all = sum(History.from_text(given.history).offsets for given in spec.inputs if given.history)
     now = now_ms()
-    context.metastore.runtime.write_backfill(
+    context.metastore.jobs.write_backfill(
         BackfillProgress(
             job=spec.job,
             object_id=spec.view_id,
@@ -119,10 +119,10 @@ def leave_histories(context: Context, spec: ViewSpec) -> None:
 
 @dataclass(slots=True)
 class Backfill:
-    """The history of one run of a view, on a thread of its own until the view is live.
+    """The backfill of one run of a view, on its own thread until the view is live.
 
-    ``open_query`` starts the view's query: with tables in the place of inputs to their end, without any live. Where
-    there is a ``straight`` table, the history goes there and through no query.
+    ``open_query`` starts the view's query on the given tables and ends it at their end. With a direct backfill's table
+    in ``direct_table``, the chunks are written to it and no query is started.
     """
 
     context: Context
@@ -132,7 +132,7 @@ class Backfill:
     checkpoint: str
     open_query: Callable[[Mapping[int, str]], None]
     running_query: Callable[[], StreamingQuery | None]
-    straight: DirectTable | None = None
+    direct_table: DirectTable | None = None
     stopping: threading.Event = field(default_factory=threading.Event)
     work: Future[None] | None = None
     problem: Failure | None = None
@@ -143,7 +143,7 @@ class Backfill:
     told_ms: int = 0
 
     def report(self, phase: str, done: int, of_all: int) -> None:
-        """Says how far it has come: at each new phase, and every second."""
+        """Records the progress: at each new phase, and every second."""
         now = now_ms()
         if phase == self.told_phase and now - self.told_ms < _REPORT_MS:
             return
@@ -152,7 +152,7 @@ class Backfill:
         if (phase, done) == (self.told_phase, self.told_done):
             return
         self.told_phase, self.told_done, self.told_ms = phase, done, now
-        facts = self.context.metastore.runtime
+        facts = self.context.metastore.jobs
         known = facts.backfills().get(self.spec.job)
         is_same = known is not None and known.generation == self.spec.generation
         facts.write_backfill(
@@ -170,16 +170,16 @@ class Backfill:
         )
 
     def begin(self) -> None:
-        """Starts."""
+        """Starts the thread."""
         self.work = run_in_background(self._work, self.spec.job)
 
     @property
     def is_running(self) -> bool:
-        """Whether the view is not live yet, and on its way there."""
+        """True while the view is not live and the backfill is working."""
         return self.work is not None and not self.work.done()
 
     def failure(self) -> Failure | None:
-        """Why it ended before the view was live; None otherwise."""
+        """Why the backfill ended before the view was live; None if it did not."""
         if self.problem is not None:
             return self.problem
         if self.work is None or not self.work.done():
@@ -188,7 +188,7 @@ class Backfill:
         return None if error is None else Failure(reason=f"{type(error).__name__}: {cause_line(str(error))}")
 
     def stop(self) -> None:
-        """Ends what it reads; what is not committed yet will not be. The view's query is the view's to stop."""
+        """Cancels reading; uncommitted chunks are discarded. The caller stops the view's query."""
         self.stopping.set()
         if self.throttle is not None:
             self.throttle.end()
@@ -196,13 +196,13 @@ class Backfill:
             self.spark.sparkContext.cancelJobGroup(self.group)
 
     def wait(self, seconds: float) -> None:
-        """Waits a while until nothing of it runs any more."""
+        """Waits at most ``seconds`` until the thread has ended."""
         if self.work is not None:
             wait([self.work], seconds)
 
     @property
     def group(self) -> str:
-        """What Spark knows its jobs by."""
+        """The Spark job group of the backfill."""
         return f"{self.spec.job} history, run {self.run}"
 
     def _work(self) -> None:
@@ -227,7 +227,7 @@ class Backfill:
                 return
         if self.spark is not None:
             self.spark.sparkContext.setLocalProperty("spark.scheduler.pool", None)  # type: ignore[arg-type]  # takes it away
-        if self.straight is None:
+        if self.direct_table is None:
             self.report(CATCHING_UP, of_all, of_all)
             self._pass_through(given)
         if self.stopping.is_set():
@@ -239,7 +239,7 @@ class Backfill:
         leave_histories(self.context, self.spec)
 
     def _pass_through(self, given: list[ViewInput]) -> None:
-        """Streams the history tables to their end, and lets the checkpoint stand in the logs then."""
+        """Streams the staging tables to their end, then rewrites the checkpoint to point into the logs."""
         tables = {one.id: history_path(self.context, self.spec, one) for one in given}
         logs = {one.id: self.context.warehouse.data(one.id, one.generation) for one in given}
         moves = {
@@ -259,7 +259,7 @@ class Backfill:
         move(self.checkpoint, moves)
 
     def _require_end(self, tables: Mapping[int, str]) -> None:
-        """Raises StalledError where the query did not go through all of the history: somebody else stopped it."""
+        """Raises StalledError if the query ended early, because something else stopped it."""
         reached = committed_versions(self.context.warehouse, self.checkpoint)
         for path in tables.values():
             last = _last_version_with_rows(self.context, path)
@@ -275,7 +275,7 @@ def _last_version_with_rows(context: Context, path: str) -> int:
 
 @dataclass(slots=True)
 class BackfillReader:
-    """One input's history on its way into the table."""
+    """Fills the table with one input's backfill."""
 
     backfill: Backfill
     given: ViewInput
@@ -292,7 +292,7 @@ class BackfillReader:
     def of(backfill: Backfill, given: ViewInput, before: int, of_all: int) -> BackfillReader:
         source = backfill.context.metastore.snapshot().get(given.id)
         if not isinstance(source, SourceRecord):
-            raise StalledError("the catalog has moved on")
+            raise StalledError("the catalog has changed")
         history = History.from_text(given.history)
         return BackfillReader(
             backfill=backfill,
@@ -300,20 +300,21 @@ class BackfillReader:
             history=history,
             source=source,
             kind=connector(source.connector),
-            path=filled_path(backfill.context, backfill.spec, given, backfill.straight is not None),
+            path=filled_path(backfill.context, backfill.spec, given, backfill.direct_table is not None),
             before=before,
             of_all=of_all,
             splits={split.split: split for split in history.splits},
         )
 
     def fill(self) -> int:
-        """Reads what the table lacks, from the log where it is and upstream else. Returns how much is done of all."""
+        """Reads the missing offsets, from the log if it has them, else from upstream. Returns the number of offsets
+        done."""
         own = self.backfill
         warehouse = own.context.warehouse
-        if own.straight is None and is_whole(warehouse, self.path):
+        if own.direct_table is None and is_whole(warehouse, self.path):
             return self.before + self.history.offsets
         self._prove_last_chunk()
-        table = own.straight or BackfillStaging.open(
+        table = own.direct_table or BackfillStaging.open(
             warehouse,
             self.path,
             log_schema(definition_of(self.source)).json(),
@@ -341,7 +342,7 @@ class BackfillReader:
         self.backfill.report(READING, self.before + done, self.of_all)
 
     def _fill_chunk(self, spark: SparkSession, table: BackfillStaging | DirectTable) -> bool:
-        """Adds one chunk; False where nothing was left."""
+        """Writes one chunk; False if nothing was left."""
         limit = self._limit()
         if limit == 0:
             self.backfill.stopping.wait(_LOOK_SECONDS)
@@ -356,7 +357,7 @@ class BackfillReader:
             return True
         portions = planned.from_upstream
         if isinstance(self.kind, RangedConnector):
-            # Of 100,000 files no chunk shall name all, each with a few bytes.
+            # Limits the files per chunk: otherwise a chunk of 100,000 small files would name all of them.
             few = frozenset(sorted({portion.split for portion in portions})[:_MOST_FILES])
             portions = tuple(portion for portion in portions if portion.split in few)
         chunk = next_chunk(portions, (CHUNK_RECORDS if limit is None else limit) * self._unit)
@@ -371,11 +372,11 @@ class BackfillReader:
             lives = {portion.split: self._life(portion.split) for portion in chunk}
             self._append(table, rows, chunk, lives, limit, self._expected(chunk))
         except (PySparkException, Py4JError):
-            # What it says is the client's; what became of the records is a look's to say.
+            # The client's error is unspecific; a new look at the upstream shows whether the records are gone.
             if not self.backfill.stopping.is_set():
                 require_readable(self.backfill.spec.name, self.splits, look_anew(self.kind, options), chunk)
             raise
-        self._require_same_life(chunk)
+        self._require_same_incarnation(chunk)
         return True
 
     def _append(
@@ -383,7 +384,7 @@ class BackfillReader:
         table: BackfillStaging | DirectTable,
         rows: DataFrame,
         chunk: tuple[BackfillChunk, ...],
-        lives: Mapping[str, Life],
+        lives: Mapping[str, SplitIdentity],
         limit: int | None,
         expected: Expected,
     ) -> None:
@@ -397,7 +398,7 @@ class BackfillReader:
             table.append(rows, chunk, lives, is_small=has_small_batches(self.kind), expected=expected)
 
     def _expected(self, chunk: tuple[BackfillChunk, ...]) -> Expected:
-        """What the offsets of a chunk say of its rows."""
+        """The number of rows to expect from a chunk's offsets."""
         ranges = {portion.split: (portion.start, portion.end) for portion in chunk}
         return expected_of(self.kind, ranges, is_row_by_row=not has_changes(definition_of(self.source)))
 
@@ -406,23 +407,23 @@ class BackfillReader:
         return offsets_per_record(self.kind)
 
     def _limit(self) -> int | None:
-        """The view's rate limit as the catalog has it now."""
+        """The view's current rate limit from the catalog."""
         record = self.backfill.context.metastore.snapshot().get(self.backfill.spec.view_id)
         return record.backfill_rate_limit if isinstance(record, MaterializedViewRecord) else None
 
     def _options(self) -> dict[str, str]:
-        """The source's options as they are now: where it was moved meanwhile, its history is asked for there too."""
+        """The source's current options: if the source was moved meanwhile, its backfill continues at the new place."""
         snapshot = self.backfill.context.metastore.snapshot()
         source = snapshot.get(self.source.id)
         if not isinstance(source, SourceRecord):
-            raise StalledError("the catalog has moved on")
+            raise StalledError("the catalog has changed")
         return self.backfill.context.options_of(source, snapshot)
 
-    def _life(self, split: str) -> Life:
+    def _life(self, split: str) -> SplitIdentity:
         return self.splits[split].cluster, self.splits[split].incarnation
 
     def _from_log(self, spark: SparkSession, chunk: tuple[BackfillChunk, ...], version: int) -> DataFrame:
-        """The rows of a chunk out of the log at a version: what is dropped from it later on does not matter."""
+        """The rows of a chunk from the log at a fixed version, so that later deletions do not matter."""
         rows = table_at(spark, self.backfill.context.log_path(self.source), version).where(f"{ERROR} IS NULL")
         low, high = min(portion.start for portion in chunk), max(portion.end for portion in chunk)
         rows = rows.where((f.col(OFFSET) >= low) & (f.col(OFFSET) < high))
@@ -459,8 +460,8 @@ class BackfillReader:
         added = added_fields(self.backfill.context.metastore.snapshot(), self.source)
         return decode(records, statement, run=self.backfill.run, batch=0, bucket=0, added=added)
 
-    def _require_same_life(self, chunk: tuple[BackfillChunk, ...]) -> None:
-        """What was read came from the life it was asked of: an id never comes back once it is gone."""
+    def _require_same_incarnation(self, chunk: tuple[BackfillChunk, ...]) -> None:
+        """Checks that the chunk came from the expected incarnation: an id never returns once its topic is deleted."""
         if self.watch is None:
             return
         topics = {self.kind.split_topic(portion.split): self._life(portion.split)[1] for portion in chunk}
@@ -470,7 +471,7 @@ class BackfillReader:
                 self._forget(topic)
 
     def _prove_last_chunk(self) -> None:
-        """A kill may have come between the last chunk and the look at whether its topic was still the same."""
+        """Checks the incarnations of the last chunk: a kill may have prevented the check after it."""
         lives = unproved_lives(self.backfill.context.warehouse, self.path)
         if not lives:
             return
@@ -485,6 +486,6 @@ class BackfillReader:
                 self._forget(self.kind.split_topic(split))
 
     def _forget(self, topic: str) -> None:
-        """Nobody can tell what was read: all of it is read anew, from whoever has it."""
+        """Discards the staging table, because the origin of its rows is unknown; all of it is read again."""
         self.backfill.context.warehouse.remove(self.path)
         raise StalledError(f"RECREATED {topic} while history was read from it")

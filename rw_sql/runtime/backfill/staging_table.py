@@ -1,7 +1,7 @@
-"""The table of what came before a view: filled chunk by chunk, each chunk with the offsets it holds in one commit.
+"""The staging table of a backfill. Each commit adds a chunk's rows together with the offsets that they cover.
 
-It is the view's alone, and is removed once the view has gone through it. Its last row, which is no record, says that it
-is whole: a streaming query then has something to begin with even where the history is empty.
+It belongs to one view and is deleted when the view has streamed it. Its last row is not a record: it marks the table as
+complete, and gives the streaming query a row to start with even if the history is empty.
 """
 
 from __future__ import annotations
@@ -26,25 +26,25 @@ if TYPE_CHECKING:
 
     from rw_sql.model.backfill_ranges import BackfillChunk
     from rw_sql.model.offset_ranges import Spans
-    from rw_sql.runtime.delta.delta_log import Life
+    from rw_sql.runtime.delta.delta_log import SplitIdentity
     from rw_sql.runtime.support.warehouse import Warehouse
 
 _WHOLE = "the end of the history"
-"""Stands for a split in the ranges of the last commit, and for an error in its one row, which no view reads."""
+"""The split name in the ranges of the last commit, and the error in its one row, which no view reads."""
 
 
 def is_there(warehouse: Warehouse, path: str) -> bool:
-    """Whether there is such a table."""
+    """True if the table exists."""
     return latest_version(warehouse, path) >= 0
 
 
 def is_whole(warehouse: Warehouse, path: str) -> bool:
-    """Whether the table holds all of the history."""
+    """True if the table has the whole history."""
     return any(_WHOLE in commit.ranges for _, commit in job_commits(warehouse, path))
 
 
 def held_spans(warehouse: Warehouse, path: str) -> dict[str, Spans]:
-    """The offsets of each split that the table's commits hold."""
+    """The offsets of each split that the table's commits cover."""
     spans: dict[str, Spans] = {}
     for _, commit in job_commits(warehouse, path):
         for split, (start, end) in commit.ranges.items():
@@ -53,8 +53,9 @@ def held_spans(warehouse: Warehouse, path: str) -> dict[str, Spans]:
     return spans
 
 
-def unproved_lives(warehouse: Warehouse, path: str) -> Mapping[str, Life]:
-    """The splits that the newest chunk read upstream, and in which lives: nobody may have looked at these since."""
+def unproved_lives(warehouse: Warehouse, path: str) -> Mapping[str, SplitIdentity]:
+    """The splits that the newest chunk read from upstream, with their incarnations, which may not have been checked
+    since."""
     for _, commit in job_commits(warehouse, path):
         if commit.batch >= 0:
             return commit.lives
@@ -68,7 +69,7 @@ def table_id(path: str) -> str:
 
 @dataclass(slots=True)
 class BackfillStaging:
-    """One run's hold of the table: earlier runs are fenced out of it."""
+    """The staging table during one run; opening it fences earlier runs."""
 
     path: str
     output: JobOutput
@@ -80,7 +81,7 @@ class BackfillStaging:
     def open(
         warehouse: Warehouse, path: str, log_schema: str, *, job: str, run: int, epoch: int, generation: int
     ) -> BackfillStaging:
-        """Opens the table, or makes it of the log's schema. Raises FencedError where a later run has opened it."""
+        """Opens the table, or creates it with the log's schema. Raises FencedError if a later run has opened it."""
         output = JobOutput.open(warehouse, path, log_schema, job=job, run=run, epoch=epoch, generation=generation)
         return BackfillStaging(
             path=path,
@@ -94,12 +95,12 @@ class BackfillStaging:
         self,
         rows: DataFrame,
         chunk: tuple[BackfillChunk, ...],
-        lives: Mapping[str, Life],
+        lives: Mapping[str, SplitIdentity],
         *,
         is_small: bool = True,
         expected: Expected = ANY,
     ) -> None:
-        """Adds the rows of a chunk. ``lives`` are those that it was read in upstream; empty where the log had it."""
+        """Adds the rows of a chunk. ``lives`` are the incarnations read upstream; empty for a chunk from the log."""
         ranges = {portion.split: (portion.start, portion.end) for portion in chunk}
         self.output.lives = lives
         fault("history.before_append")
@@ -115,7 +116,7 @@ class BackfillStaging:
             self.held[split] = with_span(self.held.get(split, ()), start, end)
 
     def finish(self, live_version: int) -> None:
-        """Says that the table is whole; where rows are live after that is for later."""
+        """Marks the table as complete. The caller handles ``live_version``."""
         empty: dict[str, list[object]] = {name: [None] for name in self.schema.names}
         row = pa.Table.from_pydict({**empty, ERROR: [_WHOLE]}, schema=self.schema)
         self.output.lives = {}

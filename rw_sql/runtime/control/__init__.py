@@ -1,7 +1,7 @@
-"""Who runs what: the executor of statements, the owner's lease, and the reconciler that starts and stops jobs.
+"""Decides what runs: the executor of statements, the owner's lease, and the reconciler that starts and stops jobs.
 
-``inspector`` answers the requests of lowerings.
+``inspector`` provides the facts that planning needs.
 
-Imports: every other room of ``runtime``. Imported by: ``session``.
-Begin with ``executor`` (a statement's way) and ``reconciler`` (a job's).
+Imports: every other room of ``runtime``. Imported by: ``session``. Begin with ``executor`` (how a statement runs) and
+``reconciler`` (how a job runs).
 """

@@ -1,4 +1,4 @@
-"""The world of a command that looks at checkpoints: files and brokers. No Spark, no warehouse."""
+"""The inspector for commands about foreign checkpoints: files and brokers only, no Spark, no warehouse."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from rw_sql.connectors.registry import connector
 from rw_sql.errors import NOT_SUPPORTED, SqlError
 from rw_sql.metastore import Snapshot
 from rw_sql.metastore.records import PutObject, SecretRecord
-from rw_sql.plan.requests.catalog import ReadClock, ReadFile, drive
+from rw_sql.plan.requests.catalog import ReadClock, ReadFile, run_plan
 from rw_sql.plan.requests.checkpoints import CheckpointRequest
 from rw_sql.plan.requests.upstream import FindOffsetsAt, FindSparseTopics, LookAtUpstream, ReadGroupOffsets
 from rw_sql.plan.result.steps import after
@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 
 def secrets_of_environment(variables: Iterable[str]) -> Snapshot:
-    """A catalog of nothing but secrets, each kept in the environment variable whose name it has."""
+    """A catalog that contains only secrets, each with its value in the environment variable of the same name."""
     changes = tuple(
         PutObject(
             record=SecretRecord(
@@ -45,13 +45,14 @@ def secrets_of_environment(variables: Iterable[str]) -> Snapshot:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointWorld:
-    """Answers what lowering a statement about checkpoints asks. ``snapshot`` holds the secrets it may name."""
+    """Answers the requests of planning a statement about checkpoints. ``snapshot`` has the secrets that it may
+    reference."""
 
     snapshot: Snapshot = field(default_factory=Snapshot, repr=False)
 
     def run(self, asking: Asking[T]) -> T:
-        """Drives a lowering to its end."""
-        return drive(asking, self._answer)
+        """Runs a lowering and returns its result."""
+        return run_plan(asking, self._answer)
 
     def _answer(self, request: Request) -> object:
         match request:

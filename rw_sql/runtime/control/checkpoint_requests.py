@@ -1,4 +1,4 @@
-"""Answers what lowering asks of checkpoints and their upstreams' files, and carries out what it decides. No Spark."""
+"""Answers requests about checkpoints and their upstreams' files, and carries out effects on checkpoints. No Spark."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ if TYPE_CHECKING:
 
 
 def nothing_runs(_: str) -> str | None:
-    """Where there is no Spark in this process, no query of it runs."""
+    """The default without Spark: no query runs in this process."""
     return None
 
 
 def answer_checkpoint(request: CheckpointRequest, running: Callable[[str], str | None] = nothing_runs) -> object:
-    """One answer. ``running`` tells the query of this process that has an id, None where there is none."""
+    """The answer to one request. ``running`` returns the query of this process with the given id, or None."""
     match request:
         case LookAtCheckpoint(path=path):
             checkpoint = read_checkpoint(CheckpointFiles.at(path))
@@ -56,7 +56,7 @@ def answer_checkpoint(request: CheckpointRequest, running: Callable[[str], str |
 
 
 def read_checkpoint_text(path: str) -> CheckpointText:
-    """The newest committed entry of a checkpoint's offset log. Raises SqlError NOT_A_CHECKPOINT where there is none."""
+    """The newest committed entry of a checkpoint's offset log. Raises SqlError NOT_A_CHECKPOINT if there is none."""
     found = read_checkpoint(CheckpointFiles.at(path))
     return CheckpointText(batch=found.batch, planned=found.planned, text=found.entry.render())
 
@@ -64,7 +64,7 @@ def read_checkpoint_text(path: str) -> CheckpointText:
 def carry_out(effect: Effect, *, actor: str, running: Callable[[str], str | None] = nothing_runs) -> int:
     """Carries out an effect and returns the number of the rewrite in the checkpoint's journal.
 
-    Raises SqlError with every file as it was where a job runs on the checkpoint, or has moved it since it was seen.
+    Raises SqlError, with every file unchanged, if a job uses the checkpoint or has advanced it since it was read.
     """
     files = CheckpointFiles.at(effect.path)
     checkpoint = read_checkpoint(files)

@@ -1,4 +1,4 @@
-"""Runs statements: plan, gate, commit, wait until the owner has applied it, answer."""
+"""Runs statements: plan, confirm, commit, wait until the owner has applied it, return rows."""
 
 from __future__ import annotations
 
@@ -18,20 +18,21 @@ from rw_sql.model.source_readers import is_running
 from rw_sql.plan.lower import lower, lower_explained
 from rw_sql.plan.result.confirmation import question_of, refusal, require_switch, token_of
 from rw_sql.plan.result.explain import explain_table
-from rw_sql.plan.result.plan import ObjectChange, Plan, Table
+from rw_sql.plan.result.plan import Plan, ResultRow, Table
 from rw_sql.plan.statements.move.block import SHOWN_INSIDE, lower_inside, require_inside
 from rw_sql.plan.statements.view.backfill_plan import RATE_LIMIT, with_rate_limit
 from rw_sql.runtime.control.checkpoint_requests import carry_out
 from rw_sql.runtime.control.inspector import Inspector
 from rw_sql.runtime.control.outcomes import APPLIED, NOT_YET_APPLIED
-from rw_sql.runtime.control.quiesce import release_hold, still_hold, take_hold
+from rw_sql.runtime.control.quiesce import are_valid, lock_sources, release_locks
+from rw_sql.runtime.control.statement_kinds import HOLDS, may_be_unsafe
 from rw_sql.runtime.jobs.statuses import owner_marks
 from rw_sql.runtime.observe.flush import flush
 from rw_sql.runtime.observe.wait import refreshes_without_end, wait_until_made
 from rw_sql.runtime.spark.interrupts import StatementInterrupted, shielded
 from rw_sql.runtime.support.event_log import log_event
 from rw_sql.runtime.support.faults import fault
-from rw_sql.runtime.support.gc_pause import collector_resting
+from rw_sql.runtime.support.gc_pause import gc_paused
 from rw_sql.runtime.support.stall_timeout import StallTimeout
 from rw_sql.syntax import statements as ast
 
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
     from rw_sql.metastore import Snapshot
-    from rw_sql.metastore.facts import BackfillProgress, Hold
+    from rw_sql.metastore.facts import BackfillProgress, QuiesceLock
     from rw_sql.metastore.records import Operation
     from rw_sql.plan.requests.catalog import Asking
     from rw_sql.plan.result.confirmation import Question
@@ -51,34 +52,11 @@ _LOOK_SECONDS = 0.05
 _COMMITTED = "waiting for the jobs ended, the statement stays done: it is committed"
 _MARK_SECONDS = 1.0
 _CHANGES = (("object", "STRING"), ("change", "STRING"), ("detail", "STRING"))
-_HOLDS = (
-    ast.PauseSource,
-    ast.PauseAllSources,
-    ast.ResumeSource,
-    ast.ResumeAllSources,
-    ast.PauseSink,
-    ast.ResumeSink,
-    ast.UndoOperation,
-    ast.UnsafeBlock,
-)
-_UNSAFE = (
-    ast.AlterSourceUnsafeSet,
-    ast.ResetSourceSplits,
-    ast.InjectSourceOffsets,
-    ast.AlterConnectionOptions,
-    ast.AlterSetConnection,
-    ast.AlterTableUnsafeSet,
-    ast.SkipRecord,
-    ast.UndoOperation,
-    ast.UnsafeBlock,
-    ast.RewindSource,
-    ast.InjectCheckpointOffsets,
-)
 
 
 @dataclass(slots=True)
 class Block:
-    """An open BEGIN UNSAFE block: the statements so far. After an error nothing but ROLLBACK ends it."""
+    """An open BEGIN UNSAFE block with its statements so far. After an error only ROLLBACK ends it."""
 
     reason: str | None
     statements: list[ast.Statement] = field(default_factory=list)
@@ -87,10 +65,10 @@ class Block:
 
 @dataclass(slots=True)
 class SessionState:
-    """What one attached session knows: its parameters, what it refused and showed, who can be asked, and its block.
+    """The state of one attached session: parameters, refused and shown plans, callbacks, and its block.
 
-    ``ask`` is None where nobody can answer. ``on_progress`` is told how far what is being made has come, while a
-    statement waits for it.
+    ``ask`` confirms unsafe statements; None if no one can answer. ``on_progress`` receives the progress of backfills
+    and refreshes while a statement waits for them.
     """
 
     parameters: dict[str, str] = field(default_factory=dict)
@@ -102,7 +80,7 @@ class SessionState:
     on_progress: Callable[[BackfillProgress], None] | None = None
 
     def parameter(self, name: str) -> str:
-        """A session parameter's value."""
+        """The value of a session parameter."""
         return self.parameters.get(name, SESSION_PARAMETERS[name].default)
 
     @property
@@ -112,7 +90,7 @@ class SessionState:
 
 
 class Executor:
-    """Statements of one attached warehouse, from any thread. ``owner`` is this process's, once it is to run jobs."""
+    """Runs the statements of one attached warehouse. Thread-safe. ``owner`` is set once this process may run jobs."""
 
     def __init__(self, context: Context, owner: Owner | None) -> None:
         self._context = context
@@ -121,7 +99,7 @@ class Executor:
     def run(self, statement: ast.Statement, session: SessionState) -> Table:
         """Runs one statement and returns its rows.
 
-        Raises SqlError, and then nothing was changed, unless the error itself says that the statement is committed.
+        If it raises SqlError, nothing was changed, unless the error itself says that the statement is committed.
         """
         self._context.sessions.require_alive()
         if session.block is not None:
@@ -131,9 +109,9 @@ class Executor:
                 require_switch(self._context.metastore.snapshot(), statement.span)
                 session.block = Block(reason=reason)
                 detail = "statements are collected until COMMIT; ROLLBACK forgets them"
-                return _rows((ObjectChange(object="", change="BEGIN", detail=detail),))
+                return _rows((ResultRow(object="", change="BEGIN", detail=detail),))
             case ast.Commit() | ast.Rollback():
-                return _rows((ObjectChange(object="", change="NOTICE", detail="there is no block in progress"),))
+                return _rows((ResultRow(object="", change="NOTICE", detail="there is no block in progress"),))
             case ast.Explain(statement=inner):
                 _, plan = self._plan(inner, session, lower_explained)
                 return explain_table(plan)
@@ -147,8 +125,8 @@ class Executor:
             case _:
                 return self._run(statement, session)
 
-    def _wait(self, statement: ast.Wait, session: SessionState) -> tuple[ObjectChange, ...]:
-        """WAIT: until the views that are being made and the refreshes of tables have come to an end; or one of them."""
+    def _wait(self, statement: ast.Wait, session: SessionState) -> tuple[ResultRow, ...]:
+        """WAIT: blocks until all backfills, rebuilds and refreshes, or those of one object, have finished."""
         jobs = None
         snapshot = self._context.metastore.snapshot()
         if statement.name is not None:
@@ -166,13 +144,13 @@ class Executor:
                     )
         notices = wait_until_made(self._context, jobs, session.timeout, session.on_progress, gives_up=True)
         notices += refreshes_without_end(snapshot, self._context.metastore.snapshot(), jobs)
-        return notices or (ObjectChange(object="", change="WAITED", detail="nothing is being made"),)
+        return notices or (ResultRow(object="", change="WAITED", detail="nothing is being made"),)
 
     def _run_inside(self, statement: ast.Statement, session: SessionState, block: Block) -> Table:
-        """One statement inside of a block. An error aborts the block."""
+        """Runs one statement inside a block. An error aborts the block."""
         if isinstance(statement, ast.Rollback):
             session.block = None
-            return _rows((ObjectChange(object="", change="ROLLBACK", detail="nothing was changed"),))
+            return _rows((ResultRow(object="", change="ROLLBACK", detail="nothing was changed"),))
         if block.is_aborted:
             ends = isinstance(statement, ast.Commit)
             if ends:
@@ -186,22 +164,22 @@ class Executor:
                 hint="BEGIN UNSAFE begins another one" if ends else "ROLLBACK",
             )
         if isinstance(statement, ast.Commit):
-            # Whatever comes of it, the block is over; a refusal's token stands for it.
+            # COMMIT ends the block, whether it succeeds or not; after a refusal, the token identifies it.
             session.block = None
             return self._run(_whole(block, statement), session)
         try:
             return self._collect(statement, session, block)
         except BaseException:
-            # Whatever broke it off, Ctrl-C included: COMMIT must not carry out a block with a statement missing.
+            # On any exception, Ctrl-C included: COMMIT must not run a block that lacks a statement.
             block.is_aborted = True
             raise
 
     def _collect(self, statement: ast.Statement, session: SessionState, block: Block) -> Table:
-        """Checks a statement on what those before it come to, and keeps it for COMMIT. What only shows is answered."""
+        """Checks a statement against the state of the block, and keeps it for COMMIT. Answers SHOW."""
         match statement:
             case ast.BeginUnsafe():
                 detail = "there is a block in progress already"
-                return _rows((ObjectChange(object="", change="NOTICE", detail=detail),))
+                return _rows((ResultRow(object="", change="NOTICE", detail=detail),))
             case ast.Explain(statement=ast.Commit()):
                 _, plan = self._plan(_whole(block, statement), session)
                 return explain_table(plan)
@@ -219,13 +197,13 @@ class Executor:
         if is_shown:
             return explain_table(plan) if plan.table is None or shown is not statement else plan.table
         block.statements.append(statement)
-        answer = ObjectChange(object="", change="NOTICE", detail="collected: it is done at COMMIT")
+        answer = ResultRow(object="", change="NOTICE", detail="collected: it is done at COMMIT")
         return _rows((*plan.changes, answer))
 
     def _plan(
         self, statement: ast.Statement, session: SessionState, lower_as: Callable[..., Asking[Plan]] = lower
     ) -> tuple[Snapshot, Plan]:
-        if isinstance(statement, ast.CreateMaterializedView):
+        if isinstance(statement, ast.CreateMaterializedView) and not statement.or_replace:
             statement = with_rate_limit(statement, session.parameter(RATE_LIMIT))
         snapshot = self._context.metastore.snapshot()
         asking = lower_as(
@@ -234,20 +212,20 @@ class Executor:
             query_dialect=session.parameter("query_dialect"),
             shares_sources=session.parameter("streaming_use_shared_source") == "true",
         )
-        with collector_resting():
+        with gc_paused():
             plan = Inspector(self._context, snapshot).run(asking)
         return snapshot, plan
 
-    def _plan_as(self, shown: Plan | None, agreed: Collection[str]) -> tuple[Snapshot, Plan] | None:
-        """The plan as it was shown, while nothing that it rests on has changed: TO LATEST would come to another by now.
+    def _plan_as(self, shown: Plan | None, confirmed: Collection[str]) -> tuple[Snapshot, Plan] | None:
+        """The confirmed plan, if nothing it depends on has changed: planned again, TO LATEST gives other offsets.
 
-        Only of an INJECT, whose source is paused, or whose checkpoint nobody writes: of any other the positions move
-        on, and a plan may hold numbers of the catalog it was made at.
+        Only for INJECT, where nothing advances the positions meanwhile: the source is paused, or the checkpoint has no
+        writer. Other plans contain positions that advance, and epochs.
         """
         if shown is None or not isinstance(shown.statement, ast.InjectSourceOffsets | ast.InjectCheckpointOffsets):
             return None
         snapshot = self._context.metastore.snapshot()
-        return (snapshot, shown) if token_of(snapshot, shown) in agreed else None
+        return (snapshot, shown) if token_of(snapshot, shown) in confirmed else None
 
     def _confirm(self, statement: ast.Confirm, session: SessionState) -> Table:
         refused = session.refused.get(statement.token)
@@ -267,16 +245,16 @@ class Executor:
             session.shown.pop(statement.token, None)
 
     def _run(self, statement: ast.Statement, session: SessionState, shown: Plan | None = None) -> Table:
-        """Runs a statement; ``shown`` is its plan as it was shown to whoever confirmed it."""
+        """Runs a statement; ``shown`` is the plan that was shown for confirmation."""
         started = time.monotonic()
-        said_yes = isinstance(statement, _UNSAFE) and session.parameters.pop("unsafe_confirmation", "no") == "yes"
-        agreed: set[str] = set()
+        in_advance = may_be_unsafe(statement) and session.parameters.pop("unsafe_confirmation", "no") == "yes"
+        confirmed: set[str] = set()
         for attempt in range(1, _ATTEMPTS + 1):
-            held_at, holds = self._hold(statement, session)
+            locked_at, locks = self._lock(statement, session)
             try:
                 snapshot, plan = self._plan_as(shown, session.confirmed) or self._plan(statement, session)
-                if held_at not in (None, snapshot.epoch):
-                    raise ConcurrentCommit(snapshot.epoch, held_at or 0)
+                if locked_at not in (None, snapshot.epoch):
+                    raise ConcurrentCommit(snapshot.epoch, locked_at or 0)
                 if plan.table is not None:
                     return plan.table
                 if plan.session is not None:
@@ -285,17 +263,17 @@ class Executor:
                     return _rows(plan.changes)
                 fault("statement.planned")
                 if plan.is_unsafe:
-                    self._pass_gate(snapshot, plan, session, agreed, said_yes=said_yes)
-                    if not still_hold(self._context, snapshot, holds):
+                    self._pass_gate(snapshot, plan, session, confirmed, in_advance=in_advance)
+                    if not are_valid(self._context, snapshot, locks):
                         raise ConcurrentCommit(snapshot.epoch, snapshot.epoch)
                 operation = replace(plan.operation, actor=plan.operation.actor or _user())
                 self._context.sessions.require_alive()
                 fault("statement.before_commit")
-                with collector_resting(), shielded():
+                with gc_paused(), shielded():
                     committed = self._context.metastore.commit(
                         operation,
                         based_on=snapshot,
-                        # The jobs change while the catalog's projections are written.
+                        # The jobs change while the projections are written.
                         on_append=self._wake if _is_awaited(plan) else _sleep_on,
                     )
             except ConcurrentCommit:
@@ -303,7 +281,7 @@ class Executor:
                     raise
                 continue
             finally:
-                release_hold(self._context, holds, self._wake)
+                release_locks(self._context, locks, self._wake)
             fault("statement.after_commit")
             _log_commit(plan, operation, committed.epoch)
             try:
@@ -314,10 +292,10 @@ class Executor:
                 raise StatementInterrupted(f"{_COMMITTED} as epoch {committed.epoch}") from None
         raise AssertionError("the last attempt returns or raises")
 
-    def _hold(self, statement: ast.Statement, session: SessionState) -> tuple[int | None, tuple[Hold, ...]]:
-        """Stops the readers that a block or a REWIND moves: what its preview says of them then holds at the commit.
+    def _lock(self, statement: ast.Statement, session: SessionState) -> tuple[int | None, tuple[QuiesceLock, ...]]:
+        """Stops the readers that a block or a REWIND moves, so that its preview is still exact at the commit.
 
-        Returns the epoch that this is for, with the holds; None for any other statement.
+        Returns the epoch that the quiesce locks are for, and the locks; None for other statements.
         """
         if not isinstance(statement, ast.UnsafeBlock | ast.RewindSource):
             return None, ()
@@ -325,14 +303,14 @@ class Executor:
         require_switch(snapshot, statement.span)
         sources = [record for record in map(snapshot.get, plan.affected) if isinstance(record, SourceRecord)]
         running = [source.id for source in sources if is_running(snapshot, source)]
-        return snapshot.epoch, take_hold(self._context, snapshot, running, session.timeout, self._wake)
+        return snapshot.epoch, lock_sources(self._context, snapshot, running, session.timeout, self._wake)
 
     def _wake(self) -> None:
         if self.owner is not None:
             self.owner.wake()
 
     def _carry_out(self, plan: Plan, epoch: int, started: float) -> None:
-        """What the plan does outside of the catalog. Where that fails the operation says so, and changed nothing."""
+        """Carries out the plan's external effect. If that fails, the outcome says so, and nothing has changed."""
         if plan.effect is None:
             return
         try:
@@ -343,32 +321,32 @@ class Executor:
             raise
 
     def _pass_gate(
-        self, snapshot: Snapshot, plan: Plan, session: SessionState, agreed: set[str], *, said_yes: bool
+        self, snapshot: Snapshot, plan: Plan, session: SessionState, confirmed: set[str], *, in_advance: bool
     ) -> None:
-        """Returns once somebody said yes to this very plan. Raises SqlError with the preview otherwise."""
+        """Returns once this exact plan is confirmed. Raises SqlError with the preview otherwise."""
         require_switch(snapshot, plan.statement.span)
         question = question_of(snapshot, plan)
         shown = _shown(plan, question.token)
-        if (said_yes and question.takes_yes_beforehand) or question.token in session.confirmed or shown in agreed:
+        if (in_advance and question.takes_yes_beforehand) or question.token in session.confirmed or shown in confirmed:
             return
         was_asked = session.ask is not None
         if session.ask is not None and session.ask(question):
-            agreed.add(shown)
+            confirmed.add(shown)
             return
         session.refused[question.token] = plan.statement
         session.shown[question.token] = plan
         raise refusal(question, plan, was_asked=was_asked)
 
-    def _finish(self, plan: Plan, epoch: int, session: SessionState, started: float) -> tuple[ObjectChange, ...]:
-        """Waits for the owner where jobs are to change, and says what came of it."""
+    def _finish(self, plan: Plan, epoch: int, session: SessionState, started: float) -> tuple[ResultRow, ...]:
+        """Waits for the owner if jobs must change, and records the outcome."""
         jobs = frozenset(step.subject for step in plan.steps if not step.is_catalog)
-        notices: list[ObjectChange] = []
+        notices: list[ResultRow] = []
         outcome = APPLIED
         if _is_awaited(plan) and not self.wait_applied(epoch, session.timeout, jobs):
             outcome = NOT_YET_APPLIED if jobs else APPLIED
         if outcome == NOT_YET_APPLIED:
             notices.append(
-                ObjectChange(object=plan.changes[0].object if plan.changes else "", change="NOTICE", detail=outcome)
+                ResultRow(object=plan.changes[0].object if plan.changes else "", change="NOTICE", detail=outcome)
             )
         elif jobs:
             notices += self._stalls(plan)
@@ -385,42 +363,42 @@ class Executor:
     def _tell_outcome(self, epoch: int, outcome: str, duration_ms: int) -> None:
         metastore = self._context.metastore
         if outcome != NOT_YET_APPLIED:
-            # Nothing more comes of it: the answer need not wait until that is written.
+            # This outcome is final, so that the caller need not wait for it to be written.
             metastore.record_outcome_later(epoch, outcome, duration_ms)
             return
         metastore.record_outcome(epoch, outcome, duration_ms)
         if self._is_applied(epoch):
-            # The owner came to it in between, and did not see this outcome yet.
+            # The owner applied it in between, and did not see this outcome.
             metastore.record_outcome(epoch, APPLIED, duration_ms)
 
-    def _wait_made(self, plan: Plan, session: SessionState) -> tuple[ObjectChange, ...]:
-        """Waits until a new view has what was there before it, unless that goes on in the background."""
+    def _wait_made(self, plan: Plan, session: SessionState) -> tuple[ResultRow, ...]:
+        """Waits until a new view's backfill is complete, unless it runs in the background."""
         seconds = 0.0 if session.parameter("background_ddl") == "true" else session.timeout
         jobs = [view_job(id_) for id_ in plan.affected]
         return wait_until_made(self._context, jobs, seconds, session.on_progress)
 
     def _is_applied(self, epoch: int) -> bool:
-        lease = self._context.metastore.runtime.lease()
+        lease = self._context.metastore.jobs.lease()
         return lease is not None and lease.applied_epoch >= epoch
 
-    def _stalls(self, plan: Plan) -> list[ObjectChange]:
+    def _stalls(self, plan: Plan) -> list[ResultRow]:
         wanted = {step.subject for step in plan.steps if not step.is_catalog and step.action != "StopJob"}
         if not wanted:
-            return []  # what is said of jobs is waited for until it is written
-        statuses = self._context.metastore.runtime.job_statuses()
+            return []  # Reading the statuses waits for pending writes.
+        statuses = self._context.metastore.jobs.job_statuses()
         return [
-            ObjectChange(object=job, change="NOTICE", detail=f"STALLED: {statuses[job].reason}")
+            ResultRow(object=job, change="NOTICE", detail=f"STALLED: {statuses[job].reason}")
             for job in sorted(wanted)
             if job in statuses and statuses[job].state == "STALLED"
         ]
 
     def wait_applied(self, epoch: int, seconds: float, jobs: Collection[str] | None = None) -> bool:
-        """Waits until the jobs' owner has applied an epoch; False at once where nobody owns.
+        """Waits until the owner has applied an epoch; returns False at once if no process owns the warehouse.
 
-        False too once nothing has moved for so many seconds: neither the jobs nor what the owner has applied; while
-        nothing but its heart beats, after ten times as long.
+        Returns False too after ``seconds`` without progress of the jobs or of the applied epoch; while heartbeats alone
+        continue, after ten times as long.
 
-        Where the owner is in this process only ``jobs`` are waited for (all where None).
+        If the owner is in this process, waits only for ``jobs`` (None: all).
         """
         owner, limit, awaited = self.owner, StallTimeout(seconds), frozenset(jobs or ())
         if owner is not None:
@@ -442,7 +420,7 @@ class Executor:
                 time.sleep(_LOOK_SECONDS)
 
     def _marks(self, jobs: Collection[str]) -> tuple[dict[str, object], dict[str, object]]:
-        """What shows that the owner is on its way with these jobs."""
+        """Values that change while the owner makes progress with these jobs."""
         marks, signs = owner_marks(self._context, jobs)
         return {**marks, "what the owner has applied": self._context.applied.left(jobs)}, signs
 
@@ -450,11 +428,11 @@ class Executor:
 def _is_awaited(plan: Plan) -> bool:
     """Whether the statement waits for the owner: a hold counts once the owner knows of it, also where nothing runs that
     it stops."""
-    return isinstance(plan.statement, _HOLDS) or any(not step.is_catalog for step in plan.steps)
+    return isinstance(plan.statement, HOLDS) or any(not step.is_catalog for step in plan.steps)
 
 
 def _sleep_on() -> None:
-    """The owner finds out by itself, soon enough where nobody waits for it."""
+    """Wakes nothing: the owner polls, which is fast enough if no statement waits."""
 
 
 def _set_parameter(session: SessionState, name: str, value: str | None) -> None:
@@ -465,7 +443,7 @@ def _set_parameter(session: SessionState, name: str, value: str | None) -> None:
 
 
 def _shown(plan: Plan, token: str) -> str:
-    """What a yes to a plan covers: of a block, the very positions that were shown, from where its readers stand."""
+    """The identity of what a confirmation covers. For a block it includes the positions shown."""
     if not isinstance(plan.statement, ast.UnsafeBlock) or plan.preview is None:
         return token
     return f"{token} {[part.splits for part in plan.preview.parts or (plan.preview,)]}"
@@ -489,7 +467,7 @@ def _whole(block: Block, statement: ast.Statement) -> ast.UnsafeBlock:
     return ast.UnsafeBlock(statements=tuple(block.statements), reason=block.reason, span=statement.span)
 
 
-def _rows(changes: tuple[ObjectChange, ...]) -> Table:
+def _rows(changes: tuple[ResultRow, ...]) -> Table:
     return Table(columns=_CHANGES, rows=tuple((row.object, row.change, row.detail) for row in changes))
 
 

@@ -1,4 +1,4 @@
-"""Which jobs get on with a batch that takes long: nothing of it is seen in their tables until it is committed."""
+"""Detects progress inside long batches, which their tables show only after the commit."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ if TYPE_CHECKING:
     from rw_sql.runtime.jobs.job import Job
 
 BEAT_SECONDS = 2.0
-"""How often a long batch is looked at, and how long one takes at least that is."""
+"""The interval of these checks in seconds, and the minimum duration of a long batch."""
 
 
 class Beats:
-    """Looks at what Spark does for each job; the owner's loop asks."""
+    """Checks Spark's progress for each job; called by the owner's loop."""
 
     def __init__(self) -> None:
         self._seen: dict[str, tuple[object, ...]] = {}
         self._next = 0.0
 
     def of(self, running: Mapping[str, Job], now: float) -> list[str]:
-        """The jobs that have a long batch under way and got on with it since the last look."""
+        """The jobs with a long batch that has progressed since the last check."""
         if now < self._next:
             return []
         self._next = now + BEAT_SECONDS
@@ -39,7 +39,7 @@ class Beats:
             if groups:
                 try:
                     mark = tuple(work_of(group) for group in groups)
-                except (Py4JError, OSError):  # the JVM is going: what is told of the jobs must be written all the same
+                except (Py4JError, OSError):  # The JVM is stopping: the statuses of jobs must be written nevertheless.
                     return []
                 seen[job_id] = mark
                 if job_id in self._seen and self._seen[job_id] != mark:
@@ -49,7 +49,7 @@ class Beats:
 
 
 def _groups(job: Job) -> list[str]:
-    """The groups of Spark jobs that a job's work is in, where it is at something that takes long."""
+    """The Spark job groups of a job's long-running work."""
     groups = []
     if isinstance(job, Ingest | View | Sink) and job.query is not None and job.gate.busy_seconds >= BEAT_SECONDS:
         groups.append(str(job.query.runId))

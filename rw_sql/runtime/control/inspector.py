@@ -1,4 +1,4 @@
-"""Answers what lowering asks, from the real world."""
+"""Answers the requests of planning, from the catalog, the jobs and the upstreams."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 from rw_sql.connectors.base import ColumnReader
 from rw_sql.connectors.registry import connector, sink_connector
 from rw_sql.metastore.records import MaterializedViewRecord, SourceRecord
-from rw_sql.model.pauses import holds_of
+from rw_sql.model.pauses import pauses_of
 from rw_sql.model.source_readers import readers_of
 from rw_sql.plan.requests.catalog import (
     AsIf,
@@ -22,7 +22,7 @@ from rw_sql.plan.requests.catalog import (
     ReadMetrics,
     ReadOperations,
     SealSecret,
-    drive,
+    run_plan,
 )
 from rw_sql.plan.requests.logs import MeasureLogs
 from rw_sql.plan.requests.positions import (
@@ -86,9 +86,9 @@ T = TypeVar("T")
 
 
 class Inspector:
-    """Answers the requests of one lowering. A look at the same upstream is taken once.
+    """Answers the requests of one lowering. It looks at each upstream only once.
 
-    With ``as_if_after`` the snapshot is not committed: it follows from statements on that world's.
+    With ``as_if_after`` the snapshot is not committed: it is the state after statements on that inspector's snapshot.
     """
 
     def __init__(self, context: Context, snapshot: Snapshot, *, as_if_after: Inspector | None = None) -> None:
@@ -98,11 +98,11 @@ class Inspector:
         self._looks: dict[LookAtUpstream, Upstream] = as_if_after._looks if as_if_after is not None else {}
 
     def run(self, asking: Asking[T]) -> T:
-        """Drives a lowering to its end. Errors of an answer are raised inside of the lowering."""
-        return drive(asking, self.answer)
+        """Runs a lowering and returns its result. Errors of an answer are raised inside the lowering."""
+        return run_plan(asking, self.answer)
 
     def answer(self, request: Request) -> object:
-        """One answer."""
+        """The answer to one request."""
         context = self._context
         match request:
             case LookAtUpstream():
@@ -156,7 +156,7 @@ class Inspector:
                 records = context.metastore.operations(
                     is_unsafe=request.is_unsafe, object_name=request.object_name, since=request.since
                 )
-                lease = context.metastore.runtime.lease()
+                lease = context.metastore.jobs.lease()
                 return completed(records, lease.applied_epoch if lease is not None else -1)
             case ReadMetrics():
                 return metrics_of(context).samples()
@@ -168,7 +168,7 @@ class Inspector:
                     return read_fragment_ranges(context.warehouse, self._snapshot, source, fragment)
                 return read_committed_ranges(context.warehouse, source)
             case AsIf(snapshot=snapshot, request=inner):
-                return Inspector(context, snapshot, as_if_after=self).answer(inner)
+                return Inspector(context, snapshot, as_if_after=self._real or self).answer(inner)
             case ReadPositionsBefore():
                 return self._positions_before(request)
             case MeasureLags():
@@ -185,7 +185,7 @@ class Inspector:
                 return answer_checkpoint(request, context.sessions.running_query)
 
     def look(self, kind: str, options: PlannedOptions) -> Upstream:
-        """What lowering sees where it looks at the same upstream: one look for both."""
+        """A look at an upstream, shared with the lowering."""
         return self._look(LookAtUpstream(connector=kind, options=options))
 
     def _look(self, request: LookAtUpstream) -> Upstream:
@@ -195,7 +195,7 @@ class Inspector:
         return self._looks[request]
 
     def positions(self, source_id: int, fragment: str | None = None) -> Positions:
-        """Where a source's reader stands; nowhere where there is no such source."""
+        """The positions of a source's reader; empty if there is no such source."""
         source = self._snapshot.get(source_id)
         if not isinstance(source, SourceRecord):
             return Positions()
@@ -206,12 +206,12 @@ class Inspector:
         return replace(stands, lives=read.lives, sparse=read.sparse, is_complete=read.is_complete)
 
     def history_ground(self, source_id: int) -> Positions:
-        """Where a source's reader stands, and what its log holds of what it has read."""
+        """The positions of a source's reader, and the parts of its reading that the log still has."""
         source = self._snapshot.get(source_id)
         if not isinstance(source, SourceRecord):
             return Positions()
         warehouse = self._context.warehouse
-        # Before the positions: a run that may still commit behind them is known then, even if it ends meanwhile.
+        # Read before the positions: this includes a run that may still commit behind them, even if it ends meanwhile.
         reader_epoch = oldest_reader_epoch(warehouse, self._context.metastore, source)
         stands = self.positions(source_id)
         return replace(
@@ -242,20 +242,20 @@ class Inspector:
         return read_positions_before(warehouse, source, request.epoch, request.stood)
 
     def _job_statuses(self) -> dict[str, JobStatus]:
-        """What the owner said of each job, as far as it still holds; STARTING where it has said nothing yet.
+        """The status that the owner reported for each job, if still valid; STARTING if it has not reported one.
 
-        Of an owner that is gone nothing runs. Of a source whose pause the owner has not applied yet it is not known
-        that its reader has stopped, whatever was said before.
+        Without an owner no job runs. While the owner has not applied a pause, the readers of the paused source may
+        still run, whatever was reported before.
         """
         statuses = present_statuses(self._context)
-        lease = self._context.metastore.runtime.lease()
+        lease = self._context.metastore.jobs.lease()
         if lease is None or not self._context.has_owner(lease):
             return statuses
         if self._real is not None:
-            # Where only the statements of a block hold it, its reader stops before they are committed.
+            # If only statements of the block pause the source, its reader stops before they are committed.
             base = self._real._snapshot
             for source in self._snapshot.all("source"):
-                if not holds_of(self._snapshot, source.id) or holds_of(base, source.id):
+                if not pauses_of(self._snapshot, source.id) or pauses_of(base, source.id):
                     continue
                 for job in _jobs_of(self._snapshot, source):
                     if job in statuses:
@@ -273,7 +273,7 @@ class Inspector:
                     continue
                 for job in _jobs_of(self._snapshot, source):
                     status = statuses.get(job)
-                    if status is not None and not self._context.applied.holds(epoch, [job]):
+                    if status is not None and not self._context.applied.has_applied(epoch, [job]):
                         statuses[job] = replace(status, state="STOPPING")
         return statuses
 

@@ -1,4 +1,4 @@
-"""One job in the process that runs it: what is wanted of it, what runs, when it is tried again."""
+"""One job in the process that runs it: its desired spec, its running instance, and its next retry."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ FIRST_RETRY_SECONDS = 1.0
 _LAST_RETRY_SECONDS = 30.0
 _PASSING_SECONDS = 0.3
 _SOUND_AFTER_SECONDS = 10.0
-"""A run that lasts at least so long has recovered, if it also lasts longer than the failed runs before it did."""
+"""The minimum seconds after which a run counts as recovered; it must also outlast the failed runs before it."""
 
 _LONGER_THAN_FAILED = 2.0
 _MOST_SOUND_FACTOR = 60.0
-"""However long the failed runs lasted, a run of so many times ``_SOUND_AFTER_SECONDS`` has recovered."""
+"""A run of this many times ``_SOUND_AFTER_SECONDS`` has recovered, however long the failed runs lasted."""
 
 _RESTARTS_OF_FLAPPING = 3
-"""A job whose runs failed more often than this since it last recovered is flapping."""
+"""A job with more failed runs than this since its last recovery is flapping."""
 
 
 @dataclass(slots=True)
 class Trouble:
-    """The failed runs of a job since it last recovered.
+    """The failed runs of a job since its last recovery.
 
-    A run counts as recovered only once it lasts clearly longer than those that failed: one that commits some batches
-    and then fails each time makes no progress that lasts, however slow the machine is.
+    A run has recovered only if it lasts clearly longer than the failed ones: a job that commits a few batches and then
+    fails each time makes no lasting progress, however slow the machine is.
     """
 
     failures: int = 0
@@ -46,7 +46,7 @@ class Trouble:
     reason: str = ""
 
     def note_end(self, reason: str, started_at: float) -> None:
-        """A run failed that started at this time (``time.monotonic()``)."""
+        """Records a failed run that started at this time (``time.monotonic()``)."""
         now = time.monotonic()
         lasted = now - started_at
         if self.failures == 0:
@@ -58,27 +58,27 @@ class Trouble:
 
     @property
     def is_flapping(self) -> bool:
-        """Whether there were too many for a job that is back soon."""
+        """True if there were too many failures for a short interruption."""
         return self.failures > _RESTARTS_OF_FLAPPING
 
     @property
     def seconds_to_recover(self) -> float:
-        """How long a run has to last until these failures are forgotten."""
+        """How long a run must last until these failures are forgotten."""
         longer = self.longest_seconds * _LONGER_THAN_FAILED
         return min(max(longer, _SOUND_AFTER_SECONDS), _SOUND_AFTER_SECONDS * _MOST_SOUND_FACTOR)
 
     @property
     def told(self) -> str:
-        """What SHOW JOBS says of it. It changes only when another run fails."""
+        """The text for SHOW JOBS. It changes only when another run fails."""
         period = spoken_seconds(self.newest_at - self.began_at)
         return f"{FLAPPING}: restarted {self.failures} times in {period}; last failure: {self.reason}"
 
 
 @dataclass(slots=True)
 class JobSlot:
-    """One job: what is wanted of it, what runs, and when to try again.
+    """One job: its desired spec, its running instance, and the time of its next retry.
 
-    ``awaiting`` is what it takes up once the batch under way has ended.
+    ``awaiting`` is the spec that it adopts when the batch in progress has ended.
     """
 
     job_id: str
@@ -93,7 +93,7 @@ class JobSlot:
     restarts: int = 0
     reason: str | None = None
     last_error: str | None = None
-    rest: IdleView | None = None
+    idle: IdleView | None = None
     awaiting: JobSpec | None = None
     quiet_since: float | None = None
     passing_since: float | None = None
@@ -102,28 +102,28 @@ class JobSlot:
 
     @property
     def is_working(self) -> bool:
-        """Whether it is being stopped or started."""
+        """True while it is being stopped or started."""
         return self.work is not None and not self.work.done()
 
     @property
     def is_over(self) -> bool:
-        """Whether it is not wanted and nothing of it runs."""
+        """True if it is not desired and nothing of it runs."""
         return self.wanted is None and self.running is None and not self.is_working
 
     def needs_work(self, now: float) -> bool:
-        """Whether what runs differs from what is wanted and it may be acted on now."""
+        """True if the running instance differs from the desired spec and may be changed now."""
         if self.is_working:
             return False
         if self.running is not None:
             return self.wanted != self.running.spec or self.running.failure() is not None
-        if self.rest is not None:
-            return self.wanted != self.rest.spec
+        if self.idle is not None:
+            return self.wanted != self.idle.spec
         return self.wanted is not None and not self.is_final and now >= self.retry_at
 
     def back_off(self, reason: str, *, is_lasting: bool = False) -> None:
-        """Lets it be tried again later, each time a while longer; of failed runs also where splits were found since.
+        """Schedules a retry, with a growing delay; failed runs count even if new splits were found since.
 
-        As late as any job where the reason lasts.
+        A lasting reason gives the maximum delay.
         """
         self.reason = reason
         self.sound_since = None
@@ -142,7 +142,7 @@ class JobSlot:
         self.trouble.note_end(reason, self.started_at)
 
     def ease(self, now: float) -> None:
-        """Forgets the failures before of a job that runs, once this run has lasted long enough."""
+        """Forgets earlier failures once the current run has lasted long enough."""
         if self.sound_since is None:
             self.sound_since = now
         elif now - self.sound_since >= self.trouble.seconds_to_recover:
@@ -150,20 +150,20 @@ class JobSlot:
             self.trouble = Trouble()
 
     def status(self, why_stopped: str | None) -> JobStatus:
-        """What is to be told of the job now; ``why_stopped`` of one that stands still though the catalog wants it."""
-        running, rest = self.running, self.rest
+        """The job's current status; ``why_stopped`` is the reason why a desired job does not run."""
+        running, idle = self.running, self.idle
         run = running.run if running is not None else None
         reason = why_stopped or self.reason or getattr(running, "notice", None)
         if self.wanted is None:
             state = "STOPPING" if running is not None or self.is_working else "STOPPED"
-        elif rest is not None and rest.spec == self.wanted:
-            state, run = "RUNNING", rest.run
+        elif idle is not None and idle.spec == self.wanted:
+            state, run = "RUNNING", idle.run
         elif running is not None and running.failure() is None:
             state = "RUNNING"
-            if not running.is_unproven:  # its first batch may be what fails, however long that takes
+            if not running.is_unproven:  # Its first batch may be the one that fails, however long it takes.
                 self.ease(time.monotonic())
             if self.trouble.is_flapping:
-                # Every reader of a status knows what STALLED means, older versions of this program included.
+                # All readers of a status know STALLED, older versions of this program included.
                 state, reason = "STALLED", self.trouble.told
         elif self.reason is not None:
             state = "STALLED"
@@ -182,7 +182,7 @@ class JobSlot:
         )
 
     def is_passing(self, status: JobStatus) -> bool:
-        """Whether a job is just being stopped or started: that is written down only where it takes a while."""
+        """True while starting or stopping; such short transitions are reported only if they take long."""
         if status.state not in ("STARTING", "STOPPING") or status.reason is not None:
             self.passing_since = None
             return False

@@ -1,4 +1,4 @@
-"""What is said of operations whose process ended before it could write down what came of them."""
+"""Outcomes of operations whose process ended before it recorded one."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ if TYPE_CHECKING:
     from rw_sql.metastore.records import OperationRecord
 
 NOT_YET_APPLIED = "committed, not yet applied"
-"""The outcome of a statement that did not wait to the end; it becomes APPLIED when the owner comes to it."""
+"""The outcome of a statement that did not wait to the end; the owner replaces it by APPLIED later."""
 
 APPLIED = "applied"
-"""The outcome of a statement whose jobs are as it wants them."""
+"""The outcome of a statement whose jobs are as it requires."""
 
 NOT_KNOWN = "committed; its process ended before it said whether it was carried out: SHOW CHECKPOINT tells"
-"""The outcome of a change of a foreign checkpoint by a process that was killed: no owner of jobs carries it out."""
+"""The outcome of a change of a foreign checkpoint by a killed process: no owner carries it out."""
 
 
 def completed(records: Iterable[OperationRecord], applied_epoch: int) -> tuple[OperationRecord, ...]:
-    """The operations with the outcomes that nobody wrote down; all up to an epoch are applied."""
+    """Fills in missing outcomes; operations up to ``applied_epoch`` are applied."""
     return tuple(replace(record, outcome=_outcome(record, applied_epoch)) for record in records)
 
 
 def is_left_open(record: OperationRecord) -> bool:
-    """Whether the owner is to write down what came of an operation once it is applied.
+    """True if the owner must record the outcome of an operation when it is applied.
 
-    A safe one without an outcome may be one for which no job had to change: nothing comes of those.
+    Not for a safe operation without an outcome: it may have changed no job.
     """
     if record.outcome is None:
         return record.is_unsafe and record.kind != INJECT_CHECKPOINT

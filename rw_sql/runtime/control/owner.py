@@ -1,4 +1,4 @@
-"""The process that runs a warehouse's jobs: its lease, its heartbeat, its loop, its discovery."""
+"""The process that runs a warehouse's jobs: its lease, its heartbeat, its loop, its discovery of splits."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from rw_sql.metastore.records import Operation, SourceRecord
 from rw_sql.model.job_specs import ingest_spec, view_spec
 from rw_sql.model.operation_kinds import DISCOVERY
 from rw_sql.model.options import source_options, visible
-from rw_sql.model.pauses import is_view_held
+from rw_sql.model.pauses import is_view_paused
 from rw_sql.model.source_readers import readers_of
 from rw_sql.plan.statements.common import take_up_new_topics
 from rw_sql.runtime.control.inspector import Inspector
@@ -51,33 +51,33 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 LOOK_SECONDS = 0.2
-"""How often the owner looks for a new epoch, and a session that does not own whether the owner is gone."""
+"""The polling interval for new epochs, and for sessions that wait for the lease, in seconds."""
 
 DISCOVERY_SECONDS = 10.0
-"""How often a running source's upstream is looked at for new, lost or re-created splits."""
+"""How often a running source's upstream is checked for new, lost or re-created splits, in seconds."""
 
 
 _OUTCOME_SECONDS, _MOST_OUTCOME_SECONDS = 2.0, 10.0
 _LOOK_BACK = 50
-"""How many operations a new owner asks after whose outcome the last one may not have written."""
+"""The number of operations whose outcomes a new owner checks, because the last one may not have recorded them."""
 
 _TELL_SECONDS = 1.0
-"""How long the epochs of this process's own statements may be applied before others are told: statements come one after
-the other."""
+"""The maximum delay before the lease advertises epochs committed by this process, because statements often follow each
+other."""
 
 _MOST_DISCOVERIES = 4
 _INTERVAL = "refresh.interval.sec"
 
 
 def _running_readers(snapshot: Snapshot, source: SourceRecord) -> list[tuple[str, JobSpec, tuple[str, ...]]]:
-    """The fragments of the source's readers that are to run, with their jobs and their splits."""
+    """The fragments of the source's readers that should run, with their jobs and splits."""
     found: list[tuple[str, JobSpec, tuple[str, ...]]] = []
     for reader in readers_of(snapshot, source):
         if reader.view is None:
             ingest = ingest_spec(snapshot, source)
             if ingest is not None:
                 found.append((reader.fragment, ingest, ingest.splits))
-        elif not is_view_held(snapshot, reader.view):
+        elif not is_view_paused(snapshot, reader.view):
             view = view_spec(snapshot, reader.view)
             own = view.reader_of(source.id)
             found.append((reader.fragment, view, own.splits if own is not None else ()))
@@ -85,7 +85,7 @@ def _running_readers(snapshot: Snapshot, source: SourceRecord) -> list[tuple[str
 
 
 class Owner:
-    """Takes the lease when it is free, then keeps the jobs as the catalog wants them, until :meth:`stop`."""
+    """Takes the lease when it is free, then keeps the jobs as the catalog requires, until :meth:`stop`."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -110,41 +110,41 @@ class Owner:
         self._heart = threading.Thread(target=self._beat, name="rw_sql-heartbeat", daemon=True)
 
     def start(self) -> None:
-        """Starts trying for the lease; takes it at once where nobody holds it."""
+        """Starts trying to take the lease; takes it at once if it is free."""
         self._try_take()
         self._thread.start()
         self._heart.start()
 
     @property
     def is_owner(self) -> bool:
-        """Whether this process runs the jobs now."""
+        """True if this process currently runs the jobs."""
         return self._lease is not None
 
     @property
     def why_ended(self) -> str | None:
-        """Why this process will never run the jobs again; None while it does or stands by."""
+        """Why this process will never run the jobs again; None if it does or may."""
         return self._why_ended if self._ended.is_set() else None
 
     def wake(self) -> None:
-        """Tells the loop that something was committed."""
+        """Wakes the loop after a commit."""
         reconciler = self._reconciler
         if reconciler is not None:
             reconciler.wake()
 
     def wait_applied(self, epoch: int, seconds: float, jobs: Collection[str] | None = None) -> bool:
-        """Waits until this owner has brought the jobs (all where None) to where an epoch wants them.
+        """Waits until this owner has applied an epoch to the jobs (None: all).
 
-        False where it did not in time or lost the lease.
+        Returns False at a timeout or if the lease is lost.
         """
         return self._context.applied.wait(epoch, seconds, jobs=jobs, is_over=lambda: not self.is_owner)
 
     def discover_now(self, source_id: int) -> None:
-        """Looks for new splits of a source as soon as it can, where this process runs the jobs."""
+        """Checks a source for new splits soon, if this process runs the jobs."""
         self._next_discovery[source_id] = 0.0
         self.wake()
 
     def stop(self) -> None:
-        """Stops the jobs, notes where they stood, and releases the lease."""
+        """Stops the jobs, records their positions, and releases the lease."""
         self._stopping.set()
         self.wake()
         if self._thread.is_alive():
@@ -152,7 +152,7 @@ class Owner:
         self._heart.join()
 
     def _try_take(self) -> None:
-        runtime = self._context.metastore.runtime
+        runtime = self._context.metastore.jobs
         jvm_pid = self._context.sessions.jvm_pid
         is_local = self._context.warehouse.is_local
         self._note_downtime()
@@ -162,7 +162,7 @@ class Owner:
         else:
             fault("owner.after_lease")
             logger.info("this process runs the jobs of %s", self._context.warehouse.uri)
-            # From here on the lease is ours, whatever fails: nobody else takes it while this process lives.
+            # From here on this process has the lease, whatever fails: no other takes it while this process lives.
             self._reconciler = Reconciler(self._context)
             self._lease = lease
             self._context.owning.set()
@@ -173,27 +173,27 @@ class Owner:
                 logger.warning("the catalog's projections are not complete; the next commit completes them: %s", error)
 
     def _disown_statuses(self) -> None:
-        """What a killed owner said of its jobs holds no more: FLUSH would pass over what was STALLED then."""
+        """Discards the statuses that a killed owner reported: FLUSH would skip jobs that were STALLED then."""
         metastore = self._context.metastore
-        stale = as_taken_over(metastore.runtime.job_statuses().values(), metastore.snapshot(), now_ms())
+        stale = as_taken_over(metastore.jobs.job_statuses().values(), metastore.snapshot(), now_ms())
         if stale:
-            metastore.runtime.write_job_status(stale)
+            metastore.jobs.write_job_status(stale)
 
     def _note_downtime(self) -> None:
-        """Where the lease is free, before it is taken: the new one does not say how long nobody had it."""
-        last, at, is_local = self._context.metastore.runtime.lease(), now_ms(), self._context.warehouse.is_local
+        """Must run before the lease is taken: the new lease does not contain the time of the old one."""
+        last, at, is_local = self._context.metastore.jobs.lease(), now_ms(), self._context.warehouse.is_local
         if is_held(last, is_local=is_local, now_ms=at):
             return
         try:
             note_downtime(self._context.warehouse, last, at)
         except OSError as error:
-            logger.warning("how long nobody ran the jobs could not be written down: %s", error)
+            logger.warning("the time without an owner could not be recorded: %s", error)
 
     def _warn_of_orphan(self) -> None:
-        """Says once what the jobs wait for, where it is a process that somebody has to end."""
+        """Logs once that the jobs wait for a process that someone has to end."""
         if self._has_warned:
             return
-        lease = self._context.metastore.runtime.lease()
+        lease = self._context.metastore.jobs.lease()
         is_local = self._context.warehouse.is_local
         if lease is not None and is_orphaned(lease, is_local=is_local, now_ms=now_ms()):
             self._has_warned = True
@@ -204,7 +204,7 @@ class Owner:
             )
 
     def _run(self) -> None:
-        # However the loop ends, the lease goes back: an owner that does nothing would keep everybody else from it.
+        # However the loop ends, the lease is released: an inactive owner would block all others.
         self._why_ended = "the loop that runs the jobs failed unexpectedly"
         try:
             while not self._stopping.is_set():
@@ -243,12 +243,13 @@ class Owner:
         if swap_rebuilt(self._context):
             return
         is_idle = not reconciler.wait_changed(LOOK_SECONDS)
-        # Nobody waits for that, and statements come one after the other.
+        # No caller waits for the outcomes, and statements often follow each other.
         if time.monotonic() - self._incomplete_since > (_OUTCOME_SECONDS if is_idle else _MOST_OUTCOME_SECONDS):
             self._complete_outcomes()
 
     def _tell_applied(self, epoch: int, *, at_once: bool = False) -> None:
-        """Tells other processes, at once where one of them may wait for an epoch: those of this one have been told."""
+        """Advertises the applied epoch in the lease: at once if another process may wait for it, else after a short
+        delay."""
         if epoch <= self._told_epoch:
             return
         now = time.monotonic()
@@ -265,18 +266,18 @@ class Owner:
             self._incomplete_since = time.monotonic()
         self._told_epoch = epoch
         fault("owner.after_applied")
-        # The last owner may have been killed between an epoch and its outcome.
+        # The last owner may have been killed between applying an epoch and recording its outcome.
         first = max(0, before - _LOOK_BACK) if self._incomplete_after is None else self._incomplete_after
         self._incomplete_after = min(first, before)
         try:
             sweep(self._context, epoch)
         except (SqlError, OSError, DeltaError) as error:
-            # What is left behind goes with the sweep after the next statement.
-            logger.warning("what was dropped could not be removed yet: %s", error)
+            # The sweep after the next statement removes the rest.
+            logger.warning("dropped objects could not be removed yet: %s", error)
 
     def _is_asked_after(self, epoch: int) -> bool:
-        """Whether another process waits for an epoch that was not told yet: for its own, or for a pause, since what it
-        does next may need a source that stands still."""
+        """True if another process may wait for an epoch not advertised yet: for an epoch of its own, or for a pause,
+        because its next step may need the source suspended."""
         metastore = self._context.metastore
         if not metastore.has_made(self._told_epoch, epoch):
             return True
@@ -284,7 +285,7 @@ class Owner:
         return any(snapshot.object_epoch(pause.id) > self._told_epoch for pause in snapshot.all("pause"))
 
     def _complete_outcomes(self) -> None:
-        """Says what came of the statements that did not wait for it, or whose process ended before it said so."""
+        """Records outcomes of statements that did not wait, or whose process ended before recording one."""
         metastore, before, epoch = self._context.metastore, self._incomplete_after, self._told_epoch
         if before is None or epoch <= before:
             return
@@ -293,17 +294,17 @@ class Owner:
                 if record.epoch <= epoch and is_left_open(record):
                     metastore.record_outcome(record.epoch, APPLIED, record.duration_ms)
         except (SqlError, OSError, DeltaError) as error:
-            logger.warning("what came of statements could not be written down yet: %s", error)
+            logger.warning("the outcomes of statements could not be recorded yet: %s", error)
         else:
             self._incomplete_after = epoch
 
     def _renew(self, epoch: int) -> bool:
-        """A heartbeat, with the epoch applied so far where that is newer; False where the lease is another's."""
+        """Renews the lease, with the applied epoch if that is newer; False if the lease is another process's."""
         with self._lease_lock:
             if self._lease is None:
                 return False
             lease = renewed(self._lease, max(epoch, self._lease.applied_epoch))
-            if self._context.metastore.runtime.renew_lease(lease):
+            if self._context.metastore.jobs.renew_lease(lease):
                 last, self._lease = self._lease, lease
                 note_downtime(self._context.warehouse, last, lease.heartbeat_ms)
                 return True
@@ -323,7 +324,7 @@ class Owner:
                 logger.warning("the heartbeat could not be written: %s", error)
 
     def _give_up(self) -> None:
-        """Stops the jobs and then, when nothing of them commits any more, releases the lease."""
+        """Stops the jobs and, when none of them can commit any more, releases the lease."""
         reconciler = self._reconciler
         try:
             if reconciler is not None:
@@ -334,7 +335,7 @@ class Owner:
             with self._lease_lock:
                 lease, self._lease = self._lease, None
                 if lease is not None:
-                    self._context.metastore.runtime.release_lease(lease)
+                    self._context.metastore.jobs.release_lease(lease)
         except (SqlError, OSError, DeltaError) as error:
             logger.warning("the lease could not be released; it ends with this process: %s", error)
         finally:
@@ -366,7 +367,7 @@ class Owner:
         return all(splits for _, _, splits in _running_readers(snapshot, source))
 
     def _discovery_seconds(self, source_id: int) -> float:
-        """How long until a source is looked after again: as its ``refresh.interval.sec`` says, where it has one."""
+        """The seconds until a source is checked again: by its ``refresh.interval.sec``, if set."""
         snapshot = self._context.metastore.snapshot()
         source = snapshot.get(source_id)
         if not isinstance(source, SourceRecord):
@@ -381,7 +382,7 @@ class Owner:
         except SqlError as error:
             problem = error.message
         except Exception as error:  # noqa: BLE001 - a connector's edge
-            # Whatever its client raises, the next tick tries again, and it is said once.
+            # Any exception of the client: the next tick retries, and the problem is logged once.
             problem = f"{type(error).__name__}: {cause_line(str(error))}"
         finally:
             self._discovering.release()
@@ -390,7 +391,7 @@ class Owner:
         self._discovery_problems[source_id] = problem
 
     def _look_after(self, source_id: int) -> None:
-        """Takes up new splits, and stalls a reader whose upstream is no longer the one it knows."""
+        """Assigns new splits, and stalls a reader whose upstream has been replaced."""
         metastore = self._context.metastore
         snapshot = metastore.snapshot()
         source = snapshot.get(source_id)
@@ -400,11 +401,11 @@ class Owner:
         if not readers:
             return
         world = Inspector(self._context, snapshot)
-        # The same look that the taking up below is answered with.
+        # Cached: the statement that assigns the splits below uses the same look.
         upstream = world.look(source.connector, source_options(snapshot, source))
         stamp = (upstream, tuple(snapshot.fragment_epoch(fragment) for fragment, _, _ in readers))
         if self._looked_after.get(source_id) == stamp:
-            return  # nothing is new, changed or gone: of 100,000 files no one is asked after by itself
+            return  # Nothing is new, changed or gone: with 100,000 files, each is not checked by itself.
         has_stalled = False
         for fragment, spec, splits in readers:
             if not upstream.is_reachable or not splits:

@@ -1,4 +1,4 @@
-"""Readers that stand still while a block is committed: its preview is made where they stand, and nothing moves them."""
+"""Quiesce locks: keep readers stopped while a block is committed, so that its preview stays exact."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from rw_sql.errors import SOURCE_IS_RUNNING, SqlError
-from rw_sql.metastore.facts import Hold
+from rw_sql.metastore.facts import QuiesceLock
 from rw_sql.metastore.records import SourceRecord
 from rw_sql.model.source_readers import readers_of
 from rw_sql.runtime.jobs.statuses import owner_marks
@@ -23,76 +23,75 @@ if TYPE_CHECKING:
     from rw_sql.metastore import Snapshot
     from rw_sql.runtime.jobs.context import Context
 
-HOLD_SECONDS = 600.0
-"""How long a hold lasts where the owner cannot see whether the process that took it still lives."""
+LOCK_SECONDS = 600.0
+"""The maximum age of a lock in seconds if the owner cannot see whether the locking process is alive."""
 
 COMMIT_SECONDS = 60.0
-"""So long before its end a hold is no longer enough to begin a commit: nobody may let the reader go on meanwhile."""
+"""A lock must be valid for at least this long to begin a commit, in seconds, so that it cannot expire meanwhile."""
 
 _LOOK_SECONDS = 0.02
 _MARK_SECONDS = 1.0
 
 
-def is_in_force(hold: Hold, snapshot: Snapshot, *, is_local: bool) -> bool:
-    """Whether a hold still keeps its reader from running.
+def is_in_force(lock: QuiesceLock, snapshot: Snapshot, *, is_local: bool) -> bool:
+    """True if a lock still keeps its readers stopped.
 
-    It is for the commit that follows its epoch: whoever makes that commit ends it. It ends with its process too, so
-    that a session that is killed leaves its sources in the state they had.
+    A lock is for the commit that follows its epoch, and ends with that commit. It also ends with its process, so that a
+    killed session leaves its sources as they were.
     """
-    if hold.is_released or snapshot.epoch != hold.epoch:
+    if lock.is_released or snapshot.epoch != lock.epoch:
         return False
-    if hold.host == this_machine():
-        is_alive = is_process_alive(hold.pid, hold.process_start)
+    if lock.host == this_machine():
+        is_alive = is_process_alive(lock.pid, lock.process_start)
         if is_local or not is_alive:
             return is_alive
-    return hold.expires_ms > now_ms()
+    return lock.expires_ms > now_ms()
 
 
-def held_jobs(context: Context, snapshot: Snapshot) -> dict[str, tuple[Hold, ...]]:
-    """The jobs that holds keep from running now."""
-    found: dict[str, tuple[Hold, ...]] = {}
-    for hold in context.metastore.runtime.holds():
-        if is_in_force(hold, snapshot, is_local=context.warehouse.is_local):
-            source = snapshot.get(hold.source_id)
+def quiesced_jobs(context: Context, snapshot: Snapshot) -> dict[str, tuple[QuiesceLock, ...]]:
+    """The jobs that locks keep stopped now."""
+    found: dict[str, tuple[QuiesceLock, ...]] = {}
+    for lock in context.metastore.jobs.quiesce_locks():
+        if is_in_force(lock, snapshot, is_local=context.warehouse.is_local):
+            source = snapshot.get(lock.source_id)
             for reader in readers_of(snapshot, source) if isinstance(source, SourceRecord) else ():
-                found[reader.job] = (*found.get(reader.job, ()), hold)
+                found[reader.job] = (*found.get(reader.job, ()), lock)
     return found
 
 
-def still_hold(context: Context, snapshot: Snapshot, holds: Iterable[Hold]) -> bool:
-    """Whether holds last for the commit after ``snapshot``: somebody may have thought about the question for long."""
+def are_valid(context: Context, snapshot: Snapshot, locks: Iterable[QuiesceLock]) -> bool:
+    """True if locks are still valid for the commit after ``snapshot``: a confirmation may have taken long."""
     is_local = context.warehouse.is_local
     ahead = int(COMMIT_SECONDS * 1000)
-    return all(is_in_force(replace(h, expires_ms=h.expires_ms - ahead), snapshot, is_local=is_local) for h in holds)
+    return all(is_in_force(replace(h, expires_ms=h.expires_ms - ahead), snapshot, is_local=is_local) for h in locks)
 
 
-def take_hold(
+def lock_sources(
     context: Context, snapshot: Snapshot, sources: Collection[int], seconds: float, wake: Callable[[], None]
-) -> tuple[Hold, ...]:
-    """Holds sources for the commit that follows ``snapshot``; returns once their readers have stopped.
+) -> tuple[QuiesceLock, ...]:
+    """Locks sources for the commit that follows ``snapshot``; returns when their readers have stopped.
 
-    Where nobody runs the jobs nothing has to stop, and an owner that comes finds the hold. Raises SqlError
-    SOURCE_IS_RUNNING, and has let go again, where a reader has not stopped and nothing of it has moved for so many
-    seconds.
+    Without an owner nothing has to stop, and a new owner finds the lock. Raises SqlError SOURCE_IS_RUNNING, and
+    releases the lock, if a reader neither stops nor makes progress for ``seconds``.
     """
     name = uuid.uuid4().hex
-    holds = tuple(
-        Hold(
+    locks = tuple(
+        QuiesceLock(
             hold=name,
             source_id=source_id,
             epoch=snapshot.epoch,
             host=this_machine(),
             pid=os.getpid(),
             process_start=process_start(os.getpid()),
-            expires_ms=now_ms() + int(HOLD_SECONDS * 1000),
+            expires_ms=now_ms() + int(LOCK_SECONDS * 1000),
         )
         for source_id in sources
     )
-    if not holds:
+    if not locks:
         return ()
     fault("block.before_hold")
-    facts = context.metastore.runtime
-    facts.take_holds(holds)
+    facts = context.metastore.jobs
+    facts.add_locks(locks)
     fault("block.holding")
     limit = StallTimeout(seconds)
     jobs = [
@@ -106,37 +105,37 @@ def take_hold(
     try:
         while not _has_stopped(context, name):
             if context.metastore.snapshot().epoch != snapshot.epoch:
-                break  # the hold is void: the commit will find that too, and the block is planned again
+                break  # The lock is void: the commit will detect that too, and the block is planned again.
             if time.monotonic() - marked_at >= min(_MARK_SECONDS, seconds):
                 limit.note(*owner_marks(context, jobs))
                 marked_at = time.monotonic()
             if limit.is_over:
-                named = ", ".join(_name(snapshot, hold.source_id) for hold in holds)
+                named = ", ".join(_name(snapshot, lock.source_id) for lock in locks)
                 raise SqlError(
                     SOURCE_IS_RUNNING,
                     f"the reader of {named} did not stop within {seconds:g} s of the last progress: "
                     "nothing was changed",
-                    hint=f"SHOW JOBS tells what it is doing; wait longer: SET statement_timeout = '{limit.longer}'",
+                    hint=f"SHOW JOBS shows what it is doing; wait longer: SET statement_timeout = '{limit.longer}'",
                 )
             time.sleep(_LOOK_SECONDS)
     except BaseException:
-        # However the wait ends, also by an interrupt: nobody would let these readers go.
-        release_hold(context, holds, wake)
+        # However the wait ends, even by an interrupt: otherwise these readers would stay stopped.
+        release_locks(context, locks, wake)
         raise
     fault("block.held")
-    return holds
+    return locks
 
 
-def release_hold(context: Context, holds: tuple[Hold, ...], wake: Callable[[], None]) -> None:
-    """Lets the readers go."""
-    if holds:
-        context.metastore.runtime.release_hold(holds)
+def release_locks(context: Context, locks: tuple[QuiesceLock, ...], wake: Callable[[], None]) -> None:
+    """Releases the locks and lets the readers continue."""
+    if locks:
+        context.metastore.jobs.release_locks(locks)
         wake()
 
 
 def _has_stopped(context: Context, name: str) -> bool:
-    facts = context.metastore.runtime
-    if all(hold.is_taken for hold in facts.holds() if hold.hold == name):
+    facts = context.metastore.jobs
+    if all(lock.is_taken for lock in facts.quiesce_locks() if lock.hold == name):
         return True
     return not context.has_owner()
 

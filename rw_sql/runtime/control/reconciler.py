@@ -1,7 +1,7 @@
-"""Brings the world to what the catalog wants: stops, starts and restarts jobs, and says what each is doing.
+"""Makes the running jobs match the catalog: stops, starts and restarts jobs, and reports their statuses.
 
-A job's state in this process is one :class:`JobSlot`. Work on one job never overlaps with itself; jobs do not wait for
-each other, so an upstream that does not answer holds up nobody else.
+Each job has a :class:`JobSlot` in this process. At most one action on a job runs at a time. Jobs do not wait for each
+other, so that an upstream that does not answer delays only its own job.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from rw_sql.model.job_ids import ingest_fragment, view_job
 from rw_sql.model.job_specs import IngestSpec, RefreshSpec, SinkSpec, ViewSpec, desired_jobs
 from rw_sql.runtime.control.heartbeats import Beats
 from rw_sql.runtime.control.job_slot import FIRST_RETRY_SECONDS, JobSlot, Trouble
-from rw_sql.runtime.control.quiesce import held_jobs
+from rw_sql.runtime.control.quiesce import quiesced_jobs
 from rw_sql.runtime.delta.job_output import FencedError
 from rw_sql.runtime.ingest.job import Ingest
 from rw_sql.runtime.ingest.split_discovery import goes_on_with_more, was_discovered
@@ -33,7 +33,7 @@ from rw_sql.runtime.support.event_log import log_event
 from rw_sql.runtime.support.failures import Failure, StalledError, cause_line
 from rw_sql.runtime.support.faults import fault
 from rw_sql.runtime.support.processes import now_ms
-from rw_sql.runtime.views.idle import REST_AFTER_SECONDS, IdleView
+from rw_sql.runtime.views.idle import IDLE_AFTER_SECONDS, IdleView
 from rw_sql.runtime.views.job import View
 
 if TYPE_CHECKING:
@@ -46,11 +46,11 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-HELD = "held while a block is committed"
-"""The reason of a reader that stands still for a COMMIT."""
+QUIESCED = "stopped while a block is committed"
+"""The reason of a reader that a quiesce lock keeps stopped."""
 
-WITHHELD = "stands still while a rewind point is made or a REWIND is carried out"
-"""The reason of a job that waits for what is done between two runs."""
+WITHHELD = "waits for a rewind point or a REWIND"
+"""The reason of a job that waits for a rewind point or a REWIND between two runs."""
 
 _LOOK_SECONDS = 0.2
 
@@ -62,32 +62,32 @@ class Reconciler:
         self._context = context
         self._slots: dict[str, JobSlot] = {}
         self._wanted_epoch = -1
-        self._held: frozenset[str] = frozenset()
+        self._quiesced: frozenset[str] = frozenset()
         self._kept: frozenset[str] = frozenset()
         self._desired: dict[str, JobSpec] = {}
         self._desired_epoch = -1
         self._reported: dict[str, JobStatus] = {}
         self._changed = threading.Event()
         self._rewinding = Rewinding(context, self.wake)
-        # What is left of stopped readers, by their jobs.
-        self._endings: dict[str, StoppedReader] = {}
+        # Stopped readers kept for a warm start, by job.
+        self._stopped_readers: dict[str, StoppedReader] = {}
         self._beats = Beats()
         self._turn = threading.Lock()
-        # Held while what is wanted of a job changes, and while it is decided to try it again later.
+        # Held while the desired spec of a job changes, and while a retry is scheduled.
         self._deciding = threading.Lock()
         self._is_closed = False
         self._has_reported = False
-        # Jobs that the catalog wants, and that stand still until a rewind point is made or a REWIND carried out.
+        # Desired jobs that wait until a rewind point is made or a REWIND is carried out.
         self._owed: frozenset[str] = frozenset()
         self.applied_epoch = -1
-        """The newest epoch at which every job was as wanted."""
+        """The newest epoch at which every job matched the catalog."""
         self.acted_epoch = -1
         """The newest epoch that was acted on."""
-        self.unsettled: frozenset[str] = frozenset()
-        """The jobs that are not as ``acted_epoch`` wants them yet; what is in neither has been reported."""
+        self.pending: frozenset[str] = frozenset()
+        """The jobs that do not match ``acted_epoch`` yet; the statuses of all others are reported."""
 
     def reconcile(self) -> None:
-        """One pass: never blocks on a job. After it, ``applied_epoch`` tells how far the world has come.
+        """One pass; never blocks on a job. Updates ``applied_epoch`` afterwards.
 
         Does nothing after :meth:`stop_all`.
         """
@@ -97,59 +97,59 @@ class Reconciler:
 
     def _pass(self) -> None:
         snapshot = self._context.metastore.snapshot()
-        held = held_jobs(self._context, snapshot)
+        quiesced = quiesced_jobs(self._context, snapshot)
         if snapshot.epoch != self._desired_epoch:
             self._desired, self._desired_epoch = desired_jobs(snapshot), snapshot.epoch
         wanted = self._desired
         busy = self._busy()
         withheld = self._rewinding.withheld(snapshot, busy) | _doubled(wanted, busy)
-        kept = withheld | held.keys()
+        kept = withheld | quiesced.keys()
         if snapshot.epoch != self._wanted_epoch or kept != self._kept:
             self._want({job: spec for job, spec in wanted.items() if job not in kept})
-            self._wanted_epoch, self._held, self._kept = snapshot.epoch, frozenset(held), frozenset(kept)
+            self._wanted_epoch, self._quiesced, self._kept = snapshot.epoch, frozenset(quiesced), frozenset(kept)
             self._owed = withheld & wanted.keys()
             self._prepare(self._owed - self._rewinding.owed, wanted)
         now = time.monotonic()
-        self._let_rest(now)
-        self._let_go_of_readers(now)
+        self._suspend_idle(now)
+        self._drop_stopped_readers(now)
         for slot in list(self._slots.values()):
             if slot.needs_work(now):
                 slot.work = run_in_background(partial(self._advance, slot), slot.job_id)
-        # Asked before the report is made: what counts as applied is reported.
-        unsettled = frozenset(job_id for job_id, slot in self._slots.items() if not self._is_settled(slot))
-        unsettled |= self._owed | self._rewinding.owed
-        # Statements of this process that wait for it go on while it is written down; who asks waits for that.
-        with self._context.metastore.runtime.saying:
+        # Computed before the report, so that every job that counts as applied is reported.
+        pending = frozenset(job_id for job_id, slot in self._slots.items() if not self._matches_catalog(slot))
+        pending |= self._owed | self._rewinding.owed
+        # Waiting statements of this process continue while the statuses are written; readers of the statuses wait.
+        with self._context.metastore.jobs.saying:
             fresh = self._report()
             fresh += self._renewed(now, {status.job for status in fresh})
-            self.acted_epoch, self.unsettled = self._wanted_epoch, unsettled
-            if not unsettled:
+            self.acted_epoch, self.pending = self._wanted_epoch, pending
+            if not pending:
                 self.applied_epoch = self._wanted_epoch
-            self._context.applied.tell(self.acted_epoch, self.unsettled)
+            self._context.applied.tell(self.acted_epoch, self.pending)
             if fresh:
-                self._context.metastore.runtime.write_job_status(fresh)
+                self._context.metastore.jobs.write_job_status(fresh)
         for job_id in [job_id for job_id, slot in self._slots.items() if slot.is_over]:
             told = self._reported.get(job_id)
             if told is not None and told.state == "STOPPED":
-                # What is said of it next is new: nothing that was said before is taken for it.
+                # The job's next status is always new: an earlier one must not be taken for it.
                 del self._slots[job_id], self._reported[job_id]
-        waiting = {hold for job, holds in held.items() if job in self._slots for hold in holds}
-        all_holds = dict.fromkeys(hold for holds in held.values() for hold in holds)
-        stopped = [hold for hold in all_holds if hold not in waiting and not hold.is_taken]
+        waiting = {lock for job, locks in quiesced.items() if job in self._slots for lock in locks}
+        all_locks = dict.fromkeys(lock for locks in quiesced.values() for lock in locks)
+        stopped = [lock for lock in all_locks if lock not in waiting and not lock.is_taken]
         if stopped:
-            self._context.metastore.runtime.acknowledge_holds(stopped)
+            self._context.metastore.jobs.acknowledge_locks(stopped)
 
     def _prepare(self, jobs: Collection[str], wanted: Mapping[str, JobSpec]) -> None:
-        """Lets readers that stand still for a rewind point get ready for what comes after it, and no others."""
-        for job, ending in list(self._endings.items()):
+        """Prepares warm starts of readers that wait for a rewind point, and discards those no longer desired."""
+        for job, stopped in list(self._stopped_readers.items()):
             spec = wanted.get(job)
-            if spec is None and ending.prepared is not None:
-                run_in_background(ending.abandon, f"{job}-abandon")
+            if spec is None and stopped.prepared is not None:
+                run_in_background(stopped.abandon, f"{job}-abandon")
             elif job in jobs and isinstance(spec, IngestSpec):
-                ending.prepare(self._context, spec)
+                stopped.prepare(self._context, spec)
 
     def _busy(self) -> dict[str, JobSpec | None]:
-        """The jobs that do not stand still, each with what runs of it."""
+        """The jobs that are running or changing, each with its running spec."""
         return {
             job_id: slot.running.spec if slot.running is not None and not slot.is_working else None
             for job_id, slot in self._slots.items()
@@ -170,72 +170,72 @@ class Reconciler:
                 with self._deciding:
                     slot.wanted = None
 
-    def _let_rest(self, now: float) -> None:
-        """Ends the queries of views to which nothing comes for a while, and lets those begin to which something may."""
+    def _suspend_idle(self, now: float) -> None:
+        """Suspends the queries of views without new input, and resumes views that may have some."""
         for slot in self._slots.values():
             spec = slot.wanted
             if slot.is_working or not isinstance(spec, ViewSpec):
                 continue
             is_quiet = self._is_quiet(spec)
-            if slot.rest is not None:
-                if not is_quiet or not slot.rest.holds(self._context):
-                    slot.rest, slot.quiet_since = None, None
+            if slot.idle is not None:
+                if not is_quiet or not slot.idle.is_current(self._context):
+                    slot.idle, slot.quiet_since = None, None
             elif not is_quiet or slot.running is None:
                 slot.quiet_since = None
             elif slot.quiet_since is None:
                 slot.quiet_since = now
-            elif now - slot.quiet_since > REST_AFTER_SECONDS and slot.running.spec == spec:
+            elif now - slot.quiet_since > IDLE_AFTER_SECONDS and slot.running.spec == spec:
                 slot.quiet_since = now
-                slot.work = run_in_background(partial(self._rest, slot, spec), slot.job_id)
+                slot.work = run_in_background(partial(self._suspend, slot, spec), slot.job_id)
 
-    def _let_go_of_readers(self, now: float) -> None:
-        """Forgets what stopped readers have, once it is likely that nobody moves their sources."""
-        for job_id, ending in list(self._endings.items()):
-            if ending.query.done() and now - ending.since > REST_AFTER_SECONDS:
+    def _drop_stopped_readers(self, now: float) -> None:
+        """Drops the stopped readers whose sources will probably not be moved."""
+        for job_id, stopped in list(self._stopped_readers.items()):
+            if stopped.query.done() and now - stopped.since > IDLE_AFTER_SECONDS:
                 with self._deciding:
-                    if self._endings.get(job_id) is ending:
-                        del self._endings[job_id]
-                        run_in_background(ending.close, f"{job_id}-close")
+                    if self._stopped_readers.get(job_id) is stopped:
+                        del self._stopped_readers[job_id]
+                        run_in_background(stopped.close, f"{job_id}-close")
 
     def _is_quiet(self, spec: ViewSpec) -> bool:
-        """Whether none of a view's inputs is being written: its source is not read, its view or table rests."""
+        """True if none of a view's inputs is being written: no source is read, and its tables and views are idle."""
         if spec.readers or not spec.inputs:
             return False
         for given in spec.inputs:
             job = ingest_fragment(given.id) if given.kind == "source" else view_job(given.id)
             slot = self._slots.get(job)
-            if given.path or (slot is not None and (given.kind == "source" or slot.rest is None)):
+            if given.path or (slot is not None and (given.kind == "source" or slot.idle is None)):
                 return False
             if slot is None and given.kind != "source":
                 return False
         return True
 
-    def _rest(self, slot: JobSlot, spec: ViewSpec) -> None:
-        """Stops a view's query if it has read all there is; its job counts as running all the same."""
+    def _suspend(self, slot: JobSlot, spec: ViewSpec) -> None:
+        """Stops a view's query if it has read everything; its job still counts as running."""
         try:
             running = slot.running
-            rest = IdleView.of(self._context, spec, running)
-            if rest is not None and running is not None:
+            idle = IdleView.of(self._context, spec, running)
+            if idle is not None and running is not None:
                 self._try(slot, running.stop)
-                slot.rest, slot.running = rest, None
+                slot.idle, slot.running = idle, None
         finally:
             self._changed.set()
 
-    def _is_settled(self, slot: JobSlot) -> bool:
+    def _matches_catalog(self, slot: JobSlot) -> bool:
         if slot.awaiting is not None and slot.awaiting == slot.wanted:
-            return True  # it reads on; nobody asked for the splits that were found
+            return True  # It reads on; no statement waits for discovered splits.
         if slot.is_working:
-            # Another try of a job that cannot run holds up nobody; but a job that is to stop has not until it has.
+            # A retry of a job that cannot start delays no statement; but a job that must stop has to stop first.
             is_retry = slot.running is None and slot.reason is not None and slot.delay > FIRST_RETRY_SECONDS
             return slot.wanted is not None and is_retry
         if slot.running is not None:
             return slot.wanted == slot.running.spec
-        if slot.rest is not None:
-            return slot.wanted == slot.rest.spec
+        if slot.idle is not None:
+            return slot.wanted == slot.idle.spec
         return slot.wanted is None or slot.reason is not None
 
     def wait_changed(self, seconds: float) -> bool:
-        """Waits until some work on a job has ended, or a while; whether it has."""
+        """Waits at most ``seconds`` until an action on a job has ended; True if one has."""
         has_changed = self._changed.wait(seconds)
         if has_changed:
             self._changed.clear()
@@ -253,7 +253,7 @@ class Reconciler:
 
     def _replace(self, slot: JobSlot) -> None:
         running, wanted = slot.running, slot.wanted
-        slot.rest = None
+        slot.idle = None
         if running is not None:
             if isinstance(running, Ingest):
                 self._await_batch(slot, running)
@@ -276,12 +276,12 @@ class Reconciler:
         def start() -> None:
             before = prepared = None
             with self._deciding:
-                ending = self._endings.pop(slot.job_id, None)
-            if ending is not None:
-                wait([ending.query])  # two queries of one name cannot be
-                if ending.query.exception() is None:
-                    before, prepared = ending.reader, ending.take_prepared()
-                ending.abandon()
+                stopped = self._stopped_readers.pop(slot.job_id, None)
+            if stopped is not None:
+                wait([stopped.query])  # Two queries cannot have the same name.
+                if stopped.query.exception() is None:
+                    before, prepared = stopped.reader, stopped.take_prepared()
+                stopped.abandon()
             slot.started_at = time.monotonic()
             slot.running = _start(self._context, spec, before, prepared)
             slot.reason = None
@@ -293,7 +293,7 @@ class Reconciler:
             slot.reason = None
 
     def _stop(self, slot: JobSlot, running: Job, *, is_sound: bool) -> None:
-        """Stops a job. What is left of the query of a source's reader that is paused ends beside what comes next."""
+        """Stops a job. The query of a paused reader may end in the background, and is kept for a warm start."""
         if not isinstance(running, Ingest) or self._context.metastore.snapshot().get(slot.object_id) is None:
             running.stop()
             return
@@ -301,11 +301,11 @@ class Reconciler:
         if end is not None:
             query = run_in_background(end, f"{slot.job_id}-end")
             reader = running if is_sound else None
-            self._endings[slot.job_id] = StoppedReader(query=query, reader=reader, since=time.monotonic())
+            self._stopped_readers[slot.job_id] = StoppedReader(query=query, reader=reader, since=time.monotonic())
 
     def _await_batch(self, slot: JobSlot, running: Ingest) -> None:
-        """Lets a reader end its batch before it takes up splits that were found: it would begin it anew, and where new
-        ones are found more often than a batch takes, never end it."""
+        """Lets a reader finish its batch before it adopts discovered splits: a restart would repeat the batch, and if
+        splits are found faster than a batch takes, no batch would ever finish."""
         try:
             while not self._is_closed and running.failure() is None:
                 wanted = slot.wanted
@@ -319,7 +319,7 @@ class Reconciler:
             slot.awaiting = None
 
     def _try(self, slot: JobSlot, act: Callable[[], None]) -> Failure | None:
-        """Does one thing to a job; why it failed, if it did."""
+        """Runs one action on a job; returns why it failed, or None."""
         from deltalake.exceptions import DeltaError
         from py4j.protocol import Py4JError
         from pyspark.errors import PySparkException
@@ -335,8 +335,8 @@ class Reconciler:
             logger.warning("%s: %s", slot.job_id, slot.last_error)
             return Failure(reason=slot.last_error)
         except Exception as error:
-            # A job's edge: whatever a connector, Arrow or Spark raises here, the job is tried again later, its reason
-            # is told, and the other jobs go on. Unhandled, the job would be tried again at once and for ever.
+            # Connectors, Arrow and Spark may raise anything here: the job is retried later, its reason is reported, and
+            # the other jobs continue. Unhandled, the exception would cause immediate retries for ever.
             reason = f"{type(error).__name__}: {cause_line(str(error))}"
             logger.error("%s: %s", slot.job_id, reason, exc_info=error if slot.last_error != reason else None)
             slot.last_error = reason
@@ -344,9 +344,9 @@ class Reconciler:
         return None
 
     def _hold_back(self, slot: JobSlot, spec: JobSpec, problem: Failure) -> bool:
-        """Tries ``spec`` again later, or not at all where that is final.
+        """Schedules a retry of ``spec``, or none if the problem is final.
 
-        False where something else is wanted by now: what was found says nothing of that.
+        Returns False if the desired spec has changed meanwhile, so that the problem no longer matters.
         """
         with self._deciding:
             if slot.wanted != spec:
@@ -356,22 +356,24 @@ class Reconciler:
             return True
 
     def _report(self) -> list[JobStatus]:
-        """What is new to say of the jobs."""
+        """The statuses that have changed."""
         at = now_ms()
         fresh = []
         for slot in self._slots.values():
             status = slot.status(self._why_stopped(slot))
             old = self._reported.get(slot.job_id)
-            # What the last owner said of a job that is just being started does not hold any more.
+            # The status that the last owner reported for a starting job is no longer valid.
             if slot.is_passing(status) and self._has_reported:
                 continue
             if old is None or _told(old) != _told(status):
                 fresh.append(replace(status, updated_ms=at))
                 log_event("job", job=status.job, state=status.state, run=status.run, reason=status.reason)
+                if status.state == "STALLED" and (old is None or old.state != "STALLED"):
+                    self._context.figures.note_stall(status.job)
                 self._reported[slot.job_id] = status
-        facts = self._context.metastore.runtime
+        facts = self._context.metastore.jobs
         if not self._has_reported:
-            # What the last owner said of other jobs does not hold any more: it may have been killed.
+            # The statuses that the last owner reported for other jobs are no longer valid: it may have been killed.
             for job_id, told in facts.job_statuses().items():
                 if job_id not in self._slots and told.state != "STOPPED":
                     fresh.append(replace(told, state="STOPPED", run=None, updated_ms=at))
@@ -379,23 +381,23 @@ class Reconciler:
         return fresh
 
     def _renewed(self, now: float, told: Collection[str]) -> list[JobStatus]:
-        """The statuses of jobs that get on with a long batch, with a new time: to others that is all that is seen."""
+        """The statuses of jobs that progress in a long batch, with a new time: the only sign of progress for other
+        processes."""
         running = {id_: slot.running for id_, slot in self._slots.items() if slot.running is not None}
         at, known = now_ms(), self._reported
         moved = [job for job in self._beats.of(running, now) if job in known and job not in told]
         return [replace(known[job], updated_ms=at) for job in moved if known[job].state == "RUNNING"]
 
     def _why_stopped(self, slot: JobSlot) -> str | None:
-        """Why a job stands still that the catalog wants."""
+        """Why a desired job does not run."""
         if slot.wanted is not None or slot.job_id not in self._kept:
             return None
-        return HELD if slot.job_id in self._held else WITHHELD
+        return QUIESCED if slot.job_id in self._quiesced else WITHHELD
 
     def stop_all(self, *, is_owner: bool) -> None:
-        """Stops every job of this process for good; the catalog still wants them, and the next owner starts them.
+        """Stops all jobs of this process for good; they stay desired, and the next owner starts them.
 
-        When it returns nothing of them commits any more. Where another process owns them already, what it says of them
-        stays.
+        Afterwards nothing of them commits. If another process is the owner already, the statuses that it reported stay.
         """
         with self._turn:
             self._is_closed = True
@@ -407,11 +409,11 @@ class Reconciler:
             if slot.running is not None:
                 self._try(slot, slot.running.stop)
                 slot.running = None
-        wait([ending.query for ending in self._endings.values()])
-        wait([run_in_background(ending.close, f"{job_id}-close") for job_id, ending in self._endings.items()])
+        wait([stopped.query for stopped in self._stopped_readers.values()])
+        wait([run_in_background(stopped.close, f"{job_id}-close") for job_id, stopped in self._stopped_readers.items()])
         if not is_owner:
             return
-        self._context.metastore.runtime.write_job_status(
+        self._context.metastore.jobs.write_job_status(
             [
                 JobStatus(job=slot.job_id, object_id=slot.object_id, state="STOPPED", updated_ms=now_ms())
                 for slot in self._slots.values()
@@ -419,9 +421,9 @@ class Reconciler:
         )
 
     def stall(self, spec: JobSpec, error: StalledError) -> None:
-        """Stops a running job for a reason that was found outside of it; it is tried again unless that is final.
+        """Stops a running job for an external reason; it is retried unless the reason is final.
 
-        ``spec`` is what the reason was found for: where a statement changed it meanwhile, the job just starts again.
+        ``spec`` is the spec that the reason applies to: if it has changed meanwhile, the job just restarts.
         """
         slot = self._slots.get(spec.job)
         if slot is None or slot.running is None:
@@ -441,7 +443,7 @@ class Reconciler:
                 slot.work = run_in_background(work, spec.job)
 
     def wants_discovery(self) -> list[int]:
-        """The sources whose reader runs, or waits for its splits."""
+        """The sources whose reader runs or waits for splits."""
         found: dict[int, None] = {}
         for slot in self._slots.values():
             if slot.is_final:
@@ -454,7 +456,7 @@ class Reconciler:
 
 
 def _doubled(wanted: Mapping[str, JobSpec], busy: Mapping[str, JobSpec | None]) -> frozenset[str]:
-    """The jobs of views that another job still writes: the one that made them anew, before it lets them serve."""
+    """The jobs of rebuilt views whose rebuild job is still running."""
     found = set()
     for job in busy:
         serving, _, generation = job.partition(".")

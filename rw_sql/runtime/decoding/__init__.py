@@ -1,7 +1,6 @@
-"""Records become rows: FORMAT and ENCODE as expressions of Spark, with the error of each record that is none.
+"""Decodes records to rows: FORMAT and ENCODE as Spark expressions, with an error for each record that does not decode.
 
 Formats of changes (Debezium, Maxwell, Canal) are in ``change_formats``.
 
-Imports: ``support``. Imported by: every room above.
-Begin with ``decoder``.
+Imports: ``support``. Imported by: every room above. Begin with ``decoder``.
 """

@@ -1,4 +1,5 @@
-"""From upstream records to a source's columns: FORMAT and ENCODE. One that fails to decode becomes a row too."""
+"""Decodes upstream records to a source's columns: FORMAT and ENCODE. A record that does not decode becomes a row
+too."""
 
 from __future__ import annotations
 
@@ -54,19 +55,19 @@ def log_schema(statement: CreateSource) -> StructType:
 
 
 def log_statistics(statement: CreateSource) -> tuple[str, ...]:
-    """The columns of a log of which its files keep statistics, however many columns a source has.
+    """The columns with statistics in the files of a log, however many columns a source has.
 
-    Decode errors are counted by them, and files are put in the order of the watermark's column by them.
+    They are needed to count decode errors and to order files by the watermark's column.
     """
     watermark = source_watermark(statement)
-    # The setting is a list of names without quotes: a dot in one would be a path.
+    # The setting is a list of unquoted names: a dot would separate a path.
     is_plain = watermark is not None and re.fullmatch(r"\w+", watermark[0]) is not None
     return (SPLIT, OFFSET, RUN, SINCE, ERROR, *(watermark[:1] if watermark is not None and is_plain else ()))
 
 
 @dataclass(frozen=True, slots=True)
 class _Written:
-    """What is to be done with records of some columns, and the columns of the log around those that a run adds."""
+    """The expressions for records with certain columns, and the log's columns around those that a run adds."""
 
     recipe: DeferredColumns
     first: tuple[Column, ...]
@@ -74,7 +75,7 @@ class _Written:
 
 
 _MOST_WRITTEN = 256
-# Of each definition, for as long as its JVM lives: where a source is moved, its next run need not say it all again.
+# Per definition, for the life of the JVM: the next run after a move need not build it again.
 _written: WeakKeyDictionary[SparkContext, dict[tuple[CreateSource, int, tuple[str, ...]], _Written]] = (
     WeakKeyDictionary()
 )
@@ -82,9 +83,9 @@ _written: WeakKeyDictionary[SparkContext, dict[tuple[CreateSource, int, tuple[st
 
 @dataclass(slots=True)
 class Decoder:
-    """Makes the log's rows out of upstream records of one connector. Batches of a run share one.
+    """Converts upstream records of one connector to the log's rows. The batches of a run share one.
 
-    The last ``added`` columns came later than the others: where records name no fields, older ones end before them.
+    The last ``added`` columns were added later: in records without field names, older ones end before them.
     """
 
     statement: CreateSource
@@ -96,7 +97,7 @@ class Decoder:
     _of_splits: tuple[Mapping[str, int], Column] | None = field(default=None, init=False)
 
     def rows(self, records: DataFrame, *, batch: int, bucket: int, since: Mapping[str, int] | None = None) -> DataFrame:
-        """The log's rows for upstream records (columns as :meth:`Connector.read_stream` gives them).
+        """The log's rows for upstream records (with the columns of :meth:`Connector.read_stream`).
 
         ``since`` are the epochs of the statements that set the splits' positions; without it the column is NULL.
         """
@@ -155,15 +156,15 @@ class Decoder:
 def decode(
     records: DataFrame, statement: CreateSource, *, run: int, batch: int, bucket: int, added: int = 0
 ) -> DataFrame:
-    """The log's rows for records that come once. See :class:`Decoder`."""
+    """The log's rows for a single batch of records. See :class:`Decoder`."""
     return Decoder(statement, run, added).rows(records, batch=batch, bucket=bucket)
 
 
 def _decode_rows(records: DeferredColumns, statement: CreateSource, added: int) -> tuple[DeferredColumns, Column]:
-    """The records with their rows, as ``_rw_row``, and why one has none."""
+    """The records with their rows in ``_rw_row``, and the errors of those without one."""
     encode = statement.format.encode if statement.format else "NATIVE"
     match encode:
-        case _ if ROW in records.columns:  # its reader gives rows, not bytes
+        case _ if ROW in records.columns:  # Its reader returns rows, not bytes.
             return records, f.col("_rw_fault")
         case "JSON" | "NATIVE":
             return read_json(records, statement.columns, json_rules(encode_options(statement)))
@@ -180,20 +181,20 @@ def _decode_rows(records: DeferredColumns, statement: CreateSource, added: int) 
 
 def _decode_csv(records: DeferredColumns, statement: CreateSource, added: int) -> tuple[DeferredColumns, Column]:
     given, count = encode_options(statement), len(statement.columns)
-    # A header names the fields of its file, older ones too: the reader has put them in order.
+    # With a header, the reader has reordered the fields, also in older files.
     has_header = given.get("without_header", "false").lower() != "true"
-    # As it was before a column came.
+    # The numbers of columns before each one was added.
     widths = [] if has_header else list(range(count - 1, count - added - 1, -1))
     return read_csv(records, statement.columns, encode_value("PLAIN", "CSV", given, DELIMITER), widths)
 
 
 def _by_reference(value: int) -> Column:
-    """A constant that the generated code is given; a literal is written into it, and each other value compiled anew."""
+    """A constant passed to the generated code; a literal would be part of the code, and each new value recompile it."""
     return f.expr(f"get(array(CAST({value} AS BIGINT)), CAST(CAST({OFFSET} AS BIGINT) % 1 AS INT))")
 
 
 def _since(epochs: Mapping[str, int]) -> Column:
-    """The epoch of each row's split: mostly all splits have the same."""
+    """The epoch of each row's split. Usually all splits have the same."""
     by_epoch: dict[int, list[str]] = {}
     for split, epoch in epochs.items():
         by_epoch.setdefault(epoch, []).append(split)
@@ -207,7 +208,7 @@ def _since(epochs: Mapping[str, int]) -> Column:
 
 
 def json_rules(options: Mapping[str, str]) -> ValueRules:
-    """How ENCODE JSON with these options writes values."""
+    """The value rules of ENCODE JSON with these options."""
     return ValueRules(
         timestamptz=encode_value("PLAIN", "JSON", options, TIMESTAMPTZ_MODE),
         timestamp=encode_value("PLAIN", "JSON", options, TIMESTAMP_MODE),

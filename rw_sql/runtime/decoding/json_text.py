@@ -1,12 +1,12 @@
-"""Texts that are one JSON object and nothing else, as expressions of Spark.
+"""Recognizes texts that are exactly one JSON object, as Spark expressions.
 
-Spark's ``from_json`` ends at the first value's end and does not look at what comes behind it, decodes what is no UTF-8
-as something else, and writes a number that a STRING is wanted of as the nearest double. Each has its mend here, for the
-price of a few instructions on a good record:
+Spark's ``from_json`` ignores text after the first value, decodes invalid UTF-8 to other characters, and rounds a
+number that is read as STRING to the nearest double. This module works around each of these, at the cost of a few
+instructions per good record:
 
-- The text's last brace gives way to a member with a name that no record knows, and a brace. Only where that brace ended
-  the whole object does a parser meet the member in it: :func:`is_whole`.
-- Numbers are made strings with a mark, where one would be changed: :func:`with_marks`, :func:`without_marks`.
+- The text's last brace is replaced by a member with a name that no record has, and a brace. The parser finds the
+  member in the object only if that brace ended the whole object: :func:`is_whole`.
+- Numbers that would change are converted to strings with a mark: :func:`with_marks`, :func:`without_marks`.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from pyspark.sql import Column
 
 SECRET = f"rw{secrets.token_hex(4)}"
-"""What no record has in it: of each process its own, so that none can be written to have it."""
+"""Text that no record contains: random per process, so that no record can be crafted to contain it."""
 
 END = f"{SECRET}end"
-"""The name of the member that the last brace gives way to, of type BOOLEAN."""
+"""The name of the member that replaces the last brace, of type BOOLEAN."""
 
 CORRUPT = "_rw_corrupt"
 
@@ -40,21 +40,20 @@ OPTIONS = {
     "allowBackslashEscapingAnyCharacter": "false",
     "allowUnquotedControlChars": "false",
 }
-"""``from_json`` takes what RFC 8259 calls JSON, and no more."""
+"""``from_json`` accepts JSON as in RFC 8259, nothing else."""
 
 NO_VALUE = "the record has no value"
 NOT_UTF8 = "the value is not UTF-8"
 HALF_CHARACTER = "the value has half of a surrogate pair for a character"
-GOES_ON = "the value goes on behind its JSON object"
+GOES_ON = "the value has text after its JSON object"
 
 _MARK = f"{SECRET}n"
 _PART = f"{SECRET}part"
 SPACE = r"[ \t\r\n]*+"
-"""A pattern of the white space that JSON has between its parts."""
+"""A pattern for the white space between the parts of JSON."""
 
 _NUMBER = r"-?(?:0|[1-9][0-9]*+)(?:[.][0-9]++)?(?:[eE][+-]?[0-9]++)?"
-# Whatever quantifies a group is possessive: Java's matcher goes by recursion through any other, and a long text would
-# need more stack than a thread has.
+# Quantified groups are possessive: Java's matcher uses recursion for others, and a long text would overflow the stack.
 _UNMARKED = rf'\G((?:[^"\-0-9]++|"[^"\\]*+(?:\\.[^"\\]*+)*+")*+)({_NUMBER})(?={SPACE}[,}}\]])'
 _CHANGING = rf"[:\[,]{SPACE}(?:-?[0-9]++[.eE]|-0|-?[0-9]{{999}})"
 _HIGH, _LOW = r"\\u[dD][89abAB][0-9a-fA-F]{2}", r"\\u[dD][c-fC-F][0-9a-fA-F]{2}"
@@ -62,26 +61,26 @@ _HALF = rf"(?<!\\)(?:\\\\)*+(?:{_HIGH}(?!{_LOW})|(?<!\\u[dD][89abAB][0-9a-fA-F]{
 
 
 def characters(raw: Column) -> Column:
-    """Bytes as the text that they are taken for."""
+    """Bytes decoded as text."""
     return raw.cast("string")
 
 
 def is_text(raw: Column) -> Column:
-    """Whether the bytes are UTF-8 and each of their escapes is a character, or with the next one, is."""
+    """True if the bytes are UTF-8 and every escape, alone or as a surrogate pair, is a character."""
     text = characters(raw)
     return f.is_valid_utf8(text) & ~(f.contains(text, f.lit("\\u")) & text.rlike(_HALF))
 
 
 def not_text(raw: Column) -> Column:
-    """What is wrong with bytes of which :func:`is_text` is not true."""
+    """The error of bytes for which :func:`is_text` is not true."""
     return f.when(f.is_valid_utf8(characters(raw)), f.lit(HALF_CHARACTER)).otherwise(f.lit(NOT_UTF8))
 
 
 def with_end(raw: Column) -> Column:
-    """The text with the member END as its last, which a parser meets where the text is one object."""
+    """The text with END as its last member, which a parser finds only if the text is a single object."""
     text = characters(raw)
     member = f'"{END}":true}}'
-    # By bytes: Spark counts the characters of a text to find one.
+    # By bytes: Spark would count characters from the beginning.
     cut = f.concat(f.substring(raw, f.lit(1), f.octet_length(raw) - 1), f.lit(f",{member}".encode()))
     return (
         f.when(f.startswith(text, f.lit('{"')) & f.endswith(text, f.lit("}")), characters(cut))
@@ -91,51 +90,51 @@ def with_end(raw: Column) -> Column:
 
 
 def is_changing(text: Column) -> Column:
-    """Whether a JSON text has numbers that Spark would write otherwise or not read, or a string that looks so."""
+    """True if a JSON text may have numbers that Spark changes or cannot read, or strings that look like marks."""
     return text.rlike(_CHANGING)
 
 
 def with_marks(text: Column) -> Column:
-    """The JSON with its numbers as strings with a mark; what is no JSON does not become so."""
+    """The JSON with its numbers as marked strings; invalid JSON stays invalid."""
     return f.regexp_replace(text, _UNMARKED, f'$1"{_MARK}$2"')
 
 
 def without_marks(text: Column) -> Column:
-    """A number, or JSON with numbers in it, as it was written."""
+    """A number, or JSON with numbers, as written."""
     bare = f.regexp_replace(text, rf'"{_MARK}([^"]*+)"', "$1")
     return f.when(f.contains(text, f.lit(_MARK)), f.replace(bare, f.lit(_MARK), f.lit(""))).otherwise(text)
 
 
 def exact(text: Column) -> Column:
-    """The JSON with marks around its numbers where one would be changed."""
+    """The JSON with marked numbers if one would change otherwise."""
     return f.when(is_changing(text), with_marks(text)).otherwise(text)
 
 
 def members(text: Column, schema: str, options: Mapping[str, str] | None = None) -> Column:
-    """What a text of :func:`with_end` has of the members that a schema names, and what :func:`is_whole` looks at."""
+    """Parses a text of :func:`with_end`: the members in a schema, and the fields that :func:`is_whole` checks."""
     return f.from_json(text, f"{schema}, `{END}` BOOLEAN, `{CORRUPT}` STRING", {**OPTIONS, **(options or {})})
 
 
 def is_whole(read: Column) -> Column:
-    """Whether what :func:`members` read is one JSON object that fits the schema, with nothing behind it."""
+    """True if the result of :func:`members` is one JSON object that fits the schema, with no text after it."""
     return read.isNotNull() & read[CORRUPT].isNull() & read[END].isNotNull()
 
 
 def all_members(text: Column) -> Column:
-    """The members of a JSON object as a map of names to texts; NULL where the text is not one JSON object.
+    """The members of a JSON object as a map of names to texts; NULL if the text is not exactly one JSON object.
 
-    The text is one of :func:`with_end`. Of equal names the last counts, and one of the names is ``END``.
+    The text must come from :func:`with_end`, and the map contains ``END``. Of duplicate names the last one wins.
     """
     read = f.from_json(text, "MAP<STRING, STRING>", OPTIONS)
     return let(read, lambda fields: f.when(f.map_contains_key(fields, f.lit(END)), last_of_each(fields)))
 
 
 def part(text: Column, shape: str) -> Column:
-    """The one JSON value that a text holds, as a nested type of Spark's; NULL where it holds anything else.
+    """The single JSON value in a text as a nested Spark type; NULL for any other text.
 
-    The text may be what a string of a record held, so nothing is known of it. Numbers keep their digits.
+    The text may come from inside a string of a record, so that it can be anything. Numbers keep their digits.
     """
-    # Whatever else the text has stands between the value and the null, or ends the array or the text.
+    # Any further text would come between the value and the null, or end the array or the object early.
     whole = f.concat(f.lit(f'{{"{_PART}":['), exact(text), f.lit(f',null],"{END}":true}}'))
     schema = f"`{_PART}` ARRAY<{shape}>, `{END}` BOOLEAN, `{CORRUPT}` STRING"
     return let(
@@ -145,9 +144,9 @@ def part(text: Column, shape: str) -> Column:
 
 
 def let(value: Column, use: Callable[[Column], Column]) -> Column:
-    """An expression of a value that is computed once, and written down once however often it is named.
+    """An expression over a value that is computed once and appears once, however often it is referenced.
 
-    Spark interprets it, in a method of its own: it does not count for the size of the compiled code around it.
+    Spark interprets it in a separate method, so that it does not enlarge the compiled code around it.
     """
     return f.get(f.transform(f.array(value), use), f.lit(0))
 
@@ -155,18 +154,18 @@ def let(value: Column, use: Callable[[Column], Column]) -> Column:
 def once(value: Column) -> Column:
     """A column that is computed once, however often it is used.
 
-    Spark computes a deterministic column again at each place that uses it: "is there an error" in a filter would read
-    the value again. The condition stands around the reading and not in its text: the argument of from_json is
-    interpreted for each record, the code around it is compiled.
+    Spark recomputes a deterministic column wherever it is used: a filter for errors would parse the value again. The
+    condition wraps the parsing, not its input: the argument of from_json is interpreted for each record, the code
+    around it is compiled.
     """
     return f.when(f.spark_partition_id() >= 0, value)
 
 
 def field_of(fields: Column, name: str, names: Iterable[str]) -> Column:
-    """The text under a name; where there is none, the last under that name in another case.
+    """The text of a field; if the name is missing, the last one that differs only in case.
 
-    ``fields`` has each name once (:func:`last_of_each`). ``names`` are all that are looked up in the object: a name of
-    which there is another that differs in case alone is found as it is written, and no other way.
+    ``fields`` has each name once (:func:`last_of_each`). ``names`` are all names that are read from the object: a name
+    that differs from another one only in case must match exactly.
     """
     other = f.lit(None).cast("string")
     if sum(each.lower() == name.lower() for each in set(names)) <= 1:
@@ -176,13 +175,13 @@ def field_of(fields: Column, name: str, names: Iterable[str]) -> Column:
 
 
 def last_of_each(fields: Column) -> Column:
-    """A map with the last of its equal keys alone. Spark's maps out of JSON have them all."""
+    """A map with only the last of equal keys. Spark's maps from JSON may have duplicates."""
     keys = f.map_keys(fields)
     return f.when(has_twins(keys), map_of(keys, f.map_values(fields))).otherwise(fields)
 
 
 def map_of(keys: Column, values: Column) -> Column:
-    """A map of keys and their values, of equal keys the last alone, without a key that is NULL."""
+    """A map from keys and values, with only the last of equal keys and without NULL keys."""
     places = f.filter(
         f.sequence(f.lit(1), f.size(keys)),
         lambda at: let(
@@ -197,10 +196,10 @@ def map_of(keys: Column, values: Column) -> Column:
         f.transform(places, lambda at: f.get(keys, at - f.lit(1))),
         f.transform(places, lambda at: f.get(values, at - f.lit(1))),
     )
-    # A sequence from 1 to 0 counts down.
+    # A sequence from 1 to 0 would count down.
     return f.when(f.size(keys) > 0, made).otherwise(f.map_from_arrays(keys, values))
 
 
 def has_twins(keys: Column) -> Column:
-    """Whether one of the keys is there twice."""
+    """True if a key occurs twice."""
     return f.size(f.array_distinct(keys)) < f.size(keys)

@@ -1,8 +1,8 @@
-"""From the records of FORMAT PLAIN to the columns' values, by the one list of ``docs/reference/formats.md``.
+"""Decodes records of FORMAT PLAIN to column values, by the rules in ``docs/reference/formats.md``.
 
-Spark reads most JSON values as their columns' types, which takes half the time of reading text. Where it may have
-missed something or read another value than the one written, the record is read again as text, by the rules of the
-change formats: a value has its exact meaning, or the record is an error.
+Spark reads most JSON values directly as their columns' types, which takes half the time of reading text. If that may
+have missed or changed a value, the record is read again as text, with the rules of the change formats: a value is
+exact, or the record is an error.
 """
 
 from __future__ import annotations
@@ -63,13 +63,13 @@ FAULT = "_rw_fault"
 _TEXT, _COUNTS, _VALUES = "_rw_text", "_rw_counts", "_rw_values"
 
 _STRICT_LOCALE = {"locale": "de-CH"}
-"""The locale in which ``"1,5"`` is no decimal. In that of Spark's default a comma is left out: 15."""
+"""A locale in which ``"1,5"`` is not a decimal. In Spark's default locale a comma is ignored: 15."""
 
 _AS_TEXT = (*TEMPORAL, "BYTEA")
-"""The types that JSON writes as text, or in several ways: Spark takes a number for seconds."""
+"""The types that JSON writes as text or in several ways: Spark would read a number as seconds."""
 
 _CHANGED_NUMBER = r"^-?[0-9]+[.][0-9]+(E-?[0-9]+)?$|^0$"
-"""How Spark writes a number of another spelling into a text."""
+"""The form in which Spark writes a number that had another spelling into a text."""
 
 _ESCAPED_NAME = rf'"[^"\\]*+(?:\\.[^"\\]*+)++"{SPACE}:'
 
@@ -77,14 +77,14 @@ _ESCAPED_NAME = rf'"[^"\\]*+(?:\\.[^"\\]*+)++"{SPACE}:'
 def read_json(
     records: StepsT, columns: Sequence[ColumnDefinition], rules: ValueRules, shown: Mapping[str, str] | None = None
 ) -> tuple[StepsT, Column]:
-    """The records with their rows as ``_rw_row``, and why one has none (NULL where it has one).
+    """The records with their rows in ``_rw_row``, and the error of those without one (NULL for others).
 
-    ``shown`` are the names that reasons call columns by, where those are not the names they are read by.
+    ``shown`` are the columns' names in errors, if these differ from the field names.
     """
     shown = shown or {}
     raw, read = f.col("value"), f.col(READ)
     schema = ", ".join(f"{_quoted(column.name)} {_read_type(column.data_type)}" for column in columns)
-    # The text is a column of its own: what from_json is given is interpreted for each record, a column is compiled.
+    # A column of its own: the argument of from_json is interpreted for each record, a column is compiled.
     records = records.withColumn(_TEXT, once(f.when(is_text(raw), with_end(raw))))
     records = records.withColumn(READ, once(members(f.col(_TEXT), schema, _STRICT_LOCALE)))
     values = {
@@ -121,14 +121,14 @@ def read_csv(
     widths: Sequence[int] = (),
     shown: Mapping[str, str] | None = None,
 ) -> tuple[StepsT, Column]:
-    """The records with their rows, and why one has none; ``shown`` as :func:`read_json` has it.
+    """The records with their rows, and the error of those without one; ``shown`` is as in :func:`read_json`.
 
-    A record that does not have all columns may have the first so many, as ``widths`` has it; the others are NULL.
+    A record may lack the last columns if its number of fields is in ``widths``; these columns are NULL.
     """
     names = [column.name for column in columns]
     records, row = _read_fields(records, names, separator, READ, f.col("value")), f.col(READ)
     for width in widths:
-        # Read only where the record is not one of all columns known so far.
+        # Parsed only if the record does not have one of the widths so far.
         into, before = f"{READ}_{width}", row
         text = f.when(before[CORRUPT].isNotNull(), f.col("value"))
         records = _read_fields(records, names[:width], separator, into, text)
@@ -153,7 +153,7 @@ def read_csv(
 
 
 def _read_fields(records: StepsT, names: Sequence[str], separator: str, into: str, text: Column) -> StepsT:
-    """The records with the fields of a line of CSV, as text, as a column ``into``."""
+    """Adds the column ``into``: the fields of a CSV line, as text."""
     schema = ", ".join(f"{_quoted(name)} STRING" for name in (*names, CORRUPT))
     options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT, "sep": separator, "header": "false"}
     return records.withColumn(into, once(f.from_csv(text.cast("string"), schema, options)))
@@ -164,7 +164,7 @@ def _quoted(name: str) -> str:
 
 
 def _parts(data_type: DataType) -> Iterator[DataType]:
-    """A type and all types in it."""
+    """A type and all types inside it."""
     yield data_type
     inner = (data_type.element, data_type.key, data_type.value, *(field.data_type for field in data_type.fields))
     for part in inner:
@@ -173,7 +173,7 @@ def _parts(data_type: DataType) -> Iterator[DataType]:
 
 
 def _is_converted(data_type: DataType) -> bool:
-    """Whether a value is read as another type than its own."""
+    """True if a value is read as another type than its own."""
     return any(
         part.name in _AS_TEXT
         or precision_of(part) is not None
@@ -183,9 +183,9 @@ def _is_converted(data_type: DataType) -> bool:
 
 
 def _read_type(data_type: DataType) -> str:
-    """The Spark type as which a value is read.
+    """The Spark type that a value is read as.
 
-    Decimals have as many digits behind the point as there is room for, which shows those that the column has not.
+    Decimals get as many digits after the point as possible, to detect digits that the column lacks.
     """
     precision = precision_of(data_type)
     if data_type.name in _AS_TEXT:
@@ -203,7 +203,7 @@ def _read_type(data_type: DataType) -> str:
 
 
 def _converted(read: Column, data_type: DataType, rules: ValueRules) -> Column:
-    """The value of what was read as :func:`_read_type`; NULL, or a part is, where that is no value of the type."""
+    """Converts a value read as :func:`_read_type`; NULL, or NULL in a part, if it is not a value of the type."""
     if not _is_converted(data_type):
         return read
     if data_type.name in _AS_TEXT:
@@ -214,7 +214,7 @@ def _converted(read: Column, data_type: DataType, rules: ValueRules) -> Column:
     if data_type.key is not None and data_type.value is not None:
         key, value = data_type.key, data_type.value
         keys = f.transform(f.map_keys(read), lambda text: value_of(text, key, rules))
-        # A key that is no value, and two that are one, show in what was read.
+        # Invalid keys and duplicate keys are detected in the value as read.
         return map_of(keys, f.transform(f.map_values(read), lambda item: _converted(item, value, rules)))
     if data_type.fields:
         fields = (_converted(read[field.name], field.data_type, rules).alias(field.name) for field in data_type.fields)
@@ -225,7 +225,7 @@ def _converted(read: Column, data_type: DataType, rules: ValueRules) -> Column:
 def _is_exact(
     raw: Column, read: Column, values: dict[str, Column], columns: Sequence[ColumnDefinition], rules: ValueRules
 ) -> Column:
-    """Whether what was read are the values as they are written, under names as they are written."""
+    """True if the values read are exactly the written ones, under exactly the written names."""
     found = is_whole(read)
     for column in columns:
         fits = _fits(read[column.name], values.get(column.name), column.data_type, rules)
@@ -241,7 +241,7 @@ def _is_exact(
 
 
 def _fits(read: Column, value: Column | None, data_type: DataType, rules: ValueRules) -> Column | None:
-    """Whether a value has been read as it is written, texts aside; None where it always has."""
+    """True if a value was read exactly, texts aside; None if it always is."""
     precision = precision_of(data_type)
     if data_type.name in _AS_TEXT:
         return read.isNull() | (_converted(read, data_type, rules) if value is None else value).isNotNull()
@@ -271,7 +271,7 @@ def _all_fit(items: Column, data_type: DataType, rules: ValueRules) -> Column | 
 
 
 def _may_be_numbers(read: Column, data_type: DataType) -> list[Column]:
-    """Tests of texts: whether one is a number's that may have been written otherwise, or has such numbers in it."""
+    """Tests of texts: whether one is a number that may have had another spelling, or contains such numbers."""
     if data_type.element is not None:
         return _some(read, data_type.element, _may_be_numbers)
     if data_type.value is not None:
@@ -280,7 +280,7 @@ def _may_be_numbers(read: Column, data_type: DataType) -> list[Column]:
         return [test for field in data_type.fields for test in _may_be_numbers(read[field.name], field.data_type)]
     if spark_type(data_type) != "STRING":
         return []
-    # The digits and the minus lie between these; a quote begins an infinity.
+    # Digits and minus lie between these characters; a quote begins an infinity.
     is_other = f.contains(read, f.lit(".")) | f.contains(read, f.lit("E")) | (read == f.lit("0"))
     is_number = (read >= f.lit("-")) & (read < f.lit(":")) & is_other & read.rlike(_CHANGED_NUMBER)
     begins = reduce(or_, (f.startswith(read, f.lit(first)) for first in '{["'))
@@ -288,14 +288,14 @@ def _may_be_numbers(read: Column, data_type: DataType) -> list[Column]:
 
 
 def _some(items: Column, data_type: DataType, tests: Callable[[Column, DataType], list[Column]]) -> list[Column]:
-    """A test of whether any of the tests is true of any item; none where there are no tests of such items."""
+    """A test whether any test is true for any item; empty if items of this type have no tests."""
     if not tests(f.lit(None), data_type):
         return []
     return [f.coalesce(f.exists(items, lambda item: reduce(or_, tests(item, data_type))), f.lit(False))]
 
 
 def _has_nulls(read: Column, data_type: DataType) -> list[Column]:
-    """Tests for NULL, of a value and the fields in it."""
+    """Tests for NULL, of a value and its fields."""
     tests = [read.isNull()]
     if data_type.fields:
         tests += [test for field in data_type.fields for test in _has_nulls(read[field.name], field.data_type)]
@@ -307,16 +307,16 @@ def _has_nulls(read: Column, data_type: DataType) -> list[Column]:
 
 
 def _has_nulls_of_fields(read: Column, data_type: DataType) -> list[Column]:
-    """As :func:`_has_nulls`; of a value without fields nothing is looked up by name."""
+    """As :func:`_has_nulls`, but empty for a value without fields, which has no names to look up."""
     return _has_nulls(read, data_type) if any(part.fields for part in _parts(data_type)) else []
 
 
 def _has_other_case(text: Column, names: Sequence[str]) -> Column:
-    """Whether a text may have one of the names in another case."""
-    # As JSON writes them, and as Java's patterns do.
+    """True if a text may have one of the names in another case."""
+    # As JSON and Java's patterns write them.
     either = "|".join(re.escape(json.dumps(name, ensure_ascii=False)[1:-1]) for name in names)
     flags = "i" if either.isascii() else "iu"
-    # Most names have small letters alone. Where the columns' do too, that is enough to pass one over.
+    # Most names are in lower case. If the columns' are too, such a name can be skipped.
     other = '(?=[a-z0-9_]*+[^a-z0-9_"])' if all(re.fullmatch("[a-z0-9_]+", name) for name in names) else ""
     has_escape = f.contains(text, f.lit("\\")) & text.rlike(_ESCAPED_NAME)
     return has_escape | text.rlike(f'"{other}(?!(?:{either})")(?{flags}:{either})"{SPACE}:')
@@ -325,7 +325,7 @@ def _has_other_case(text: Column, names: Sequence[str]) -> Column:
 def _read_texts(
     raw: Column, text: Column, columns: Sequence[ColumnDefinition], rules: ValueRules, shown: Mapping[str, str]
 ) -> Column:
-    """The row of a record whose values are read as text, with why it has none."""
+    """The row of a record whose values are read as text, with its error."""
     names = [column.name for column in columns]
 
     def value(column: ColumnDefinition, text: Column) -> Column:

@@ -1,4 +1,4 @@
-"""Records of given stretches of an upstream, as a source's definition wants them."""
+"""Reads records of given ranges of an upstream, for a source's definition."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ if TYPE_CHECKING:
 
 
 def offsets_per_record(kind: Connector) -> int:
-    """How many offsets a record takes up about: what is said in records is compared with offsets by it."""
+    """The approximate number of offsets per record, to convert between the two."""
     return kind.offsets_per_record if isinstance(kind, RangedConnector) else 1
 
 
 def has_small_batches(kind: Connector) -> bool:
-    """Whether few offsets are few records, so that they may go through this process."""
+    """True if few offsets mean few records, so that this process may handle them."""
     return not isinstance(kind, RangedConnector) or kind.has_small_batches
 
 
 def encoding_of(statement: CreateSource) -> Encoding:
-    """What a source's FORMAT … ENCODE says of its records; JSON where it has none."""
+    """The encoding in a source's FORMAT … ENCODE; JSON without one."""
     clause = statement.format
     row = ", ".join(f"`{column.name}` {spark_type(column.data_type)}" for column in statement.columns)
     if clause is None:
@@ -44,9 +44,9 @@ def read_records(
     statement: CreateSource,
     lives: Mapping[str, str | None] | None = None,
 ) -> DataFrame:
-    """The records of these ranges, in the columns of ``Connector.read_stream``.
+    """The records of these ranges, with the columns of ``Connector.read_stream``.
 
-    ``lives`` are the incarnations that the splits are known in, where there are any.
+    ``lives`` are the expected incarnations of the splits, if known.
     """
     columns = {column.name: canonical_type(column.data_type) for column in statement.columns}
     with_headers = any(column.kind == "header" for column in statement.include)

@@ -1,4 +1,4 @@
-"""Where the change feed of a Delta table begins (Delta protocol, "Add CDC File")."""
+"""Finds where the change feed of a Delta table begins (Delta protocol, "Add CDC File")."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 
 
 def feed_begin(warehouse: Warehouse, table: str, after: int) -> int:
-    """The version from which on a table's change feed is read: ``after``, or where the feed began if that was later.
+    """The first version to read of a table's change feed: ``after``, or where the feed began if that is later.
 
-    A commit that tells the table's settings again, as one that adds a column does, begins no feed.
+    A commit that repeats the table's settings, such as one that adds a column, does not begin a feed.
     """
     began: int | None = None
     for version, actions in commits(warehouse, table, down_to=after + 1):

@@ -1,7 +1,7 @@
-"""Reads what our commits say of themselves out of a Delta table's log, without opening the table.
+"""Reads the metadata of jobs' commits from a Delta table's log, without opening the table.
 
-Every commit of a job carries ``userMetadata`` in its ``commitInfo`` action (Delta protocol, "Commit Provenance
-Information"): a JSON object under the key ``rw_sql``. Maintenance commits come in between and are passed over.
+Every commit of a job has ``userMetadata`` in its ``commitInfo`` action (Delta protocol, "Commit Provenance
+Information"): a JSON object under the key ``rw_sql``. Commits of upkeep in between are skipped.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ if TYPE_CHECKING:
 
 METADATA_KEY = "rw_sql"
 
-Life = tuple[str | None, str | None]
-"""A cluster and an incarnation, as a split state names them."""
+SplitIdentity = tuple[str | None, str | None]
+"""A cluster and an incarnation, as in a split state."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobCommit:
-    """What one commit of a job says: which run and batch wrote it, and what it covers.
+    """The metadata of one job commit: the run and batch that wrote it, and what it covers.
 
-    ``ranges`` are the upstream's offsets per split, ``[start, end)`` (ingest only). ``epoch`` is the one that the run
-    started at. ``batch`` is -1 for a fence, and ``done`` then is the newest batch of the generation before it (-1 where
-    there is none): what a start needs to know never lies further back than the newest commit. ``generation`` is the
-    checkpoint's (views only). ``lives`` are the cluster and the life (Kafka: topic id) that each split was read in.
-    ``rewind`` is the REWIND, by its epoch, for which the table was taken back to what it was; 0 in any other commit.
+    ``ranges`` are the upstream offsets per split, ``[start, end)`` (ingest only). ``epoch`` is the epoch at which the
+    run started. ``batch`` is -1 for a fence; ``done`` is then the newest earlier batch of the generation (-1: none), so
+    that a start only needs to read the newest commit. ``generation`` is the checkpoint's (views only). ``lives`` are
+    the cluster and incarnation (Kafka: topic id) of each split when it was read. ``rewind`` is the epoch of the REWIND
+    that restored the table by this commit; 0 in other commits.
     """
 
     job: str
@@ -38,11 +38,11 @@ class JobCommit:
     generation: int = 1
     ranges: dict[str, tuple[int, int]]
     done: int = -1
-    lives: Mapping[str, Life] = field(default_factory=dict)
+    lives: Mapping[str, SplitIdentity] = field(default_factory=dict)
     rewind: int = 0
 
-    def life_of(self, split: str) -> Life:
-        """The cluster and the life that a split was read in; None where the commit does not say."""
+    def identity_of(self, split: str) -> SplitIdentity:
+        """The cluster and the incarnation in which a split was read; None if the commit does not have them."""
         return self.lives.get(split, (None, None))
 
     def to_json(self) -> str:
@@ -55,16 +55,16 @@ class JobCommit:
             body["rewind"] = self.rewind
         body["ranges"] = {split: list(bounds) for split, bounds in self.ranges.items()}
         if self.lives:
-            by_life: dict[Life, list[str]] = {}
+            by_life: dict[SplitIdentity, list[str]] = {}
             for split in self.ranges:
-                by_life.setdefault(self.life_of(split), []).append(split)
-            # One topic is the rule: its life is then said once, whatever the number of its splits.
+                by_life.setdefault(self.identity_of(split), []).append(split)
+            # Usually all splits belong to one topic: its incarnation is then written once.
             body["lives"] = [[*life, None if len(by_life) == 1 else splits] for life, splits in by_life.items()]
         return json.dumps({METADATA_KEY: body}, separators=(",", ":"))
 
     @staticmethod
     def from_json(text: str) -> JobCommit | None:
-        """The commit behind ``userMetadata``; None where somebody else wrote it."""
+        """Parses ``userMetadata``; None if something else wrote it."""
         try:
             body = json.loads(text).get(METADATA_KEY)
         except (json.JSONDecodeError, AttributeError):
@@ -93,14 +93,14 @@ def _is_commit(name: str) -> bool:
     return len(name) == 25 and name.endswith(".json") and name[:20].isdigit()
 
 
-# The newest version that was seen of each table, by its path.
+# The newest version seen so far of each table, by path.
 _seen: dict[str, int] = {}
 
 
 def latest_version(warehouse: Warehouse, table: str) -> int:
-    """The table's newest version, -1 where there is no table.
+    """The table's newest version, -1 if there is no table.
 
-    On a local path a look at the version after the last one seen: a log of 100,000 commits takes half a second to list.
+    On a local path it looks for versions after the last one seen: listing a log of 100,000 commits takes half a second.
     """
     if not warehouse.is_local:
         return _listed_version(warehouse, table)
@@ -114,7 +114,7 @@ def latest_version(warehouse: Warehouse, table: str) -> int:
 
 
 def commit_versions(warehouse: Warehouse, table: str) -> list[int]:
-    """The versions whose commit files are still there, ascending. Lists the log, which grows."""
+    """The versions with existing commit files, ascending. Lists the whole log."""
     return sorted(int(name[:20]) for name in warehouse.list_names(f"{table}/_delta_log") if _is_commit(name))
 
 
@@ -123,28 +123,28 @@ def _listed_version(warehouse: Warehouse, table: str) -> int:
 
 
 def commit_path(table: str, version: int) -> str:
-    """Where the commit of a version lies."""
+    """The path of a version's commit file."""
     return f"{table}/_delta_log/{version:020d}.json"
 
 
 def read_actions(warehouse: Warehouse, table: str, version: int) -> list[dict[str, Any]]:
-    """The actions of one commit. Raises FileNotFoundError where its file is gone."""
+    """The actions of one commit. Raises FileNotFoundError if its file was cleaned up."""
     text = warehouse.read_text(commit_path(table, version))
     return [json.loads(line) for line in text.splitlines() if line]
 
 
 def commits(warehouse: Warehouse, table: str, *, down_to: int = 0) -> Iterator[tuple[int, list[dict[str, Any]]]]:
-    """The commits whose files are still there, newest first, each with its actions; versions down to ``down_to``."""
+    """The existing commits with their actions, newest first, down to the version ``down_to``."""
     for version in range(latest_version(warehouse, table), down_to - 1, -1):
         try:
             actions = read_actions(warehouse, table, version)
-        except FileNotFoundError:  # this one and all before it were cleaned away
+        except FileNotFoundError:  # This one and all earlier ones were cleaned up.
             return
         yield version, actions
 
 
 def job_commit(actions: list[dict[str, Any]]) -> JobCommit | None:
-    """What a commit's actions say of the job that wrote it."""
+    """The job metadata in a commit's actions."""
     for action in actions:
         info = action.get("commitInfo")
         if info is not None and isinstance(info.get("userMetadata"), str):
@@ -153,7 +153,7 @@ def job_commit(actions: list[dict[str, Any]]) -> JobCommit | None:
 
 
 def job_commits(warehouse: Warehouse, table: str, *, down_to: int = 0) -> Iterator[tuple[int, JobCommit]]:
-    """The jobs' commits, newest first, versions from the newest to ``down_to``."""
+    """The jobs' commits, newest first, down to the version ``down_to``."""
     for version, actions in commits(warehouse, table, down_to=down_to):
         found = job_commit(actions)
         if found is not None:
@@ -161,7 +161,7 @@ def job_commits(warehouse: Warehouse, table: str, *, down_to: int = 0) -> Iterat
 
 
 def restored_version(actions: list[dict[str, Any]]) -> int | None:
-    """The version that a commit took the table back to; None for any other commit."""
+    """The version that a commit restored the table to; None for other commits."""
     for action in actions:
         info = action.get("commitInfo")
         if info is not None and info.get("operation") == "RESTORE":
@@ -171,7 +171,7 @@ def restored_version(actions: list[dict[str, Any]]) -> int | None:
 
 
 def standing_commits(warehouse: Warehouse, table: str, *, down_to: int = 0) -> Iterator[tuple[int, JobCommit]]:
-    """As :func:`job_commits`, without those that a later RESTORE took back."""
+    """As :func:`job_commits`, without those that a later RESTORE reverted."""
     below: int | None = None
     for version, actions in commits(warehouse, table, down_to=down_to):
         if below is not None and version > below:
@@ -185,15 +185,24 @@ def standing_commits(warehouse: Warehouse, table: str, *, down_to: int = 0) -> I
 
 
 def last_batch(warehouse: Warehouse, table: str, generation: int) -> int:
-    """The newest batch of a generation that the table holds; -1 where it holds none."""
+    """The newest batch of a generation in the table; -1 if there is none."""
     for _, commit in job_commits(warehouse, table):
         if commit.generation == generation:
             return commit.batch if commit.batch >= 0 else commit.done
     return -1
 
 
+def committed_ms(actions: list[dict[str, Any]]) -> int | None:
+    """When a commit was written by its writer's clock, in milliseconds since 1970; None where it does not say."""
+    for action in actions:
+        info = action.get("commitInfo")
+        if info is not None and info.get("timestamp") is not None:
+            return int(info["timestamp"])
+    return None
+
+
 def added_rows(actions: list[dict[str, Any]]) -> int | None:
-    """How many rows a commit adds as new data; None where its statistics do not say."""
+    """The number of rows that a commit adds as new data; None if its statistics lack it."""
     rows = 0
     for action in actions:
         add = action.get("add")
@@ -207,7 +216,7 @@ def added_rows(actions: list[dict[str, Any]]) -> int | None:
 
 
 def rows_without(actions: list[dict[str, Any]], column: str) -> int | None:
-    """How many rows a commit adds in which a column is NULL; None where its statistics do not say."""
+    """The number of rows that a commit adds with NULL in a column; None if its statistics lack it."""
     rows = 0
     for action in actions:
         add = action.get("add")
@@ -221,9 +230,9 @@ def rows_without(actions: list[dict[str, Any]], column: str) -> int | None:
 
 
 def column_count(actions: list[dict[str, Any]], column: str | None) -> int:
-    """How many rows a commit adds as new data; with a ``column``, those in which it is not null.
+    """The number of rows that a commit adds as new data; with ``column``, of those where it is not NULL.
 
-    Files whose statistics do not say count as nothing.
+    Files without statistics count as zero.
     """
     found = 0
     for action in actions:
@@ -237,10 +246,10 @@ def column_count(actions: list[dict[str, Any]], column: str | None) -> int:
 
 
 def has_new_data(actions: list[dict[str, Any]]) -> bool:
-    """Whether a commit adds rows (a fence and maintenance do not)."""
+    """True if a commit adds rows (a fence and upkeep do not)."""
     return any(action["add"].get("dataChange", True) for action in actions if "add" in action)
 
 
 def takes_data(actions: list[dict[str, Any]]) -> bool:
-    """Whether a commit takes rows away (maintenance does not)."""
+    """True if a commit removes rows (upkeep does not)."""
     return any(action["remove"].get("dataChange", True) for action in actions if "remove" in action)

@@ -1,10 +1,10 @@
-"""A merge of many rows into a table in an object store: Spark computes and writes the files, delta-rs commits them.
+"""Merges many rows into a table in an object store: Spark computes and writes the files, delta-rs commits them.
 
-The files that hold a row with one of the keys are replaced by what stays of them and by the rows that come (copy on
-write, as Spark's own MERGE does it). Where the table keeps a change feed, and a commit holds no rows of the feed's own,
-the feed is all that the commit's files added and removed (Delta protocol, "Add CDC File"): such files are first split
-into rows that stay and rows that go, which changes no data, and the commit of the batch then removes exactly the rows
-that go and adds exactly those that come. Its readers see each changed row as one deleted and one inserted.
+Each file that contains one of the keys is replaced by its remaining rows plus the new rows (copy on write, like Spark's
+own MERGE). If the table keeps a change feed and a commit has no explicit feed, the feed consists of all rows that the
+commit's files added and removed (Delta protocol, "Add CDC File"). Such files are therefore first split into rows that
+stay and rows that go, which changes no data; the batch's commit then removes exactly the rows that go and adds exactly
+the new ones. Readers of the feed see each changed row as one delete and one insert.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ Action = AddAction | RemoveAction
 
 @dataclass(slots=True)
 class FileMerge:
-    """One merge into an unpartitioned table, as its handle stands.
+    """One merge into an unpartitioned table at its handle's version.
 
-    ``frame`` has one row a key; those without KEEP, where there is such a column, delete their key. It is read several
-    times: the caller persists it.
+    ``frame`` has one row per key; if it has a column KEEP, rows with false delete their key. It is read several times:
+    the caller must persist it.
     """
 
     warehouse: Warehouse
@@ -55,9 +55,9 @@ class FileMerge:
     _gone: dict[str, int] | None = field(default=None, init=False)
 
     def split(self) -> list[Action]:
-        """What puts the rows that the merge replaces into files of their own, without changing any; empty if nothing.
+        """The actions that move the rows to be replaced to files of their own, without changing any; empty if none.
 
-        Once it is committed :meth:`merged` removes these files as they are.
+        After their commit, :meth:`merged` removes these files as a whole.
         """
         touched = self._touched()
         if not touched:
@@ -69,7 +69,7 @@ class FileMerge:
         return [*_removed(touched, is_new_data=False), *stay, *go]
 
     def merged(self) -> list[Action]:
-        """What the batch's commit does: files that it removes and files that it adds."""
+        """The actions of the batch's commit: files to remove and files to add."""
         comes = self._given()
         if KEEP in self.frame.columns:
             comes = comes.where(f.col(KEEP)).drop(KEEP)
@@ -81,11 +81,11 @@ class FileMerge:
         return [*_removed(touched, is_new_data=True), *self._write(comes)]
 
     def _given(self) -> DataFrame:
-        """The rows that come, of the table's columns and types, with KEEP."""
+        """The new rows with the table's columns and types, and KEEP."""
         return fitted(self.frame, self.table, {}, keep=(KEEP,))
 
     def _touched(self) -> dict[str, int]:
-        """The table's files that hold a row with one of the keys, each with its size."""
+        """The table's files that contain one of the keys, each with its size."""
         now = table_at(self.frame.sparkSession, self.path, self.table.version())
         columns = [f.col(quoted_for_spark(key)) for key in self.keys]
         named = now.select(*columns, f.col("_metadata.file_name").alias(_FILE))
@@ -101,12 +101,12 @@ class FileMerge:
         return touched
 
     def _rows_of(self, files: Collection[str]) -> DataFrame:
-        """The rows of some of the table's files. Not through the table: that would read all others as well."""
+        """The rows of some of the table's files. Read directly: the table would read all files."""
         spark = self.frame.sparkSession
         return spark.read.schema(schema_of(self.table)).parquet(*(f"{self.path}/{unquote(path)}" for path in files))
 
     def _without_keys(self, rows: DataFrame, how: str) -> DataFrame:
-        """The rows with a key of the merge (``left_semi``), or without one (``left_anti``)."""
+        """The rows whose keys are in the merge (``left_semi``), or are not (``left_anti``)."""
         given = self._given().select(
             *(f.col(quoted_for_spark(key)).alias(f"_rw_key_{at}") for at, key in enumerate(self.keys))
         )

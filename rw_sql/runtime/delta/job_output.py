@@ -1,9 +1,9 @@
-"""Writes a job's batches into its Delta table: fenced, once each, small ones by delta-rs and large ones by Spark.
+"""Writes a job's batches to its Delta table: fenced, each exactly once, small ones by delta-rs and large ones by Spark.
 
-The fence: one stable application id per job, versions ``run × 2³² + batch``. A start commits an empty append with its
-run's version 0, so that whatever an older run still appends is refused here, and skipped by Spark. (Delta protocol,
-"Transaction Identifiers".) A run that comes right after one of the same process, of which nothing is under way, needs
-none: its first batch is refused where anybody but that run has committed since.
+The fence uses one application id per job, with versions ``run × 2³² + batch`` (Delta protocol, "Transaction
+Identifiers"). A run starts by committing an empty append with its version for batch 0; later appends of older runs are
+then refused here, and skipped by Spark. A run that directly follows one of the same process, which has nothing in
+progress, needs no fence: its first batch is refused if anything else has been committed since.
 """
 
 from __future__ import annotations
@@ -32,30 +32,30 @@ if TYPE_CHECKING:
     from deltalake.transaction import AddAction, RemoveAction
     from pyspark.sql import DataFrame
 
-    from rw_sql.runtime.delta.delta_log import Life
+    from rw_sql.runtime.delta.delta_log import SplitIdentity
     from rw_sql.runtime.support.warehouse import Warehouse
 
 SMALL_ROWS = 20_000
-"""Batches of up to this many rows go through Arrow and delta-rs, larger ones through Spark."""
+"""Batches up to this number of rows go through Arrow and delta-rs, larger ones through Spark."""
 
 LARGE_ROWS = 200_000
-"""Keyed batches of more rows than this are merged by Spark, smaller ones by delta-rs."""
+"""Keyed batches above this number of rows are merged by Spark, smaller ones by delta-rs."""
 
 TABLE_SETTINGS = {
-    # Commits are cleaned away only behind a checkpoint; this bounds how many a listing of a busy log meets.
+    # Only commits before a checkpoint are cleaned up: this limits how many a listing of a busy log finds.
     "delta.checkpointInterval": "100",
-    # The job cleans up by itself: it knows who still reads what, and notes elsewhere what commits say before they go.
+    # The job cleans up by itself: it knows the readers, and saves the commits' metadata first.
     "delta.enableExpiredLogCleanup": "false",
-    # How long a checkpoint names files that were replaced. Which of them are still there is kept beside the table.
+    # How long a checkpoint names replaced files. The list of those that still exist is stored beside the table.
     "delta.deletedFileRetentionDuration": "interval 1 minutes",
 }
-"""What every log and every view's table is made with."""
+"""The settings with which every log and every view's table is created."""
 
 STATISTICS = "delta.dataSkippingStatsColumns"
-"""The setting that names the columns of which files keep statistics; by default the first 32."""
+"""The setting with the names of the columns that have statistics; by default the first 32."""
 
 CHANGE_FEED = "delta.enableChangeDataFeed"
-"""The setting of a table that keeps the changes of its rows."""
+"""The setting of a table that keeps a change feed."""
 
 _RUN_SHIFT = 32
 
@@ -65,7 +65,7 @@ class FencedError(Exception):
 
 
 def as_stored(rows: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Rows with the columns that a table's files have, in their order: NULL in those that its definition lost."""
+    """Rows with the columns of a table's files, in order: NULL in columns that its definition no longer has."""
     columns = [
         rows[column.name] if column.name in rows.column_names else pa.nulls(rows.num_rows, column.type)
         for column in schema
@@ -75,12 +75,12 @@ def as_stored(rows: pa.Table, schema: pa.Schema) -> pa.Table:
 
 @dataclass(slots=True)
 class JobOutput:
-    """The table that one run of a job writes. Not shared between threads; one batch at a time.
+    """The table that one run of a job writes. Not thread-safe; one batch at a time.
 
-    ``done`` is the newest batch of the generation that earlier runs wrote, -1 where they wrote none. ``lives`` are what
-    a reader's commits say of the splits they name. ``ranges`` are what the batch under way read, where it is not told
-    with its rows. ``follows`` is the table's transaction version that a run without a fence came upon.
-    ``before_commit`` is called when a large batch has been read, before it is committed; what it raises ends the batch.
+    ``done`` is the newest batch of the generation by earlier runs, -1 if there is none. ``lives`` are the incarnations
+    for a reader's commits. ``ranges`` are the ranges of the batch in progress, unless they are passed with its rows.
+    ``follows`` is the table's transaction version when a run started without a fence. ``before_commit`` is called when
+    a large batch has been read, before its commit; an exception ends the batch.
     """
 
     warehouse: Warehouse
@@ -92,7 +92,7 @@ class JobOutput:
     table: DeltaTable
     done: int = -1
     follows: int | None = None
-    lives: Mapping[str, Life] = field(default_factory=dict)
+    lives: Mapping[str, SplitIdentity] = field(default_factory=dict)
     ranges: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     before_commit: Callable[[], None] | None = None
     checksums: VersionChecksums = field(init=False)
@@ -116,11 +116,10 @@ class JobOutput:
         statistics: Sequence[str] = (),
         first_rows: pa.Table | None = None,
     ) -> JobOutput:
-        """Opens the table, making it if it is not there, and fences all earlier runs out of it.
+        """Opens the table, creating it if needed, and fences all earlier runs.
 
-        Columns of ``spark_schema`` that it does not have are added to it.
-        With ``has_change_feed`` the table keeps the changes of its rows from then on, with ``statistics`` its
-        files tell of these columns. ``first_rows`` are what it holds before any batch.
+        Adds missing columns of ``spark_schema``. With ``has_change_feed`` the table keeps a change feed from then on;
+        ``statistics`` are the columns with statistics. ``first_rows`` are the rows of a new table before any batch.
         """
         try:
             table = DeltaTable(path)
@@ -136,7 +135,7 @@ class JobOutput:
 
     @staticmethod
     def reopen(warehouse: Warehouse, path: str, *, job: str, run: int, epoch: int, generation: int = 1) -> JobOutput:
-        """As :meth:`open`, of a table that is there. Raises TableNotFoundError."""
+        """As :meth:`open`, for an existing table. Raises TableNotFoundError."""
         output = JobOutput(
             warehouse=warehouse, path=path, job=job, run=run, epoch=epoch, generation=generation, table=DeltaTable(path)
         )
@@ -144,11 +143,11 @@ class JobOutput:
         return output
 
     def followed_by(self, path: str, *, run: int, epoch: int) -> JobOutput | None:
-        """The output of the job's next run, without a fence, once nothing of this one commits any more.
+        """The output of the job's next run, without a fence, once nothing of this one can commit any more.
 
-        What keeps earlier runs out keeps them out until that run's first batch, which is refused where another run
-        has come between. None where anything was committed meanwhile, a run was claimed or the table is another: a
-        fence is needed then. This output must not be used any more.
+        The old fence applies until that run's first batch, which is refused if another run has committed. None if a
+        fence is needed: something was committed meanwhile, another run was claimed, or the table is another one. Do not
+        use this output afterwards.
         """
         if path != self.path or run != self.run + 1:
             return None
@@ -170,7 +169,7 @@ class JobOutput:
         return output
 
     def fit(self, spark_schema: str, *, has_change_feed: bool = False, statistics: Sequence[str] = ()) -> None:
-        """Gives the table the columns and settings that it lacks, as :meth:`open` says."""
+        """Adds missing columns and settings to the table, as described for :meth:`open`."""
         self._add_columns(Schema.from_json(spark_schema))
         settings = dict(TABLE_SETTINGS)
         if has_change_feed:
@@ -180,11 +179,11 @@ class JobOutput:
         self._set(settings)
 
     def _is_own(self, seen: int | None) -> bool:
-        """Whether a transaction version is this run's, or the one it came upon."""
+        """True if a transaction version is this run's, or the one it follows."""
         return seen is not None and (seen >> _RUN_SHIFT == self.run or seen == self.follows)
 
     def _add_columns(self, schema: Schema) -> None:
-        """Gives the table columns that were added since it was made; its rows have NULL in them."""
+        """Adds columns that the table lacks; existing rows have NULL."""
         known = {column.name for column in self.table.schema().fields}
         new = [column for column in schema.fields if column.name not in known]
         if new:
@@ -192,7 +191,7 @@ class JobOutput:
             self.tell_version()
 
     def _set(self, settings: dict[str, str]) -> None:
-        """Gives the table settings that it does not have yet."""
+        """Adds settings that the table lacks."""
         known = self.table.metadata().configuration
         new = {key: value for key, value in settings.items() if known.get(key) != value}
         if new:
@@ -200,7 +199,7 @@ class JobOutput:
             self.tell_version()
 
     def tell_version(self, *, anew: bool = False) -> None:
-        """Writes down beside the commit that was just made through the handle what the table comes to with it."""
+        """Writes the version checksum of the commit just made through the handle."""
         self.checksums.write(self.table, anew=anew)
 
     def _version_of(self, batch: int) -> int:
@@ -212,7 +211,7 @@ class JobOutput:
             seen = self._newest_transaction()
             if seen is not None and seen >> _RUN_SHIFT >= self.run:
                 raise FencedError(f"run {seen >> _RUN_SHIFT} of {self.job} has taken over from run {self.run}")
-            # Exact, since the fence is refused where anything was committed after the version it was read at.
+            # Exact, because the fence is refused if anything was committed after the version that was read.
             self.done = last_batch(self.warehouse, self.path, self.generation)
             commit = self._mark(self.done)
             is_new = first_rows is not None and self.done < 0 and not self.table.file_uris()
@@ -240,7 +239,7 @@ class JobOutput:
         )
 
     def _mark(self, done: int, *, rewind: int = 0) -> JobCommit:
-        """What a commit says that is no batch: ``done`` is the newest batch that the table holds."""
+        """The metadata of a commit that is not a batch: ``done`` is the newest batch in the table."""
         return JobCommit(
             job=self.job,
             run=self.run,
@@ -265,9 +264,9 @@ class JobOutput:
         )
 
     def _newest_transaction(self) -> int | None:
-        """Brings the handle to the newest version; the transaction version that the job has there.
+        """Advances the handle to the newest version; returns the job's transaction version there.
 
-        On a local path the handle is asked only where there is a newer one: it reads the log again each time.
+        On a local path the handle is refreshed only if a newer version exists, because that reads the log.
         """
         at = self.table.version()
         if not self.warehouse.is_local or latest_version(self.warehouse, self.path) != at:
@@ -283,14 +282,14 @@ class JobOutput:
             raise FencedError(f"another run of {self.job} has taken over from run {self.run}")
 
     def _require_written(self, version: int) -> None:
-        """Spark passes over an append of a run that was fenced out without a word: the table tells."""
+        """Checks the table, because Spark silently skips an append of a fenced run."""
         if self._newest_transaction() != version:
             raise FencedError(f"another run of {self.job} has taken over from run {self.run}")
 
     def restore(self, version: int, *, rewind: int, done: int) -> int:
-        """Takes the table back to what it was at a version, for the REWIND with that epoch; the version after it.
+        """Restores the table to a version, for the REWIND with that epoch; returns the version after it.
 
-        ``done`` is the newest batch that the table holds then. Raises FencedError where another run took over.
+        ``done`` is the newest batch in the table then. Raises FencedError if another run has taken over.
         """
         self._require_turn(self._version_of(0))
         try:
@@ -303,24 +302,24 @@ class JobOutput:
         return self.table.version()
 
     def require_own_run(self) -> None:
-        """Brings the handle to the newest version. Raises FencedError where another run has taken over."""
+        """Advances the handle to the newest version. Raises FencedError if another run has taken over."""
         if not self._is_own(self._newest_transaction()):
             raise FencedError(f"another run of {self.job} has taken over from run {self.run}")
 
     def require_turn(self, batch: int) -> None:
-        """Raises FencedError where another run has taken over, or the batch is committed."""
+        """Raises FencedError if another run has taken over, or if the batch is committed."""
         self._require_turn(self._version_of(batch))
 
     def is_written(self, batch: int) -> bool:
-        """Whether this run has committed the batch."""
+        """True if this run has committed the batch."""
         return self._newest_transaction() == self._version_of(batch)
 
     def mark(self, batch: int) -> None:
-        """Commits that a batch is through elsewhere, without rows. Raises FencedError where another run took over."""
+        """Commits the number of a batch that is complete elsewhere, without rows. Raises FencedError as above."""
         self.append_rows(self._empty(), batch)
 
     def append_rows(self, rows: pa.Table, batch: int, ranges: dict[str, tuple[int, int]] | None = None) -> None:
-        """Appends a batch through delta-rs. Raises FencedError where another run took over."""
+        """Appends a batch through delta-rs. Raises FencedError if another run has taken over."""
         version = self._version_of(batch)
         fault("batch.before_append")
         self._require_turn(version)
@@ -348,10 +347,10 @@ class JobOutput:
         partition: Mapping[str, object] | None = None,
         expected: Expected = ANY,
     ) -> None:
-        """Appends a batch whose rows Spark writes. Raises FencedError where another run took over.
+        """Appends a batch whose rows Spark writes. Raises FencedError if another run has taken over.
 
-        ``partition`` are the values of the table's partition columns, which all rows share. Raises StalledError, and
-        has committed nothing, where an executor does not see the table's folder, or the rows are not as ``expected``.
+        ``partition`` are the values of the table's partition columns, equal for all rows. Raises StalledError, without
+        a commit, if an executor does not share the table's folder, or the rows are not as ``expected``.
         """
         version = self._version_of(batch)
         fault("batch.before_append")
@@ -364,14 +363,14 @@ class JobOutput:
                 self.warehouse, self.path, self.table, frame, job=self.job, run=self.run, partition=given
             )
         except Exception:
-            # A run that takes over removes the files that this one writes.
+            # A run that takes over deletes this one's files.
             self.require_own_run()
             raise
         expected.require(written.count)
         fault("batch.written")
         if self.before_commit is not None:
             self.before_commit()
-        # Spark may have written for minutes: what was committed meanwhile is looked at, and nothing after that.
+        # Spark may have taken minutes: checks commits made meanwhile. No further check follows.
         self._require_turn(version)
         self._commit_files(written.actions, self._properties(version, commit), list(given))
         self.tell_version()
@@ -383,7 +382,7 @@ class JobOutput:
         properties: CommitProperties,
         partition_by: Sequence[str] = (),
     ) -> None:
-        """Commits files to the version after the handle's. Raises FencedError where that is taken."""
+        """Commits files as the version after the handle's. Raises FencedError if that version exists."""
         try:
             self.table.create_write_transaction(
                 actions, "append", self.table.schema(), list(partition_by), commit_properties=properties
@@ -395,13 +394,13 @@ class JobOutput:
     def upsert_rows(self, rows: pa.Table, keys: Sequence[str], batch: int, *, within: str = "") -> None:
         """Replaces the rows with these keys (null-safe) and adds the new ones. One row per key.
 
-        Where the rows have a column KEEP, those in which it is false are deleted instead. ``within`` is a condition on
-        the table's rows, as ``t``, that all rows with these keys meet: files without any such row are not looked at.
+        If the rows have a column KEEP, those with false are deleted instead. ``within`` is a condition on the table's
+        rows, as ``t``, that all rows with these keys satisfy: files without such rows are not read.
         """
         version = self._version_of(batch)
         fault("batch.before_merge")
         self._require_turn(version)
-        # In brackets: DataFusion's parser binds AND tighter than IS NOT DISTINCT FROM.
+        # Parentheses: DataFusion's parser binds AND tighter than IS NOT DISTINCT FROM.
         matched = " AND ".join(f"(t.`{key}` IS NOT DISTINCT FROM s.`{key}`)" for key in keys)
         matched += f" AND {within}" if within else ""
         merge = self.table.merge(
@@ -427,10 +426,10 @@ class JobOutput:
         fault("batch.after_merge")
 
     def upsert_frame(self, frame: DataFrame, keys: Sequence[str], batch: int, *, rows: int | None = None) -> None:
-        """As :meth:`upsert_rows`, for a batch that is too large for one process. It has so many ``rows``.
+        """As :meth:`upsert_rows`, for a batch of ``rows`` rows that is too large for one process.
 
-        The caller persists the frame. Raises StalledError where an executor does not see the table's folder. Where only
-        the commit shows it, for Spark makes that itself on a local path, the table is taken back.
+        The caller must persist the frame. Raises StalledError if an executor does not share the table's folder. On a
+        local path, where Spark itself commits, that may show only after the commit; the table is then restored.
         """
         fault("batch.before_merge")
         if self.warehouse.is_local:
@@ -440,7 +439,8 @@ class JobOutput:
         fault("batch.after_merge")
 
     def _merge_files(self, frame: DataFrame, keys: Sequence[str], batch: int) -> None:
-        """In an object store, where a commit of Spark's may replace another process's: delta-rs commits the files."""
+        """For an object store, where a commit by Spark could replace that of another process: delta-rs commits the
+        files."""
         version = self._version_of(batch)
         self._require_turn(version)
         merge = FileMerge(self.warehouse, self.path, self.table, frame, keys, job=self.job, run=self.run)
@@ -456,7 +456,7 @@ class JobOutput:
         self.tell_version(anew=True)
 
     def _merge_by_spark(self, frame: DataFrame, keys: Sequence[str], batch: int, rows: int | None) -> None:
-        """On a local path, where a version is written by whoever links its file first, Spark included."""
+        """For a local path, where a version belongs to the process that links its file first, Spark included."""
         from delta.tables import DeltaTable as SparkDeltaTable
 
         version = self._version_of(batch)

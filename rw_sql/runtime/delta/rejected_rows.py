@@ -1,4 +1,5 @@
-"""Rows that a sink's target refuses: the text that names one, and their table (``on_error = 'skip'``)."""
+"""Rows that a sink's target refuses: messages that identify a row, and the table of such rows (``on_error =
+'skip'``)."""
 
 from __future__ import annotations
 
@@ -24,19 +25,18 @@ if TYPE_CHECKING:
     from rw_sql.connectors.sink import Refusal, SinkShape
 
 REJECTED = "$rejected"
-"""What the name of the table of a sink's rejected rows ends in."""
+"""The suffix of the table name of a sink's rejected rows."""
 
 BATCH = "_rw_batch"
 _TOLD = ((OP, "string"), ("_rw_column", "string"), ("_rw_reason", "string"), ("_rw_at", "timestamp"), (BATCH, "long"))
-"""The columns that come after the row's own: what became of the row, the column that is refused, why, when, and the
-sink's batch."""
+"""The columns after the row's own: the operation, the refused column, the reason, the time, and the sink's batch."""
 
 _MOST_CHARACTERS = 60
 _MOST_COLUMNS = 4
 
 
 def reason_of(rows: pa.Table, refusals: Sequence[Refusal], shape: SinkShape) -> str:
-    """Which row of a batch is refused, in which column, why, and what to type."""
+    """The message for a batch: the refused row, its column, the reason and the remedy."""
     first = refusals[0]
     where = f'column "{first.column}" of ' if first.column else ""
     more = f" (and of {len(refusals) - 1} rows more)" if len(refusals) > 1 else ""
@@ -44,7 +44,7 @@ def reason_of(rows: pa.Table, refusals: Sequence[Refusal], shape: SinkShape) -> 
 
 
 def row_text(rows: pa.Table, index: int, shape: SinkShape) -> str:
-    """A row by its key, ``(id = 2)``, or by its first columns where it has none."""
+    """A row by its key, ``(id = 2)``, or by its first columns if it has none."""
     names = list(shape.keys) or list(shape.columns)[:_MOST_COLUMNS]
     cut = ", …" if not shape.keys and len(shape.columns) > len(names) else ""
     return "(" + ", ".join(f"{name} = {_value_text(rows, name, index)}" for name in names) + cut + ")"
@@ -54,7 +54,7 @@ def _value_text(rows: pa.Table, name: str, index: int) -> str:
     value = rows.column(name)[index]
     try:
         told: Any = value.as_py()
-    except (ValueError, OverflowError):  # a date or time of a year that Python does not have
+    except (ValueError, OverflowError):  # A date or time with a year outside Python's range.
         told = value.cast(pa.string()).as_py()
     text = "NULL" if told is None else repr(told) if isinstance(told, str) else str(told)
     return text if len(text) <= _MOST_CHARACTERS else text[: _MOST_CHARACTERS - 1] + "…"
@@ -71,9 +71,9 @@ def _ways_out(refusal: Refusal, shape: SinkShape) -> str:
 
 @dataclass(slots=True)
 class RejectedRows:
-    """The table of one sink's rejected rows. Its columns are the sink's own, and those that tell of the refusal.
+    """The table of one sink's rejected rows, with the sink's columns and those that describe the refusal.
 
-    One writer: the sink's job. The rows of a batch are those that were refused when it was last written.
+    Only the sink's job writes it. For each batch it has the rows refused in the latest attempt.
     """
 
     path: str
@@ -83,16 +83,16 @@ class RejectedRows:
 
     @staticmethod
     def open(path: str, shape: SinkShape) -> RejectedRows:
-        """Opens the table, making it if it is not there."""
+        """Opens the table, creating it if needed."""
         make_rejected(path, shape)
         return RejectedRows(path=path, shape=shape, total=rejected_count(path))
 
     def begin(self) -> None:
-        """A batch begins: nothing of it is refused so far."""
+        """Starts a batch without refused rows."""
         self._pending = []
 
     def put(self, rows: pa.Table, refusals: Sequence[Refusal], batch: int) -> pa.Table:
-        """Keeps the rows of a batch that are refused, beside those it had of the batch so far; gives the others."""
+        """Adds refused rows of the batch to those stored for it; returns the other rows."""
         indexes = [refusal.index for refusal in refusals]
         taken = rows.take(pa.array(indexes, pa.int64()))
         self._pending.append(self._told(taken, refusals, batch))
@@ -117,19 +117,19 @@ class RejectedRows:
 
 
 def make_rejected(path: str, shape: SinkShape) -> None:
-    """Makes the table unless it is there."""
-    # Of no other column: what is refused may be a value of which delta-rs cannot read the statistics again.
+    """Creates the table unless it exists."""
+    # No other columns: delta-rs may be unable to read statistics of a refused value.
     create_table(path, rejected_schema(shape), {STATISTICS: BATCH})
 
 
 def rejected_schema(shape: SinkShape) -> Schema:
-    """The columns of a sink's rejected rows; each may be null, since that may be what is refused."""
+    """The columns of a sink's rejected rows. All are nullable, because NULL may be the reason of a refusal."""
     own = [Field(each.name, each.type, nullable=True) for each in Schema.from_json(shape.schema).fields]
     return Schema([*own, *(Field(name, PrimitiveType(kind), nullable=True) for name, kind in _TOLD)])
 
 
 def rejected_count(path: str) -> int:
-    """How many rows of a sink are rejected, as the statistics of the table's files say; 0 where there is no table."""
+    """The number of a sink's rejected rows, by the statistics of the table's files; 0 without a table."""
     try:
         table = DeltaTable(path)
     except TableNotFoundError:

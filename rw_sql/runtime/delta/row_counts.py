@@ -1,6 +1,6 @@
-"""Compares how many rows a batch writes with what else says how many there are; where they differ none is committed.
+"""Compares the number of rows that a batch writes with independent counts. If they differ, nothing is committed.
 
-All counters are such as Spark, Delta and Arrow keep anyway. Nothing is read a second time for them.
+All counts are kept by Spark, Delta and Arrow anyway; nothing is read again for them.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
     from rw_sql.connectors.base import Connector
 
 MISCOUNT = "MISCOUNT"
-"""The first word of the reason of a job whose batch has other rows than it should have."""
+"""The first word of the reason of a job whose batch has a wrong number of rows."""
 
 _MOST_LEAVES = 16
 _ROWS = "numOutputRows"
 
 
 class MiscountError(StalledError):
-    """A batch has other rows than it should have. Nothing of it is committed; the job tries it again."""
+    """A batch has a wrong number of rows. Nothing of it is committed; the job retries it."""
 
     def __init__(self, said: str) -> None:
         super().__init__(f"{MISCOUNT} {said}; nothing of the batch is committed")
@@ -32,7 +32,7 @@ class MiscountError(StalledError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowCount:
-    """The rows that a batch is to commit, and those that it read; None where that is not counted."""
+    """The number of rows that a batch will commit, and of those it read; None if not counted."""
 
     written: int
     read: int | None = None
@@ -40,10 +40,10 @@ class RowCount:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expected:
-    """How many rows a batch has: between ``least`` and ``most``, as ``told_by`` says.
+    """The expected number of rows of a batch: between ``least`` and ``most``, according to ``told_by``.
 
-    ``of_read``: these are the rows that it reads, and nothing is said of those that it writes. ``is_row_by_row``: each
-    row that it reads is written as one row.
+    ``of_read``: the limits apply to the rows read, not to those written. ``is_row_by_row``: each row read becomes one
+    row.
     """
 
     least: int = 0
@@ -53,7 +53,7 @@ class Expected:
     is_row_by_row: bool = False
 
     def require(self, count: RowCount) -> None:
-        """Raises MiscountError with both numbers where the rows are not as many as they should be."""
+        """Raises MiscountError with both numbers if the count is not as expected."""
         if self.is_row_by_row and count.read is not None and count.read != count.written:
             raise MiscountError(f"{count.read} rows were read and {count.written} are to be written")
         found = count.read if self.of_read else count.written
@@ -65,11 +65,11 @@ class Expected:
 
 
 ANY = Expected()
-"""Of a batch nothing says how many rows it has."""
+"""Nothing is known about a batch's number of rows."""
 
 
 def expected_of(kind: Connector, ranges: Mapping[str, tuple[int, int]], *, is_row_by_row: bool) -> Expected:
-    """What the offsets that a batch reads say of its rows. ``is_row_by_row``: each record becomes one row."""
+    """The expectation that follows from a batch's offsets. ``is_row_by_row``: each record becomes one row."""
     counts = getattr(kind, "offsets_count", None)
     if counts not in (EXACTLY, AT_MOST):
         return ANY
@@ -84,19 +84,19 @@ def expected_of(kind: Connector, ranges: Mapping[str, tuple[int, int]], *, is_ro
 
 
 def at_most(expected: Expected) -> Expected:
-    """What is expected where some of the rows may be left out."""
+    """The expectation if some of the rows may be left out."""
     if expected.of_read:
         return ANY
     return Expected(most=expected.most, told_by=expected.told_by)
 
 
 def exactly(rows: int) -> Expected:
-    """What is expected of rows that were counted and kept."""
+    """The expectation for rows that were counted and persisted."""
     return Expected(least=rows, most=rows, told_by="what was kept of the batch")
 
 
 def rows_read(plan: Any) -> int | None:
-    """How many rows the leaves of an executed plan gave; None where one does not count them."""
+    """The number of rows that the leaves of an executed plan returned; None if one of them has no count."""
     leaves = plan.collectLeaves()
     if leaves.size() > _MOST_LEAVES:
         return None

@@ -1,18 +1,18 @@
-"""A large batch's rows as Parquet files that Spark writes into a table's folder, and what a commit says of each.
+"""Writes a large batch with Spark as Parquet files in a table's folder, and makes the actions that add the files.
 
-On a local path Spark writes plain files into a folder of their own, delta-rs reads their statistics from their footers,
-and they are moved to where the table's files lie. What commits them is the caller, as it commits small batches: until
-then nobody reads them. Delta's own writer in Spark does all of it too, at a quarter more of CPU time: it asks for each
-row which file it goes to and what it means for the statistics, and for each commit what the table is.
+On a local path, Spark writes plain files to a separate folder, delta-rs reads the statistics in their footers, and they
+are moved to the table's folder. The caller commits them, as it does for small batches; before that, nothing reads them.
+Delta's own writer in Spark would do all of this, but takes a quarter more CPU time for its statistics per row and its
+lookup of the table per commit.
 
-In an object store a moved file is a copy, and Spark's plain writer moves each twice. There Delta's writer in Spark puts
-each file where it stays, into a table of its own in a folder below the table's; the caller commits these very files to
-the table, and the log of that other table goes. Spark never commits to the table itself: its log store for S3 replaces
-a version that another process has written.
+In an object store, moving a file is a copy, and Spark's plain writer would move each file twice. There, Delta's writer
+in Spark writes each file to its final place, into a separate table in a folder below the table's. The caller commits
+these files to the table, and the log of the separate table is deleted. Spark never commits to the table itself, because
+its log store for S3 may replace a version that another process has written.
 
-Which files there are on a local path is found by listing the folder on the driver. A file that an executor wrote
-elsewhere, or that was removed, is not among them, and one that no task reports is. So what the tasks report of their
-rows and files, which Spark adds up, is compared with the footers of the files.
+On a local path, the driver finds the files by listing the folder. That list lacks files that an executor wrote
+elsewhere or that were deleted, and may have files that no task reported. The rows and files that tasks report, which
+Spark adds up, are therefore compared with the footers of the files.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from pyspark.sql.types import StructType
 
 from rw_sql.runtime.delta.delta_log import latest_version, read_actions
 from rw_sql.runtime.delta.row_counts import MiscountError, RowCount, rows_read
+from rw_sql.runtime.spark.jvm import java_frame, java_packages, java_session, save_command
 from rw_sql.syntax.lexing.identifiers import quoted_for_spark
 
 if TYPE_CHECKING:
@@ -43,18 +44,18 @@ if TYPE_CHECKING:
 
 _UNFINISHED = "_rw_writing"
 WRITTEN = "written"
-"""The folder below a table's in an object store that has a folder for each batch that Spark wrote."""
+"""The folder below a table's, in an object store, with a folder for each batch that Spark wrote."""
 _STATISTICS = ("delta.dataSkippingStatsColumns", "delta.dataSkippingNumIndexedCols")
 _WRITING = {
     "mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
-    # The other algorithm lets a task that dies half-way leave files among those of the others.
+    # With the other algorithm, a task that dies half-way leaves its files among the others.
     "mapreduce.fileoutputcommitter.algorithm.version": "1",
 }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Written:
-    """The actions that add what was written to a table, and its rows."""
+    """The actions that add the written files to a table, and the number of rows."""
 
     actions: list[AddAction | RemoveAction]
     count: RowCount
@@ -62,7 +63,7 @@ class Written:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Reported:
-    """What the tasks of one write report: those whose output was committed, and no others."""
+    """The counts of one write, from the tasks whose output was committed."""
 
     rows: int
     files: int
@@ -80,12 +81,11 @@ def write_files(
     partition: Mapping[str, object],
     is_new_data: bool = True,
 ) -> Written:
-    """The rows of a frame as new files of the table, and the actions that add them to it.
+    """Writes the rows of a frame to new files of the table; returns the actions that add them.
 
-    ``partition`` are the values of the table's partition columns, which all rows share. Its other columns are taken
-    from the frame by name and made of the table's types; those that the frame lacks are NULL. ``is_new_data`` is false
-    for rows that the table has already. Raises MiscountError where the files do not hold the rows that Spark's tasks
-    report.
+    ``partition`` are the values of the table's partition columns, equal for all rows. The other columns are taken from
+    the frame by name and cast to the table's types; missing ones are NULL. ``is_new_data`` is false for rows that the
+    table has already. Raises MiscountError if the files do not have the rows that Spark's tasks report.
     """
     if not warehouse.is_local:
         folder = f"{WRITTEN}/{job}-{run}-{uuid.uuid4().hex}"
@@ -101,7 +101,7 @@ def write_files(
     warehouse.make_folders(f"{path}/{place}")
     added: list[AddAction | RemoveAction] = []
     for file in found:
-        # Spark leaves one file where there are no rows.
+        # Spark leaves one file even without rows.
         if not _records(file):
             continue
         warehouse.files.mv(f"{staged}/{file['path']}", f"{path}/{place}{file['path']}")
@@ -111,7 +111,7 @@ def write_files(
 
 
 def _added(file: Mapping[str, Any], place: str, partition: Mapping[str, object], *, is_new_data: bool) -> AddAction:
-    """What adds a file to the table, from what another table's log says of it; it lies at ``place`` below the table."""
+    """The action that adds a file, from the entry in another table's log; ``place`` is its path below the table."""
     return AddAction(
         path=f"{place}{file['path']}",
         size=file["size"],
@@ -123,12 +123,10 @@ def _added(file: Mapping[str, Any], place: str, partition: Mapping[str, object],
 
 
 def _save(rows: DataFrame, path: str) -> _Reported:
-    """Writes rows as Parquet files, as ``DataFrameWriter.save`` does, which keeps its counters to itself."""
-    writer: Any = rows.write.format("parquet").mode("error").options(**_WRITING)
-    frame: Any = rows
-    jvm = frame.sparkSession._jvm
-    command = writer._jwrite.saveCommand(jvm.scala.Option.apply(path))
-    done = jvm.org.apache.spark.sql.classic.Dataset.ofRows(frame._jdf.sparkSession(), command)
+    """Writes rows as Parquet files, as ``DataFrameWriter.save`` does, but returns the counts."""
+    command = save_command(rows, path, "parquet", _WRITING)
+    frames = java_packages(rows.sparkSession).org.apache.spark.sql.classic.Dataset
+    done = frames.ofRows(java_frame(rows).sparkSession(), command)
     plan = done.queryExecution().commandExecuted().commandPhysicalPlan()
     counters = plan.metrics()
     written, files = (int(counters.apply(name).value()) for name in ("numOutputRows", "numFiles"))
@@ -136,7 +134,7 @@ def _save(rows: DataFrame, path: str) -> _Reported:
 
 
 def _files_in(warehouse: Warehouse, staged: str, statistics: dict[str, str]) -> list[dict[str, Any]]:
-    """What the footers of a folder's Parquet files say. Raises MiscountError where a file was cut off before its."""
+    """The contents of the footers of a folder's Parquet files. Raises MiscountError for a truncated file."""
     if not any(name.endswith(".parquet") for name in warehouse.list_names(staged)):
         return []
     try:
@@ -161,7 +159,7 @@ def _require_all(reported: _Reported, found: Sequence[Mapping[str, Any]], staged
 
 
 def merge_problem(warehouse: Warehouse, path: str, version: int, rows: int | None) -> str:
-    """What is wrong with a commit that Spark's MERGE has made of so many rows; empty where nothing is.
+    """The error in a commit by Spark's MERGE of ``rows`` rows; empty if it is correct.
 
     Its files are those that tasks report, wherever they wrote them.
     """
@@ -169,7 +167,7 @@ def merge_problem(warehouse: Warehouse, path: str, version: int, rows: int | Non
     infos = [action["commitInfo"] for action in actions if "commitInfo" in action]
     counters: Mapping[str, str] = infos[0].get("operationMetrics", {}) if infos else {}
     read = counters.get("numSourceRows")
-    # A task that is run again may be counted twice.
+    # A task that runs twice may be counted twice.
     if rows is not None and read is not None and int(read) < rows:
         return f"Spark's MERGE reports {read} rows of {rows}"
     files = [action[kind] for action in actions for kind in ("add", "cdc") if kind in action]
@@ -177,7 +175,7 @@ def merge_problem(warehouse: Warehouse, path: str, version: int, rows: int | Non
 
 
 def missing_files(warehouse: Warehouse, path: str, sizes: Mapping[str, int]) -> str:
-    """What is wrong with files that Spark's tasks report below a local path, each of a size; empty where nothing is."""
+    """The error in files that tasks report below a local path, with their sizes; empty if all are correct."""
     if not warehouse.is_local:
         return ""
     gone = [name for name, size in sizes.items() if not _is_whole(warehouse, f"{path}/{name}", size)]
@@ -206,12 +204,12 @@ def _written_in_place(
     *,
     is_new_data: bool,
 ) -> Written:
-    """As :func:`write_files`, into a folder below the table's, where the files stay."""
+    """As :func:`write_files`, to a folder below the table's, where the files stay."""
     place = f"{path}/{folder}"
     rows = fitted(frame, table, partition)
     columns = [column for column in table.schema().fields if column.name not in partition]
     configuration = table.metadata().configuration
-    # Made by delta-rs, since Spark makes no table with a space in a column's name.
+    # Created by delta-rs, because Spark creates no table with a space in a column name.
     DeltaTable.create(
         place,
         Schema(columns),
@@ -219,7 +217,7 @@ def _written_in_place(
     )
     rows.write.format("delta").mode("append").save(place)
     added: list[AddAction | RemoveAction] = []
-    # Of no rows Delta makes no commit.
+    # Delta makes no commit for an empty frame.
     actions = read_actions(warehouse, place, 1) if latest_version(warehouse, place) == 1 else []
     for action in actions:
         file = action.get("add")
@@ -235,7 +233,7 @@ def _written_in_place(
 
 
 def _committed_rows(actions: Sequence[Mapping[str, Any]], place: str) -> int:
-    """The rows of a commit of Delta's writer. Raises MiscountError where its files hold another number of rows."""
+    """The number of rows in a commit of Delta's writer. Raises MiscountError if its files have another number."""
     rows = sum(_records(action["add"]) for action in actions if "add" in action)
     for action in actions:
         counted = action.get("commitInfo", {}).get("operationMetrics", {}).get("numOutputRows")
@@ -245,18 +243,18 @@ def _committed_rows(actions: Sequence[Mapping[str, Any]], place: str) -> int:
 
 
 def _forget_table(frame: DataFrame, place: str) -> None:
-    """Lets Delta forget what it knows of a table: it would for an hour, of one table a batch."""
-    session: Any = frame.sparkSession
-    java = session._jvm
+    """Removes a table from Delta's cache, which would otherwise keep one table per batch for an hour."""
+    session = frame.sparkSession
+    java = java_packages(session)
     java.org.apache.spark.sql.delta.DeltaLog.invalidateCache(
-        session._jsparkSession, java.org.apache.hadoop.fs.Path(place)
+        java_session(session), java.org.apache.hadoop.fs.Path(place)
     )
 
 
 def forget_unfinished(warehouse: Warehouse, path: str, *, job: str, run: int) -> None:
-    """Removes what earlier runs of a job had begun to write for the table at a path and never committed.
+    """Deletes files that earlier runs of a job wrote for the table at a path but did not commit.
 
-    In an object store such files lie beside those that were committed: upkeep removes them.
+    In an object store such files lie beside committed ones: upkeep deletes them.
     """
     if not warehouse.is_local:
         return
@@ -267,19 +265,19 @@ def forget_unfinished(warehouse: Warehouse, path: str, *, job: str, run: int) ->
 
 
 def _unfinished(path: str, job: str) -> str:
-    """Where a job's files lie while Spark writes them; Delta's VACUUM passes over such a name."""
+    """The folder of a job's files while Spark writes them; Delta's VACUUM ignores such names."""
     return f"{path}/{_UNFINISHED}/{job}"
 
 
 def schema_of(table: DeltaTable) -> StructType:
-    """A table's columns as Spark has them."""
+    """A table's columns as a Spark schema."""
     return StructType.fromJson(json.loads(table.schema().to_json()))
 
 
 def fitted(
     frame: DataFrame, table: DeltaTable, partition: Mapping[str, object], keep: Collection[str] = ()
 ) -> DataFrame:
-    """The frame with the columns that the table's files have, and those of ``keep`` that it has."""
+    """The frame with the columns of the table's files, and those of ``keep`` that it has."""
     schema = schema_of(table)
     given = {field.name.lower(): field for field in frame.schema.fields}
     columns: list[Column] = []

@@ -1,8 +1,8 @@
-"""Keeps a Delta table's files few: its data files, its commits, and what they have replaced.
+"""Limits the number of a Delta table's files: data files, commits, and replaced files.
 
-A commit's file is also the note of which data files it replaced. So a commit is cleaned away in this order: first a
-list of those files is written, then the commit goes, and the files of a list go once nobody can be reading them.
-Killed anywhere in between, the next turn does the rest: what was listed twice is removed once.
+A commit's file also records which data files it replaced. Commits are therefore cleaned up in this order: the list of
+those files is written, then the commit is deleted, and the files in a list are deleted when nothing can be reading
+them. After a kill at any point, the next run completes the rest; a file listed twice is deleted once.
 """
 
 from __future__ import annotations
@@ -32,28 +32,29 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 TARGET_BYTES = 32 << 20
-"""Files are put together up to about this size."""
+"""Files are compacted up to about this size."""
 
 TURN_BYTES = 128 << 20
-"""About how much one turn rewrites at most: a pause of the job waits for it."""
+"""About how much one run of upkeep rewrites at most, because pausing the job waits for it."""
 
 MOST_SMALL_FILES = 20
-"""So many small files may lie in a part of a table that is still written to."""
+"""The number of small files that may remain in the part of a table that is still written to."""
 
 GRACE_SECONDS = 3600.0
-"""How long a replaced file stays after its commit was cleaned away, for queries that read an older version."""
+"""How long a replaced file is kept after its commit was cleaned up, for queries that read an older version."""
 
 COMMITS_GRACE_SECONDS = 20.0
-"""How long commits stay after a checkpoint took their place, for queries that listed them before and read them now.
+"""How long commits are kept after a checkpoint covers them, for queries that listed them and are reading them.
 
-Each file in a log costs whoever lists it, Spark's streams at each look: what a batch costs grows with this.
+Every file in a log slows down each listing, and Spark's streams list it at every poll: the cost of a batch grows with
+this.
 """
 
 MOST_CHECKSUMS = 20
-"""Of how many versions checksums are kept: who opens a table opens one of the newest. All others are worked out."""
+"""The number of versions whose checksums are kept: a reader opens one of the newest versions. Others are recomputed."""
 
 ORPHAN_SECONDS = 24 * 3600.0
-"""How old a file must be that no commit knows, to count as what a killed writer left behind."""
+"""The age at which a file that no commit references counts as left by a killed writer."""
 
 _NO_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
 _CHECKSUM = re.compile(r"(\d{20})\.crc")
@@ -62,15 +63,15 @@ _WHOLE_CHECKPOINT = re.compile(r"(\d{20})\.checkpoint\.parquet")
 
 
 def maintenance_properties(what: str) -> CommitProperties:
-    """What a commit of upkeep carries; refused where anything was committed since the handle's version."""
+    """The properties of an upkeep commit; it is refused if anything was committed since the handle's version."""
     return CommitProperties(custom_metadata={"rw_sql_upkeep": what}, max_commit_retries=0)
 
 
 def compact(table: DeltaTable, partition: str | None = None) -> int:
-    """Puts small files together; how many files that took away.
+    """Compacts small files; returns the number of files removed.
 
-    With a ``partition`` column its newest value counts as still written to, and all others as closed. Readers of the
-    table's commits see no row twice, since nothing of this is new data (Delta protocol, ``dataChange``).
+    With a ``partition`` column, the partition with its newest value is still written to, and all others are closed.
+    Stream readers see no row twice, because compaction is not new data (Delta protocol, ``dataChange``).
     """
     files = pa.table(table.get_add_actions(flatten=True))
     sizes = files.column("size_bytes").to_pylist()
@@ -102,25 +103,25 @@ def compact(table: DeltaTable, partition: str | None = None) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableFiles:
-    """The files of one table. ``pending`` is the folder of the lists of replaced files that are still there."""
+    """The files of one table. ``pending`` is the folder with the lists of replaced files that still exist."""
 
     warehouse: Warehouse
     table: str
     pending: str
 
     def oldest_needed(self, bound: int) -> int | None:
-        """The newest version up to ``bound`` from which on everybody reads the table.
+        """The newest version up to ``bound`` from which all readers can read the table.
 
-        It has a whole checkpoint, and has had it for so long that nobody still reads commits from before it.
+        It has a complete checkpoint, old enough that no reader needs commits before it.
         """
         names = self.warehouse.older_files(f"{self.table}/_delta_log", COMMITS_GRACE_SECONDS)
         found = [int(match[1]) for name in names if (match := _WHOLE_CHECKPOINT.fullmatch(name))]
         return max((version for version in found if version <= bound), default=None)
 
     def clean_commits(self, keep_from: int) -> int:
-        """Removes the commits and checkpoints before a version that has a checkpoint; how many commits.
+        """Deletes the commits and checkpoints before a version with a checkpoint; returns the number of commits.
 
-        What they replaced is listed first.
+        First lists the files that they replaced.
         """
         old = sorted(
             (int(match[1]), name)
@@ -135,20 +136,20 @@ class TableFiles:
             replaced += _replaced(read_actions(self.warehouse, self.table, version))
         if replaced:
             body = {"at_ms": int(time.time() * 1000), "files": replaced}
-            # Named by what it covers: a turn after a kill lists the rest, and must not take the place of this one.
+            # The name states the range: after a kill, the next run lists the rest and must not overwrite this list.
             name = f"{commits[0]:020d}-{keep_from:020d}.json"
             self.warehouse.write_text(f"{self.pending}/{name}", json.dumps(body, separators=(",", ":")))
         fault("upkeep.listed")
-        # Oldest first: what a kill leaves behind is still a log without holes.
+        # Oldest first: after a kill the log still has no gap.
         for _, name in old:
             self.warehouse.remove(f"{self.table}/_delta_log/{name}")
             fault("upkeep.cleaning")
         return len(commits)
 
     def clean_checksums(self, newest: int) -> int:
-        """Removes the version checksums of all but the newest versions; how many.
+        """Deletes the version checksums of all but the newest versions; returns the number.
 
-        Nobody needs them to read a version, and half of a log's files are such.
+        No reader requires them, and they are half of a log's files.
         """
         old = [
             name
@@ -160,10 +161,10 @@ class TableFiles:
         return len(old)
 
     def remove_replaced(self, live: Collection[str]) -> int:
-        """Removes the files of those lists whose time has come; how many.
+        """Deletes the files of the lists that are old enough; returns the number.
 
-        Not the ``live`` ones, nor any that a commit which is there took out of the table: a REWIND puts files back that
-        were replaced and listed, and versions between that and their second end need them. They are listed once more.
+        Keeps ``live`` files, and files that an existing commit removed: a REWIND restores files that were replaced and
+        listed, and versions between that and their second removal need them. They are listed again.
         """
         removed = 0
         later: frozenset[str] | None = None
@@ -185,7 +186,7 @@ class TableFiles:
         return removed
 
     def remove_orphans(self, live: Collection[str]) -> int:
-        """Removes old files that neither the table nor any commit or list knows: a killed writer's; how many."""
+        """Deletes old files that no commit and no list references, left by a killed writer; returns the number."""
         known = set(live)
         for name in self._log_names():
             if (match := _LOG_FILE.fullmatch(name)) and name.endswith(".json"):
@@ -201,7 +202,7 @@ class TableFiles:
         return len(gone)
 
     def _replaced_later(self) -> frozenset[str]:
-        """The files that the commits which are there took out of the table."""
+        """The files that existing commits removed from the table."""
         found: list[str] = []
         for version in commit_versions(self.warehouse, self.table):
             text = self.warehouse.read_text(commit_path(self.table, version))
@@ -213,17 +214,17 @@ class TableFiles:
 
 
 def live_files(table: DeltaTable) -> frozenset[str]:
-    """The paths of a table's files at the handle's version, as its folder has them."""
+    """The paths of a table's files at the handle's version, relative to its folder."""
     files = pa.table(table.get_add_actions(flatten=True))
     return frozenset(unquote(path) for path in files.column("path").to_pylist())
 
 
 def _replaced(actions: Iterable[dict[str, Any]]) -> list[str]:
-    """The files that a commit took out of the table, and those of its change feed."""
+    """The files that a commit removed from the table, and its change feed files."""
     kinds = ("remove", "cdc")
     return [unquote(action[kind]["path"]) for action in actions for kind in kinds if kind in action]
 
 
 def _is_data(path: str) -> bool:
-    """Whether a file is the table's if it is known: below WRITTEN also what a killed writer left beside its rows."""
+    """True if a file can be the table's data; below WRITTEN there may also be other files of a killed writer."""
     return path.startswith(f"{WRITTEN}/") or (path.endswith(".parquet") and not path.startswith("_delta_log/"))

@@ -1,9 +1,9 @@
-"""Tells Spark what a version of a table is, so that it need not find out: the version checksum file beside a commit.
+"""Writes version checksum files, so that Spark need not compute the state of a table's version.
 
-Such a file holds a table's protocol and metadata, how many files it has, and their bytes (Delta protocol, "Version
-Checksum File"). Where a version has none, Spark reads every commit since the last checkpoint for the first two, in a
-job of its own whose generated code is another for each version. delta-rs writes none; we do for what it commits.
-Where one is missing, because a process was killed in between, all is as before.
+Such a file has a table's protocol and metadata, its number of files and their bytes (Delta protocol, "Version Checksum
+File"). Without it, Spark reads every commit since the last checkpoint for protocol and metadata, in a job whose
+generated code differs for each version. delta-rs writes none, so rw_sql writes them for its commits. If one is missing,
+because a process was killed, Spark falls back to reading the log.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Action = dict[str, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableState:
-    """What a table comes to at a version: its live files, their bytes, and its two actions that are no files."""
+    """The state of a table at a version: live files, their bytes, metadata and protocol."""
 
     version: int
     files: int
@@ -41,7 +41,7 @@ class TableState:
     protocol: Action
 
     def after(self, actions: Iterable[Action]) -> TableState | None:
-        """What the next version comes to; None where its commit does not say how large what it removes is."""
+        """The state after the next commit; None if the commit does not state the size of a removed file."""
         files, size, metadata, protocol = self.files, self.bytes, self.metadata, self.protocol
         for action in actions:
             if "add" in action:
@@ -79,16 +79,16 @@ class VersionChecksums:
     _known: TableState | None = field(default=None, init=False)
 
     def write(self, table: DeltaTable, *, anew: bool = False) -> None:
-        """Writes the checksum of the version that the handle stands at, which was just committed through it.
+        """Writes the checksum of the handle's version, which was just committed through it.
 
-        ``anew`` counts the table's files instead of going on from the version before.
+        ``anew`` recounts the table's files instead of updating the previous state.
         """
         try:
             version = table.version()
             if self._known is not None and self._known.version == version:
                 return
             told = self._read(version)
-            if told is not None:  # Spark's own, of a commit of Spark's
+            if told is not None:  # Written by Spark, for a commit by Spark.
                 self._known = told
                 return
             state = None if anew else self._next(version)
@@ -96,7 +96,7 @@ class VersionChecksums:
             if self._known is not None:
                 self.warehouse.write_text(_file(self.path, version), self._known.to_json() + "\n")
         except Exception as error:  # noqa: BLE001 - the commit is made, whatever becomes of this
-            # Spark finds out by itself.
+            # Spark computes the state itself.
             self._known = None
             logger.warning("no checksum of %s: %s", self.path, error)
 
@@ -107,7 +107,7 @@ class VersionChecksums:
         return before.after(read_actions(self.warehouse, self.path, version)) if before is not None else None
 
     def _counted(self, table: DeltaTable) -> TableState | None:
-        """The state at the handle's version, by what the handle knows of its files."""
+        """The state at the handle's version, from the handle's list of files."""
         version = table.version()
         told = self._read(version - 1)
         metadata, protocol, seen = (
@@ -123,7 +123,7 @@ class VersionChecksums:
         return TableState(version=version, files=len(sizes), bytes=sum(sizes), metadata=metadata, protocol=protocol)
 
     def _checkpointed(self) -> tuple[Action | None, Action | None, int]:
-        """The metadata and the protocol in the newest checkpoint, and its version; None and -1 where there is none."""
+        """The metadata and the protocol in the newest checkpoint, and its version; None and -1 without a checkpoint."""
         folder = f"{self.path}/_delta_log"
         try:
             version = int(json.loads(self.warehouse.read_text(f"{folder}/_last_checkpoint"))["version"])
@@ -136,7 +136,7 @@ class VersionChecksums:
         return _told(metadata), _told(protocol), version
 
     def _read(self, version: int) -> TableState | None:
-        """What a version's checksum file says, ours or Spark's; None where there is none, or not all of it."""
+        """The state in a version's checksum file, rw_sql's or Spark's; None if it is missing or incomplete."""
         try:
             told = json.loads(self.warehouse.read_text(_file(self.path, version)))
         except FileNotFoundError:
@@ -157,5 +157,5 @@ def _file(table: str, version: int) -> str:
 
 
 def _told(action: Mapping[str, Any] | None) -> Action | None:
-    """An action without what it does not say: a checkpoint has each field, and delta-rs writes some that are null."""
+    """An action without null fields: a checkpoint has all fields, and delta-rs writes nulls for some."""
     return None if action is None else {key: value for key, value in action.items() if value is not None}

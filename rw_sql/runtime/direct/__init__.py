@@ -1,6 +1,6 @@
 """Direct readers: views that read a source by themselves. Spark's checkpoint is the position.
 
-Before the query starts, ``align_checkpoint`` brings the checkpoint to what the catalog says.
+Before the query starts, ``align_checkpoint`` changes the checkpoint to match the catalog.
 
 Imports: ``positions``, ``jobs``, ``decoding``, ``delta`` and below. Imported by: ``views``, ``observe``, ``control``.
 Begin with ``readers``.

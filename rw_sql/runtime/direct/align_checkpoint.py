@@ -1,11 +1,11 @@
-"""Brings a view's checkpoint to where the catalog wants its readers, before its query starts.
+"""Aligns a view's checkpoint with the catalog's positions for its direct readers, before its query starts.
 
-Operator state is not touched. The newest committed entry of the offset log is replaced in place, so that batch numbers
-go on. A batch that was planned and wrote nothing is taken away; one whose rows are in the view must be finished first:
-so no number is ever used for other rows than those that the view has under it, and none is passed over.
+Operator state is not changed. The newest committed entry of the offset log is replaced in place, so that batch numbers
+continue. A planned batch that has written nothing is removed; one whose rows are in the view must be finished first. No
+batch number is therefore reused for other rows, and none is skipped.
 
-Every step may be the last before a kill: a change is begun by writing down what was there, and done when the record
-says so; what is in between is computed anew from what was written down.
+A kill may follow any step. A change first records the old content and ends by updating the record; in between, the next
+start recomputes everything from what was recorded.
 """
 
 from __future__ import annotations
@@ -37,8 +37,9 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
-    """What the catalog wants of one reader: its splits, what statements set, and the newest epoch of either."""
+class DesiredReader:
+    """The catalog's requirement for one reader: its splits, the states set by statements, and the newest epoch of
+    both."""
 
     fragment: str
     kind: Connector
@@ -48,15 +49,18 @@ class Wanted:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settled:
-    """Where each reader begins: per fragment the state of every split. ``unfinished``: first finish this batch."""
+class Alignment:
+    """The result of aligning: the state of every split, by fragment. ``unfinished``: this batch must be finished
+    first."""
 
     states: Mapping[str, Mapping[str, SplitState]] = field(default_factory=dict)
     unfinished: int | None = None
 
 
-def stand(head: Head, fragment: str, kind: Connector, stored: Mapping[str, StoredState]) -> dict[str, SplitState]:
-    """Where the splits of a fragment stand: as a statement set them since, else by the checkpoint."""
+def positions_of(
+    head: Head, fragment: str, kind: Connector, stored: Mapping[str, StoredState]
+) -> dict[str, SplitState]:
+    """The positions of a fragment's splits: as a later statement set them, else from the checkpoint."""
     record = head.record or ReaderRecord()
     reflected = record.epochs.get(fragment, -1)
     known = {**record.parked.get(fragment, {}), **(head.offsets(fragment, kind) or {})}
@@ -71,19 +75,19 @@ def stand(head: Head, fragment: str, kind: Connector, stored: Mapping[str, Store
     return states
 
 
-def settle(files: CheckpointFiles, wanted: Iterable[Wanted], *, done: int) -> Settled:
-    """Brings the checkpoint to what is wanted; ``done`` is the newest batch whose rows are in the view.
+def align(files: CheckpointFiles, wanted: Iterable[DesiredReader], *, done: int) -> Alignment:
+    """Aligns the checkpoint; ``done`` is the newest batch whose rows are in the view.
 
-    Where a batch has to be finished first it says so, and has changed nothing. Raises StalledError where the checkpoint
-    has lost what it takes.
+    If a batch must be finished first, returns it in ``unfinished`` and changes nothing. Raises StalledError if the
+    checkpoint lacks what is needed.
     """
     readers = tuple(wanted)
     head = read_head(files)
     if head.record is None and head.committed >= 0:
         raise StalledError(
-            f"CHECKPOINT damaged: {files.path(FOLDER)} does not tell any more which offsets it reflects: put it back"
+            f"CHECKPOINT damaged: {files.path(FOLDER)} does not show which offsets it reflects: restore it from a copy"
         )
-    stands = {reader.fragment: stand(head, reader.fragment, reader.kind, reader.stored) for reader in readers}
+    stands = {reader.fragment: positions_of(head, reader.fragment, reader.kind, reader.stored) for reader in readers}
     states = {r.fragment: {split: stands[r.fragment][split] for split in r.splits} for r in readers}
     record = head.record or ReaderRecord()
     fresh = ReaderRecord(
@@ -99,17 +103,17 @@ def settle(files: CheckpointFiles, wanted: Iterable[Wanted], *, done: int) -> Se
     }
     begun = unfinished(head.changes, record)
     if not moved and begun is None and fresh == head.record:
-        return Settled(states=states)
+        return Alignment(states=states)
     if head.committed < 0 and begun is None and fresh == replace(record, lines=()):
-        # An earlier start came to no batch. Spark would begin where that one was told to.
+        # An earlier start planned no batch. Without this, Spark would begin at that start's positions.
         if head.planned < 0 or done < head.planned:
             _clear(files)
             write_record(files, fresh)
-        return Settled(states=states)
+        return Alignment(states=states)
     if moved and head.planned > head.committed and done >= head.planned:
-        return Settled(unfinished=head.planned)
+        return Alignment(unfinished=head.planned)
     _change(files, head, record, fresh, readers, states, moved)
-    return Settled(states=states)
+    return Alignment(states=states)
 
 
 def _offsets(states: Mapping[str, SplitState]) -> dict[str, int]:
@@ -121,7 +125,7 @@ def _change(
     head: Head,
     record: ReaderRecord,
     fresh: ReaderRecord,
-    readers: tuple[Wanted, ...],
+    readers: tuple[DesiredReader, ...],
     states: Mapping[str, Mapping[str, SplitState]],
     moved: set[str],
 ) -> None:
@@ -130,7 +134,7 @@ def _change(
     is_dropping = bool(moved) and head.planned > head.committed
     dropped = files.read(f"offsets/{head.planned}") if is_dropping else begun.dropped if begun is not None else None
     if head.record is None:
-        # What a kill in the middle of a change will find: that it was begun.
+        # After a kill during the change, this shows that it was begun.
         write_record(files, record)
     change = Change(
         number=number, was=record, before=head.text, epochs=fresh.epochs, batch=head.committed, dropped=dropped
@@ -142,7 +146,7 @@ def _change(
         _clear(files)
     elif moved:
         if is_dropping:
-            # The sums first: left alone, they would stand beside the next entry of that number, and belie it.
+            # Checksums first: a stale one would invalidate the next entry of that number.
             _remove(files, f"offsets/.{head.planned}.crc")
             fault("reader.in_drop")
             _remove(files, f"offsets/{head.planned}")
@@ -172,7 +176,7 @@ def _line(kind: Connector, states: Mapping[str, SplitState]) -> str:
 
 
 def _clear(files: CheckpointFiles) -> None:
-    """Empties a checkpoint of which nothing counts; what is known of it stays."""
+    """Empties a checkpoint without valid batches; the records about it stay."""
     for name in ("offsets", "sources", "commits", "state", ".metadata.crc", "metadata"):
         _remove(files, name)
 

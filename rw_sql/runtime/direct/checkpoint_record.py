@@ -1,8 +1,8 @@
-"""What a view's checkpoint is known to reflect, kept inside of it: a copy of the checkpoint knows it too.
+"""A record, inside a view's checkpoint, of the catalog's state that it reflects. A copy of the checkpoint includes it.
 
-``_rw_sql/readers.json`` says which line of the offset log is whose, up to which epoch the offsets follow
-the catalog's statements, and where splits stood that are not read any more. ``_rw_sql/000001.json`` and so on are
-what was there before each change that a statement asked for: undo needs to know where a reader had come to.
+``_rw_sql/readers.json`` has the fragment of each line of the offset log, the epoch up to which the offsets reflect the
+catalog's statements, and the positions of splits that are no longer read. ``_rw_sql/000001.json`` and so on have the
+content before each change by a statement, because undo needs the earlier positions of a reader.
 """
 
 from __future__ import annotations
@@ -25,10 +25,11 @@ _FILE = f"{FOLDER}/readers.json"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReaderRecord:
-    """What a checkpoint reflects. ``lines`` are the fragments of the offset log's lines, None for other sources.
+    """The state that a checkpoint reflects. ``lines`` are the fragments of the offset log's lines, None for other
+    sources.
 
-    ``epochs`` are per fragment, ``lives`` per fragment and split (cluster, incarnation) of what was read last, and
-    ``parked`` per fragment the offsets of splits that it has read and does not read now.
+    ``epochs`` are by fragment, ``lives`` by fragment and split (cluster, incarnation) as last read, and ``parked`` by
+    fragment the offsets of splits that are no longer read.
     """
 
     lines: tuple[str | None, ...] = ()
@@ -38,7 +39,7 @@ class ReaderRecord:
 
     @staticmethod
     def from_data(data: Any) -> ReaderRecord:
-        """The record out of its JSON."""
+        """Parses the record's JSON."""
         return ReaderRecord(
             lines=tuple(data["lines"]),
             epochs=data["epochs"],
@@ -49,10 +50,10 @@ class ReaderRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """One change of a checkpoint: the record and the newest committed entry (None: there was none) before it.
+    """One change of a checkpoint, with the record and the newest committed entry (None: none) from before it.
 
-    ``epochs`` are those that it brings the checkpoint to. ``dropped`` is the entry of a batch that was planned, wrote
-    nothing, and was taken away.
+    ``epochs`` are those of the record after the change. ``dropped`` is the entry of a removed batch, which was planned
+    but had written nothing.
     """
 
     number: int
@@ -64,7 +65,7 @@ class Change:
 
 
 def read_record(files: CheckpointFiles) -> ReaderRecord | None:
-    """The record; None where a checkpoint has none yet."""
+    """The record; None if a checkpoint has none yet."""
     try:
         return ReaderRecord.from_data(json.loads(files.read(_FILE)))
     except FileNotFoundError:
@@ -72,12 +73,12 @@ def read_record(files: CheckpointFiles) -> ReaderRecord | None:
 
 
 def write_record(files: CheckpointFiles, record: ReaderRecord) -> None:
-    """Puts the record in place, at once."""
+    """Writes the record atomically."""
     files.write(_FILE, json.dumps(asdict(record), separators=(",", ":")))
 
 
 def read_changes(files: CheckpointFiles) -> tuple[Change, ...]:
-    """Every change of a checkpoint, oldest first."""
+    """All changes of a checkpoint, oldest first."""
     names = sorted(name for name in files.stamps(FOLDER) if name.endswith(".json") and name[:-5].isdigit())
     found = []
     for name in names:
@@ -87,21 +88,21 @@ def read_changes(files: CheckpointFiles) -> tuple[Change, ...]:
 
 
 def write_change(files: CheckpointFiles, change: Change) -> None:
-    """Keeps a change, in the place of the one with its number."""
+    """Writes a change, replacing the one with the same number."""
     files.write(f"{FOLDER}/{change.number:06d}.json", json.dumps(asdict(change), separators=(",", ":")))
 
 
 def unfinished(changes: tuple[Change, ...], record: ReaderRecord) -> Change | None:
-    """The newest change, where it was begun and the record does not say yet that it is done."""
+    """The newest change, if the record does not show that it is complete."""
     return changes[-1] if changes and changes[-1].was == record else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Head:
-    """Where a checkpoint stands: its newest committed and its newest planned batch, -1 where there is none.
+    """The end of a checkpoint: its newest committed and its newest planned batch, -1 if there is none.
 
-    ``text`` is the offset log's entry that its position is read from: of the newest committed batch, or of what it was
-    before a change that was begun and not finished.
+    ``text`` is the entry of the offset log with its position: that of the newest committed batch, or its content from
+    before an unfinished change.
     """
 
     committed: int
@@ -112,15 +113,15 @@ class Head:
 
     @property
     def entry(self) -> OffsetEntry | None:
-        """``text``, read."""
+        """``text``, parsed."""
         return read_entry(self.text) if self.text is not None else None
 
     def offsets(self, fragment: str, kind: Connector) -> dict[str, int] | None:
-        """Where a fragment's splits stand by the offset log; None where it has no line yet."""
+        """The positions of a fragment's splits in the offset log; None if it has no line yet."""
         return self._offsets(self.entry, fragment, kind)
 
     def planned_offsets(self, files: CheckpointFiles, fragment: str, kind: Connector) -> dict[str, int] | None:
-        """Where they stand after the newest planned batch."""
+        """The positions after the newest planned batch."""
         return self._offsets(read_entry(files.read(f"offsets/{self.planned}")), fragment, kind)
 
     def _offsets(self, entry: OffsetEntry | None, fragment: str, kind: Connector) -> dict[str, int] | None:
@@ -132,7 +133,7 @@ class Head:
 def offsets_of(
     entry: OffsetEntry, lines: tuple[str | None, ...], fragment: str, kind: Connector
 ) -> dict[str, int] | None:
-    """A fragment's offsets in an entry of the offset log; None where it has none."""
+    """A fragment's offsets in an entry of the offset log; None if it has none."""
     for line, text in zip(lines, entry.offsets, strict=True):
         if line == fragment and text is not None:
             return kind.read_positions(text)
@@ -140,7 +141,7 @@ def offsets_of(
 
 
 def read_head(files: CheckpointFiles) -> Head:
-    """Where a checkpoint stands; nowhere where there is none."""
+    """The end of a checkpoint; empty if there is no checkpoint."""
     committed = max(files.batches("commits"), default=-1)
     planned = max(files.batches("offsets"), default=-1)
     record, changes = read_record(files), read_changes(files)
@@ -152,5 +153,5 @@ def read_head(files: CheckpointFiles) -> Head:
 
 
 def with_lines(record: ReaderRecord, lines: tuple[str | None, ...]) -> ReaderRecord:
-    """The record, told which line is whose."""
+    """The record with the fragments of the offset log's lines."""
     return replace(record, lines=lines)

@@ -1,4 +1,4 @@
-"""Where a view's own reader stands, what it has read, and where it stood before an operation: any process may ask."""
+"""Positions of a view's direct reader: where it is, what it has read, and where it was before an operation."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rw_sql.metastore.records import FORGOTTEN, MaterializedViewRecord
 from rw_sql.model.job_ids import fragment_object
 from rw_sql.plan.requests.positions import CommittedRanges, Positions
 from rw_sql.runtime.delta.delta_log import job_commits, last_batch, latest_version
-from rw_sql.runtime.direct.align_checkpoint import stand
+from rw_sql.runtime.direct.align_checkpoint import positions_of
 from rw_sql.runtime.direct.checkpoint_record import Head, read_head
 from rw_sql.runtime.positions.commit_history import noted_stretches
 from rw_sql.runtime.positions.logged_ranges import read_ranges
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 def commit_key(source_id: int, split: str) -> str:
-    """How a view's commits name a split: it may read several sources itself, and two of one topic."""
+    """The name of a split in a view's commits: the view may read several sources, and two of one topic."""
     return f"{source_id}/{split}"
 
 
@@ -39,7 +39,7 @@ def _of_source(found: Mapping[str, T], source_id: int) -> dict[str, T]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Ground:
+class _ReaderContext:
     """A fragment's view, and its checkpoint with the newest batch whose rows are in the view."""
 
     view: MaterializedViewRecord
@@ -49,12 +49,12 @@ class _Ground:
     done: int
 
     @staticmethod
-    def of(warehouse: Warehouse, snapshot: Snapshot, source: SourceRecord, fragment: str) -> _Ground | None:
+    def of(warehouse: Warehouse, snapshot: Snapshot, source: SourceRecord, fragment: str) -> _ReaderContext | None:
         view = snapshot.get(fragment_object(fragment))
         if not isinstance(view, MaterializedViewRecord):
             return None
         files = CheckpointFiles.at(warehouse.view_checkpoint(view.id, view.generation))
-        return _Ground(
+        return _ReaderContext(
             view=view,
             kind=connector(source.connector),
             files=files,
@@ -63,8 +63,9 @@ class _Ground:
         )
 
     def stands(self, fragment: str, stored: Mapping[str, StoredState]) -> dict[str, SplitState]:
-        """Where the splits stand: a batch whose rows are in the view is read, whatever Spark's own commit log says."""
-        states = stand(self.head, fragment, self.kind, stored)
+        """The positions of the splits. A batch whose rows are in the view counts as read, even if Spark has not
+        committed it."""
+        states = positions_of(self.head, fragment, self.kind, stored)
         if self.head.planned > self.head.committed and self.done >= self.head.planned and self.head.record is not None:
             planned = self.head.planned_offsets(self.files, fragment, self.kind) or {}
             reflected = self.head.record.epochs.get(fragment, -1)
@@ -77,9 +78,9 @@ class _Ground:
 
 
 def read_fragment_positions(warehouse: Warehouse, snapshot: Snapshot, source: SourceRecord, fragment: str) -> Positions:
-    """The next record of every split of a view's own reader, and what it has read."""
+    """The next record of every split of a direct reader, and what it has read."""
     stored = snapshot.states(fragment)
-    ground = _Ground.of(warehouse, snapshot, source, fragment)
+    ground = _ReaderContext.of(warehouse, snapshot, source, fragment)
     if ground is None:
         return Positions()
     read = read_ranges(warehouse, ground.view)
@@ -102,9 +103,9 @@ def read_fragment_positions_before(
     epoch: int,
     stood: Iterable[StoredState],
 ) -> dict[str, SplitState]:
-    """Where splits stood when the operation with ``epoch`` took hold: what its checkpoint said when it came to that."""
+    """The positions of splits just before the operation with ``epoch`` took effect, from the checkpoint's changes."""
     rows = {row.split: row for row in stood}
-    ground = _Ground.of(warehouse, snapshot, source, fragment)
+    ground = _ReaderContext.of(warehouse, snapshot, source, fragment)
     if ground is None:
         kind = connector(source.connector)
         return {split: kind.decode_state(split, row.state) for split, row in rows.items()}
@@ -112,13 +113,13 @@ def read_fragment_positions_before(
     if change is None:
         return ground.stands(fragment, rows)
     then = Head(committed=change.batch, planned=change.batch, text=change.before, record=change.was, changes=())
-    return stand(then, fragment, ground.kind, rows)
+    return positions_of(then, fragment, ground.kind, rows)
 
 
 def read_fragment_ranges(
     warehouse: Warehouse, snapshot: Snapshot, source: SourceRecord, fragment: str
 ) -> tuple[CommittedRanges, ...]:
-    """What the commits of a view say its own reader read, in their order; those that are gone as few as can be."""
+    """The ranges that a direct reader has read, in the order of the view's commits; cleaned-up commits are merged."""
     view = snapshot.get(fragment_object(fragment))
     if not isinstance(view, MaterializedViewRecord):
         return ()

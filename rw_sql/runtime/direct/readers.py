@@ -1,4 +1,5 @@
-"""The sources that one run of a view reads from their upstreams itself: decoded in its own query, on its checkpoint."""
+"""The direct readers of one run of a view: they decode in the view's own query, and its checkpoint has the
+positions."""
 
 from __future__ import annotations
 
@@ -18,11 +19,12 @@ from rw_sql.model.split_status import OK, identity_status, split_status
 from rw_sql.plan.statements.table.source_of_table import added_fields
 from rw_sql.runtime.decoding.decoder import ERROR, decode
 from rw_sql.runtime.delta.job_output import SMALL_ROWS
-from rw_sql.runtime.direct.align_checkpoint import Wanted, settle, stand
+from rw_sql.runtime.direct.align_checkpoint import DesiredReader, align, positions_of
 from rw_sql.runtime.direct.checkpoint_record import offsets_of, read_head, read_record, with_lines, write_record
 from rw_sql.runtime.direct.positions import commit_key
 from rw_sql.runtime.jobs.rate_limit import Throttle, pace_of
 from rw_sql.runtime.jobs.startable import require_readable, require_splits
+from rw_sql.runtime.spark.jvm import analyzed_plan
 from rw_sql.runtime.support.failures import StalledError
 from rw_sql.syntax import canonical_type
 
@@ -36,7 +38,7 @@ if TYPE_CHECKING:
     from rw_sql.metastore import Snapshot
     from rw_sql.model.job_specs import ReaderSpec, ViewSpec
     from rw_sql.model.view_inputs import ViewInput
-    from rw_sql.runtime.delta.delta_log import Life
+    from rw_sql.runtime.delta.delta_log import SplitIdentity
     from rw_sql.runtime.jobs.context import Context
 
 
@@ -49,7 +51,7 @@ def _errors_of(source_id: int) -> str:
 
 @dataclass(slots=True)
 class _Reader:
-    """One source of the run: what it is read with, and from where."""
+    """One source of the run: how it is read, and from where."""
 
     spec: ReaderSpec
     source: SourceRecord
@@ -64,13 +66,13 @@ class _Reader:
 
     @property
     def incarnations(self) -> dict[str, str | None]:
-        """The life of each topic that is read, as it was when the reader began."""
+        """The incarnation of each topic when the reader began."""
         return {self.kind.split_topic(split): state.incarnation for split, state in self.states.items()}
 
 
 @dataclass(slots=True)
-class OwnReaders:
-    """The view's own readers. ``stall`` says why a batch was refused, where one was."""
+class DirectReaders:
+    """The view's direct readers. ``stall`` is the reason why a batch was refused, if one was."""
 
     spec: ViewSpec
     files: CheckpointFiles
@@ -80,24 +82,24 @@ class OwnReaders:
     counted: int = -1
 
     @staticmethod
-    def look(context: Context, spec: ViewSpec, snapshot: Snapshot, checkpoint: str) -> OwnReaders | None:
-        """Looks at the upstreams; None for a view that reads none itself. Raises StalledError; writes nothing."""
+    def look(context: Context, spec: ViewSpec, snapshot: Snapshot, checkpoint: str) -> DirectReaders | None:
+        """Looks at the upstreams; None for a view without direct readers. Raises StalledError; writes nothing."""
         if not spec.readers:
             return None
         view = snapshot.get(spec.view_id)
         if not isinstance(view, MaterializedViewRecord) or view_spec(snapshot, view) != spec:
-            raise StalledError("the catalog has moved on")
+            raise StalledError("the catalog has changed")
         files = CheckpointFiles.at(checkpoint)
         readers = []
         for given in spec.readers:
             source = snapshot.get(given.source_id)
             if not isinstance(source, SourceRecord):
-                raise StalledError("the catalog has moved on")
+                raise StalledError("the catalog has changed")
             kind = connector(given.connector)
             options = context.resolve(given.options, snapshot)
             upstream = look_anew(kind, options)
             require_splits(given.splits, upstream)
-            states = stand(read_head(files), given.fragment, kind, snapshot.states(given.fragment))
+            states = positions_of(read_head(files), given.fragment, kind, snapshot.states(given.fragment))
             _require_readable(given, states, upstream)
             readers.append(
                 _Reader(
@@ -109,37 +111,37 @@ class OwnReaders:
                     throttle=Throttle(pace_of(options).per_second),
                 )
             )
-        return OwnReaders(spec=spec, files=files, snapshot=snapshot, readers=tuple(readers))
+        return DirectReaders(spec=spec, files=files, snapshot=snapshot, readers=tuple(readers))
 
     @property
     def packages(self) -> tuple[str, ...]:
-        """What Spark must load to read them."""
+        """The packages that Spark must load."""
         return tuple(dict.fromkeys(package for reader in self.readers for package in reader.kind.spark_packages()))
 
     @property
     def interval_ms(self) -> int:
-        """The least time between two batches: that of the slowest."""
+        """The minimum time between two batches in milliseconds: the longest of the sources'."""
         return max(pace_of(reader.options).interval_ms for reader in self.readers)
 
     @property
-    def lives(self) -> dict[str, Life]:
-        """The lives of the splits, as the view's commits name them."""
+    def lives(self) -> dict[str, SplitIdentity]:
+        """The incarnations of the splits, by their names in the view's commits."""
         return {
             commit_key(reader.source.id, split): (state.cluster, state.incarnation)
             for reader in self.readers
             for split, state in reader.states.items()
         }
 
-    def settle(self, done: int) -> int | None:
-        """Brings the checkpoint to what the catalog wants, once earlier runs are fenced out of the view.
+    def align_checkpoint(self, done: int) -> int | None:
+        """Aligns the checkpoint with the catalog, after earlier runs of the view are fenced.
 
-        ``done`` is the newest batch that is in the view. A number says that this batch must be finished first: then the
-        readers are those of that batch. Raises StalledError.
+        ``done`` is the newest batch in the view. Returns the number of a batch that must be finished first, with the
+        readers set up for that batch, or None. Raises StalledError.
         """
-        settled = settle(
+        alignment = align(
             self.files,
             (
-                Wanted(
+                DesiredReader(
                     fragment=reader.spec.fragment,
                     kind=reader.kind,
                     splits=reader.spec.splits,
@@ -150,23 +152,23 @@ class OwnReaders:
             ),
             done=done,
         )
-        if settled.unfinished is not None:
-            self._be_those_of(settled.unfinished)
-            return settled.unfinished
+        if alignment.unfinished is not None:
+            self._set_up_for(alignment.unfinished)
+            return alignment.unfinished
         for reader in self.readers:
-            reader.states = dict(settled.states[reader.spec.fragment])
+            reader.states = dict(alignment.states[reader.spec.fragment])
             _require_readable(reader.spec, reader.states, reader.upstream)
             reader.positions = {split: state.offset for split, state in reader.states.items()}
             if reader.watch is None:
                 reader.watch = reader.kind.watch(reader.options)
         return None
 
-    def _be_those_of(self, batch: int) -> None:
-        """Reads what a planned batch reads. Raises StalledError where its records are not to be had any more."""
+    def _set_up_for(self, batch: int) -> None:
+        """Sets up the readers for a planned batch. Raises StalledError if its records are no longer available."""
         head = read_head(self.files)
         record = head.record
         if record is None:
-            raise StalledError("CHECKPOINT damaged: it does not tell whose its offsets are")
+            raise StalledError("CHECKPOINT damaged: it does not show which sources its offsets belong to")
         for reader in self.readers:
             planned = head.planned_offsets(self.files, reader.spec.fragment, reader.kind) or {}
             lives = record.lives.get(reader.spec.fragment, {})
@@ -174,7 +176,7 @@ class OwnReaders:
             for split, offset in planned.items():
                 cluster, incarnation = lives.get(split, (None, None))
                 state = reader.kind.decode_state(split, str(offset))
-                reader.states[split] = _with_life(state, cluster, incarnation)
+                reader.states[split] = _with_identity(state, cluster, incarnation)
             begun = head.offsets(reader.spec.fragment, reader.kind) or {}
             reader.positions = {split: begun.get(split, offset) for split, offset in planned.items()}
             reader.watch = reader.watch or reader.kind.watch(reader.options)
@@ -197,7 +199,7 @@ class OwnReaders:
         return any(life is not None and now.get(topic) != life for topic, life in known.items())
 
     def frame(self, spark: SparkSession, given: ViewInput) -> DataFrame | None:
-        """The decoded rows of a source; None for one that the view does not read itself."""
+        """The decoded rows of a source; None for a source without a direct reader."""
         source_id = given.id
         reader = next((found for found in self.readers if found.source.id == source_id), None)
         if reader is None:
@@ -220,7 +222,8 @@ class OwnReaders:
         return frame if watermark is None else frame.withWatermark(*watermark)
 
     def know_lines(self, query: DataFrame) -> None:
-        """Remembers, or checks, which line of the offset log is whose. Raises StalledError where nobody can tell."""
+        """Records, or checks, the fragment of each line of the offset log. Raises StalledError if it cannot be
+        determined."""
         marks = {reader.mark: reader.spec.fragment for reader in self.readers}
         lines = tuple(marks.get(_leaf_id(leaf)) for leaf in _leaves(query))
         told = [line for line in lines if line is not None]
@@ -241,11 +244,13 @@ class OwnReaders:
             write_record(self.files, with_lines(record, lines))
 
     def ranges(self, batch: int) -> dict[str, tuple[int, int]]:
-        """What a batch reads of each split, as the view's commits name them. Raises StalledError."""
+        """The range that a batch reads of each split, by their names in the view's commits. Raises StalledError."""
         record = read_record(self.files)
         entry = read_entry(self.files.read(f"offsets/{batch}"))
         if record is None or len(record.lines) != len(entry.offsets):
-            raise StalledError("CHECKPOINT damaged: it does not tell whose its offsets are", is_final=True)
+            raise StalledError(
+                "CHECKPOINT damaged: it does not show which sources its offsets belong to", is_final=True
+            )
         found: dict[str, tuple[int, int]] = {}
         for reader in self.readers:
             ends = offsets_of(entry, record.lines, reader.spec.fragment, reader.kind) or {}
@@ -258,12 +263,12 @@ class OwnReaders:
         return found
 
     def read_to(self, ranges: Mapping[str, tuple[int, int]]) -> None:
-        """The batch is written: the next one begins where it ended."""
+        """Advances the positions after a batch is written."""
         for reader in self.readers:
             reader.positions = {split: ranges[commit_key(reader.source.id, split)][1] for split in reader.positions}
 
     def take_turn(self, ranges: Mapping[str, tuple[int, int]]) -> bool:
-        """Waits as long as the sources' rates ask for; False where it was ended meanwhile."""
+        """Waits as the sources' rate limits require; returns False if the wait was ended."""
         for reader in self.readers:
             of = [ranges[commit_key(reader.source.id, split)] for split in reader.positions]
             if not reader.throttle.take(sum(end - start for start, end in of)):
@@ -271,12 +276,12 @@ class OwnReaders:
         return True
 
     def is_small(self, ranges: Mapping[str, tuple[int, int]]) -> bool:
-        """Whether what a batch reads is few rows, so that the driver may hold what comes of them."""
+        """True if a batch reads few rows, so that the driver may hold its result."""
         few = sum(end - start for start, end in ranges.values()) <= SMALL_ROWS
         return few and len(self.spec.inputs) == 1
 
     def require_same_incarnation(self) -> None:
-        """What was fetched came from the same life of each topic: an id never comes back once it is gone."""
+        """Checks that the batch came from the expected incarnation: an id never returns once its topic is deleted."""
         for reader in self.readers:
             if reader.watch is None:
                 continue
@@ -289,7 +294,7 @@ class OwnReaders:
                     raise self.stall
 
     def count_errors(self, progress: StreamingQueryProgress | None) -> dict[str, int]:
-        """How many records of each source a batch could not decode; empty where that was counted already."""
+        """The number of records per source that a batch could not decode; empty if they were counted already."""
         if progress is None or progress.batchId <= self.counted:
             return {}
         self.counted = progress.batchId
@@ -298,12 +303,12 @@ class OwnReaders:
         return {name: int(row[_ERRORS]) for name, row in found.items() if row is not None and row[_ERRORS]}
 
     def end(self) -> None:
-        """Lets no batch wait any more."""
+        """Ends all waits of batches."""
         for reader in self.readers:
             reader.throttle.end()
 
     def close(self) -> None:
-        """Ends the connections to the upstreams."""
+        """Closes the connections to the upstreams."""
         for reader in self.readers:
             if reader.watch is not None:
                 reader.watch.close()
@@ -314,20 +319,19 @@ def _require_readable(spec: ReaderSpec, states: Mapping[str, SplitState], upstre
         require_readable(spec.name, spec.splits, states, upstream)
 
 
-def _with_life(state: SplitState, cluster: str | None, incarnation: str | None) -> SplitState:
+def _with_identity(state: SplitState, cluster: str | None, incarnation: str | None) -> SplitState:
     return replace(state, cluster=cluster, incarnation=incarnation)
 
 
 def _leaves(frame: DataFrame) -> list[Any]:
     """The sources of a streaming query, in the order of its offset log's lines."""
-    query: Any = frame
-    leaves = query._jdf.queryExecution().analyzed().collectLeaves()
+    leaves = analyzed_plan(frame).collectLeaves()
     found = [leaves.apply(i) for i in range(leaves.size())]
-    # A reference to a WITH query is a leaf as well, and no source: what it stands for is among the leaves itself.
+    # A reference to a WITH query is a leaf too but not a source; its definition is among the leaves.
     return [leaf for leaf in found if str(leaf.getClass().getSimpleName()).startswith("StreamingRelation")]
 
 
 def _leaf_id(leaf: Any) -> int | None:
-    """What tells a source from every other of the process, through all that a query does with it."""
+    """An id that identifies a source in this process through all transformations of a query."""
     output = leaf.output()
     return int(output.apply(0).exprId().id()) if output.size() else None

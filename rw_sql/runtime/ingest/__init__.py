@@ -1,7 +1,6 @@
-"""The job of a shared source: one stateless query from the upstream into the source's log, where records are decoded.
+"""The job of a shared source: one stateless query decodes records from upstream and appends them to the source's log.
 
-``warm_start`` and its neighbours keep what a restart after a move needs ready beforehand.
+``warm_start`` and its neighbours prepare the restart after a move in advance.
 
-Imports: ``upkeep``, ``positions`` and the rooms below. Imported by: ``control``.
-Begin with ``job``.
+Imports: ``upkeep``, ``positions`` and the rooms below. Imported by: ``control``. Begin with ``job``.
 """

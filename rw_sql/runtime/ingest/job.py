@@ -1,10 +1,11 @@
-"""A source's shared reader: a stateless query from upstream into the log, rows and position in one commit."""
+"""A source's shared reader: a stateless query from upstream into the log; rows and position share one commit."""
 
 from __future__ import annotations
 
 import logging
 import threading
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -46,14 +47,14 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 NOTE_EVERY = 100
-"""Positions are noted in the metastore every so many batches, so that recovery need not read far back."""
+"""The number of batches between two records of positions in the metastore, which limit how far recovery reads back."""
 
 MOST_NAMED_SPLITS = 1000
-"""Up to so many splits every commit names all of them, above that only those it moves."""
+"""With at most this many splits, every commit names all of them; with more, only those that it advances."""
 
 
 def _note_all(context: Context, source: SourceRecord, version: int, *, run: int, epoch: int) -> None:
-    """Writes down elsewhere all that the commits of a source's log up to a version tell."""
+    """Saves the metadata of a source log's commits up to a version before they are cleaned up."""
     note_positions(context, source, run=run, epoch=epoch)
     note_cleaned_ranges(context.warehouse, source, version)
     note_stretches(context.warehouse, source, version)
@@ -93,13 +94,13 @@ class Ingest:
     def start(
         context: Context, spec: IngestSpec, before: Ingest | None = None, prepared: WarmStart | None = None
     ) -> Ingest:
-        """Claims a run, fences earlier ones out of the log, reads the position, and starts.
+        """Claims a run, fences earlier ones, reads the position, and starts.
 
-        ``before`` is this process's last run of the reader, where that ended in order: the next goes on with what that
-        left. ``prepared`` is its beginning, where that was prepared already. Raises StalledError, and has written
-        nothing where the upstream does not answer.
+        ``before`` is this process's last run of the reader, if it ended cleanly; the new run reuses its resources.
+        ``prepared`` is a warm start, if there is one. Raises StalledError; if the upstream does not answer, nothing has
+        been written.
         """
-        if prepared is not None and not prepared.holds(spec):
+        if prepared is not None and not prepared.is_current(spec):
             prepared.abandon()
             prepared = None
         prepared = prepared or WarmStart.of(context, spec, before.session if before is not None else None)
@@ -116,7 +117,7 @@ class Ingest:
         statement, kind, options = opening.statement, opening.kind, dict(opening.options)
         require_shared(context.warehouse, context.sessions.spark)
         fault("ingest.before_claim")
-        run = context.metastore.runtime.claim_run(spec.job, snapshot.epoch, context.owner)
+        run = context.metastore.jobs.claim_run(spec.job, snapshot.epoch, context.owner)
         fault("ingest.after_claim")
         context.ensure_log(source)
         path, schema, statistics = context.log_path(source), log_schema(statement).json(), log_statistics(statement)
@@ -124,7 +125,7 @@ class Ingest:
         if output is not None:
             output.fit(schema, statistics=statistics)
         else:
-            # Before the fence: its commit may be the one at which Delta cleans away old commits, and where they ended.
+            # Before the fence, whose commit may trigger Delta's clean-up of old commits and their positions.
             note_positions(context, source, run=run.run, epoch=run.epoch)
             fault("ingest.after_first_note")
             output = JobOutput.open(
@@ -183,12 +184,13 @@ class Ingest:
 
     def _begin_query(self, prepared: WarmStart, states: dict[str, SplitState]) -> None:
         """Starts the query, or goes on with the one that was started early, where that begins at these positions."""
-        of, write, early = prepared.query(self.run), self.gate.guarded(self._on_batch), prepared.early
+        write = self.gate.guarded(self._on_batch, partial(self.context.figures.note_batch, self.spec.job))
+        of, early = prepared.query(self.run), prepared.early
         if early is not None and early.fits(self.run, states):
             self.query = early.go_on(write)
         else:
             if early is not None:
-                early.abandon()  # two queries of one name cannot be
+                early.abandon()  # Two queries cannot have the same name.
             self.query = of.start(prepared.opening.stream(states), self.positions, write)
         of.remove_others()
 
@@ -197,7 +199,7 @@ class Ingest:
         moved = {split: (start, end) for split, (start, end) in ranges.items() if end > start}
         unit = offsets_per_record(self.kind)
         expected = -(-sum(end - start for start, end in moved.values()) // unit)
-        # Not in the gate: a stop need not wait for a batch that waits for its time.
+        # Outside the gate: a stop must not wait for a batch that is rate-limited.
         if not self.throttle.take(expected):
             raise FencedError(f"{self.spec.job} was stopped")
         with self.gate:
@@ -231,9 +233,9 @@ class Ingest:
     def _fetched(
         self, frame: DataFrame, ranges: Mapping[str, tuple[int, int]], expected: int
     ) -> tuple[DataFrame, int | None]:
-        """A small batch's records as they were fetched here, and how many they are, else ``frame`` and None.
+        """A small batch's records as fetched in this process, and their number, else ``frame`` and None.
 
-        That Spark's reader has yet to read.
+        In that case Spark's reader reads them.
         """
         if self.fetcher is None or expected > SMALL_ROWS:
             return frame, None
@@ -241,7 +243,7 @@ class Ingest:
         return (frame, None) if records is None else (frame.sparkSession.createDataFrame(records), records.num_rows)
 
     def _ranges(self, ends: Mapping[str, int]) -> dict[str, tuple[int, int]]:
-        """What a batch read of each split: of all while they are few, so that one commit tells where the log stands."""
+        """The ranges that a batch read: with few splits, of all of them, so that one commit has every position."""
         named = self.positions if len(self.positions) <= MOST_NAMED_SPLITS else ends
         starts = {split: self.positions[split] for split in named}
         ranges = {split: (start, ends.get(split, start)) for split, start in starts.items()}
@@ -250,12 +252,12 @@ class Ingest:
         return {split: (start, end) for split, (start, end) in ranges.items() if end > start}
 
     def _ends(self, batch: int) -> dict[str, int]:
-        """Where the batch ends, from the run's own offset entry: the third line of ``offsets/N``."""
+        """The end offsets of the batch, from the run's own offset entry: the third line of ``offsets/N``."""
         text = self.context.warehouse.read_text(f"{self.checkpoint}/offsets/{batch}")
         return self.kind.read_positions(text.splitlines()[2])
 
     def _require_same_incarnation(self) -> None:
-        """What was fetched came from the same life of the topic: an id never comes back once it is gone."""
+        """Checks that the batch came from the expected incarnation: an id never returns once its topic is deleted."""
         if self.watch is None:
             return
         now = self.watch.incarnations(tuple(self.incarnations))
@@ -266,7 +268,7 @@ class Ingest:
 
     @property
     def is_unproven(self) -> bool:
-        """Whether its first batch is under way: none has ended well yet."""
+        """True while its first batch is in progress and none has succeeded yet."""
         return self.gate.is_in_first
 
     def failure(self) -> Failure | None:
@@ -274,18 +276,18 @@ class Ingest:
         return failure_of(self.query, self.stall or self.gate.stall)
 
     def stop(self) -> None:
-        """Ends it: the running batch has a second, then it is cancelled. Afterwards nothing of it commits."""
+        """Stops it: the running batch has a second, then it is cancelled. Afterwards nothing of it commits."""
         end = self.stop_async()
         if end is not None:
             end()
             self.note()
 
     def stop_async(self) -> Callable[[], None] | None:
-        """As :meth:`stop`, but where no batch is under way Spark's query may still be there: gives what ends that.
+        """As :meth:`stop`, but if no batch is in progress, Spark's query may remain; returns a function that ends it.
 
-        It does nothing any more by then, and may take a tenth of a second: Spark's thread sleeps for so long where it
-        meets its interruption half-way. Where the reader stood is not noted then: the next run does that, where it does
-        not go on with what this one leaves, or who knows that none will come soon.
+        The remaining query does nothing, but ending it may take a tenth of a second, because Spark's thread may be
+        sleeping. The positions are not recorded in that case: the next run does so unless it reuses this reader, and so
+        does :meth:`StoppedReader.close`.
         """
         query, end = self.query, None
         try:
@@ -299,7 +301,7 @@ class Ingest:
                 else:
                     query.stop()
         finally:
-            # Also where the JVM is gone: a batch may still be on its way through delta-rs in this process.
+            # Also without a JVM: a batch may still be committing through delta-rs in this process.
             self._forbid()
             if end is None:
                 self._close_clients()
@@ -309,12 +311,12 @@ class Ingest:
         return end
 
     def note(self) -> None:
-        """Writes down where it stood, so that nobody need read its log for that."""
+        """Records its positions, so that its log need not be read for them."""
         note_positions(self.context, self.source, run=self.run, epoch=self.epoch)
         fault("ingest.after_note")
 
     def _forbid(self, seconds: float = -1) -> bool:
-        """Lets nothing commit any more, once what is being committed is; False where that takes longer."""
+        """Prevents further commits, after a commit in progress; False if that takes longer than ``seconds``."""
         if not self.lock.acquire(timeout=seconds):
             return False
         self.is_stopped = True

@@ -1,4 +1,5 @@
-"""The Spark query of a source's reader: its checkpoint, its start, and one that is started before its run is there."""
+"""The Spark query of a source's reader: its checkpoint, its start, and a speculative start before the run is
+claimed."""
 
 from __future__ import annotations
 
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from rw_sql.runtime.jobs.rate_limit import BatchLimits
 
 Write: TypeAlias = "Callable[[DataFrame, int], None]"
-"""What writes a batch, for ``foreachBatch``."""
+"""The function that writes a batch, for ``foreachBatch``."""
 
 _RANGED_INTERVAL_MS = 200
 _LOOK_SECONDS = 0.005
@@ -34,7 +35,7 @@ _FOLDERS = ("offsets", "commits", "sources/0")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReaderQuery:
-    """What the query of one run of a reader is started with."""
+    """The settings of the query of one run."""
 
     context: Context
     spec: IngestSpec
@@ -52,16 +53,16 @@ class ReaderQuery:
         return self.context.warehouse.ingest_checkpoints(self.spec.source_id)
 
     def start(self, records: DataFrame, positions: Mapping[str, int], write: Write) -> StreamingQuery:
-        """Starts it on a stream that begins at the positions."""
+        """Starts the query on a stream that begins at the positions."""
         warehouse, interval_ms = self.context.warehouse, self.pace.interval_ms
         if isinstance(self.kind, RangedConnector):
-            # Whether there is anything new is asked of another process, which takes longer than asking Spark's own.
+            # Polling for new data asks another process, which is slower than asking Spark's own sources.
             interval_ms = max(interval_ms, _RANGED_INTERVAL_MS)
-        # One that was started before its run, and whose process was killed before that was claimed.
+        # Left by a speculative query whose process was killed before its run was claimed.
         warehouse.remove(self.checkpoint)
-        # Hadoop runs a process for each folder that it makes, without its native library.
+        # Hadoop without its native library starts a process for each folder that it creates.
         warehouse.make_folders(*(f"{self.checkpoint}/{name}" for name in _FOLDERS))
-        # As Spark writes it where there is none, which takes a process more.
+        # As Spark would write it, but without starting a process.
         warehouse.write_text(f"{self.checkpoint}/metadata", f'{{"id":"{uuid.uuid4()}"}}')
         beginning = self.kind.beginning(positions)
         if beginning is not None:
@@ -86,11 +87,10 @@ class ReaderQuery:
 
 @dataclass(frozen=True, slots=True)
 class SpeculativeQuery:
-    """A query that is started for the run that will probably come next, while that may not be claimed yet.
+    """A query for the expected next run, started before the run is claimed.
 
-    It asks upstream how far there is something to read, and plans its first batch, which then waits for the run: until
-    :meth:`go_on` no record is read and nothing of the source written but the checkpoint of that run, which is
-    worthless without it.
+    It asks the upstream for its end offsets and plans its first batch, which then blocks until :meth:`go_on`. Until
+    then it reads no record and writes nothing except the run's checkpoint, which has no effect by itself.
     """
 
     run: int
@@ -113,21 +113,21 @@ class SpeculativeQuery:
         return SpeculativeQuery(of.run, states, of.start(records, positions, write), told)
 
     def fits(self, run: int, states: Mapping[str, SplitState]) -> bool:
-        """Whether it is what a run that begins at these positions would start."""
+        """True if a run with this number and these positions can use it."""
         return (self.run, self.states) == (run, states)
 
     def go_on(self, write: Write) -> StreamingQuery:
-        """Lets it write its batches; the query, which is the run's from now on."""
+        """Lets it write its batches; returns the query, which now belongs to the run."""
         self._write.set_result(write)
         return self.query
 
     def abandon(self) -> None:
-        """Ends it, unless it is a run's; nothing of it was written."""
+        """Ends it, unless a run uses it; it has written nothing."""
         if self._write.done():
             return
         try:
             ended = prepare(self.query.stop, "stopping")
-            # What its batch dies of is not told as an error once it is being stopped.
+            # Errors of its batch are not logged while it is being stopped.
             while self.query.isActive and not ended.done():
                 time.sleep(_LOOK_SECONDS)
         finally:

@@ -1,4 +1,4 @@
-"""Opens what a source's reader reads from, beside what else its start takes: runs, fences and positions."""
+"""Opens the stream of a source's reader while the run, the fence and the positions are still being determined."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class SourceStream:
-    """The stream of one run of a reader, and what fetches its small batches. Used by one thread.
+    """The stream of one run of a reader, and the fetcher of its small batches. Not thread-safe.
 
-    ``session`` is the one that the reader's last run in this process had, and then this run's own; None before that.
+    ``session`` is first that of the reader's last run in this process (or None), and then this run's own.
     """
 
     context: Context
@@ -46,26 +46,26 @@ class SourceStream:
         )
 
     def begin(self, states: Mapping[str, SplitState]) -> None:
-        """Begins to open the stream at where the reader will probably start."""
+        """Starts opening the stream at the expected positions."""
         if states and self.fetcher is not None:
             self._begun = (states, prepare(lambda: self._open(states), "opening"))
             prepare(partial(self.fetcher.connect, tuple(states)), "connecting")
 
     def stream(self, states: Mapping[str, SplitState]) -> DataFrame:
-        """The stream from these positions on: the one that was begun, where it is from the same."""
+        """The stream from these positions: the one already opened if its positions are equal."""
         if self._begun is not None and self._begun[0] == states:
-            # The classes of the connector are to be found from this thread too.
+            # Makes the connector's classes visible to this thread too.
             self.context.sessions.load(self.kind.spark_packages())
             return self._begun[1].result()
         return self._open(states)
 
     def end(self) -> None:
-        """Waits for what was begun."""
+        """Waits until opening is done."""
         if self._begun is not None:
             wait([self._begun[1]])
 
     def abandon(self) -> None:
-        """Lets go of everything."""
+        """Closes everything."""
         self.end()
         if self.fetcher is not None:
             self.fetcher.close()

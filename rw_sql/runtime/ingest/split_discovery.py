@@ -1,4 +1,4 @@
-"""Tells a restart for splits that were found from one that somebody asked for."""
+"""Distinguishes a restart for discovered splits from one for a statement."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def was_discovered(context: Context, running: IngestSpec, wanted: JobSpec | None) -> bool:
-    """Whether a reader is only to take up splits that were found: it may end its batch first."""
+    """True if a restart only adds discovered splits, so that the reader may finish its batch first."""
     if not isinstance(wanted, IngestSpec) or not only_adds_splits(running, wanted):
         return False
     operation = context.metastore.operation(wanted.since)
@@ -22,13 +22,13 @@ def was_discovered(context: Context, running: IngestSpec, wanted: JobSpec | None
 
 
 def only_adds_splits(running: IngestSpec, wanted: IngestSpec) -> bool:
-    """Whether a reader is to go on as it does, with more splits."""
+    """True if the new spec only adds splits."""
     is_more = set(running.splits) < set(wanted.splits)
     return is_more and replace(wanted, splits=running.splits, since=running.since) == running
 
 
 def goes_on_with_more(before: JobSpec, wanted: JobSpec) -> bool:
-    """Whether a job is to go on as it does, with more splits: no reason to believe that what it fails of is mended."""
+    """True if the new spec only adds splits, so that an earlier failure is probably not fixed."""
     if isinstance(before, IngestSpec) and isinstance(wanted, IngestSpec):
         return only_adds_splits(before, wanted)
     if not isinstance(before, ViewSpec) or not isinstance(wanted, ViewSpec):

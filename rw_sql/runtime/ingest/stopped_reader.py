@@ -1,4 +1,4 @@
-"""What is left of a source's reader that was stopped, for the next run of it."""
+"""A stopped reader, kept for a warm start of the source's next run."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class StoppedReader:
-    """What is left of a reader that was stopped: its query until that has ended, and the reader, for the next to go on
-    with what it has, where it ended in order a short while ago. ``prepared`` is that next one's beginning."""
+    """A stopped reader: its query, which may still be ending, and the reader, if it ended cleanly a short while ago.
+    ``prepared`` is the warm start of the next run."""
 
     query: Future[None]
     reader: Ingest | None
@@ -31,13 +31,13 @@ class StoppedReader:
     _taking: Lock = field(default_factory=Lock)
 
     def prepare(self, context: Context, spec: IngestSpec) -> None:
-        """Begins to prepare the next run, its query included, unless that was begun."""
+        """Starts preparing the next run, its query included, unless that has been started."""
         if self.reader is not None and self.prepared is None:
             self.prepared = prepare(partial(self._prepare, context, spec, self.reader), "preparing")
 
     def _prepare(self, context: Context, spec: IngestSpec, reader: Ingest) -> WarmStart:
         prepared = WarmStart.of(context, spec, reader.session)
-        wait([self.query])  # two queries of one name cannot be
+        wait([self.query])  # Two queries cannot have the same name.
         try:
             if self.query.exception() is None:
                 prepared.start_early(reader.run + 1)
@@ -47,12 +47,13 @@ class StoppedReader:
         return prepared
 
     def take_prepared(self) -> WarmStart | None:
-        """What was prepared, where it came to something; it is the caller's then."""
+        """Takes the warm start, if preparing succeeded; the caller owns it then."""
         with self._taking:
             return self._take()
 
     def abandon(self) -> None:
-        """Lets go of what was prepared. Who takes it meanwhile waits: two queries of one name cannot be."""
+        """Discards the warm start. A concurrent :meth:`take_prepared` waits, as two queries cannot have the same
+        name."""
         with self._taking:
             prepared = self._take()
             if prepared is not None:
@@ -61,11 +62,11 @@ class StoppedReader:
     def _take(self) -> WarmStart | None:
         prepared, self.prepared = self.prepared, None
         if prepared is None or prepared.exception() is not None:
-            return None  # what went wrong goes wrong again, or does not any more
+            return None  # The error will occur again, or is gone.
         return prepared.result()
 
     def close(self) -> None:
-        """As :meth:`abandon`, where no run goes on with what is left: where the last one stood is written down."""
+        """As :meth:`abandon`, for when no run follows: also records the reader's positions."""
         self.abandon()
         if self.reader is not None:
             self.reader.note()

@@ -1,4 +1,4 @@
-"""The beginning of a run of a source's reader, before the run is claimed."""
+"""Prepares a run of a source's reader before the run is claimed."""
 
 from __future__ import annotations
 
@@ -33,9 +33,8 @@ _GOOD_SECONDS = 1.0
 
 @dataclass(slots=True, kw_only=True)
 class WarmStart:
-    """What a run needs, before anything of the source is written: what the catalog said, the upstream answered, where
-    the reader will probably begin, and the stream from there. ``early`` is its query, where that was started already.
-    """
+    """Everything that a run needs before anything of the source is written: the catalog, the look at the upstream, the
+    expected positions, and the stream from there. ``early`` is its speculative query, if one was started."""
 
     context: Context
     spec: IngestSpec
@@ -50,15 +49,15 @@ class WarmStart:
 
     @staticmethod
     def of(context: Context, spec: IngestSpec, session: SparkSession | None = None) -> WarmStart:
-        """Looks upstream, and opens the stream.
+        """Looks at the upstream, and opens the stream.
 
-        ``session`` is that of this process's last run of the reader, where that ended in order a short while ago.
-        Raises StalledError where the run cannot begin.
+        ``session`` is that of this process's last run of the reader, if it ended cleanly a short while ago. Raises
+        StalledError if the run cannot begin.
         """
         snapshot = context.metastore.snapshot()
         source = snapshot.get(spec.source_id)
         if not isinstance(source, SourceRecord) or ingest_spec(snapshot, source) != spec:
-            raise StalledError("the catalog has moved on")
+            raise StalledError("the catalog has changed")
         statement = source_definition(spec.definition)
         kind = connector(connector_of(statement) or "")
         options = context.resolve(spec.options, snapshot)
@@ -67,9 +66,9 @@ class WarmStart:
         try:
             states = read_positions(context.warehouse, context.metastore, snapshot, source).states
             begins = {split: states[split] for split in spec.splits if split in states}
-            if session is not None:  # what is tried again and again, while the upstream is away, opens nothing
+            if session is not None:  # A job that is retried while the upstream is unavailable opens nothing.
                 opening.begin(begins)
-            # Before anything is written: while the upstream is away, each further try would leave a run and a fence.
+            # Before anything is written: while the upstream is unavailable, each retry would add a run and a fence.
             upstream = look_anew(kind, options)
             require_splits(spec.splits, upstream)
             if session is None:
@@ -89,17 +88,17 @@ class WarmStart:
             at=time.monotonic(),
         )
 
-    def holds(self, spec: IngestSpec) -> bool:
-        """Whether it is what would be found now: the catalog is the same, and the look a moment old."""
+    def is_current(self, spec: IngestSpec) -> bool:
+        """True if it is still valid: the catalog is unchanged, and the look is recent."""
         is_recent = time.monotonic() - self.at < _GOOD_SECONDS
         return is_recent and self.spec == spec and self.context.metastore.snapshot().epoch == self.snapshot.epoch
 
     def query(self, run: int) -> ReaderQuery:
-        """What the query of this run is started with."""
+        """The settings of the query of this run."""
         return ReaderQuery(context=self.context, spec=self.spec, kind=self.opening.kind, pace=self.pace, run=run)
 
     def start_early(self, run: int) -> None:
-        """Starts the query for the run that is probably next, where it is known well enough what that would read."""
+        """Starts the query of the expected next run speculatively, if enough is known about its positions."""
         known = self.upstream.splits
         if self.opening.fetcher is None or len(self.begins) < len(self.spec.splits):
             return
@@ -107,7 +106,7 @@ class WarmStart:
             self.early = SpeculativeQuery.start(self.query(run), self.opening.stream(self.begins), self.begins)
 
     def abandon(self) -> None:
-        """Lets go of everything."""
+        """Closes everything."""
         try:
             if self.early is not None:
                 self.early.abandon()

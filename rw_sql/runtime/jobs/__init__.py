@@ -1,6 +1,5 @@
-"""What all jobs share: the attached warehouse (``context``), the lease, inputs, rate limits, paths.
+"""Shared by all jobs: the attached warehouse (``context``), the lease, inputs, rate limits, paths.
 
-
-Imports: ``delta``, ``decoding``, ``spark``, ``support``. Imported by: every room above.
-Begin with ``context`` and ``job``.
+Imports: ``delta``, ``decoding``, ``spark``, ``support``. Imported by: every room above. Begin with ``context`` and
+``job``.
 """

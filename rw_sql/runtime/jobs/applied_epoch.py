@@ -1,4 +1,4 @@
-"""What the owner in this process has brought into the world so far, job by job."""
+"""The epoch that the owner in this process has applied so far, job by job."""
 
 from __future__ import annotations
 
@@ -10,49 +10,49 @@ if TYPE_CHECKING:
 
 
 class Applied:
-    """Up to which epoch the owner has acted, and which jobs are not there yet. Any thread may ask.
+    """The epoch that the owner has acted on, and the jobs that do not match it yet. Thread-safe.
 
-    The lease's ``applied_epoch`` tells other processes, and only once *all* jobs are there; in the owner's process a
-    statement on one source need not wait for the jobs of another.
+    The lease's ``applied_epoch`` is for other processes, and advances only when *all* jobs match. In the owner's
+    process, a statement on one source need not wait for the jobs of another.
     """
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
         self._epoch = -1
-        self._unsettled: frozenset[str] = frozenset()
+        self._pending: frozenset[str] = frozenset()
 
-    def tell(self, epoch: int, unsettled: Collection[str]) -> None:
-        """The owner has acted on this epoch; these jobs are not as it wants them yet."""
+    def tell(self, epoch: int, pending: Collection[str]) -> None:
+        """Records that the owner has acted on this epoch; the jobs in ``pending`` do not match it yet."""
         with self._changed:
-            if epoch != self._epoch or self._unsettled != unsettled:
-                self._epoch, self._unsettled = epoch, frozenset(unsettled)
+            if epoch != self._epoch or self._pending != pending:
+                self._epoch, self._pending = epoch, frozenset(pending)
                 self._changed.notify_all()
 
     def forget(self) -> None:
-        """This process does not own the jobs any more; whoever waits looks elsewhere."""
+        """Resets it when this process loses ownership; waiting callers then use the lease."""
         with self._changed:
-            self._epoch, self._unsettled = -1, frozenset()
+            self._epoch, self._pending = -1, frozenset()
             self._changed.notify_all()
 
     def left(self, jobs: Collection[str]) -> tuple[int, frozenset[str]]:
-        """The newest epoch that was acted on, and which of these jobs are not there yet."""
+        """The newest epoch that was acted on, and the given jobs that do not match it yet."""
         with self._changed:
-            return self._epoch, self._unsettled.intersection(jobs)
+            return self._epoch, self._pending.intersection(jobs)
 
-    def holds(self, epoch: int, jobs: Collection[str] | None = None) -> bool:
-        """Whether these jobs (all where None) are as the epoch wants them."""
+    def has_applied(self, epoch: int, jobs: Collection[str] | None = None) -> bool:
+        """True if these jobs (None: all) match the epoch."""
         with self._changed:
-            return self._holds(epoch, jobs)
+            return self._has_applied(epoch, jobs)
 
     def wait(
         self, epoch: int, seconds: float, *, jobs: Collection[str] | None = None, is_over: Callable[[], bool]
     ) -> bool:
-        """Waits until they are, or it ``is_over``: asked whenever something changes."""
+        """Waits until they match, or ``is_over`` returns true; that is checked at every change."""
         with self._changed:
-            self._changed.wait_for(lambda: self._holds(epoch, jobs) or is_over(), seconds)
-            return self._holds(epoch, jobs)
+            self._changed.wait_for(lambda: self._has_applied(epoch, jobs) or is_over(), seconds)
+            return self._has_applied(epoch, jobs)
 
-    def _holds(self, epoch: int, jobs: Collection[str] | None) -> bool:
+    def _has_applied(self, epoch: int, jobs: Collection[str] | None) -> bool:
         if self._epoch < epoch:
             return False
-        return not self._unsettled if jobs is None else self._unsettled.isdisjoint(jobs)
+        return not self._pending if jobs is None else self._pending.isdisjoint(jobs)

@@ -1,4 +1,4 @@
-"""What every part of the runtime shares: the warehouse, its metastore, Spark, and who this process is."""
+"""The shared context of the runtime: the warehouse, its metastore, Spark, and the identity of this process."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from rw_sql.runtime.decoding.decoder import BUCKET, log_schema, log_statistics
 from rw_sql.runtime.delta.delta_log import latest_version
 from rw_sql.runtime.delta.job_output import STATISTICS, TABLE_SETTINGS
 from rw_sql.runtime.jobs.applied_epoch import Applied
-from rw_sql.runtime.jobs.counters import DecodeErrors
+from rw_sql.runtime.jobs.counters import DecodeErrors, JobFigures
 from rw_sql.runtime.jobs.lease import is_owned
 from rw_sql.runtime.support.processes import now_ms
 from rw_sql.runtime.support.secrets import read_secret
@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 class Context:
     """One attached warehouse in this process. ``owner`` is this process's name in the lease.
 
-    ``owning`` is set while this process runs the jobs, and ``applied`` is what they have come to then. ``made`` holds
-    what rooms above keep one of per warehouse.
+    ``owning`` is set while this process runs the jobs, and ``applied`` is then their state. ``made`` contains objects
+    of the rooms above that exist once per warehouse.
     """
 
     warehouse: Warehouse
@@ -47,21 +47,22 @@ class Context:
     applied: Applied = field(default_factory=Applied)
     owning: threading.Event = field(default_factory=threading.Event)
     decode_errors: DecodeErrors = field(default_factory=DecodeErrors, repr=False, compare=False)
+    figures: JobFigures = field(default_factory=JobFigures, repr=False, compare=False)
     made: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
 
     def has_owner(self, lease: Lease | None = None) -> bool:
-        """Whether a process runs the jobs: this one, or the one that holds the lease (read anew where None).
+        """True if a process runs the jobs: this one, or the holder of the lease (None: the current lease).
 
-        The owner's own process knows it without its heartbeat, which may be late.
+        In the owner's own process this does not depend on its heartbeat, which may be late.
         """
         if self.owning.is_set():
             return True
-        return is_owned(lease if lease is not None else self.metastore.runtime.lease(), now_ms=now_ms())
+        return is_owned(lease if lease is not None else self.metastore.jobs.lease(), now_ms=now_ms())
 
     def resolve(
         self, options: PlannedOptions, snapshot: Snapshot, candidates: tuple[SecretRecord, ...] = ()
     ) -> dict[str, str]:
-        """The options with secrets in the place of their references. Raises SqlError where one cannot be read."""
+        """The options with secrets in place of their references. Raises SqlError if a secret cannot be read."""
         altered = {secret.id: secret for secret in candidates}
         return {key: self._value(value, snapshot, altered) for key, value in options}
 
@@ -79,14 +80,14 @@ class Context:
         return self.resolve(source_options(snapshot, source), snapshot)
 
     def log_path(self, source: SourceRecord) -> str:
-        """The Delta table of a source's log."""
+        """The path of a source's log."""
         return self.warehouse.data(source.id, source.generation)
 
     def ensure_log(self, source: SourceRecord) -> None:
-        """Makes a source's log if it is not there yet; any process may."""
+        """Creates a source's log unless it exists; any process may do so."""
         from deltalake import Schema
 
-        # Not whether its folder is there: a process that died while making it may have left one without a commit.
+        # An existing folder is not enough: a process that died while creating it may have left one without a commit.
         if latest_version(self.warehouse, self.log_path(source)) >= 0:
             return
         create_table(

@@ -1,4 +1,4 @@
-"""Counts that jobs keep for the warehouse's metrics: what no table of theirs shows."""
+"""Counters that jobs keep for the metrics, for facts that their tables do not show."""
 
 from __future__ import annotations
 
@@ -7,18 +7,47 @@ from collections import Counter
 
 
 class DecodeErrors:
-    """Records that views which read a source themselves could not decode, each view for itself. Any thread may add."""
+    """The records that direct readers could not decode, counted separately for each view. Thread-safe."""
 
     def __init__(self) -> None:
         self._found: Counter[str] = Counter()
         self._lock = threading.Lock()
 
     def add(self, source: str, records: int) -> None:
-        """Counts records of a source."""
+        """Adds records of a source."""
         with self._lock:
             self._found[source] += records
 
     def of(self, source: str) -> int:
-        """How many records of a source were counted since the process attached."""
+        """The records of a source counted since the process attached."""
         with self._lock:
             return self._found[source]
+
+
+class JobFigures:
+    """What the process that runs the jobs knows of them and no table shows. Any thread may add and read."""
+
+    def __init__(self) -> None:
+        self._batches: dict[str, tuple[int, float]] = {}
+        self._stalls: Counter[str] = Counter()
+        self._lock = threading.Lock()
+
+    def note_batch(self, job: str, at_ms: int, seconds: float) -> None:
+        """Notes a batch that ended well at ``at_ms`` and took so long."""
+        with self._lock:
+            self._batches[job] = (at_ms, seconds)
+
+    def last_batch(self, job: str) -> tuple[int, float] | None:
+        """When the newest batch of a job ended and how long it took; None where none has ended in this process."""
+        with self._lock:
+            return self._batches.get(job)
+
+    def note_stall(self, job: str) -> None:
+        """Counts that a job became STALLED."""
+        with self._lock:
+            self._stalls[job] += 1
+
+    def stalls(self, job: str) -> int:
+        """How often a job became STALLED in this process."""
+        with self._lock:
+            return self._stalls[job]

@@ -1,8 +1,7 @@
-"""When nobody ran the jobs of a warehouse: how long a reader has been waited for does not count that.
+"""Periods in which no process ran the jobs of a warehouse. They do not count as waiting for a reader.
 
-A warehouse that was left for a week and is started again finds its readers a week behind, and they are about to read.
-What an owner finds when it takes the lease, and a gap between two of its own heartbeats (the machine slept, or its
-clock was set), is written down as a stretch of time.
+After a week without jobs, the readers of a warehouse are a week behind, but are about to continue. The time before an
+owner takes the lease, and gaps between its own heartbeats (sleep, or a changed clock), are recorded as periods.
 """
 
 from __future__ import annotations
@@ -17,16 +16,16 @@ if TYPE_CHECKING:
     from rw_sql.runtime.support.warehouse import Warehouse
 
 LEAST_MS = 60_000
-"""A shorter gap is none: heartbeats come late on a busy machine."""
+"""The minimum length of a gap in milliseconds: heartbeats are late on a busy machine."""
 
 MOST = 500
-"""So many stretches are remembered, the newest ones."""
+"""The number of periods kept, newest first."""
 
 Stretch = tuple[int, int]
 
 
 def note_downtime(warehouse: Warehouse, last: Lease | None, at_ms: int) -> None:
-    """Writes down that nobody ran the jobs from a lease's last heartbeat until ``at_ms``, where that is long enough."""
+    """Records that no process ran the jobs from a lease's last heartbeat until ``at_ms``, if that is long enough."""
     if last is None or at_ms - last.heartbeat_ms < LEAST_MS:
         return
     known = downtime(warehouse)
@@ -35,7 +34,7 @@ def note_downtime(warehouse: Warehouse, last: Lease | None, at_ms: int) -> None:
 
 
 def downtime(warehouse: Warehouse) -> list[Stretch]:
-    """The stretches in which nobody ran the jobs, as far as they are remembered; they may overlap."""
+    """The recorded periods in which no process ran the jobs; they may overlap."""
     try:
         return [(int(start), int(end)) for start, end in json.loads(warehouse.read_text(_file(warehouse)))]
     except FileNotFoundError:
@@ -43,9 +42,9 @@ def downtime(warehouse: Warehouse) -> list[Stretch]:
 
 
 def waited_ms(since_ms: int, now_ms: int, stretches: Iterable[Stretch]) -> int:
-    """How long it is from one moment to the other, without what lies in these stretches.
+    """The time from one moment to another, without these periods, in milliseconds.
 
-    One that ends later than now is none: the clock was ahead, and has been set back since.
+    A period that ends in the future is ignored: the clock has been set back since.
     """
     waited, at = 0, since_ms
     for start, end in sorted(stretch for stretch in stretches if stretch[1] <= now_ms):

@@ -1,4 +1,4 @@
-"""What a view or sink reads, as streams."""
+"""The inputs of a view or sink, as streams."""
 
 from __future__ import annotations
 
@@ -28,25 +28,25 @@ if TYPE_CHECKING:
     from rw_sql.runtime.support.warehouse import Warehouse
 
 BATCH_BYTES = "256m"
-"""About how much of its inputs one batch reads."""
+"""The approximate amount of input that one batch reads."""
 
 UNLIMITED = f"{2**40}b"
-"""What a batch may read that must hold all there is."""
+"""The limit for a batch that must contain everything."""
 
 WAITING = "WAITING"
-"""The first word of the reason of a job whose input has not been made yet."""
+"""The first word of the reason of a job whose input does not exist yet."""
 
 _INPUT_SECONDS = 5.0
 _LOOK_SECONDS = 0.05
 
 
 def path_of(warehouse: Warehouse, given: ViewInput) -> str:
-    """Where the table of an input lies."""
+    """The path of an input's table."""
     return given.path or warehouse.data(given.id, given.generation)
 
 
 def require_input(context: Context, given: ViewInput) -> DeltaTable:
-    """The input's table, once its job has made it as its readers need it. Raises StalledError after a while."""
+    """The input's table, once its job has created it as needed. Raises StalledError after a while."""
     path = path_of(context.warehouse, given)
     deadline = time.monotonic() + _INPUT_SECONDS
     while True:
@@ -62,14 +62,14 @@ def require_input(context: Context, given: ViewInput) -> DeltaTable:
 
 
 def require_columns(context: Context, given: ViewInput) -> None:
-    """Raises StalledError where a log or table lacks columns that were added to it: its job adds them first."""
+    """Raises StalledError if a log or table still lacks added columns, which its own job must add first."""
     known = {column.name for column in DeltaTable(path_of(context.warehouse, given)).schema().fields}
     if not known.issuperset(given.stored):
         raise StalledError(f"{WAITING} until the job of {given.kind.replace('_', ' ')} {given.name} has added columns")
 
 
 def as_in_files(frame: DataFrame, spec: ViewSpec) -> DataFrame:
-    """The rows of a table's query with its columns as the table's files call them."""
+    """The rows of a table's query with the column names used in the table's files."""
     stored = dict(spec.stored_names)
     if not stored:
         return frame
@@ -87,10 +87,11 @@ def input_frame(
     *,
     table: str | None = None,
 ) -> DataFrame:
-    """The stream of one input: a source's good rows, or those appended to a view. ``table`` is read in its place."""
+    """The stream of one input: a source's good rows, or rows appended to a view. ``table`` is read instead of the
+    input."""
     reader = spark.readStream.format("delta").option("maxBytesPerTrigger", batch_bytes)
     if not given.path:
-        # Of a log only what its retention drops is ever deleted.
+        # In a log, only retention deletes rows.
         reader = reader.option("ignoreDeletes", "true")
     frame = reader.load(table or path_of(context.warehouse, given))
     if given.kind == "source":
@@ -103,7 +104,7 @@ def input_frame(
 
 
 def _live_rows(spark: SparkSession, frame: DataFrame, guarded: tuple[SplitHistory, ...]) -> DataFrame:
-    """The rows that are a view's own after its history: see :class:`rw_sql.model.backfill_ranges.SplitHistory`."""
+    """The rows that are live for a view: see :class:`rw_sql.model.backfill_ranges.SplitHistory`."""
     if not guarded:
         return frame
     if len(guarded) <= _MOST_IN_FILTER:
@@ -128,27 +129,27 @@ def _live_rows(spark: SparkSession, frame: DataFrame, guarded: tuple[SplitHistor
 
 
 def feed_frame(context: Context, spark: SparkSession, given: ViewInput, batch_bytes: str = BATCH_BYTES) -> DataFrame:
-    """The stream of a view's changes: its rows as they were and as they are now, with CHANGE and VERSION."""
+    """The stream of a view's changes: its old and new rows, with CHANGE and VERSION."""
     reader = spark.readStream.format("delta").option("maxBytesPerTrigger", batch_bytes).option("readChangeFeed", "true")
     frame = reader.load(path_of(context.warehouse, given))
     return frame.selectExpr(*given.selection((*given.columns, *_hidden(given))), CHANGE, VERSION)
 
 
 def signed_frame(context: Context, spark: SparkSession, given: ViewInput) -> DataFrame:
-    """The stream of a view's changes as queries see its rows, each with its SIGN."""
+    """The stream of a view's changes with the columns that queries see, each row with its SIGN."""
     comes = f"CAST(CASE WHEN {CHANGE} IN ('insert', 'update_postimage') THEN 1 ELSE -1 END AS BIGINT) AS {SIGN}"
     return feed_frame(context, spark, given).selectExpr(*_quoted(given.columns), comes)
 
 
 def touched_frame(context: Context, spark: SparkSession, given: ViewInput) -> DataFrame:
-    """The stream of rows that came to an input or left it, as queries see them."""
+    """The stream of rows that were added to an input or removed from it, with the columns that queries see."""
     if not given.is_changing:
         return input_frame(context, spark, given)
     return feed_frame(context, spark, given).select(*_quoted(given.columns))
 
 
 def frame_at(context: Context, spark: SparkSession, given: ViewInput, version: int) -> DataFrame:
-    """The rows of an input at a version, as queries see them."""
+    """The rows of an input at a version, with the columns that queries see."""
     return table_at(spark, path_of(context.warehouse, given), version).selectExpr(*given.selected)
 
 

@@ -1,4 +1,4 @@
-"""A running job: one start of a streaming query, from its run number to its stop."""
+"""A running job: one run of a streaming query, from its run number to its stop."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any, Protocol
 
+from rw_sql.runtime.spark.jvm import thrown_by
 from rw_sql.runtime.support.failures import Failure, StalledError, cause_line
+from rw_sql.runtime.support.processes import now_ms
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,11 +26,11 @@ GRACE_SECONDS = 1.0
 
 
 class Job(Protocol):
-    """One start of a job."""
+    """One run of a job."""
 
     @property
     def spec(self) -> JobSpec:
-        """What it was started for."""
+        """The spec that it was started for."""
         ...
 
     @property
@@ -38,7 +40,7 @@ class Job(Protocol):
 
     @property
     def is_unproven(self) -> bool:
-        """Whether its first batch is under way: none has ended well yet."""
+        """True while its first batch is in progress and none has succeeded yet."""
         ...
 
     def failure(self) -> Failure | None:
@@ -46,16 +48,16 @@ class Job(Protocol):
         ...
 
     def stop(self) -> None:
-        """Ends it; returns when nothing of it runs any more in this process."""
+        """Stops it; afterwards nothing of it runs in this process."""
         ...
 
 
 class BrokenOffError(Exception):
-    """A batch ended because its query was being stopped, whatever it died of.
+    """A batch ended because its query was being stopped, whatever the immediate error.
 
-    Spark takes an error of Python for an interrupted one by the words of Py4J in it, and looks for them in the whole
-    traceback with a pattern (``StreamExecution.PROXY_ERROR``) whose recursion overflows the stack on a long one. So
-    this is short and says just these words.
+    Spark detects an interrupted Python batch by Py4J's words in the traceback, with a pattern
+    (``StreamExecution.PROXY_ERROR``) whose recursion overflows the stack on long tracebacks. This exception is
+    therefore short and contains exactly these words.
     """
 
     def __init__(self) -> None:
@@ -65,7 +67,7 @@ class BrokenOffError(Exception):
 
 
 class BatchGate:
-    """Knows whether a batch is being written, so that a stop can wait for it a moment."""
+    """Tracks whether a batch is being written, so that a stop can wait for it briefly."""
 
     def __init__(self) -> None:
         self._idle = threading.Event()
@@ -73,18 +75,25 @@ class BatchGate:
         self._has_ended = False
         self._is_stopping = False
         self.stall: StalledError | None = None
-        """Why a batch refused to go on, where one did."""
+        """Why a batch refused to continue, if one did."""
         self._busy_since: float | None = None
 
     def close(self) -> None:
-        """Says that the query is being stopped: what its batch dies of from now on is not its failure."""
+        """Marks the query as being stopped: later errors of its batch are not failures."""
         self._is_stopping = True
 
-    def guarded(self, write: Callable[[DataFrame, int], None]) -> Callable[[DataFrame, int], None]:
-        """What writes a batch, for ``foreachBatch``: raises BrokenOffError where the batch dies of its query's stop."""
+    def guarded(
+        self,
+        write: Callable[[DataFrame, int], None],
+        note: Callable[[int, float], None] = lambda _at_ms, _seconds: None,
+    ) -> Callable[[DataFrame, int], None]:
+        """What writes a batch, for ``foreachBatch``: raises BrokenOffError where the batch dies of its query's stop.
+
+        ``note`` gets when each batch ended well, in milliseconds since 1970, and the seconds that it took.
+        """
 
         def guarded(frame: DataFrame, batch: int) -> None:
-            self._busy_since = time.monotonic()
+            began = self._busy_since = time.monotonic()
             try:
                 write(frame, batch)
             except Exception as error:
@@ -94,10 +103,12 @@ class BatchGate:
                     raise
                 logger.debug("batch %d was broken off", batch, exc_info=True)
             else:
+                if note is not None:
+                    note(now_ms(), time.monotonic() - began)
                 return
             finally:
                 self._busy_since = None
-            # Outside of the handler: what it died of must not be in the traceback.
+            # Outside the handler: the original error must not be in the traceback.
             raise BrokenOffError
 
         return guarded
@@ -111,12 +122,12 @@ class BatchGate:
 
     @property
     def is_in_first(self) -> bool:
-        """Whether a batch is being written, and none has been to its end."""
+        """True while a batch is being written and none has succeeded yet."""
         return not self._has_ended and not self._idle.is_set()
 
     @property
     def busy_seconds(self) -> float:
-        """How long the batch under way has taken so far; 0 where none is."""
+        """The seconds that the batch in progress has taken so far; 0 if there is none."""
         since = self._busy_since
         return 0.0 if since is None else time.monotonic() - since
 
@@ -133,20 +144,19 @@ def stop_query(query: StreamingQuery, gate: BatchGate) -> None:
 
 
 def failure_of(query: StreamingQuery | None, stall: StalledError | None) -> Failure | None:
-    """Why a query ended; None while it is active. ``stall`` is what its batch said, if it said anything."""
+    """Why a query ended; None while it is active. ``stall`` is the reason given by its batch, if any."""
     if query is None:
         return Failure(reason="it was never started")
     if query.isActive:
         return None
     if stall is not None:
         return stall.failure
-    java: Any = query
-    thrown = java._jsq.exception()
-    return Failure(reason=_innermost(thrown.get()) if thrown.isDefined() else "the query ended without an error")
+    thrown = thrown_by(query)
+    return Failure(reason="the query ended without an error" if thrown is None else _innermost(thrown))
 
 
 def _innermost(thrown: Any) -> str:
-    """What the innermost of an exception's causes says; those around it say that a query failed."""
+    """The message of the innermost cause; the outer ones only say that a query failed."""
     said = ""
     while thrown is not None:
         said = thrown.getMessage() or said

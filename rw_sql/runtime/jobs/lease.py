@@ -1,4 +1,4 @@
-"""Who runs the jobs of a warehouse: one process, by a lease row with a heartbeat."""
+"""The lease of a warehouse: one process runs its jobs, identified by a row with a heartbeat."""
 
 from __future__ import annotations
 
@@ -18,29 +18,29 @@ if TYPE_CHECKING:
     from rw_sql.metastore.runtime import JobStore
 
 HEARTBEAT_SECONDS = 2.0
-"""How often an owner renews its lease."""
+"""How often an owner renews its lease, in seconds."""
 
 LEASE_SECONDS = 15.0
-"""How long a lease lasts without a heartbeat: then another process may take it, where no process ids tell more."""
+"""The seconds without a heartbeat after which another process may take a lease, if process ids do not decide it."""
 
 GONE_SECONDS = 120.0
-"""How long after its last heartbeat an owner on another machine counts as late, not as gone, for those who wait for it.
+"""The seconds without a heartbeat until waiting statements regard an owner on another machine as gone, not late.
 
-A heartbeat is a write into the warehouse by a thread of a busy process: it comes late under load, and clocks differ.
+A heartbeat is a write to the warehouse by a thread of a busy process: it is late under load, and clocks differ.
 """
 
 
 def new_owner_name() -> str:
-    """A name for this process as an owner."""
+    """A unique owner name for this process."""
     return f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
 
 
 def is_held(lease: Lease | None, *, is_local: bool, now_ms: int) -> bool:
-    """Whether somebody still owns the warehouse.
+    """True if a process still owns the warehouse.
 
-    On a local path the processes themselves tell: an owner whose Python or JVM still runs holds it, whatever its
-    heartbeat says, since a commit of its may be in flight. In an object store every commit is refused that comes after
-    another owner's, so that one that is late loses it, alive or not: there the heartbeat tells.
+    On a local path the processes decide: an owner whose Python or JVM still runs keeps the lease regardless of its
+    heartbeat, because it may have a commit in flight. In an object store the heartbeat decides: a commit after that of
+    another owner is refused there, so that a late owner loses the lease, alive or not.
     """
     if lease is None or lease.is_released:
         return False
@@ -50,9 +50,9 @@ def is_held(lease: Lease | None, *, is_local: bool, now_ms: int) -> bool:
 
 
 def is_owned(lease: Lease | None, *, now_ms: int) -> bool:
-    """Whether there is an owner to wait for: one that may only be late with its heartbeat counts.
+    """True if there is an owner to wait for; an owner with a late heartbeat counts.
 
-    On the owner's own machine its processes tell, wherever the warehouse lies.
+    On the owner's own machine its processes decide, wherever the warehouse is.
     """
     if lease is None or lease.is_released:
         return False
@@ -67,9 +67,9 @@ def _is_alive(lease: Lease) -> bool:
 
 
 def is_orphaned(lease: Lease, *, is_local: bool, now_ms: int) -> bool:
-    """Whether nothing but the JVM of an owner that is gone holds the warehouse, and has so for longer than it should.
+    """True if only the JVM of a dead owner keeps the warehouse, and has done so for unusually long.
 
-    A JVM ends some two seconds after its Python process, unless it is stopped or stuck.
+    A JVM ends about two seconds after its Python process, unless it is stopped or stuck.
     """
     if lease.is_released or not is_local or lease.host != this_machine() or lease.expires_ms > now_ms:
         return False
@@ -79,16 +79,17 @@ def is_orphaned(lease: Lease, *, is_local: bool, now_ms: int) -> bool:
 
 @dataclass(slots=True)
 class LeaseWatch:
-    """Sees another machine's owner renew its lease, by this process's clock: that machine's may be ahead or behind."""
+    """Observes lease renewals by an owner on another machine with this process's clock, because the clocks may
+    differ."""
 
     clock: Callable[[], float] = time.monotonic
     _seen: tuple[str, int] | None = None
     _seen_at: float = 0.0
 
     def is_renewed(self, lease: Lease, now_ms: int) -> bool:
-        """Whether the lease was renewed within LEASE_SECONDS, or has not been watched for so long.
+        """True if the lease was renewed within LEASE_SECONDS, or has not been observed for that long.
 
-        One that is older than clocks differ needs no watching.
+        A lease that is older than any difference of clocks need not be observed.
         """
         if lease.heartbeat_ms + int(GONE_SECONDS * 1000) <= now_ms:
             return False
@@ -101,7 +102,7 @@ class LeaseWatch:
 def try_take(
     facts: JobStore, owner: str, jvm_pid: int, *, is_local: bool, watch: LeaseWatch | None = None
 ) -> Lease | None:
-    """Takes the lease if nobody holds it; None where somebody does or another process was faster."""
+    """Takes the lease if it is free; None if it is not, or if another process was faster."""
     old = facts.lease()
     at = now_ms()
     is_elsewhere = old is not None and not old.is_released and old.host != this_machine()

@@ -1,4 +1,4 @@
-"""How often a reader begins a batch, how much one may hold, and that no more than its rate comes in."""
+"""Limits of a reader: how often it starts a batch, how many records a batch has, and its overall rate."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 BATCH_RECORDS = 2_500_000
-"""The most records one batch reads, over all splits: it bounds what a pause may have to throw away. Every batch costs
-its reader and each view about a second of CPU whatever it holds, so that one of fewer is dearer to catch up with."""
+"""The maximum number of records in one batch, over all splits: it limits the work that a pause discards. Every batch
+costs its reader and each view about a second of CPU, so that smaller batches make catching up more expensive."""
 
 _MOST_IN_AN_INTERVAL = 10_000_000
-"""How many at most where batches are to start seldom: one then holds what comes in the meantime."""
+"""The maximum with a long barrier interval: a batch then has all records of the interval."""
 
 _RATE_INTERVAL_MS = 1000
-"""With a rate limit batches start once a second: what one may read is the limit."""
+"""The batch interval with a rate limit: a batch may read one second's records."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchLimits:
-    """How often a batch starts (0: as soon as there is data) and how many records it reads at most.
+    """The minimum interval between batches (0: as soon as there is data) and the maximum number of records in one.
 
-    ``per_second`` is the rate that no stretch of batches may exceed, None where there is none.
+    ``per_second`` is the rate that no sequence of batches may exceed, None without a limit.
     """
 
     interval_ms: int
@@ -36,10 +36,10 @@ class BatchLimits:
 
 
 def pace_of(options: Mapping[str, str]) -> BatchLimits:
-    """The pace that ``barrier_interval_ms`` and ``source_rate_limit`` (records per second over all splits) ask for."""
+    """The limits from ``barrier_interval_ms`` and ``source_rate_limit`` (records per second over all splits)."""
     interval_ms = int(options.get(BARRIER_INTERVAL, "0"))
     limit = rate_limit(options)
-    # Between two batches of a minute's interval more comes in than in a second.
+    # With an interval of a minute, more arrives between two batches than within a second.
     most = max(BATCH_RECORDS, min(BATCH_RECORDS * interval_ms // 1000, _MOST_IN_AN_INTERVAL))
     if limit is None:
         return BatchLimits(interval_ms=interval_ms, batch_records=most)
@@ -50,10 +50,10 @@ def pace_of(options: Mapping[str, str]) -> BatchLimits:
 
 @dataclass(slots=True)
 class Throttle:
-    """Holds each batch back until those before it have had their time.
+    """Delays each batch until the rate limit allows it.
 
-    A reader's own limit is not exact: Spark's takes at least one record of every split, however many there are. What
-    that is too much is paid for by the time until the next batch.
+    A reader's own limit is not exact: Spark reads at least one record per split and batch, whatever the number of
+    splits. The delay of the next batch compensates for the excess.
     """
 
     per_second: int | None
@@ -62,7 +62,7 @@ class Throttle:
     _is_over: threading.Event = field(default_factory=threading.Event)
 
     def take(self, records: int) -> bool:
-        """Waits until a batch of so many records may be written; False where :meth:`end` was called meanwhile."""
+        """Waits until a batch of ``records`` records may be written; False if :meth:`end` was called meanwhile."""
         if self.per_second is None:
             return not self._is_over.is_set()
         now = self.clock()
@@ -73,5 +73,5 @@ class Throttle:
         return not self._is_over.is_set()
 
     def end(self) -> None:
-        """Lets nobody wait any more."""
+        """Ends all waits."""
         self._is_over.set()

@@ -1,4 +1,5 @@
-"""Whether a source's reader can start or go on at its positions; where it cannot, what to type."""
+"""Checks whether a source's reader can start or continue at its positions; otherwise raises an error with the
+remedy."""
 
 from __future__ import annotations
 
@@ -15,11 +16,12 @@ if TYPE_CHECKING:
     from rw_sql.connectors.base import Connector, SplitState, Upstream
 
 DISCOVERING = "DISCOVERING"
-"""The first word of the reason of a reader that waits for its splits to be listed."""
+"""The first word of the reason of a reader whose splits have not been listed yet."""
 
 
 def require_splits(splits: tuple[str, ...], upstream: Upstream) -> None:
-    """Raises StalledError where the upstream does not answer, lacks what the source names, or nobody listed it yet."""
+    """Raises StalledError if the upstream does not answer or lacks what the source names, or no splits are known
+    yet."""
     if upstream.error is not None:
         raise StalledError(f"UNREACHABLE {upstream.error}")
     if upstream.missing:
@@ -31,7 +33,7 @@ def require_splits(splits: tuple[str, ...], upstream: Upstream) -> None:
 def still_asked(
     kind: Connector, splits: tuple[str, ...], states: Mapping[str, SplitState], upstream: Upstream
 ) -> tuple[str, ...]:
-    """The splits without those that are gone and were read to their ends: of these nothing is missed."""
+    """The splits without deleted ones that were fully read: nothing of them is missing."""
     if not isinstance(kind, RangedConnector):
         return splits
     return tuple(
@@ -42,9 +44,9 @@ def still_asked(
 
 
 def require_same(name: str, splits: tuple[str, ...], states: Mapping[str, SplitState], upstream: Upstream) -> None:
-    """Raises StalledError where the upstream is not the one that the positions were taken from, with what to type.
+    """Raises StalledError, with a remedy, if the upstream is not the one that the positions belong to.
 
-    Where in it the positions lie is not asked: of a reader that runs they are older than the look.
+    It does not compare the positions with the look: those of a running reader may be older.
     """
     by_status = _by_status(splits, states, upstream)
     for status in (OTHER_CLUSTER, RECREATED, ORPHAN):
@@ -53,7 +55,7 @@ def require_same(name: str, splits: tuple[str, ...], states: Mapping[str, SplitS
 
 
 def require_readable(name: str, splits: tuple[str, ...], states: Mapping[str, SplitState], upstream: Upstream) -> None:
-    """Raises StalledError where a reader cannot start at the positions, with what to type."""
+    """Raises StalledError, with a remedy, if a reader cannot start at the positions."""
     require_splits(splits, upstream)
     require_same(name, splits, states, upstream)
     by_status = _by_status(splits, states, upstream)
@@ -63,7 +65,7 @@ def require_readable(name: str, splits: tuple[str, ...], states: Mapping[str, Sp
             continue
         lost = sum(upstream.splits[split].start - states[split].offset for split in found)
         counted = f", {lost} records" if status == EXPIRED else ""
-        # The others keep their place: moving them too would repeat what they have read.
+        # The other splits keep their positions: moving them too would repeat records.
         only = f" FOR SPLITS ({', '.join(literal(split) for split in found)})" if len(found) < len(splits) else ""
         raise StalledError(
             f"{status} {_few(found)}{counted}: PAUSE SOURCE {quoted(name)}; "

@@ -1,4 +1,4 @@
-"""What the jobs' owner said of each job, as far as it still holds, and what of it shows that a job moves."""
+"""The jobs' statuses that are still valid, and the values in them that show progress."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ STALLED, STARTING, STOPPED = "STALLED", "STARTING", "STOPPED"
 
 
 def present_statuses(context: Context) -> dict[str, JobStatus]:
-    """The status of each job by its name. Of an owner that is gone nothing runs, whatever it said last."""
-    facts = context.metastore.runtime
+    """The status of each job by its name. Without an owner no job runs, whatever was reported last."""
+    facts = context.metastore.jobs
     statuses = dict(facts.job_statuses())
     if context.has_owner(facts.lease()):
         return statuses
@@ -27,7 +27,7 @@ def present_statuses(context: Context) -> dict[str, JobStatus]:
 
 
 def as_taken_over(statuses: Iterable[JobStatus], snapshot: Snapshot, at_ms: int) -> list[JobStatus]:
-    """What a new owner has to say of jobs that the former one left without a word: it has them all to start."""
+    """The statuses that a new owner reports for jobs without a final status: it has yet to start them."""
     wanted = desired_jobs(snapshot)
     return [
         replace(status, state=STARTING if status.job in wanted else STOPPED, reason=None, run=None, updated_ms=at_ms)
@@ -38,14 +38,28 @@ def as_taken_over(statuses: Iterable[JobStatus], snapshot: Snapshot, at_ms: int)
 
 def with_unreported(statuses: Mapping[str, JobStatus], snapshot: Snapshot) -> dict[str, JobStatus]:
     """These statuses, and STARTING for each job that the catalog wants and of which there is none."""
-    missing = {job: spec.object_id for job, spec in desired_jobs(snapshot).items() if job not in statuses}
+    missing = {job: id_ for job, id_ in _wanted(snapshot).items() if job not in statuses}
     return {**statuses, **{job: JobStatus(job=job, object_id=id_, state=STARTING) for job, id_ in missing.items()}}
 
 
-def run_mark(status: JobStatus | None) -> object:
-    """What changes of a status while its job makes progress; a job that stalls makes none, however often it is tried.
+# Of the newest snapshot: whoever looks again and again need not derive 10,000 jobs each time.
+_newest: tuple[Snapshot, dict[str, int]] | None = None
 
-    The owner renews the status of a job whose batch takes long as long as Spark gets on with it.
+
+def _wanted(snapshot: Snapshot) -> dict[str, int]:
+    """The jobs that the catalog wants, with the ids of their objects."""
+    global _newest
+    known = _newest
+    if known is None or known[0] is not snapshot:
+        known = _newest = (snapshot, {job: spec.object_id for job, spec in desired_jobs(snapshot).items()})
+    return known[1]
+
+
+def run_mark(status: JobStatus | None) -> object:
+    """The value in a status that changes when its job progresses; a stalled job makes none, however often it is
+    retried.
+
+    The owner updates the status of a job with a long batch while Spark makes progress.
     """
     if status is None or status.state == STALLED:
         return None
@@ -53,8 +67,8 @@ def run_mark(status: JobStatus | None) -> object:
 
 
 def owner_marks(context: Context, jobs: Collection[str]) -> tuple[dict[str, object], dict[str, object]]:
-    """How far the owner is with these jobs (all where there are none): marks and signs of life for a StallTimeout."""
-    facts = context.metastore.runtime
+    """The owner's progress with these jobs (none given: all): marks and signs of life for a StallTimeout."""
+    facts = context.metastore.jobs
     lease, statuses = facts.lease(), facts.job_statuses()
     marks: dict[str, object] = {job: run_mark(statuses.get(job)) for job in jobs or statuses}
     if lease is None:
@@ -63,4 +77,4 @@ def owner_marks(context: Context, jobs: Collection[str]) -> tuple[dict[str, obje
 
 
 FLAPPING = "FLAPPING"
-"""The first word of the reason of a job that starts and fails again and again."""
+"""The first word of the reason of a job that repeatedly starts and fails."""

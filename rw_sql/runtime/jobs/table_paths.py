@@ -1,4 +1,4 @@
-"""Where the rows of objects lie, and what Spark knows of tables that are the user's own."""
+"""Paths of objects' tables, and facts about external Delta tables."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def table_path(warehouse: Warehouse, snapshot: Snapshot, object_id: int) -> str:
-    """The Delta table of an object of the catalog: a log, the rows of a table or view, or one of the user's own."""
+    """The path of an object's Delta table: a log, the rows of a table or view, or an external table."""
     record = snapshot.get(object_id)
     if isinstance(record, DeltaTableRecord):
         return record.path
@@ -34,7 +34,7 @@ def table_path(warehouse: Warehouse, snapshot: Snapshot, object_id: int) -> str:
 
 
 def look_at_table(sessions: SparkSessions, name: str) -> TableLook:
-    """A look at a table by its name in Spark's SQL; empty where there is none, or it is no Delta table."""
+    """Looks at a table by its name in Spark's SQL; empty if it does not exist or is not a Delta table."""
     from pyspark.errors import PySparkException
 
     try:
@@ -58,14 +58,14 @@ _CHANGED = (
     "Detected deleted data",
     "Detected a data",
 )
-"""What Delta says where a stream of appended rows meets a commit that updates or deletes some."""
+"""Delta's message if a stream of appended rows meets a commit that updates or deletes some."""
 
 
 _GONE = re.compile(r"([^/\s]+\.parquet)['\"]?(?: does not exist|$|[.:\s])")
-"""The name of a file of rows that a reader did not find, whatever the file system says of it."""
+"""The name of a file of rows that a reader did not find, in the messages of all file systems."""
 
 _MOST_COMMITS = 1_000
-"""How many versions back the commit that wrote such a file is searched for."""
+"""How many versions back the commit that added such a file is searched."""
 
 
 def with_way_out(
@@ -77,11 +77,11 @@ def with_way_out(
     name: str,
     rebuild: str = "",
 ) -> Failure | None:
-    """A failure of the reader ``name`` with what to type, where a table of the user's own went away under it.
+    """The failure of the reader ``name`` with a remedy, if it was caused by a change of an external table.
 
-    By an update or delete of which it does not know, since it reads only appended rows, or by VACUUM.
+    That is an update or delete, which a reader of appended rows cannot follow, or VACUUM.
 
-    ``again`` are the statements that make the reader anew, ``rebuild`` those that do so from the rows that are there.
+    ``again`` are the statements that re-create the reader, ``rebuild`` those that do so from the existing rows.
     """
     if failure is None:
         return failure
@@ -101,16 +101,16 @@ def with_way_out(
     if written is None:
         return failure
     return Failure(
-        reason=f"CHANGED {written}: rows of it were updated or deleted, which only its change data feed tells: "
+        reason=f"CHANGED {written}: rows of it were updated or deleted, which only its change data feed shows: "
         f"{feed_property(written)}; {again}",
         is_final=True,
     )
 
 
 def _vacuumed(context: Context, tables: Iterable[DeltaTableRecord], reason: str) -> tuple[str, int] | None:
-    """The table, as its statements write it, and its version, whose file a failure says is not there; None for others.
+    """The external table, as statements name it, and the version of a file that a failure reports missing; else None.
 
-    A version that was cleaned away as well counts as the oldest that is there.
+    If that version was cleaned up too, the oldest existing one is returned.
     """
     files = {unquote(name) for name in _GONE.findall(reason)}
     for table in tables if files else ():

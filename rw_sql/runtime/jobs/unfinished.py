@@ -1,4 +1,4 @@
-"""Which views are still on their way through their history, and which tables are refreshed, as any process may ask."""
+"""The backfills and refreshes in progress, for any process."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ WAITING = "waiting to start"
 
 
 def unfinished_backfills(metastore: Metastore, snapshot: Snapshot) -> dict[str, BackfillProgress]:
-    """The views that have a history and are not live yet, and the tables that are not idle, by their jobs."""
+    """The views with an unfinished backfill and the tables that are being refreshed, by job."""
     views = [view for view in snapshot.kept if isinstance(view, MaterializedViewRecord) and view.histories]
     refreshes = [record for record in snapshot.all("refresh") if record.status != IDLE]
     if not views and not refreshes:
         return {}
-    told = metastore.runtime.backfills()
+    told = metastore.jobs.backfills()
     found = {_job(record): _of_refresh(record, told.get(_job(record))) for record in refreshes}
     for view in views:
         job = view_job(view.id)
@@ -49,7 +49,7 @@ def _job(record: RefreshRecord) -> str:
 
 
 def _of_refresh(record: RefreshRecord, told: BackfillProgress | None) -> BackfillProgress:
-    """What the table's job said of this refresh, or that it has not begun it yet."""
+    """The progress that the table's job reported for this refresh, or that it has not started."""
     if told is not None and not told.is_over and told.started_ms >= (record.triggered_ms or 0):
         return told
     return BackfillProgress(

@@ -1,6 +1,5 @@
-"""What an operator sees of running jobs: lags, metrics, FLUSH and WAIT.
+"""Observing running jobs: lags, metrics, FLUSH and WAIT.
 
-
-Imports: ``direct``, ``positions``, ``jobs``, ``delta`` and below. Imported by: ``control``, ``session``.
-Begin with ``metrics`` (every figure with its meaning) or ``lag``.
+Imports: ``direct``, ``positions``, ``jobs``, ``delta`` and below. Imported by: ``control``, ``session``. Begin with
+``metrics`` (every metric with its meaning) or ``lag``.
 """

@@ -1,4 +1,4 @@
-"""FLUSH: waits until every record there was at the call is in the logs, and these in the running views and sinks."""
+"""FLUSH: waits until all records that existed at the call are in the logs, and in the running views and sinks."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ from rw_sql.errors import NOT_APPLIED_YET, SqlError
 from rw_sql.metastore.records import MaterializedViewRecord, SinkRecord, SourceRecord
 from rw_sql.model.job_ids import sink_job, view_job
 from rw_sql.model.job_specs import named_splits
-from rw_sql.model.pauses import holds_of, is_view_held
+from rw_sql.model.pauses import is_view_paused, pauses_of
 from rw_sql.model.rates import is_throttled, throttled_reason
+from rw_sql.model.reading_order import in_reading_order
 from rw_sql.model.source_readers import readers_of
 from rw_sql.model.split_status import OK, identity_status
-from rw_sql.plan.result.plan import ObjectChange
+from rw_sql.plan.result.plan import ResultRow
 from rw_sql.runtime.delta.delta_log import latest_version
 from rw_sql.runtime.direct.positions import read_fragment_positions
 from rw_sql.runtime.jobs.inputs import WAITING
@@ -42,10 +43,10 @@ _LOOK_SECONDS = 0.05
 _ASK_SECONDS = 2.0
 _MARK_SECONDS = 0.5
 _GRACE_MS = 5_000
-"""A job that began to stall only now is waited for so long: most of them are back at their first or second try."""
+"""How long FLUSH waits for a job that has just stalled, in milliseconds: most recover at the first or second retry."""
 
 _SOUND_MS = 30_000
-"""A job that has run for so long is back: it may have been one batch, slow to fail, for less."""
+"""A run of this length counts as recovered, in milliseconds: a shorter one may be a batch that is slow to fail."""
 
 _DROPPED = "dropped meanwhile"
 _HELD_HISTORY = "backfill_rate_limit is 0, not waited for"
@@ -55,20 +56,19 @@ _AWAY = "not waited for: "
 _ENDLESS = "its rows are made as they are read: there is no end to read to"
 
 
-def flush(
-    context: Context, timeout: float, discover_now: Callable[[int], None] | None = None
-) -> tuple[ObjectChange, ...]:
-    """Waits; paused and stalled jobs are named, not waited for.
+def flush(context: Context, timeout: float, discover_now: Callable[[int], None] | None = None) -> tuple[ResultRow, ...]:
+    """Waits for all sources, views and sinks; paused and stalled ones are named, not waited for.
 
-    What reads a stalled one, or one whose upstream is away, has all but what that lacks. Raises SqlError
-    NOT_APPLIED_YET once nothing that is waited for has moved for ``timeout`` seconds. A job counts as stalled when that
-    began some seconds ago, tries between that failed again included.
+    Readers of a stalled or unreachable source are complete except for that source. Raises SqlError NOT_APPLIED_YET
+    after ``timeout`` seconds without any progress. A job counts as stalled if that began some seconds ago, failed
+    retries included.
 
-    ``discover_now`` asks the owner in this process to take up a source's new splits; one elsewhere does so by itself.
+    ``discover_now`` makes the owner in this process look for a source's new splits; an owner elsewhere does so by
+    itself.
     """
     limit = StallTimeout(timeout)
     snapshot = context.metastore.snapshot()
-    answers: list[ObjectChange] = []
+    answers: list[ResultRow] = []
     behind: dict[int, str] = {}
     for source in snapshot.all("source"):
         if snapshot.readers_of(source.id):
@@ -77,29 +77,27 @@ def flush(
             if source.is_shared and is_passed_over:
                 behind[source.id] = source.name
     unfinished = unfinished_backfills(context.metastore, snapshot)
-    for view in snapshot.kept:
+    for view in in_reading_order(snapshot.kept):
         if view_job(view.id) in unfinished and view.backfill_rate_limit == 0:
-            answers.append(ObjectChange(object=view.name, change="NOTICE", detail=_HELD_HISTORY))
+            answers.append(ResultRow(object=view.name, change="NOTICE", detail=_HELD_HISTORY))
             continue
         checkpoint = context.warehouse.view_checkpoint(view.id, view.generation)
         answer = _flush_reader(context, view, view_job(view.id), checkpoint, limit)
         answers.append(_of_what_came(view, answer, behind))
     for sink in snapshot.all("sink"):
         if sink.is_paused:
-            answers.append(ObjectChange(object=sink.name, change="NOTICE", detail=_PAUSED))
+            answers.append(ResultRow(object=sink.name, change="NOTICE", detail=_PAUSED))
             continue
         checkpoint = context.warehouse.sink_checkpoint(sink.id, sink.generation)
         answer = _flush_reader(context, sink, sink_job(sink.id), checkpoint, limit)
         answers.append(_of_what_came(sink, answer, behind))
-    return tuple(answers) or (ObjectChange(object="", change="NOTHING", detail="no view reads any source"),)
+    return tuple(answers) or (ResultRow(object="", change="NOTHING", detail="no view reads any source"),)
 
 
-def _of_what_came(
-    reader: MaterializedViewRecord | SinkRecord, answer: ObjectChange, behind: dict[int, str]
-) -> ObjectChange:
-    """An answer that also says of which of its inputs a reader has not all, since their jobs are stalled.
+def _of_what_came(reader: MaterializedViewRecord | SinkRecord, answer: ResultRow, behind: dict[int, str]) -> ResultRow:
+    """A result row that also names the inputs that a reader lacks rows of, because their jobs are stalled.
 
-    ``behind`` are the objects that lack something, each with the name of the job's object that is to blame.
+    ``behind`` are the incomplete objects, each with the name of the object whose job is the cause.
     """
     to_blame = ", ".join(dict.fromkeys(behind[id_] for id_ in reader.inputs if id_ in behind))
     if answer.detail.startswith(_STALLED):
@@ -112,18 +110,18 @@ def _of_what_came(
 
 
 class _Waiting(Protocol):
-    """What FLUSH waits for, one after the other."""
+    """One condition that FLUSH waits for."""
 
     def is_over(self) -> bool:
-        """Whether it need not be waited for any more."""
+        """True if it need not be waited for any more."""
         ...
 
     def marks(self) -> dict[str, object]:
-        """What changes while it is on its way there."""
+        """Values that change with progress."""
         ...
 
     def left(self) -> str:
-        """How far it has come, for the message of a FLUSH that gives up."""
+        """The remaining work, for the message of a FLUSH that times out."""
         ...
 
 
@@ -132,7 +130,7 @@ def _wait(context: Context, waiting: _Waiting, limit: StallTimeout) -> None:
     marked_at = time.monotonic()
     while not waiting.is_over():
         context.sessions.require_alive()
-        # Marks cost some reads: while all goes well nobody looks at them.
+        # Computing marks costs some reads: they are only computed after a while.
         if time.monotonic() - marked_at >= min(_MARK_SECONDS, limit.seconds / 2):
             limit.note(waiting.marks())
             marked_at = time.monotonic()
@@ -141,13 +139,13 @@ def _wait(context: Context, waiting: _Waiting, limit: StallTimeout) -> None:
                     NOT_APPLIED_YET,
                     f"FLUSH gave up: {limit.told}: {waiting.left()}",
                     hint=f"wait longer: SET statement_timeout = '{limit.longer}'; FLUSH; "
-                    "SHOW JOBS tells what each job does",
+                    "SHOW JOBS shows what each job does",
                 )
         time.sleep(_LOOK_SECONDS)
 
 
 def _state(context: Context, jobs: Iterable[str]) -> str:
-    """The states of jobs, in brackets."""
+    """The states of jobs, in parentheses."""
     statuses = present_statuses(context)
     told = dict.fromkeys(
         f"{status.state}: {status.reason}" if status.reason else status.state
@@ -164,22 +162,22 @@ def _behind(number: int | None, what: str) -> str:
     return f"is {number} {what if number == 1 else f'{what}s'} behind"
 
 
-class Patience:
-    """How long FLUSH waits for jobs that stall."""
+class StallGrace:
+    """Decides how long FLUSH waits for stalled jobs."""
 
     def __init__(self) -> None:
         self._since: dict[str, int] = {}
 
     def stalled(self, context: Context, job: str) -> JobStatus | None:
-        """What a job says that is passed over; None of one that is waited for."""
+        """The status of a job that FLUSH skips; None if it waits for the job."""
         status = present_statuses(context).get(job)
         return status if status is not None and self.is_over(status, now_ms()) else None
 
     def is_over(self, status: JobStatus, at_ms: int) -> bool:
-        """Whether the job that has this status now is passed over.
+        """True if FLUSH skips the job with this status.
 
-        It is, when it stalls and did so some seconds ago: another try that failed is no new beginning. What waits for
-        something that is being made is waited for, and did not stall.
+        That is so if the job stalled some seconds ago; a failed retry does not restart the time. A job that waits for
+        its input to be created is not stalled.
         """
         if status.state == "STALLED":
             if (status.reason or "").startswith((WAITING, DISCOVERING)):
@@ -193,40 +191,40 @@ class Patience:
 
 def _flush_source(
     context: Context, source_id: int, limit: StallTimeout, discover_now: Callable[[int], None] | None
-) -> ObjectChange:
+) -> ResultRow:
     snapshot = context.metastore.snapshot()
     source = snapshot.get(source_id)
     if not isinstance(source, SourceRecord):
-        return ObjectChange(object=f"source {source_id}", change="NOTICE", detail=_DROPPED)
-    if holds_of(snapshot, source_id):
-        return ObjectChange(object=source.name, change="NOTICE", detail=_PAUSED)
+        return ResultRow(object=f"source {source_id}", change="NOTICE", detail=_DROPPED)
+    if pauses_of(snapshot, source_id):
+        return ResultRow(object=source.name, change="NOTICE", detail=_PAUSED)
     if is_throttled(source):
-        return ObjectChange(object=source.name, change="NOTICE", detail=f"{_AWAY}{throttled_reason(source)}")
+        return ResultRow(object=source.name, change="NOTICE", detail=f"{_AWAY}{throttled_reason(source)}")
     upstream = connector(source.connector).look(context.options_of(source, snapshot))
     if not upstream.is_reachable:
-        return ObjectChange(object=source.name, change="NOTICE", detail=f"{_AWAY}{upstream.error}")
+        return ResultRow(object=source.name, change="NOTICE", detail=f"{_AWAY}{upstream.error}")
     if upstream.missing:
         missing = ", ".join(f'"{topic}"' for topic in upstream.missing)
-        return ObjectChange(object=source.name, change="NOTICE", detail=f"{_AWAY}the upstream has no topic {missing}")
-    arrival = _Arrival(context=context, source_id=source_id, upstream=upstream, discover_now=discover_now)
-    _wait(context, arrival, limit)
-    if arrival.notice is not None:
-        return ObjectChange(object=source.name, change="NOTICE", detail=arrival.notice)
-    return ObjectChange(object=source.name, change="FLUSHED", detail=read_to(arrival.ends))
+        return ResultRow(object=source.name, change="NOTICE", detail=f"{_AWAY}the upstream has no topic {missing}")
+    high_water = _SourceHighWater(context=context, source_id=source_id, upstream=upstream, discover_now=discover_now)
+    _wait(context, high_water, limit)
+    if high_water.notice is not None:
+        return ResultRow(object=source.name, change="NOTICE", detail=high_water.notice)
+    return ResultRow(object=source.name, change="FLUSHED", detail=read_to(high_water.ends))
 
 
 @dataclass(slots=True, kw_only=True)
-class _Arrival:
-    """Whether a source has read what an earlier look at its upstream showed, by the catalog as it is when asked.
+class _SourceHighWater:
+    """Whether a source has read up to the end offsets of an earlier look, by the current catalog.
 
-    ``notice`` says why that is not waited for any more.
+    ``notice`` is the reason if it is no longer waited for.
     """
 
     context: Context
     source_id: int
     upstream: Upstream
     discover_now: Callable[[int], None] | None
-    patience: Patience = field(default_factory=Patience)
+    grace: StallGrace = field(default_factory=StallGrace)
     notice: str | None = None
     asked_at: float = float("-inf")
 
@@ -240,7 +238,7 @@ class _Arrival:
         if not isinstance(source, SourceRecord):
             self.notice = _DROPPED
             return True
-        if holds_of(snapshot, source.id):
+        if pauses_of(snapshot, source.id):
             self.notice = _PAUSED
             return True
         if is_throttled(source):
@@ -250,7 +248,7 @@ class _Arrival:
         for reader in readers_of(snapshot, source):
             if self._has_reader_arrived(snapshot, reader):
                 continue
-            status = self.patience.stalled(context, reader.job)
+            status = self.grace.stalled(context, reader.job)
             if status is None:
                 return False
             stalls[status.reason or ""] = None
@@ -264,7 +262,7 @@ class _Arrival:
         return snapshot, tuple(readers_of(snapshot, source)) if isinstance(source, SourceRecord) else ()
 
     def marks(self) -> dict[str, object]:
-        """How far each reader is on its way to the ends, and what its job does."""
+        """Each reader's progress towards the end offsets, and the status of its job."""
         snapshot, readers = self._readers()
         statuses = present_statuses(self.context)
         return {
@@ -276,7 +274,7 @@ class _Arrival:
         }
 
     def left(self) -> str:
-        """How many records are missing, and what its jobs do."""
+        """The number of missing records, and the status of its jobs."""
         snapshot, readers = self._readers()
         missing = max((self._missing(snapshot, reader) for reader in readers), default=0)
         name = readers[0].source.name if readers else str(self.source_id)
@@ -284,7 +282,8 @@ class _Arrival:
         return f'source "{name}" {said} {_state(self.context, (reader.job for reader in readers))}'
 
     def _missing(self, snapshot: Snapshot, reader: Reader) -> int:
-        """The records up to the ends that a reader has not read; all of a split's where it does not have that."""
+        """The number of records before the end offsets that a reader has not read; all of a split that it does not
+        have."""
         states = self._states(snapshot, reader)
         missing = 0
         for split, seen in self.upstream.splits.items():
@@ -323,7 +322,7 @@ class _Arrival:
 
 
 def read_to(ends: Mapping[str, int]) -> str:
-    """What FLUSH says of a source that has arrived: at these ends, or where none of its splits has one."""
+    """The result text of FLUSH for a complete source: the end offsets."""
     return f"read to {_spell(ends)}" if ends else _ENDLESS
 
 
@@ -334,27 +333,27 @@ def _spell(ends: Mapping[str, int]) -> str:
 
 def _flush_reader(
     context: Context, reader: MaterializedViewRecord | SinkRecord, job: str, checkpoint: str, limit: StallTimeout
-) -> ObjectChange:
+) -> ResultRow:
     snapshot = context.metastore.snapshot()
     reading = _Reading(
         context=context, reader=reader, job=job, checkpoint=checkpoint, ends=HighWater.of(context, snapshot, reader)
     )
-    if isinstance(reader, MaterializedViewRecord) and is_view_held(snapshot, reader):
-        return ObjectChange(object=reader.name, change="NOTICE", detail=_PAUSED)
+    if isinstance(reader, MaterializedViewRecord) and is_view_paused(snapshot, reader):
+        return ResultRow(object=reader.name, change="NOTICE", detail=_PAUSED)
     _wait(context, reading, limit)
     if reading.is_dropped:
-        return ObjectChange(object=reader.name, change="NOTICE", detail=_DROPPED)
+        return ResultRow(object=reader.name, change="NOTICE", detail=_DROPPED)
     if reading.stall is not None:
         detail = f"{_STALLED}{reading.stall.reason}"
-        return ObjectChange(object=reader.name, change="NOTICE", detail=detail)
-    return ObjectChange(object=reader.name, change="FLUSHED")
+        return ResultRow(object=reader.name, change="NOTICE", detail=detail)
+    return ResultRow(object=reader.name, change="FLUSHED")
 
 
 @dataclass(slots=True, kw_only=True)
 class _Reading:
-    """Whether a view or sink has read its inputs to what they held at an earlier look.
+    """Whether a view or sink has read its inputs up to an earlier version.
 
-    ``stall`` is what its job says of itself once it is not waited for any more.
+    ``stall`` is the job's reason if it is no longer waited for.
     """
 
     context: Context
@@ -362,7 +361,7 @@ class _Reading:
     job: str
     checkpoint: str
     ends: HighWater
-    patience: Patience = field(default_factory=Patience)
+    grace: StallGrace = field(default_factory=StallGrace)
     stall: JobStatus | None = None
 
     @property
@@ -370,11 +369,11 @@ class _Reading:
         return self.context.metastore.snapshot().get(self.reader.id) is None
 
     def is_over(self) -> bool:
-        """Whether it is there, dropped, or stalled for a while."""
+        """True if it is complete, dropped, or has been stalled for a while."""
         if self.is_dropped or self.ends.are_reached(self.context, self.checkpoint):
             self.stall = None
             return True
-        self.stall = self.patience.stalled(self.context, self.job)
+        self.stall = self.grace.stalled(self.context, self.job)
         return self.stall is not None
 
     @property
@@ -382,8 +381,8 @@ class _Reading:
         return f'{self.reader.kind.replace("_", " ")} "{self.reader.name}"'
 
     def marks(self) -> dict[str, object]:
-        """Batches planned and committed, versions of its table, its way through its history, and what its job does."""
-        warehouse, facts = self.context.warehouse, self.context.metastore.runtime
+        """Batches planned and committed, versions of its table, progress of its backfill, and the status of its job."""
+        warehouse, facts = self.context.warehouse, self.context.metastore.jobs
         progress = facts.backfills().get(self.job)
         mark = (
             committed_versions(warehouse, self.checkpoint),
@@ -395,7 +394,7 @@ class _Reading:
         return {self._name: mark}
 
     def left(self) -> str:
-        """How many rows of its inputs it has not read, and what its job does."""
+        """The number of rows of its inputs that it has not read, and the status of its job."""
         behind = rows_behind(self.context, self.context.metastore.snapshot(), self.reader, self.checkpoint)
-        # What is told below one row is the version in which no row came: it has not been passed yet.
+        # With less than one row missing, it still has to read a version without rows.
         return f"{self._name} {_behind(behind or None, 'row')} {_state(self.context, [self.job])}"

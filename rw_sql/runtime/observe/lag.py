@@ -1,9 +1,11 @@
-"""How far each job is behind what it reads."""
+"""How far each job is behind what it reads, in records and in seconds."""
 
 from __future__ import annotations
 
 from concurrent.futures import wait
+from dataclasses import dataclass, field
 from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from deltalake import DeltaTable
@@ -13,10 +15,10 @@ from rw_sql.errors import SqlError
 from rw_sql.metastore.records import MaterializedViewRecord
 from rw_sql.model.job_ids import reader_fragment, rebuild_job, sink_job, view_job
 from rw_sql.model.job_specs import fed_by, named_splits, rebuilt
-from rw_sql.model.pauses import own_inputs
+from rw_sql.model.pauses import direct_inputs
 from rw_sql.model.source_readers import readers_of
 from rw_sql.model.split_status import OK, identity_status
-from rw_sql.runtime.delta.delta_log import added_rows, latest_version, read_actions
+from rw_sql.runtime.delta.delta_log import added_rows, committed_ms, latest_version, read_actions
 from rw_sql.runtime.direct.positions import read_fragment_positions
 from rw_sql.runtime.jobs.table_paths import table_path
 from rw_sql.runtime.positions.progress import committed_versions
@@ -33,41 +35,79 @@ if TYPE_CHECKING:
     from rw_sql.runtime.jobs.context import Context
 
 LOOK_SECONDS = 2.0
-"""How long all upstreams together may take to answer; what does not is not known."""
+"""The time limit for looking at all upstreams, in seconds; lags of slower ones are unknown."""
 
 _MOST_VERSIONS = 1000
+
+_MOST_TIMES = 200
+"""Of how many waiting records of one source the times are asked: one with 100,000 partitions has as many."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lag:
+    """How far a job is behind. ``since_ms`` is when the oldest record that waits came; None where nobody can tell."""
+
+    records: int | None = None
+    since_ms: int | None = None
+
+    def seconds(self, at_ms: int) -> float | None:
+        """The age of the oldest record that waits, 0 where none does; None where nobody can tell."""
+        if self.records == 0:
+            return 0.0
+        return None if self.records is None or self.since_ms is None else max(0, at_ms - self.since_ms) / 1000
 
 
 def measure_lags(context: Context, snapshot: Snapshot) -> dict[str, int | None]:
     """Records a source is behind its upstream, rows a view is behind its inputs; None where nobody can tell soon."""
-    behind: dict[str, int | None] = {}
-    own: dict[str, int | None] = {}
+    return {job: lag.records for job, lag in measure_lag(context, snapshot, with_times=False).items()}
+
+
+def measure_lag(
+    context: Context, snapshot: Snapshot, *, with_times: bool = True, seconds: float = LOOK_SECONDS
+) -> dict[str, Lag]:
+    """How far each job is behind. All upstreams together have so many ``seconds`` to say where they end, and, with
+    ``with_times``, as many again to say how old what waits is."""
+    behind: dict[str, Lag] = {}
+    own: dict[str, Lag] = {}
     sources = [source for source in snapshot.all("source") if snapshot.readers_of(source.id)]
-    looks = _looks(context, snapshot, sources)
-    for source in sources:
-        upstream = looks.get(source.id)
-        for reader in readers_of(snapshot, source):
-            lag = None if upstream is None else _records_behind(context, snapshot, reader, upstream)
-            own[reader.fragment] = lag
-            if reader.view is None:
-                behind[reader.job] = lag
+    looks = _looks(context, snapshot, sources, seconds)
+    found = [
+        (reader, _Behind() if upstream is None else _records_behind(context, snapshot, reader, upstream))
+        for source in sources
+        for upstream in [looks.get(source.id)]
+        for reader in readers_of(snapshot, source)
+    ]
+    times = _times(context, snapshot, found, seconds) if with_times else {}
+    for reader, lag in found:
+        own[reader.fragment] = Lag(records=lag.records, since_ms=times.get(reader.fragment))
+        if reader.view is None:
+            behind[reader.job] = own[reader.fragment]
     for view in snapshot.kept:
         checkpoint = context.warehouse.view_checkpoint(view.id, view.generation)
-        read_itself = {source.id for source in own_inputs(snapshot, view)}
+        read_itself = {source.id for source in direct_inputs(snapshot, view)}
         others = tuple(id_ for id_ in view.inputs if id_ not in read_itself)
-        parts = [own.get(reader_fragment(view.id, source_id)) for source_id in read_itself]
-        parts.append(rows_behind(context, snapshot, view, checkpoint, others))
-        behind[view_job(view.id)] = None if None in parts else sum(part for part in parts if part is not None)
+        parts = [own.get(reader_fragment(view.id, source_id), Lag()) for source_id in read_itself]
+        behind[view_job(view.id)] = _sum([*parts, _behind(context, snapshot, view, checkpoint, others)])
     then = rebuilt(snapshot)
     for rebuild in snapshot.all("rebuild"):
         making = then.get(rebuild.view_id)
         if isinstance(making, MaterializedViewRecord):
             checkpoint = context.warehouse.view_checkpoint(making.id, making.generation)
-            behind[rebuild_job(rebuild)] = rows_behind(context, then, making, checkpoint)
+            behind[rebuild_job(rebuild)] = _behind(context, then, making, checkpoint)
     for sink in snapshot.all("sink"):
         checkpoint = context.warehouse.sink_checkpoint(sink.id, sink.generation)
-        behind[sink_job(sink.id)] = rows_behind(context, snapshot, sink, checkpoint)
+        behind[sink_job(sink.id)] = _behind(context, snapshot, sink, checkpoint)
     return behind
+
+
+def _sum(parts: list[Lag]) -> Lag:
+    """What several inputs make together: the oldest of what waits counts."""
+    known = [part.records for part in parts if part.records is not None]
+    if len(known) < len(parts):
+        return Lag()
+    waiting = [part.since_ms for part in parts if part.records]
+    ages = [since for since in waiting if since is not None]
+    return Lag(records=sum(known), since_ms=min(ages) if ages and len(ages) == len(waiting) else None)
 
 
 def rows_behind(
@@ -78,67 +118,112 @@ def rows_behind(
     inputs: tuple[int, ...] | None = None,
 ) -> int | None:
     """How many rows of its inputs (all where None) a reader has not read; None where nobody can tell soon."""
+    return _behind(context, snapshot, reader, checkpoint, inputs).records
+
+
+def _behind(
+    context: Context,
+    snapshot: Snapshot,
+    reader: MaterializedViewRecord | SinkRecord,
+    checkpoint: str,
+    inputs: tuple[int, ...] | None = None,
+) -> Lag:
     ids = reader.inputs if inputs is None else inputs
     tables = {id_: table_path(context.warehouse, snapshot, id_) for id_ in ids}
     fed = (tables[id_] for id_ in fed_by(snapshot, reader))
     feeds = {str(DeltaTable(table).metadata().id) for table in fed if latest_version(context.warehouse, table) >= 0}
     reached = committed_versions(context.warehouse, checkpoint, feeds=feeds)
-    rows = [_rows_after(context, table, reached) for table in tables.values()]
-    return None if None in rows else sum(row for row in rows if row is not None)
+    return _sum([_rows_after(context, table, reached) for table in tables.values()])
 
 
-def _looks(context: Context, snapshot: Snapshot, sources: list[SourceRecord]) -> dict[int, Upstream]:
+def _looks(context: Context, snapshot: Snapshot, sources: list[SourceRecord], seconds: float) -> dict[int, Upstream]:
     """Looks at all upstreams at once, and takes what has come when the time is over."""
     found: dict[int, Upstream] = {}
 
     def look(source: SourceRecord, options: Mapping[str, str]) -> None:
-        found[source.id] = connector(source.connector).look(options, timeout=LOOK_SECONDS)
+        found[source.id] = connector(source.connector).look(options, timeout=seconds)
 
     pending = []
     for source in sources:
         try:
             options = context.options_of(source, snapshot)
-        except SqlError:  # a secret that cannot be read: the job's own reason says so
+        except SqlError:  # A secret cannot be read: the job's own reason says so.
             continue
         pending.append(run_in_background(partial(look, source, options), f"lag-{source.id}"))
-    wait(pending, LOOK_SECONDS)
+    wait(pending, seconds)
     return dict(found)
 
 
-def _records_behind(context: Context, snapshot: Snapshot, reader: Reader, upstream: Upstream) -> int | None:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Behind:
+    """How many records a reader is behind, and of each split that has some waiting the first one's offset."""
+
+    records: int | None = None
+    waiting: Mapping[str, int] = field(default_factory=dict)
+
+
+def _times(context: Context, snapshot: Snapshot, found: list[tuple[Reader, _Behind]], seconds: float) -> dict[str, int]:
+    """Per fragment when the oldest record that waits was written, of those whose upstreams answer in time."""
+    oldest: dict[str, int] = {}
+
+    def ask(reader: Reader, options: Mapping[str, str], waiting: Mapping[str, int]) -> None:
+        times = connector(reader.source.connector).record_times(options, waiting)
+        if times:
+            oldest[reader.fragment] = min(times.values())
+
+    pending = []
+    for reader, behind in found:
+        if not behind.waiting:
+            continue
+        try:
+            options = context.options_of(reader.source, snapshot)
+        except SqlError:
+            continue
+        asked = dict(islice(behind.waiting.items(), _MOST_TIMES))
+        pending.append(run_in_background(partial(ask, reader, options, asked), f"times-{reader.fragment}"))
+    wait(pending, seconds)
+    return dict(oldest)
+
+
+def _records_behind(context: Context, snapshot: Snapshot, reader: Reader, upstream: Upstream) -> _Behind:
     source = reader.source
     splits = named_splits(snapshot, source, snapshot.splits(reader.fragment))
     if not upstream.is_reachable or upstream.missing or not splits:
-        return None
+        return _Behind()
     if source.is_shared:
         states = read_positions(context.warehouse, context.metastore, snapshot, source).states
     else:
         states = read_fragment_positions(context.warehouse, snapshot, source, reader.fragment).states
     behind = 0
+    waiting: dict[str, int] = {}
     for split in splits:
         state, seen = states.get(split), upstream.splits.get(split)
         if state is None or seen is None or identity_status(state, seen) != OK:
-            return None
-        if not seen.is_endless:
-            behind += max(0, seen.end - state.offset)
-    return behind
+            return _Behind()
+        if not seen.is_endless and seen.end > state.offset:
+            behind += seen.end - state.offset
+            waiting[split] = state.offset
+    return _Behind(records=behind, waiting=waiting)
 
 
-def _rows_after(context: Context, table: str, reached: Mapping[str, int]) -> int | None:
-    """How many rows a table got since the version a view has reached; None where nobody can tell cheaply."""
+def _rows_after(context: Context, table: str, reached: Mapping[str, int]) -> Lag:
+    """How many rows a table got since the version a view has reached, and when the first of them was committed."""
     newest = latest_version(context.warehouse, table)
     if newest < 0:
-        return 0
+        return Lag(records=0)
     first = reached.get(str(DeltaTable(table).metadata().id)) if reached else None
     if first is None or newest - first > _MOST_VERSIONS:
-        return None
-    rows = 0
+        return Lag()
+    rows, since = 0, None
     for version in range(first, newest + 1):
         try:
-            added = added_rows(read_actions(context.warehouse, table, version))
+            actions = read_actions(context.warehouse, table, version)
         except FileNotFoundError:  # cleaned away: the view will not find it either
-            return None
+            return Lag()
+        added = added_rows(actions)
         if added is None:
-            return None
+            return Lag()
+        if added and not rows:
+            since = committed_ms(actions)
         rows += added
-    return rows
+    return Lag(records=rows, since_ms=since)

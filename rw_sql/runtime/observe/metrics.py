@@ -1,16 +1,20 @@
-"""A warehouse's figures for Prometheus and SHOW METRICS: operations from the log of record, jobs from their tables."""
+"""A warehouse's metrics for Prometheus and SHOW METRICS: operations from the log of record, jobs from their tables."""
 
 from __future__ import annotations
 
 import logging
+import platform
 import threading
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from functools import cache
+from importlib.metadata import PackageNotFoundError
+from importlib.metadata import version as version_of
+from typing import TYPE_CHECKING, Any
 
 from deltalake.exceptions import DeltaError
-from prometheus_client import CollectorRegistry, start_http_server
+from prometheus_client import CollectorRegistry, generate_latest, start_http_server
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
@@ -20,10 +24,18 @@ from rw_sql.metastore.records import MaterializedViewRecord, PutSplitStates, Sou
 from rw_sql.model.job_ids import fragment_source, ingest_fragment, sink_job, view_job
 from rw_sql.plan.requests.catalog import Sample
 from rw_sql.runtime.decoding.decoder import ERROR
-from rw_sql.runtime.delta.delta_log import column_count, latest_version, read_actions
+from rw_sql.runtime.delta.delta_log import (
+    column_count,
+    commits,
+    committed_ms,
+    job_commit,
+    latest_version,
+    read_actions,
+)
 from rw_sql.runtime.delta.rejected_rows import rejected_count
 from rw_sql.runtime.jobs.statuses import FLAPPING, present_statuses
-from rw_sql.runtime.observe.lag import measure_lags
+from rw_sql.runtime.observe.lag import measure_lag
+from rw_sql.runtime.support.processes import now_ms
 
 if TYPE_CHECKING:
     from rw_sql.metastore import Snapshot
@@ -37,19 +49,30 @@ HELP = {
     "rw_sql_injected_split_states_total": "Positions set by unsafe operations.",
     "rw_sql_source_last_unsafe_operation_timestamp_seconds": "When the newest unsafe operation was committed.",
     "rw_sql_job_lag_records": "Records a source is behind its upstream, rows a view is behind its inputs.",
-    "rw_sql_job_rows_total": "Rows that a job has committed since this process first read the metrics.",
-    "rw_sql_decode_errors_total": "Records that did not decode since this process first read the metrics.",
+    "rw_sql_job_lag_seconds": "Age of the oldest record or row that waits to be read; 0 where none waits.",
+    "rw_sql_job_rows_total": "Rows that a job has committed since its run started.",
+    "rw_sql_decode_errors_total": "Records that did not decode since the source's run started.",
     "rw_sql_sink_rejected_rows_total": "Rows that a sink's target refused, in the sink's table of rejected rows.",
     "rw_sql_job_restarts_total": "Restarts of a job after a failure, in its owner's process.",
     "rw_sql_job_running": "1 while a job runs, 0 otherwise, also while it is flapping.",
     "rw_sql_job_flapping": "1 while a job starts and fails again and again, 0 otherwise.",
+    "rw_sql_job_state": "1 for the state that a job is in; no other state of the job has a value.",
+    "rw_sql_job_stalls_total": "How often a job became STALLED, in its owner's process.",
+    "rw_sql_job_last_batch_timestamp_seconds": "When a job last committed a batch.",
+    "rw_sql_job_last_batch_duration_seconds": "How long a job's last batch took to write, in its owner's process.",
+    "rw_sql_owner_present": "1 while a process runs the jobs of the warehouse, 0 otherwise.",
+    "rw_sql_owner_info": "1, with the name and host of the process that holds the lease.",
+    "rw_sql_owner_heartbeat_timestamp_seconds": "When the owner last renewed its lease.",
+    "rw_sql_catalog_epoch": "The number of the newest statement.",
+    "rw_sql_applied_epoch": "The number of the newest statement that the owner has applied to the jobs.",
+    "rw_sql_build_info": "1, with the versions of rw_sql, Python, Spark and deltalake.",
 }
-"""Every figure there is, with what it says. Names that end in ``_total`` only grow."""
+"""Every figure there is, with what it says. Names that end in ``_total`` only grow while a process runs."""
 
 
 @dataclass(slots=True)
 class _Operations:
-    """What the log of record adds up to, up to ``epoch``."""
+    """Totals of the log of record up to ``epoch``."""
 
     epoch: int = 0
     by_kind: Counter[tuple[str, str]] = field(default_factory=Counter)
@@ -59,17 +82,28 @@ class _Operations:
 
 @dataclass(slots=True)
 class _Committed:
-    """What a job's table got since the version that was newest when this process first looked."""
+    """What a job's table got up to a version, from the start of the run that was the newest at the first look."""
 
     version: int
     rows: int = 0
     errors: int = 0
+    last_ms: int | None = None
+
+    def add(self, actions: list[dict[str, Any]]) -> None:
+        """Counts one commit."""
+        self.rows += column_count(actions, None)
+        self.errors += column_count(actions, ERROR)
+        made = job_commit(actions)
+        at_ms = committed_ms(actions)
+        if made is not None and made.batch >= 0 and at_ms is not None:
+            self.last_ms = max(at_ms, self.last_ms or 0)
 
 
 class Metrics:
-    """The figures of one warehouse, in any process that is attached to it. Any thread may ask.
+    """The figures of one warehouse, in any process. Any thread may ask.
 
-    Rows are counted from the first time that somebody asks.
+    Rows are counted from the start of a job's run, as far back as its table's log says. From the first look on each
+    process counts by itself, over later runs of the job too.
     """
 
     def __init__(self, context: Context) -> None:
@@ -80,7 +114,7 @@ class Metrics:
         self._lock = threading.Lock()
 
     def samples(self) -> tuple[Sample, ...]:
-        """Every figure as of now, in the order of HELP."""
+        """The current value of every metric, in the order of HELP."""
         snapshot = self._context.metastore.snapshot()
         with self._lock:
             self._count_operations(snapshot)
@@ -89,6 +123,8 @@ class Metrics:
                 *self._of_jobs(snapshot),
                 *self._count_rows(snapshot),
                 *self._of_sinks(snapshot),
+                *self._of_owner(snapshot),
+                Sample(name="rw_sql_build_info", labels=_versions(), value=1),
             ]
         order = list(HELP)
         return tuple(sorted(found, key=lambda sample: (order.index(sample.name), sample.labels)))
@@ -120,13 +156,18 @@ class Metrics:
 
     def _of_jobs(self, snapshot: Snapshot) -> Iterator[Sample]:
         statuses = present_statuses(self._context)
-        lags = measure_lags(self._context, snapshot)
+        lags = measure_lag(self._context, snapshot)
+        at = now_ms()
+        figures = self._context.figures
         others = {job: _name(snapshot, status.object_id) for job, status in statuses.items()}
         for job, object_name in (others | _jobs(snapshot)).items():
             labels = (("job", job), ("object", object_name))
             lag = lags.get(job)
-            if lag is not None:
-                yield Sample(name="rw_sql_job_lag_records", labels=labels, value=lag)
+            if lag is not None and lag.records is not None:
+                yield Sample(name="rw_sql_job_lag_records", labels=labels, value=lag.records)
+            seconds = None if lag is None else lag.seconds(at)
+            if seconds is not None:
+                yield Sample(name="rw_sql_job_lag_seconds", labels=labels, value=seconds)
             status = statuses.get(job)
             if status is not None:
                 yield Sample(name="rw_sql_job_restarts_total", labels=labels, value=status.restarts)
@@ -136,9 +177,19 @@ class Metrics:
                 status is not None and status.state == "STALLED" and (status.reason or "").startswith(FLAPPING)
             )
             yield Sample(name="rw_sql_job_flapping", labels=labels, value=int(is_flapping))
+            state = ("state", status.state if status is not None else "WAITING")
+            yield Sample(name="rw_sql_job_state", labels=(*labels, state), value=1)
+            if self._context.owning.is_set():
+                yield Sample(name="rw_sql_job_stalls_total", labels=labels, value=figures.stalls(job))
+            batch = figures.last_batch(job)
+            if batch is not None:
+                yield Sample(name="rw_sql_job_last_batch_duration_seconds", labels=labels, value=batch[1])
+                if job.startswith("sink-"):  # of any other its table says it, in every process
+                    yield Sample(name="rw_sql_job_last_batch_timestamp_seconds", labels=labels, value=batch[0] / 1000)
 
     def _count_rows(self, snapshot: Snapshot) -> list[Sample]:
         found = []
+        runs = self._context.metastore.jobs.last_runs()
         for source_record in snapshot.all("source"):
             if not source_record.is_shared:
                 counted_of = (("source", source_record.name),)
@@ -148,16 +199,20 @@ class Metrics:
             record = snapshot.get(int(job.rpartition("-")[2]))
             if not isinstance(record, SourceRecord | MaterializedViewRecord):
                 continue
-            counted = self._count(self._context.warehouse.data(record.id, record.generation))
+            run = runs[job].run if job in runs else 0
+            counted = self._count(self._context.warehouse.data(record.id, record.generation), run)
             labels = (("job", job), ("object", object_name))
             found.append(Sample(name="rw_sql_job_rows_total", labels=labels, value=counted.rows))
+            if counted.last_ms is not None:
+                name = "rw_sql_job_last_batch_timestamp_seconds"
+                found.append(Sample(name=name, labels=labels, value=counted.last_ms / 1000))
             if isinstance(record, SourceRecord):
                 source = (("source", object_name),)
                 found.append(Sample(name="rw_sql_decode_errors_total", labels=source, value=counted.errors))
         return found
 
     def _of_sinks(self, snapshot: Snapshot) -> Iterator[Sample]:
-        """The rejected rows of the sinks that have a table of them."""
+        """The rejected rows of sinks that keep them."""
         warehouse = self._context.warehouse
         for sink in snapshot.all("sink"):
             table = warehouse.rejected(sink.id, sink.generation)
@@ -170,24 +225,48 @@ class Metrics:
             labels = (("job", sink_job(sink.id)), ("object", sink.name))
             yield Sample(name="rw_sql_sink_rejected_rows_total", labels=labels, value=known[1])
 
-    def _count(self, table: str) -> _Committed:
+    def _of_owner(self, snapshot: Snapshot) -> Iterator[Sample]:
+        """Who runs the jobs, and how far it is with the statements."""
+        lease = self._context.metastore.jobs.lease()
+        is_present = lease is not None and self._context.has_owner(lease)
+        yield Sample(name="rw_sql_owner_present", labels=(), value=int(is_present))
+        yield Sample(name="rw_sql_catalog_epoch", labels=(), value=snapshot.epoch)
+        if lease is not None:
+            yield Sample(name="rw_sql_applied_epoch", labels=(), value=lease.applied_epoch)
+            beat = lease.heartbeat_ms / 1000
+            yield Sample(name="rw_sql_owner_heartbeat_timestamp_seconds", labels=(), value=beat)
+            if is_present:
+                yield Sample(name="rw_sql_owner_info", labels=(("host", lease.host), ("owner", lease.owner)), value=1)
+
+    def count_rows(self) -> None:
+        """Counts what the jobs' tables got since the last time, before the commits that say so are cleaned away."""
+        with self._lock:
+            self._count_rows(self._context.metastore.snapshot())
+
+    def _count(self, table: str, run: int) -> _Committed:
         warehouse = self._context.warehouse
         newest = latest_version(warehouse, table)
-        # A table that comes into being while this process looks is counted from its first commit.
-        counted = self._tables.setdefault(table, _Committed(version=newest))
+        counted = self._tables.get(table)
+        if counted is None:
+            counted = self._tables[table] = _Committed(version=newest)
+            for _, actions in commits(warehouse, table):
+                made = job_commit(actions)
+                if made is not None and made.run < run:
+                    break
+                counted.add(actions)
+                if made is not None and made.batch < 0 and made.run == run:  # where the run began
+                    break
         for version in range(counted.version + 1, newest + 1):
             try:
-                actions = read_actions(warehouse, table, version)
+                counted.add(read_actions(warehouse, table, version))
             except FileNotFoundError:  # cleaned away before anybody looked
                 continue
-            counted.rows += column_count(actions, None)
-            counted.errors += column_count(actions, ERROR)
         counted.version = max(counted.version, newest)
         return counted
 
 
 def metrics_of(context: Context) -> Metrics:
-    """The warehouse's figures in this process: one object, which counts from the first time that somebody asks."""
+    """The warehouse's figures in this process: one object, which goes on counting from look to look."""
     found: Metrics | None = context.made.get("metrics")
     if found is None:
         found = context.made.setdefault("metrics", Metrics(context))
@@ -195,18 +274,30 @@ def metrics_of(context: Context) -> Metrics:
 
 
 def _jobs(snapshot: Snapshot) -> dict[str, str]:
-    """The jobs of sources and views, with the name of the object."""
+    """The jobs of sources and views, with the objects' names."""
     sources = {ingest_fragment(source.id): source.name for source in snapshot.all("source") if source.is_shared}
     return sources | {view_job(view.id): view.name for view in snapshot.kept}
 
 
 def _states_set(record: OperationRecord) -> Counter[int]:
-    """How many positions an operation set, by source id."""
+    """The number of positions that an operation set, by source id."""
     found: Counter[int] = Counter()
     for change in changes_from_json(record.changes):
         if isinstance(change, PutSplitStates):
             found[fragment_source(change.fragment)] += len(change.states)
     return found
+
+
+@cache
+def _versions() -> tuple[tuple[str, str], ...]:
+    """The versions of what runs, by the names of their labels; a package that is not installed has none."""
+    found = {}
+    for label, package in (("deltalake", "deltalake"), ("pyspark", "pyspark"), ("version", "rw-sql")):
+        try:
+            found[label] = version_of(package)
+        except PackageNotFoundError:
+            found[label] = ""
+    return tuple(sorted({**found, "python": platform.python_version()}.items()))
 
 
 def _name(snapshot: Snapshot, id_: int) -> str:
@@ -215,13 +306,13 @@ def _name(snapshot: Snapshot, id_: int) -> str:
 
 
 class _Scrape(Collector):
-    """What a scrape gets. A catalog or upstream that does not answer now leaves out its figures, not the others'."""
+    """One scrape. If the catalog or an upstream does not answer, only its metrics are left out."""
 
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
 
     def collect(self) -> Iterator[Metric]:
-        """Every figure as Prometheus' families."""
+        """All metrics as Prometheus metric families."""
         try:
             samples = self._metrics.samples()
         except (SqlError, OSError, DeltaError) as error:
@@ -239,16 +330,25 @@ class _Scrape(Collector):
         yield from families.values()
 
 
-def serve_metrics(metrics: Metrics, where: str) -> int:
-    """Answers scrapes at ``port`` of this machine's loopback or at ``host:port``, for as long as the process lives.
+def exposition(metrics: Metrics) -> bytes:
+    """Every figure in Prometheus' text format."""
+    return generate_latest(_registry(metrics))
 
-    Returns the port. Raises SqlError INVALID_PARAMETER where it cannot be listened on.
-    """
-    host, _, port = where.rpartition(":")
+
+def _registry(metrics: Metrics) -> CollectorRegistry:
     registry = CollectorRegistry(auto_describe=False)
     registry.register(_Scrape(metrics))
+    return registry
+
+
+def serve_metrics(metrics: Metrics, where: str) -> int:
+    """Serves scrapes at ``port`` (loopback only) or ``host:port`` until the process ends.
+
+    Returns the port. Raises SqlError INVALID_PARAMETER if the address cannot be used.
+    """
+    host, _, port = where.rpartition(":")
     try:
-        server, _ = start_http_server(int(port), host or "127.0.0.1", registry)
+        server, _ = start_http_server(int(port), host or "127.0.0.1", _registry(metrics))
     except (OSError, ValueError, OverflowError) as error:
         raise SqlError(
             INVALID_PARAMETER,

@@ -1,4 +1,4 @@
-"""Waits until views that are being made have what was there before them, and tables have been refreshed."""
+"""Waits until backfills, rebuilds and refreshes are complete."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rw_sql.errors import NOT_APPLIED_YET, SqlError
 from rw_sql.metastore.records import MaterializedViewRecord, TableRecord
 from rw_sql.model.job_ids import rebuild_job, view_job
 from rw_sql.model.refresh_states import progress_of, refresh_of
-from rw_sql.plan.result.plan import ObjectChange
+from rw_sql.plan.result.plan import ResultRow
 from rw_sql.plan.statements.view.rebuild import rebuild_groups
 from rw_sql.plan.statements.view.set_rate_and_cancel import progress_text
 from rw_sql.runtime.delta.delta_log import latest_version
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 _LOOK_SECONDS = 0.1
 _OWN_LOOK_SECONDS = 1.0
 _LEAST_SECONDS = 0.01
-_WAIT = "WAIT waits until it is made"
-_ANEW = "it is made anew"
+_WAIT = "WAIT waits for it"
+_ANEW = "it is being rebuilt"
 
 
 def wait_until_made(
@@ -40,17 +40,17 @@ def wait_until_made(
     tell: Callable[[BackfillProgress], None] | None = None,
     *,
     gives_up: bool = False,
-) -> tuple[ObjectChange, ...]:
-    """Waits for these jobs' views (all where None), and says which are not made then and why.
+) -> tuple[ResultRow, ...]:
+    """Waits for the views and tables of these jobs (None: all); returns those that are not complete, with the reasons.
 
-    It ends once nothing of them has moved for ``seconds``. A view that is made anew counts as made once it serves. One
-    that stands still, or that nobody runs, is not waited for. ``tell`` is told of each how far it has come. With
-    ``gives_up`` SqlError NOT_APPLIED_YET is raised where time is up, in place of saying what is not made.
+    Ends after ``seconds`` without any progress. A rebuild is complete when the new table serves. Views whose job is
+    stalled or not run by any process are not waited for. ``tell`` receives the progress of each. With ``gives_up``, a
+    timeout raises SqlError NOT_APPLIED_YET instead of being returned.
     """
     changed = threading.Event()
     limit = StallTimeout(seconds)
-    # What a commit or a job of this process changes is known at once; what another process's does has to be looked for.
-    with context.metastore.telling(changed), context.metastore.runtime.telling(changed):
+    # Commits and jobs of this process notify at once; those of other processes are polled.
+    with context.metastore.telling(changed), context.metastore.jobs.telling(changed):
         while True:
             changed.clear()
             look = _look(context, jobs, limit, tell)
@@ -59,7 +59,7 @@ def wait_until_made(
                     NOT_APPLIED_YET,
                     f"WAIT gave up: {limit.told}: {look.late}",
                     hint=f"wait longer: SET statement_timeout = '{limit.longer}'; WAIT; "
-                    "SHOW JOBS tells what each job does",
+                    "SHOW JOBS shows what each job does",
                 )
             if not look.is_waiting:
                 return tuple(look.notices)
@@ -68,9 +68,9 @@ def wait_until_made(
 
 @dataclass(slots=True)
 class _Look:
-    """What there is to say of those that are not made. ``late`` is of the first that is not waited for any more."""
+    """The result of one check. ``late`` describes the first object that timed out."""
 
-    notices: list[ObjectChange] = field(default_factory=list)
+    notices: list[ResultRow] = field(default_factory=list)
     is_waiting: bool = False
     is_owner: bool = False
     late: str = ""
@@ -86,8 +86,8 @@ def _look(
     snapshot = context.metastore.snapshot()
     unfinished = unfinished_backfills(context.metastore, snapshot)
     left = [progress for job, progress in unfinished.items() if jobs is None or job in jobs]
-    statuses = context.metastore.runtime.job_statuses()
-    lease = context.metastore.runtime.lease()
+    statuses = context.metastore.jobs.job_statuses()
+    lease = context.metastore.jobs.lease()
     is_owned = context.has_owner(lease)
     marks: dict[str, object] = {p.job: (p.phase, p.done, run_mark(statuses.get(p.job))) for p in left}
     groups = rebuild_groups(snapshot)
@@ -118,7 +118,7 @@ def _look(
         else:
             found.is_waiting = True
             continue
-        found.notices.append(ObjectChange(object=name, change="NOTICE", detail=why))
+        found.notices.append(ResultRow(object=name, change="NOTICE", detail=why))
     for group in groups:
         if jobs is not None and not any(view_job(rebuild.view_id) in jobs for rebuild in group):
             continue
@@ -126,14 +126,14 @@ def _look(
         said = said or _held_up(snapshot, group, statuses)
         if not said and limit.is_over:
             said = _WAIT
-            found.late = found.late or f"{group[0].name} is being made anew"
+            found.late = found.late or f"{group[0].name} is being rebuilt"
         found.is_waiting = found.is_waiting or not said
         found.notices += _of_group(snapshot, group, f"{_ANEW}; {said}") if said else ()
     return found
 
 
 def _held_up(snapshot: Snapshot, group: Sequence[RebuildRecord], statuses: Mapping[str, JobStatus]) -> str:
-    """Why views that are made anew together, and serve together, will not for now; empty where they may any moment."""
+    """Why rebuilds that must be swapped together cannot finish for now; empty if they can."""
     for rebuild in group:
         status, view = statuses.get(rebuild_job(rebuild)), snapshot.get(rebuild.view_id)
         if status is not None and status.state == "STALLED":
@@ -143,19 +143,19 @@ def _held_up(snapshot: Snapshot, group: Sequence[RebuildRecord], statuses: Mappi
     return ""
 
 
-def _of_group(snapshot: Snapshot, group: Sequence[RebuildRecord], why: str) -> list[ObjectChange]:
+def _of_group(snapshot: Snapshot, group: Sequence[RebuildRecord], why: str) -> list[ResultRow]:
     views = [snapshot.get(rebuild.view_id) for rebuild in group]
-    return [ObjectChange(object=view.name, change="NOTICE", detail=why) for view in views if view is not None]
+    return [ResultRow(object=view.name, change="NOTICE", detail=why) for view in views if view is not None]
 
 
-def refreshes_without_end(before: Snapshot, after: Snapshot, jobs: Collection[str] | None) -> tuple[ObjectChange, ...]:
-    """Says of the refreshes that were under way why they came to nothing, where they did; of those jobs, or of all."""
+def refreshes_without_end(before: Snapshot, after: Snapshot, jobs: Collection[str] | None) -> tuple[ResultRow, ...]:
+    """The reasons why refreshes in progress failed, for these jobs or for all."""
     told = []
     for record in before.all("refresh"):
         if jobs is not None and view_job(record.table_id) not in jobs:
             continue
         now = refresh_of(after, record.table_id)
         if now is not None and now.failure is not None and (record.failure is None or now.refresh > record.refresh):
-            detail = f"the refresh came to nothing: {now.failure}"
-            told.append(ObjectChange(object=record.name, change="NOTICE", detail=detail))
+            detail = f"the refresh failed: {now.failure}"
+            told.append(ResultRow(object=record.name, change="NOTICE", detail=detail))
     return tuple(told)

@@ -1,6 +1,5 @@
-"""Where readers are: positions from commits of logs and from checkpoints, and which ranges a log holds.
+"""Positions of readers, from the commits of logs and from checkpoints, and the ranges that a log contains.
 
-
-Imports: ``jobs``, ``delta``, ``decoding``, ``support``. Imported by: nearly every room above.
-Begin with ``shared`` (the position of a shared source) and ``progress`` (how far a query has come).
+Imports: ``jobs``, ``delta``, ``decoding``, ``support``. Imported by: nearly every room above. Begin with ``shared``
+(the position of a shared source) and ``progress`` (how far a query has come).
 """

@@ -1,7 +1,7 @@
-"""A view's checkpoint, from the tables of its history to the logs of its sources.
+"""Rewrites a view's checkpoint to continue in its sources' logs instead of its staging tables.
 
-What is rewritten are the newest committed entry of the offset log and the one before it: Delta reads both again
-at a start. The operator state and the watermark are not touched, so the query goes on with what the history made.
+It rewrites the newest committed entry of the offset log and the one before it, because Delta re-reads both at a start.
+Operator state and watermark are not changed, so that the query continues with the state from the backfill.
 """
 
 from __future__ import annotations
@@ -23,28 +23,29 @@ if TYPE_CHECKING:
 
 
 def stands_in(checkpoint: str, tables: Collection[str]) -> bool:
-    """Whether one of the entries that a start reads stands in one of these tables (by Delta id), or there is none."""
+    """True if one of the entries that a start reads points to one of these tables (by Delta id), or if there are
+    none."""
     files = CheckpointFiles.at(checkpoint)
     newest = _newest_two(files)
     return not newest or any(not _tables_at(files, batch).isdisjoint(tables) for batch in newest)
 
 
 def begin_at(warehouse: Warehouse, checkpoint: str, table: str, version: int) -> None:
-    """Makes a checkpoint whose one batch ends before a version of a table: a new query without state begins there.
+    """Creates a checkpoint whose only batch ends before a version of a table: a new stateless query begins there.
 
-    Spark takes no version that does not exist yet as a start. It asks every batch for its shuffle partitions where the
-    one after it was planned and not finished, and fails at each start where one does not tell them.
+    Spark's options cannot name a start version that does not exist yet. Spark reads a batch's shuffle partitions from
+    its entry if the following batch was planned and not finished, and would fail at each start without them.
     """
     conf = {SHUFFLE_PARTITIONS: JOB_SETTINGS[SHUFFLE_PARTITIONS]}
     times = {"batchWatermarkMs": 0, "batchTimestampMs": int(time.time() * 1000), "conf": conf}
     warehouse.write_text(f"{checkpoint}/metadata", json.dumps({"id": str(uuid.uuid4())}))
     warehouse.write_text(f"{checkpoint}/commits/0", 'v1\n{"nextBatchWatermarkMs":0}')
-    # Last: with it the checkpoint counts, and what a kill before it has left behind is written again.
+    # Written last: it makes the checkpoint valid. After a kill before it, everything is written again.
     warehouse.write_text(f"{checkpoint}/offsets/0", f"v1\n{json.dumps(times)}\n{_offset(table, version)}")
 
 
 def _offset(table: str, version: int) -> str:
-    """A Delta source's offset that reads this version next."""
+    """A Delta source's offset at the beginning of this version."""
     return json.dumps(
         {
             "sourceVersion": 1,
@@ -65,7 +66,7 @@ def _entries(files: CheckpointFiles, batch: int) -> list[str]:
 
 
 def _reservoir(line: str) -> dict[str, Any] | None:
-    """A Delta source's offset; None for any other line."""
+    """A Delta source's offset; None for other lines."""
     if not line.startswith("{"):
         return None
     body = json.loads(line)
@@ -73,13 +74,14 @@ def _reservoir(line: str) -> dict[str, Any] | None:
 
 
 def _tables_at(files: CheckpointFiles, batch: int) -> set[str]:
-    """The tables that a batch's offsets stand in."""
+    """The tables in a batch's offsets."""
     found = (_reservoir(line) for line in _entries(files, batch)[2:])
     return {body["reservoirId"] for body in found if body is not None}
 
 
 def is_moved_by_half(checkpoint: str, moves: Mapping[str, tuple[str, int]]) -> bool:
-    """Whether a kill came between the two entries: the query could not go on from that, :func:`move` can."""
+    """True if a kill came between writing the two entries: the query cannot start from that, but :func:`move` completes
+    it."""
     files = CheckpointFiles.at(checkpoint)
     newest = _newest_two(files)
     if len(newest) < 2:
@@ -90,10 +92,10 @@ def is_moved_by_half(checkpoint: str, moves: Mapping[str, tuple[str, int]]) -> b
 
 
 def move(checkpoint: str, moves: Mapping[str, tuple[str, int]]) -> None:
-    """Lets the newest entries stand in the logs, the older one first. Doing it twice changes nothing.
+    """Points the newest entries to the logs, the older entry first. Idempotent.
 
-    ``moves`` are, by the Delta id of a history table, the id of the log and the version that is read next of it.
-    Raises StalledError where a batch is planned and not committed.
+    ``moves`` maps the Delta id of a staging table to the id of the log and the next version to read of it. Raises
+    StalledError if a batch is planned and not committed.
     """
     files = CheckpointFiles.at(checkpoint)
     newest = _newest_two(files)

@@ -1,7 +1,7 @@
-"""What was read into a table, operation by operation, kept when the commits that said so are cleaned away.
+"""The history of what was read into a table, per operation, preserved when commits are cleaned up.
 
-Commits of one epoch that go on where the one before ended are one *stretch*. The stretches of commits that were cleaned
-away lie in a file beside the checkpoints; whoever asks adds the commits that are there.
+Consecutive commits of one epoch that continue each other form a *stretch*. A file beside the checkpoints has the
+stretches of cleaned-up commits; readers add those of the existing commits.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from rw_sql.metastore.records import MaterializedViewRecord, SourceRecord
-    from rw_sql.runtime.delta.delta_log import JobCommit, Life
+    from rw_sql.runtime.delta.delta_log import JobCommit, SplitIdentity
     from rw_sql.runtime.support.warehouse import Warehouse
 
 _FORM = 1
@@ -24,18 +24,18 @@ _FORM = 1
 
 @dataclass(slots=True, kw_only=True)
 class Stretch:
-    """Commits of runs that started at ``epoch``: per split the offsets ``[start, end)`` they read on end.
+    """Commits of runs that started at ``epoch``: per split the contiguous offsets ``[start, end)`` that they read.
 
-    ``at`` is the newest version of the log that named a split; ``lives`` are those that splits were read in.
+    ``at`` is the newest version of the log that names a split; ``lives`` are the splits' incarnations.
     """
 
     epoch: int
     ranges: dict[str, tuple[int, int]] = field(default_factory=dict)
     at: dict[str, int] = field(default_factory=dict)
-    lives: dict[str, Life] = field(default_factory=dict)
+    lives: dict[str, SplitIdentity] = field(default_factory=dict)
 
     def takes(self, commit: JobCommit) -> bool:
-        """Whether a commit goes on where this ends."""
+        """True if a commit continues this stretch."""
         if commit.epoch != self.epoch:
             return False
         for split, (start, _) in commit.ranges.items():
@@ -45,7 +45,7 @@ class Stretch:
         return True
 
     def add(self, version: int, commit: JobCommit) -> None:
-        """Goes on with a commit."""
+        """Extends the stretch by a commit."""
         for split, (start, end) in commit.ranges.items():
             known = self.ranges.get(split)
             self.ranges[split] = (start if known is None else known[0], end)
@@ -55,7 +55,7 @@ class Stretch:
 
 
 def noted_stretches(warehouse: Warehouse, source: SourceRecord | MaterializedViewRecord) -> tuple[int, list[Stretch]]:
-    """The stretches that are written down, in the order of the log, and the version up to which they tell it."""
+    """The stored stretches, in log order, and the version up to which they are complete."""
     try:
         body = json.loads(warehouse.read_text(warehouse.range_history(source.id, source.generation)))
     except FileNotFoundError:
@@ -67,9 +67,9 @@ def noted_stretches(warehouse: Warehouse, source: SourceRecord | MaterializedVie
 
 
 def note_stretches(warehouse: Warehouse, source: SourceRecord | MaterializedViewRecord, version: int) -> None:
-    """Writes down what the commits up to a version say, before they are cleaned away.
+    """Stores the stretches of the commits up to a version before they are cleaned up.
 
-    No further: a REWIND takes back commits that are still there, and what was written down stays.
+    Not beyond that version: a REWIND may revert later commits, but not what is stored.
     """
     noted, stretches = noted_stretches(warehouse, source)
     if version <= noted:
@@ -90,7 +90,7 @@ def _with(stretches: list[Stretch], commits: Iterable[tuple[int, JobCommit]]) ->
     return stretches
 
 
-def _stretch(body: Mapping[str, Any], lives: list[Life]) -> Stretch:
+def _stretch(body: Mapping[str, Any], lives: list[SplitIdentity]) -> Stretch:
     found = Stretch(epoch=body["epoch"])
     for split, (start, end, at, life) in body["splits"].items():
         found.ranges[split] = (start, end)
@@ -101,7 +101,7 @@ def _stretch(body: Mapping[str, Any], lives: list[Life]) -> Stretch:
 
 
 def _to_json(version: int, stretches: Iterable[Stretch]) -> str:
-    lives: dict[Life, int] = {}
+    lives: dict[SplitIdentity, int] = {}
     told = []
     for stretch in stretches:
         splits = {}

@@ -1,4 +1,4 @@
-"""How far a view or sink must read, and whether it has: any process may ask."""
+"""How far a view or sink must read, and whether it has. Works in any process."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HighWater:
-    """The newest versions with rows of a reader's inputs, by the ids of their Delta tables, when they were looked at.
+    """The newest versions with rows of a reader's inputs at one moment, by Delta table id.
 
-    ``feeds`` are those whose change feed is read. What a view reads of its upstream itself is not among them.
+    ``feeds`` are the inputs that are read through their change feed. Direct readers' sources are not included.
     """
 
     versions: dict[str, int]
@@ -31,7 +31,7 @@ class HighWater:
 
     @staticmethod
     def of(context: Context, snapshot: Snapshot, reader: MaterializedViewRecord | SinkRecord) -> HighWater:
-        """The ends of all that a reader reads now."""
+        """The newest versions of all inputs now."""
         versions: dict[str, int] = {}
         fed, feeds = fed_by(snapshot, reader), set()
         for input_id in reader.inputs:
@@ -48,15 +48,15 @@ class HighWater:
         return HighWater(versions=versions, feeds=frozenset(feeds))
 
     def are_reached(self, context: Context, checkpoint: str) -> bool:
-        """Whether the reader of this checkpoint has committed all of it."""
+        """True if the reader with this checkpoint has committed all of them."""
         reached = committed_versions(context.warehouse, checkpoint, feeds=self.feeds)
         return all(reached.get(table, -1) > version for table, version in self.versions.items())
 
 
 def last_data_version(context: Context, table: str, *, is_feed: bool = False) -> int:
-    """The newest version that adds rows, with ``is_feed`` also one that only takes some away; -1 where none does.
+    """The newest version that adds rows, or with ``is_feed`` also removes some; -1 if there is none.
 
-    Where the commits that may have were cleaned away it is the newest of those: whoever is past it has all rows.
+    If the commits that might have done so were cleaned up, the newest of those: a reader past it has all rows.
     """
     oldest = 0
     for version, actions in commits(context.warehouse, table):

@@ -1,4 +1,4 @@
-"""How large a source's log is: from the statistics of its live files, without reading one."""
+"""The size of a source's log, from the statistics of its live files."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ if TYPE_CHECKING:
     from rw_sql.runtime.jobs.context import Context
 
 MILLISECONDS_PER_BUCKET = 3_600_000
-"""Rows of one hour have one ``_rw_bucket``."""
+"""The rows of one hour have the same ``_rw_bucket``."""
 
 _FOOTERS = 3
 _LEVELS = ("list", "element", "key_value", "value")
-"""What Parquet puts between the names of a list or map and of what is in it."""
+"""Parquet's names between a list or map and its elements."""
 
 
 def current_bucket() -> int:
-    """What rows that are written now have as ``_rw_bucket``: hours since 1970."""
+    """The ``_rw_bucket`` of rows written now: hours since 1970."""
     return int(time.time() * 1000) // MILLISECONDS_PER_BUCKET
 
 
 def measure_logs(context: Context, snapshot: Snapshot, source_ids: Iterable[int]) -> dict[int, LogSize]:
-    """The sizes of the logs that are there."""
+    """The sizes of the existing logs."""
     found: dict[int, LogSize] = {}
     for source in map(snapshot.get, source_ids):
         if not isinstance(source, SourceRecord) or latest_version(context.warehouse, context.log_path(source)) < 0:
@@ -46,7 +46,7 @@ def measure_logs(context: Context, snapshot: Snapshot, source_ids: Iterable[int]
             table = DeltaTable(context.log_path(source))
             size = log_size(table)
             found[source.id] = replace(size, empty=_empty_columns(context, context.log_path(source), table))
-        except TableNotFoundError:  # dropped meanwhile
+        except TableNotFoundError:  # Dropped meanwhile.
             continue
     return found
 
@@ -69,9 +69,9 @@ def log_size(table: DeltaTable) -> LogSize:
 
 
 def _empty_columns(context: Context, path: str, table: DeltaTable) -> tuple[str, ...]:
-    """The columns and fields without a value in the newest files: mostly their names are not those of the records.
+    """The columns and fields without a value in the newest files: usually their names do not match the records.
 
-    The files' footers say so of all columns, Delta's statistics of the hidden ones alone.
+    Read from the files' footers, because Delta's statistics only have the hidden columns.
     """
     actions = pa.table(table.get_add_actions(flatten=True)).sort_by([("modification_time", "descending")])
     empty: set[str] | None = None
@@ -79,7 +79,7 @@ def _empty_columns(context: Context, path: str, table: DeltaTable) -> tuple[str,
         try:
             with context.warehouse.files.open(f"{path}/{unquote(file)}", "rb") as opened:
                 of_file = _columns_of_nulls(pq.read_metadata(opened))
-        except FileNotFoundError:  # compacted meanwhile
+        except FileNotFoundError:  # Compacted meanwhile.
             continue
         if of_file is not None:
             empty = of_file if empty is None else empty & of_file
@@ -87,7 +87,7 @@ def _empty_columns(context: Context, path: str, table: DeltaTable) -> tuple[str,
 
 
 def _columns_of_nulls(metadata: pq.FileMetaData) -> set[str] | None:
-    """The columns and fields of a file that are always NULL; None where all of its rows are errors."""
+    """The columns and fields of a file that are always NULL; None if all of its rows are errors."""
     empty: set[str] = set()
     others: set[str] = set()
     has_rows = False

@@ -1,8 +1,7 @@
-"""Which offsets a source's log holds, folded out of the commits of its table.
+"""The offsets that a source's log contains, folded from the commits of its table.
 
-The fold is kept in a file beside the checkpoints, so that it outlives the commits that Delta cleans away and need not
-begin anew: whoever asks folds on from the version that the file was written at. The file is a copy of what the log
-says; without it the fold begins at the oldest commit that is still there.
+The result is cached in a file beside the checkpoints, so that it survives the clean-up of commits; readers continue the
+fold from the file's version. Without the file, the fold begins at the oldest existing commit.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from rw_sql.model.offset_ranges import LogPiece, ReadLife, with_piece, with_span
+from rw_sql.model.offset_ranges import LogPiece, ReadIncarnation, with_piece, with_span
 from rw_sql.runtime.delta.delta_log import (
     added_rows,
     commit_versions,
@@ -36,15 +35,15 @@ _FORM = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadRanges:
-    """What the commits up to ``version`` say was read: per split its lives, the newest last.
+    """What was read according to the commits up to ``version``: per split its incarnations, the newest last.
 
-    ``sparse`` are the splits of which fewer records came than offsets. ``is_complete``: nothing of the log is missing.
-    ``pieces`` tell which runs read what of a split, in the order of the log. ``trimmed`` is the newest bucket that was
-    dropped from the log since, with all before it: its rows were read, and are not there any more.
+    ``sparse`` are the splits that returned fewer records than offsets. ``is_complete``: no commit of the log is
+    missing. ``pieces`` are the ranges per run of each split, in log order. ``trimmed`` is the newest bucket dropped
+    from the log since, with all older ones: their rows were read and deleted.
     """
 
     version: int = -1
-    lives: Mapping[str, tuple[ReadLife, ...]] = field(default_factory=dict)
+    lives: Mapping[str, tuple[ReadIncarnation, ...]] = field(default_factory=dict)
     sparse: frozenset[str] = frozenset()
     is_complete: bool = True
     pieces: Mapping[str, tuple[LogPiece, ...]] = field(default_factory=dict)
@@ -53,12 +52,12 @@ class ReadRanges:
 
 _lock = threading.Lock()
 _folded: dict[str, ReadRanges] = {}
-# The version that each file was last known to hold.
+# The version that each file is known to have.
 _written: dict[str, int] = {}
 
 
 def read_ranges(warehouse: Warehouse, source: SourceRecord | MaterializedViewRecord) -> ReadRanges:
-    """What a source's log holds now, or what the commits of a view say that it read itself."""
+    """The ranges in a source's log now, or those that a view's direct readers have read."""
     table = warehouse.data(source.id, source.generation)
     version = latest_version(warehouse, table)
     with _lock:
@@ -72,10 +71,10 @@ def read_ranges(warehouse: Warehouse, source: SourceRecord | MaterializedViewRec
 
 
 def note_ranges(warehouse: Warehouse, source: SourceRecord | MaterializedViewRecord) -> None:
-    """Writes the fold down, unless the file holds all of it already."""
+    """Writes the fold to its file unless that is up to date."""
     found = read_ranges(warehouse, source)
     path = warehouse.read_ranges(source.id, source.generation)
-    # Of a source of 100,000 files it takes a second to find out what the file says.
+    # With 100,000 files, reading the file takes a second.
     if _written.get(path) == found.version and warehouse.exists(path):
         return
     if found.version > _noted(warehouse, source, found.version).version:
@@ -84,8 +83,8 @@ def note_ranges(warehouse: Warehouse, source: SourceRecord | MaterializedViewRec
 
 
 def note_cleaned_ranges(warehouse: Warehouse, source: SourceRecord | MaterializedViewRecord, version: int) -> None:
-    """Writes down what the commits up to a version say, before they are cleaned away: where a fold begins that has to
-    leave out what came after them."""
+    """Stores the fold of the commits up to a version before they are cleaned up, as the start for folds that must
+    exclude later commits."""
     known = _cleaned(warehouse, source)
     if known.version < version:
         table = warehouse.data(source.id, source.generation)
@@ -94,13 +93,13 @@ def note_cleaned_ranges(warehouse: Warehouse, source: SourceRecord | Materialize
 
 
 def _noted(warehouse: Warehouse, source: SourceRecord | MaterializedViewRecord, newest: int) -> ReadRanges:
-    """What the file says, as far as the log is as old as that."""
+    """The fold in the file, if the log has reached its version."""
     found = _read(warehouse, warehouse.read_ranges(source.id, source.generation))
     return found if found.version <= newest else ReadRanges()
 
 
 def _cleaned(warehouse: Warehouse, source: SourceRecord | MaterializedViewRecord) -> ReadRanges:
-    """What the commits said that were cleaned away."""
+    """The fold of the cleaned-up commits."""
     return _read(warehouse, warehouse.cleaned_ranges(source.id, source.generation))
 
 
@@ -114,7 +113,7 @@ def _read(warehouse: Warehouse, path: str) -> ReadRanges:
 def _fold(
     warehouse: Warehouse, table: str, known: ReadRanges, newest: int, cleaned: Callable[[], ReadRanges]
 ) -> ReadRanges:
-    """The commits after ``known`` added to it. ``cleaned`` is what the commits said that are not there any more."""
+    """Adds the commits after ``known``. ``cleaned`` returns the fold of the commits that no longer exist."""
     lives, sparse, is_complete = dict(known.lives), set(known.sparse), known.is_complete
     pieces, trimmed = dict(known.pieces), known.trimmed
     versions = range(known.version + 1, newest + 1)
@@ -147,15 +146,15 @@ def _fold(
 
 
 def held_pieces(warehouse: Warehouse, source: SourceRecord) -> Mapping[str, tuple[LogPiece, ...]]:
-    """Which runs' rows hold which offsets of a source's log, as far as the rows are there and that can be proved.
+    """The runs whose rows contain the offsets of a source's log, as far as those rows provably exist.
 
-    Of a log whose old buckets were dropped it is asked commit by commit: what the fold knows may be rows of those.
+    If old buckets were dropped, commits are read one by one: the fold may include deleted rows.
     """
     return held_log(warehouse, source)[1]
 
 
 def held_log(warehouse: Warehouse, source: SourceRecord) -> tuple[int, Mapping[str, tuple[LogPiece, ...]]]:
-    """As :func:`held_pieces`, with the version of the log that has those rows."""
+    """As :func:`held_pieces`, with the version of the log that contains the rows."""
     found = read_ranges(warehouse, source)
     if found.trimmed is None:
         return found.version, found.pieces
@@ -169,7 +168,7 @@ def held_log(warehouse: Warehouse, source: SourceRecord) -> tuple[int, Mapping[s
         if restored_version(actions) is not None:
             break
         commit = job_commit(actions)
-        # A commit without rows tells no bucket: it may be one of those whose rows are gone only where others are.
+        # A commit without rows has no bucket: its rows count as deleted only if others are.
         if commit is not None and commit.ranges and bucket is not None:
             kept.append(commit)
     pieces: dict[str, tuple[LogPiece, ...]] = {}
@@ -186,15 +185,15 @@ def _is_there(warehouse: Warehouse, table: str, version: int) -> bool:
     return True
 
 
-def _add(lives: dict[str, tuple[ReadLife, ...]], commit: JobCommit) -> None:
+def _add(lives: dict[str, tuple[ReadIncarnation, ...]], commit: JobCommit) -> None:
     for split, (start, end) in commit.ranges.items():
         if end <= start:
             continue
-        cluster, incarnation = commit.life_of(split)
+        cluster, incarnation = commit.identity_of(split)
         known = lives.get(split, ())
         same = next((life for life in known if (life.cluster, life.incarnation) == (cluster, incarnation)), None)
         if same is None:
-            made = ReadLife(spans=((start, end),), reached=end, cluster=cluster, incarnation=incarnation)
+            made = ReadIncarnation(spans=((start, end),), reached=end, cluster=cluster, incarnation=incarnation)
         else:
             made = replace(same, spans=with_span(same.spans, start, end), reached=end)
         lives[split] = (*(life for life in known if life is not same), made)
@@ -203,11 +202,11 @@ def _add(lives: dict[str, tuple[ReadLife, ...]], commit: JobCommit) -> None:
 def _add_pieces(pieces: dict[str, tuple[LogPiece, ...]], commit: JobCommit) -> None:
     for split, (start, end) in commit.ranges.items():
         if end > start:
-            pieces[split] = with_piece(pieces.get(split, ()), commit.run, start, end, *commit.life_of(split))
+            pieces[split] = with_piece(pieces.get(split, ()), commit.run, start, end, *commit.identity_of(split))
 
 
 def _newest_bucket(actions: list[dict[str, Any]], kind: str, known: int | None) -> int | None:
-    """The newest bucket of the files that a commit adds or removes with their rows, if newer than ``known``."""
+    """The newest bucket of the files whose rows a commit adds or removes, if newer than ``known``."""
     newest = known
     for action in actions:
         of_file = action.get(kind)
@@ -220,7 +219,7 @@ def _newest_bucket(actions: list[dict[str, Any]], kind: str, known: int | None) 
 
 
 def _sparse_splits(commit: JobCommit, actions: list[dict[str, Any]]) -> set[str]:
-    """The splits of a commit that may have had holes: it brought fewer rows than offsets, and of which is not told."""
+    """The splits of a commit that may have gaps: it has fewer rows than offsets, without saying where."""
     moved = {split for split, (start, end) in commit.ranges.items() if end > start}
     rows = added_rows(actions)
     return moved if rows is None or rows < sum(end - start for start, end in commit.ranges.values()) else set()
@@ -286,7 +285,7 @@ def _from_json(text: str) -> ReadRanges | None:
         sparse=frozenset(body["sparse"]),
         lives={
             split: tuple(
-                ReadLife(
+                ReadIncarnation(
                     spans=tuple((start, end) for start, end in spans),
                     reached=reached,
                     cluster=lives[life][0],

@@ -1,4 +1,4 @@
-"""Writes a reader's positions down where the catalog keeps them."""
+"""Records a reader's positions in the catalog."""
 
 from __future__ import annotations
 
@@ -16,20 +16,21 @@ if TYPE_CHECKING:
 
 
 def note_positions(context: Context, source: SourceRecord, *, run: int, epoch: int) -> None:
-    """Writes down where a source's log stands and which offsets it holds, unless all of it is noted already."""
+    """Records a source's positions and the ranges of its log, unless they are up to date."""
     snapshot = context.metastore.snapshot()
     fragment = ingest_fragment(source.id)
     kind = connector(source.connector)
     stands = read_positions(context.warehouse, context.metastore, snapshot, source)
-    noted = context.metastore.runtime.noted_positions(fragment)
+    noted = context.metastore.jobs.noted_positions(fragment)
     stored = snapshot.states(fragment)
     texts = {split: kind.encode_state(state) for split, state in stands.states.items()}
-    # Of 100,000 files only those that moved since; the row of no split says up to where the others stand as noted.
+    # Only the positions that changed, of up to 100,000. The row for no split says up to which version the others are
+    # valid.
     moved = {split: text for split, text in texts.items() if text != known_state(stored[split], noted.get(split))}
     mark = noted.get(ALL_SPLITS)
     is_behind = mark is None or (mark.epoch, mark.log_version) < (epoch, stands.log_version)
     if moved or (texts and is_behind):
-        context.metastore.runtime.note_positions(
+        context.metastore.jobs.note_positions(
             [
                 NotedPosition(
                     fragment=fragment, split=split, state=text, epoch=epoch, run=run, log_version=stands.log_version

@@ -9,20 +9,20 @@ if TYPE_CHECKING:
 
 
 def least_needed_version(context: Context, object_id: int) -> int | None:
-    """The oldest version of a source's log, or of a view's table, that a rewind point needs; None where none does.
+    """The oldest version of a source's log, or of a view's table, that a rewind point needs; None if none does.
 
-    Whoever cleans a table up keeps that version readable: its files, and the commits from it on.
+    Upkeep keeps that version readable: its files, and the commits from it on.
     """
     needed = []
-    for point in context.metastore.runtime.rewind_points():
+    for point in context.metastore.jobs.rewind_points():
         if point.reason is not None:
             continue
         if point.source_id == object_id:
             needed.append(point.log_version)
         for found in point.dependents:
             needed += [found.version] if found.id == object_id else []
-            # A reader that goes back reads on from where it stood, also in what does not go back with it. After its
-            # first batch it asks for the version before: see log_readers.
+            # After a rewind, a reader also continues in inputs that were not rewound. After its first batch it requests
+            # the version before: see log_readers.
             is_first = found.batch == 0
             needed += [max(0, version - is_first) for id_, version in found.reads if id_ == object_id]
     return min(needed, default=None)

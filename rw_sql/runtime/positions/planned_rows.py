@@ -1,4 +1,4 @@
-"""How many rows a planned batch reads, by the commits of its input."""
+"""The number of rows that a planned batch reads, from the commits of its input."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Planned:
-    """How many rows a batch reads: at most, and exactly, without records that did not decode. None: not known."""
+    """The number of rows that a batch reads: an upper limit, and exactly, without records that did not decode. None:
+    unknown."""
 
     most: int | None = None
     exact: int | None = None
@@ -24,9 +25,9 @@ class Planned:
 def planned_rows(
     warehouse: Warehouse, table: str, checkpoint: str, batch: int, *, is_log: bool, is_all_read: bool = True
 ) -> Planned:
-    """What the commits of a query's one input, a table to which rows are only appended, say of a planned batch.
+    """The number of rows of a planned batch, from the commits of the query's only input, which must be append-only.
 
-    ``is_log``: of a source's log, records that did not decode are not read. ``is_all_read``: all others are.
+    ``is_log``: the input is a source's log, whose undecodable records are not read. ``is_all_read``: all others are.
     """
     stretch = planned_stretch(warehouse, checkpoint, batch)
     if stretch is None:

@@ -1,4 +1,4 @@
-"""How far a view has come, read from its checkpoint: any process may ask."""
+"""The progress of a view, read from its checkpoint. Works in any process."""
 
 from __future__ import annotations
 
@@ -16,17 +16,18 @@ def _batches(warehouse: Warehouse, folder: str) -> list[int]:
 
 
 def _delta_offsets(warehouse: Warehouse, checkpoint: str, batch: int) -> list[dict[str, Any]]:
-    """The Delta sources' offsets of one planned batch. Lines are: version, metadata, then one offset a source."""
+    """The Delta sources' offsets of one planned batch. Lines are: version, metadata, then one offset per source."""
     lines = warehouse.read_text(f"{checkpoint}/offsets/{batch}").splitlines()[2:]
     found = [json.loads(line) for line in lines if line.startswith("{")]
     return [offset for offset in found if "reservoirId" in offset]
 
 
 def committed_versions(warehouse: Warehouse, checkpoint: str, *, feeds: Collection[str] = ()) -> dict[str, int]:
-    """Per input table (by its Delta table id) the first version that is not wholly in the view; empty before any.
+    """Per input table (by Delta table id) the first version that is not completely in the view; empty before any batch.
 
-    Of a table whose first, whole read takes several batches nothing is, until the last of them. ``feeds`` are those
-    whose change feed is read, of which a batch takes whole commits, though its offset then names the last file of one.
+    While the initial snapshot of a table is read in several batches, no version counts until the last of them.
+    ``feeds`` are the tables read through their change feed, where a batch has whole commits although its offset names a
+    file.
     """
     committed = _batches(warehouse, f"{checkpoint}/commits")
     if not committed:
@@ -42,14 +43,14 @@ def committed_versions(warehouse: Warehouse, checkpoint: str, *, feeds: Collecti
 
 
 def newest_planned(warehouse: Warehouse, checkpoint: str) -> int:
-    """The newest batch that was planned, -1 before any."""
+    """The newest planned batch, -1 if there is none."""
     return max(_batches(warehouse, f"{checkpoint}/offsets"), default=-1)
 
 
 def end_versions(warehouse: Warehouse, checkpoint: str, batch: int) -> dict[str, int]:
-    """Per input table (by its Delta table id) the version that a planned batch reads to.
+    """Per input table (by Delta table id) the last version that a planned batch reads.
 
-    Where that is read in parts, the batch may hold only some of its rows.
+    If that version is read in parts, the batch may have only some of its rows.
     """
     found: dict[str, int] = {}
     for offset in _delta_offsets(warehouse, checkpoint, batch):
@@ -60,9 +61,9 @@ def end_versions(warehouse: Warehouse, checkpoint: str, batch: int) -> dict[str,
 
 
 def planned_stretch(warehouse: Warehouse, checkpoint: str, batch: int) -> tuple[range, bool] | None:
-    """The versions of a single Delta input that a planned batch reads, and whether it reads all of each of them.
+    """The versions that a planned batch reads of a single Delta input, and whether it reads all of each.
 
-    None for a first, whole-table batch, and where the query reads its input more than once, as a self-join does.
+    None for a batch of the initial snapshot, and if the query reads its input more than once, as a self-join does.
     """
     if batch == 0:
         return None
@@ -79,7 +80,7 @@ def planned_stretch(warehouse: Warehouse, checkpoint: str, batch: int) -> tuple[
 def watermark_ms(warehouse: Warehouse, checkpoint: str) -> int | None:
     """The event time below which a view's next batch drops rows, in milliseconds since 1970.
 
-    None where it drops none: it keeps no state, or has seen no event time yet.
+    None if it drops none: it has no state, or no event time so far.
     """
     if not warehouse.list_names(f"{checkpoint}/state"):
         return None

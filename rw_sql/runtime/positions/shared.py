@@ -1,4 +1,4 @@
-"""Where a source's reader stands: the catalog's states, moved on by what its log committed since."""
+"""The positions of a shared source: the catalog's states, advanced by the commits of its log since."""
 
 from __future__ import annotations
 
@@ -23,30 +23,30 @@ if TYPE_CHECKING:
 
 
 ALL_SPLITS = ""
-"""The split of the note that says up to which version of the log all splits of a fragment stand as noted."""
+"""The split name of the note that says up to which version of the log the notes of all splits are valid."""
 
 
 def known_state(row: StoredState, note: NotedPosition | None) -> str:
-    """A split's position as the notes tell it: a statement's where that is newer, or there is no note of it."""
+    """A split's position from the notes: a statement's if that is newer, or if there is no note."""
     return note.state if note is not None and _counts(note, row) else row.state
 
 
 def _counts(note: NotedPosition, row: StoredState) -> bool:
-    """Whether a note was made after the statement that set a split's position."""
+    """True if a note was made after the statement that set a split's position."""
     return note.epoch >= row.epoch and note.log_version >= row.log_version
 
 
 def read_positions(warehouse: Warehouse, metastore: Metastore, snapshot: Snapshot, source: SourceRecord) -> Positions:
     """The next record of every split that has a state.
 
-    A statement's state counts from its epoch on: commits of runs that started earlier cannot move it, so a batch that
-    lands between a statement and the stop does not undo it. Of the commits after the version the state names, the
-    newest that names the split has the position; what ingest noted last bounds how far back that must be looked for.
+    A statement's state is valid from its epoch on: commits of runs that started earlier do not advance it, so that a
+    batch between a statement and the stop does not undo the statement. Otherwise the newest commit after the state's
+    version that names the split has the position; the notes limit how far back commits are read.
     """
     kind = connector(source.connector)
     fragment = ingest_fragment(source.id)
     stored = snapshot.states(fragment)
-    noted = metastore.runtime.noted_positions(fragment)
+    noted = metastore.jobs.noted_positions(fragment)
     mark = noted.get(ALL_SPLITS)
     states: dict[str, SplitState] = {}
     began: dict[str, int] = {}
@@ -70,7 +70,7 @@ def read_positions(warehouse: Warehouse, metastore: Metastore, snapshot: Snapsho
     read: set[str] = set()
     if missing or not noted:
         for at, commit in job_commits(warehouse, table, down_to=min((floor[s] for s in missing), default=0)):
-            if at > version:  # committed since: a position is one of the log's version that it is told with
+            if at > version:  # Committed since: a position belongs to the version of the log it is returned with.
                 continue
             read.update(split for split, (start, end) in commit.ranges.items() if end > start)
             for split in missing & commit.ranges.keys():
@@ -85,12 +85,12 @@ def read_positions(warehouse: Warehouse, metastore: Metastore, snapshot: Snapsho
 
 
 def oldest_reader_epoch(warehouse: Warehouse, metastore: Metastore, source: SourceRecord) -> int | None:
-    """The epoch that the oldest run which may still commit to a source's log was started at; None before any run.
+    """The start epoch of the oldest run that may still commit to a source's log; None before any run.
 
-    That is the run of the newest commit, since it has shut out all before it, or one claimed after it. One that the
-    same process followed by another has ended.
+    That is the run of the newest commit, which fenced all earlier ones, or one claimed after it. A run that the same
+    process replaced by another has ended.
     """
-    runs = metastore.runtime.runs(ingest_fragment(source.id))
+    runs = metastore.jobs.runs(ingest_fragment(source.id))
     if not runs:
         return None
     table = warehouse.data(source.id, source.generation)
@@ -102,9 +102,9 @@ def oldest_reader_epoch(warehouse: Warehouse, metastore: Metastore, source: Sour
 def read_positions_before(
     warehouse: Warehouse, source: SourceRecord, epoch: int, stood: Iterable[StoredState]
 ) -> dict[str, SplitState]:
-    """Where splits stood when the operation with ``epoch`` took hold.
+    """The positions of splits just before the operation with ``epoch`` took effect.
 
-    A batch of a run from before the operation may have landed between its planning and the stop of that run.
+    A batch of a run from before the operation may have been committed between the planning and the stop of that run.
     """
     kind = connector(source.connector)
     waiting = {row.split: row for row in stood}
@@ -130,7 +130,7 @@ def _take(
     epoch: int,
     ends: Mapping[str, tuple[int, int]],
 ) -> None:
-    """Lets splits stand where commits of runs from an epoch ended, (offset, version) by split, if those may."""
+    """Applies ends of commits, (offset, version) by split, of runs from ``epoch`` to the waiting splits."""
     for split in waiting.keys() & ends.keys():
         row, (end, at) = waiting[split], ends[split]
         if at > row.log_version and epoch >= row.epoch:
@@ -139,9 +139,9 @@ def _take(
 
 
 def read_committed_ranges(warehouse: Warehouse, source: SourceRecord) -> tuple[CommittedRanges, ...]:
-    """What the commits of a source's log say was read, in its order, without those that a REWIND took back.
+    """The ranges that the commits of a source's log have read, in log order, without those that a REWIND reverted.
 
-    Of commits that were cleaned away those that went on end to end are one.
+    Contiguous ranges of cleaned-up commits are merged.
     """
     version, stretches = noted_stretches(warehouse, source)
     told = [CommittedRanges(epoch=each.epoch, ranges=each.ranges, lives=each.lives) for each in stretches]

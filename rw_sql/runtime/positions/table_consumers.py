@@ -1,9 +1,9 @@
-"""How far those who read a table have come: what they have not read yet must stay.
+"""The progress of a table's readers: upkeep must keep what they have not read.
 
-A view or sink tells by its checkpoint: the first version of the table that it, started again, asks for. It is the one
-of the batch before the newest, since Spark reads that again when a query starts. After its first batch a query asks for
-the version before that batch's end, and one that reads a change feed from a version on for that one. A view that is
-computed again from its inputs' rows reads them as they were just before.
+A view's or sink's checkpoint determines the first version of the table that it requests after a restart. It is that of
+the batch before the newest one, because Spark re-reads it at a start. After its first batch a query requests the
+version before that batch's end, or, for a change feed from a start version, that version. A view that is recomputed
+reads its inputs' rows as they were just before.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from deltalake import DeltaTable
 
 from rw_sql.metastore.records import MaterializedViewRecord, RebuildRecord, SinkRecord
-from rw_sql.model.job_specs import SinkSpec, ViewSpec
+from rw_sql.model.job_specs import SinkSpec, ViewSpec, rebuilt_view
 from rw_sql.runtime.delta.delta_log import commit_versions, latest_version, read_actions
 from rw_sql.runtime.positions.progress import newest_planned
 from rw_sql.runtime.support.failures import StalledError
@@ -31,10 +31,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reader:
-    """One that reads a table: the first version it still needs, None where it has not begun.
+    """One reader of a table, with the first version that it still needs; None if it has not begun.
 
-    ``waits_since_ms`` is since when something lies there for it to read, in milliseconds since 1970; None where nothing
-    does.
+    ``waits_since_ms`` is the time of the oldest commit that it has not read, in milliseconds since 1970; None if there
+    is none.
     """
 
     name: str
@@ -44,14 +44,14 @@ class Reader:
 
 
 def readers_of(warehouse: Warehouse, snapshot: Snapshot, object_id: int, table: str, table_id: str) -> list[Reader]:
-    """Those views and sinks of the catalog that read an object's table."""
+    """The views and sinks that read an object's table."""
     newest = latest_version(warehouse, table)
     found = []
     for record, checkpoint, began_ms in _queries_on(warehouse, snapshot, object_id):
         versions = planned_versions_of(warehouse, checkpoint, table_id)
         since = began_ms
         if versions:
-            # Cleaned away: longer ago than anybody would wait for.
+            # Cleaned up: older than any limit.
             since = None if versions[-1] > newest else commit_time_ms(warehouse, table, versions[-1]) or 0
         needs = _needs(versions, record, object_id, is_first=newest_planned(warehouse, checkpoint) == 0)
         found.append(Reader(name=record.name, kind=record.kind, needs=needs, waits_since_ms=since))
@@ -65,9 +65,9 @@ def _needs(
     *,
     is_first: bool,
 ) -> int | None:
-    """The first version that a query with these :func:`planned_versions_of` needs, None where it has none of them.
+    """The first version that a query with these :func:`planned_versions_of` needs, None if the list is empty.
 
-    ``is_first``: it has planned one batch and no other.
+    ``is_first``: it has planned exactly one batch.
     """
     if not versions:
         return None
@@ -75,7 +75,7 @@ def _needs(
     if isinstance(reader, MaterializedViewRecord | ViewSpec) and reader.maintenance.is_recomputed:
         needed.append(versions[-1] - 1)
     if is_first:
-        # Delta is asked for what came before the end of the batch, by the snapshot before it.
+        # Delta is asked for what came before the end of the batch, through the snapshot before it.
         needed.append(min(versions) - 1)
         if isinstance(reader, SinkRecord | SinkSpec):
             needed += [version for id_, version in reader.starts if id_ == input_id and version >= 0]
@@ -85,7 +85,8 @@ def _needs(
 def _queries_on(
     warehouse: Warehouse, snapshot: Snapshot, object_id: int
 ) -> Iterator[tuple[MaterializedViewRecord | SinkRecord, str, int | None]]:
-    """What reads an object: record, checkpoint and since when. A view that is being made anew reads it twice."""
+    """The readers of an object: record, checkpoint, and creation time in milliseconds. A view being rebuilt counts
+    twice."""
     for record in (*snapshot.kept, *snapshot.all("sink")):
         if isinstance(record, MaterializedViewRecord) and object_id in record.inputs:
             yield record, warehouse.view_checkpoint(record.id, record.generation), record.created_at_ms
@@ -93,14 +94,16 @@ def _queries_on(
             yield record, warehouse.sink_checkpoint(record.id, record.generation), record.created_at_ms
     for rebuild in snapshot.all("rebuild"):
         view = snapshot.get(rebuild.view_id) if isinstance(rebuild, RebuildRecord) else None
-        if isinstance(rebuild, RebuildRecord) and isinstance(view, MaterializedViewRecord) and object_id in view.inputs:
+        if not isinstance(rebuild, RebuildRecord) or not isinstance(view, MaterializedViewRecord):
+            continue
+        if object_id in rebuilt_view(view, rebuild).inputs:
             yield view, warehouse.view_checkpoint(view.id, rebuild.generation), rebuild.created_at_ms or None
 
 
 def planned_versions_of(warehouse: Warehouse, checkpoint: str, table_id: str) -> list[int]:
-    """The next versions of a table after the last two batches of a query on this checkpoint; none before any.
+    """The next versions of a table after the last two batches of a query with this checkpoint; empty before any.
 
-    A query that is started again asks for the earliest of them, and goes on at the last.
+    After a restart, a query requests the earliest of them and continues at the last.
     """
     planned = sorted(int(name) for name in warehouse.list_names(f"{checkpoint}/offsets") if name.isdigit())
     return [
@@ -114,13 +117,13 @@ def planned_versions_of(warehouse: Warehouse, checkpoint: str, table_id: str) ->
 def _offsets(warehouse: Warehouse, checkpoint: str, batch: int) -> list[dict[str, Any]]:
     try:
         lines = warehouse.read_text(f"{checkpoint}/offsets/{batch}").splitlines()[2:]
-    except FileNotFoundError:  # Spark keeps a bounded number of them
+    except FileNotFoundError:  # Spark keeps a limited number of them.
         return []
     return [json.loads(line) for line in lines if line.startswith("{")]
 
 
 def commit_time_ms(warehouse: Warehouse, table: str, version: int) -> int | None:
-    """When a version was committed; None where it is not there (yet, or any more) or does not tell."""
+    """When a version was committed, in milliseconds since 1970; None if it does not exist or has no time."""
     try:
         actions = read_actions(warehouse, table, version)
     except FileNotFoundError:
@@ -129,7 +132,7 @@ def commit_time_ms(warehouse: Warehouse, table: str, version: int) -> int | None
 
 
 def require_versions(context: Context, spec: ViewSpec | SinkSpec, checkpoint: str) -> None:
-    """Raises StalledError where versions of an input that a query on this checkpoint still needs were cleaned away."""
+    """Raises StalledError if versions of an input that a query with this checkpoint needs were cleaned up."""
     warehouse = context.warehouse
     for given in spec.inputs:
         path = given.path or warehouse.data(given.id, given.generation)

@@ -1,6 +1,4 @@
-"""The job of REFRESH TABLE: loads an upstream as it is now, compares it with the table, commits what differs.
+"""The job of REFRESH TABLE: loads the current upstream, compares it with the table, commits the differences.
 
-
-Imports: ``upkeep`` and the rooms below. Imported by: ``control``.
-Begin with ``job``.
+Imports: ``upkeep`` and the rooms below. Imported by: ``control``. Begin with ``job``.
 """

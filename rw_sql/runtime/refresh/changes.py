@@ -1,13 +1,14 @@
-"""What a whole upstream changes in a table: the rows that are new or other ones, and those that are gone."""
+"""Compares a whole upstream with a table: new rows, changed rows, and deleted keys."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pyspark.sql import Window
 from pyspark.sql import functions as f
 from pyspark.sql.types import AtomicType
 
+from rw_sql.runtime.spark.jvm import java_frame
 from rw_sql.syntax.query.maintained_form import KEEP
 
 if TYPE_CHECKING:
@@ -21,23 +22,24 @@ _EXACT_JSON = {
     "timestampNTZFormat": "yyyy-MM-dd HH:mm:ss.SSSSSS",
 }
 _KEY, _ROW = ("_rw_key_1", "_rw_key_2"), ("_rw_row_1", "_rw_row_2")
-"""Two hashes of 64 bits each: that no two of a thousand million rows have the same is surer than any disk."""
+"""Two hashes of 64 bits each: with a billion rows, a collision is less likely than a disk error."""
 
 _THERE = "_rw_there"
 _SEEN = "rw_sql: keys met"
 
 
 def changed_rows(fresh: DataFrame, table: DataFrame | None, keys: Sequence[str]) -> DataFrame:
-    """The rows of ``fresh`` that ``table`` has not, or has otherwise, with KEEP true; the keys that are gone, false.
+    """The rows of ``fresh`` that ``table`` lacks or has with other values, with KEEP true; deleted keys with KEEP
+    false.
 
-    Both have the same columns. Keys and rows are compared by their hashes, so that of the table's rows only these and
-    the keys are moved about. Of rows with the same key one counts, and each time the same one. ``table`` is None where
-    it is known to be empty.
+    Both have the same columns. Keys and rows are compared by hash, so that of the table's rows only keys and hashes are
+    shuffled. Of several rows with the same key, always the same one is chosen. ``table`` is None if it is known to be
+    empty.
     """
     columns = fresh.columns
     hashed = _hashed(_hashed(fresh, columns, _ROW), keys, _KEY)
-    # Partitioned and ordered as the join below needs it. By the keys themselves it would move all rows twice: a join
-    # that is to find nulls goes by other columns.
+    # Partitioned and sorted as the join below requires. Using the keys themselves would shuffle all rows twice, because
+    # a null-safe join uses other columns.
     order = Window.partitionBy(*_KEY).orderBy(*_ROW)
     single = hashed.withColumn(_THERE, f.row_number().over(order)).where(f"{_THERE} = 1")
     if table is None:
@@ -52,10 +54,10 @@ def changed_rows(fresh: DataFrame, table: DataFrame | None, keys: Sequence[str])
 
 
 def quickly_changed_rows(fresh: DataFrame, table: DataFrame, keys: Sequence[str]) -> DataFrame:
-    """As changed_rows, without sorting, where ``fresh`` has each key of ``table`` once at most.
+    """As changed_rows, without sorting, provided that ``fresh`` has no key of ``table`` more than once.
 
-    Whether it has is known once the rows were counted: see :func:`had_each_key_once`. Nothing is sorted: of all rows of
-    one key only one is chosen where the table does not have the key, and these are few.
+    Whether that is so is known after the rows were counted: see :func:`had_each_key_once`. Duplicates are removed only
+    among keys that the table lacks, and these are few.
     """
     columns = fresh.columns
     new = _hashed(_hashed(fresh, columns, _ROW), keys, _KEY).withColumn(_THERE, f.lit(1)).alias("n")
@@ -78,11 +80,12 @@ def quickly_changed_rows(fresh: DataFrame, table: DataFrame, keys: Sequence[str]
 
 
 def had_each_key_once(changes: DataFrame, table_rows: int) -> bool:
-    """Whether what :func:`quickly_changed_rows` found is right: asked once all of it is persisted.
+    """True if the result of :func:`quickly_changed_rows` is correct. Call it after all of it is persisted.
 
-    A key of the table is in both or gone. If one was met twice these are more than the table has rows.
+    Every key of the table is counted as present in both or as deleted. If one occurred twice, the total exceeds the
+    number of the table's rows.
     """
-    seen: Any = changes._jdf.queryExecution().observedMetrics().get(_SEEN)
+    seen = java_frame(changes).queryExecution().observedMetrics().get(_SEEN)
     if not seen.isDefined():
         return False
     row = seen.get()
@@ -90,7 +93,7 @@ def had_each_key_once(changes: DataFrame, table_rows: int) -> bool:
 
 
 def _values(columns: Sequence[str], keys: Sequence[str], is_new: Column) -> list[Column]:
-    """The new row's values; of a key that is gone, the table's."""
+    """The new row's values; for a deleted key, the table's."""
     return [
         f.when(is_new, f.col(f"n.`{name}`")).otherwise(f.col(f"o.`{name}`")).alias(name)
         if name in keys
@@ -105,7 +108,8 @@ def _equal(names: tuple[str, str]) -> Column:
 
 
 def _hashed(rows: DataFrame, columns: Sequence[str], names: tuple[str, str]) -> DataFrame:
-    """The rows with two hashes of these columns. A null counts: a hash by itself passes over it."""
+    """The rows with two hashes of these columns. NULLs are included explicitly, because the hash function skips
+    them."""
     kinds = {field.name: field.dataType for field in rows.schema.fields}
     parts: list[Column] = []
     for name in columns:

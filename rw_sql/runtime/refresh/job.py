@@ -1,8 +1,8 @@
-"""The job of a refreshable table: the one writer of its rows, and what brings a refresh from one state to the next.
+"""The job of a refreshable table: the only writer of its rows, which moves a refresh from one state to the next.
 
-It follows the catalog: of a table that is REFRESHING the upstream is loaded into a staging table, of one that is
-FINISHING that is merged, chunk by chunk, each chunk a commit with a number of its own. So whoever starts it finds out
-from the catalog and the table where it stands.
+It follows the catalog: for a table that is REFRESHING it loads the upstream into a staging table; for one that is
+FINISHING it merges the staging table, chunk by chunk, each chunk as a commit with its own number. After a restart, the
+catalog and the table show where to continue.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from rw_sql.metastore import ConcurrentCommit
 from rw_sql.metastore.facts import BackfillProgress
 from rw_sql.metastore.records import TableRecord
 from rw_sql.metastore.refresh_records import FINISHING, REFRESHING, RefreshChunk
-from rw_sql.model.pauses import holds_of
+from rw_sql.model.pauses import pauses_of
 from rw_sql.model.refresh_states import (
     KILLED,
     finished,
@@ -62,16 +62,16 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 LOADING, MERGING, DONE = "loading", "merging", "refreshed"
-"""The phases of a refresh, as SHOW JOBS and the bars name them."""
+"""The phases of a refresh, as shown by SHOW JOBS and progress bars."""
 
 _LOOK_SECONDS = 0.2
 _LOADED = -1
-"""Stands for the loading among the chunks."""
+"""The chunk number of the loading phase."""
 
 
 @dataclass(slots=True)
 class RefreshJob:
-    """One run of a refreshable table's job, on a thread of its own."""
+    """One run of a refreshable table's job, on its own thread."""
 
     context: Context
     spec: RefreshSpec
@@ -87,12 +87,12 @@ class RefreshJob:
 
     @staticmethod
     def start(context: Context, spec: RefreshSpec) -> RefreshJob:
-        """Claims a run, fences earlier ones, makes the table if it is not there, and starts. Raises StalledError."""
+        """Claims a run, fences earlier ones, creates the table if needed, and starts. Raises StalledError."""
         snapshot = context.metastore.snapshot()
         if not isinstance(snapshot.get(spec.table_id), TableRecord):
-            raise StalledError("the catalog has moved on")
+            raise StalledError("the catalog has changed")
         fault("refresh.before_claim")
-        run = context.metastore.runtime.claim_run(spec.job, snapshot.epoch, context.owner)
+        run = context.metastore.jobs.claim_run(spec.job, snapshot.epoch, context.owner)
         output = JobOutput.open(
             context.warehouse,
             context.warehouse.data(spec.table_id, spec.generation),
@@ -122,7 +122,7 @@ class RefreshJob:
 
     @property
     def is_unproven(self) -> bool:
-        """Never: it has no batches."""
+        """False: it has no batches."""
         return False
 
     def failure(self) -> Failure | None:
@@ -133,13 +133,13 @@ class RefreshJob:
         return None if error is None else Failure(reason=f"{type(error).__name__}: {cause_line(str(error))}")
 
     def stop(self) -> None:
-        """Ends it; a chunk that is being merged is merged to its end, what is being loaded is broken off."""
+        """Stops it. A chunk being merged is completed; loading is cancelled."""
         self.stopping.set()
         self.news.set()
         while self.work is not None and not self.work.done():
             cancel = self.cancel
             if cancel is not None:
-                with suppress(Py4JError):  # the JVM is gone, and with it what it did
+                with suppress(Py4JError):  # If the JVM is gone, so is its work.
                     cancel()
             wait([self.work], _LOOK_SECONDS)
 
@@ -147,7 +147,7 @@ class RefreshJob:
         return refresh_of(snapshot, self.spec.table_id)
 
     def _give_up_what_was_killed(self) -> None:
-        """A refresh whose loading another run had begun goes back to IDLE; one that nobody had begun is begun."""
+        """Resets a refresh whose loading an earlier run had started to IDLE, and starts one that no run had started."""
 
         def give_up(snapshot: Snapshot) -> Operation | None:
             record = self._record(snapshot)
@@ -162,7 +162,7 @@ class RefreshJob:
         fault("refresh.after_recovery")
 
     def _was_begun(self, record: RefreshRecord) -> bool:
-        known = self.context.metastore.runtime.chunks_of(self.spec.table_id)
+        known = self.context.metastore.jobs.chunks_of(self.spec.table_id)
         return any(chunk.refresh == record.refresh for chunk in known)
 
     def _work(self) -> None:
@@ -171,7 +171,7 @@ class RefreshJob:
                 while not self.stopping.is_set():
                     if not self._step():
                         self.news.wait(_LOOK_SECONDS)
-                    self.news.clear()  # what is committed from here on may be more than the next step sees
+                    self.news.clear()  # Later commits may contain more than the next step reads.
         except FencedError as error:
             self.problem = Failure(reason=str(error))
         except StalledError as error:
@@ -183,15 +183,15 @@ class RefreshJob:
                 self.problem = Failure(reason=reason)
 
     def _step(self) -> bool:
-        """Does what the catalog asks for next; False where that is nothing."""
+        """Does the next step that the catalog requires; False if there is none."""
         snapshot = self.context.metastore.snapshot()
         record = self._record(snapshot)
         if record is None:
             return False
         if record.status == REFRESHING:
             source = source_of(snapshot, record)
-            if source is not None and holds_of(snapshot, source.id):
-                return False  # it was triggered before the pause, and begins after it
+            if source is not None and pauses_of(snapshot, source.id):
+                return False  # Triggered before the pause; it starts afterwards.
             self._load(snapshot, record)
         elif record.status == FINISHING:
             self._finish(record)
@@ -208,7 +208,8 @@ class RefreshJob:
         return triggered(record, now) if is_due(snapshot, record, table.created_at_ms, now) else None
 
     def _load(self, snapshot: Snapshot, record: RefreshRecord) -> None:
-        """Loads the upstream beside the table. Where that fails the table is as it was, and it is said why."""
+        """Loads the upstream into the staging table. If that fails, the table is unchanged, and the reason is
+        recorded."""
         self._note(record, _LOADED, None, 0, is_done=False)
         self._report(LOADING, 0, 0)
         staged_in = self.staging.of(record.refresh)
@@ -217,7 +218,7 @@ class RefreshJob:
         try:
             table, source = snapshot.get(self.spec.table_id), source_of(snapshot, record)
             if not isinstance(table, TableRecord) or source is None:
-                raise StalledError("the catalog has moved on")
+                raise StalledError("the catalog has changed")
             options |= self.context.options_of(source, snapshot)
             reader = snapshot_reader(source.connector)
             if reader is None:
@@ -228,7 +229,7 @@ class RefreshJob:
                 loaded = load(spark, reader, options, table, self.output, staged_in)
             fault("refresh.loaded")
         except Exception as error:  # noqa: BLE001 - a connector's edge
-            # Whatever its client, Arrow or Spark raises, the table is as it was and it is said why.
+            # Whatever the client, Arrow or Spark raises: the table is unchanged, and the reason is recorded.
             self._fail(record, _reason(error, options))
             return
         finally:
@@ -246,7 +247,7 @@ class RefreshJob:
         fault("refresh.staged")
 
     def _told_of(self, record: RefreshRecord) -> Callable[[int, int], bool]:
-        """Reports how far the loading is; answers whether it is wanted still."""
+        """A callback that reports the progress of loading and returns whether to continue."""
 
         def tell(done: int, total: int) -> bool:
             self._report(LOADING, done, total)
@@ -255,7 +256,7 @@ class RefreshJob:
         return tell
 
     def _is_still(self, snapshot: Snapshot, record: RefreshRecord) -> bool:
-        """Whether a refresh is being loaded as far as the catalog knows: CANCEL JOBS ends it."""
+        """True if the refresh is still being loaded according to the catalog: CANCEL JOBS ends it."""
         now = self._record(snapshot)
         return now is not None and (now.status, now.refresh) == (REFRESHING, record.refresh)
 
@@ -275,7 +276,7 @@ class RefreshJob:
         self._report(DONE, 0, 0)
 
     def _finish(self, record: RefreshRecord) -> None:
-        """Merges the chunks that are left, then removes what was loaded, then says that it is done."""
+        """Merges the remaining chunks, then deletes the staging table, then records the end of the refresh."""
         before = sum(chunk.rows for chunk in self._merged(record))
         for number in left_chunks(record, self.output.done):
             if self.stopping.is_set():
@@ -302,11 +303,11 @@ class RefreshJob:
         fault("refresh.idle")
 
     def _merged(self, record: RefreshRecord) -> list[RefreshChunk]:
-        known = self.context.metastore.runtime.chunks_of(self.spec.table_id)
+        known = self.context.metastore.jobs.chunks_of(self.spec.table_id)
         return [chunk for chunk in known if chunk.refresh == record.refresh and chunk.chunk != _LOADED]
 
     def _commit(self, plan: Callable[[Snapshot], Operation | None]) -> bool:
-        """Commits what is planned on the newest catalog; False where that is nothing."""
+        """Commits an operation planned on the newest catalog; False if there is nothing to commit."""
         while True:
             snapshot = self.context.metastore.snapshot()
             operation = plan(snapshot)
@@ -319,7 +320,7 @@ class RefreshJob:
             return True
 
     def _note(self, record: RefreshRecord, chunk: int, position: str | None, rows: int, *, is_done: bool) -> None:
-        self.context.metastore.runtime.note_chunks(
+        self.context.metastore.jobs.note_chunks(
             [
                 RefreshChunk(
                     table_id=self.spec.table_id,
@@ -336,8 +337,8 @@ class RefreshJob:
         )
 
     def _report(self, phase: str, done: int, of_all: int) -> None:
-        """Says how far the refresh is, where those that wait for it look."""
-        facts = self.context.metastore.runtime
+        """Reports the progress of the refresh."""
+        facts = self.context.metastore.jobs
         known = facts.backfills().get(self.spec.job)
         now = now_ms()
         goes_on = known is not None and not known.is_over
@@ -359,11 +360,11 @@ class RefreshJob:
 
 
 _TELLING = (PySparkException, Py4JError, DeltaError, OSError, SqlError, StalledError)
-"""What says by itself what went wrong; of any other exception its type says more."""
+"""Exceptions whose message is sufficient; for others the type is added."""
 
 
 def _reason(error: Exception, options: Mapping[str, str]) -> str:
-    """What an exception says, in one line and without any secret of these options."""
+    """An exception's message in one line, without secrets from these options."""
     said = cause_line(str(error))
     said = said.removeprefix("[USER_RAISED_EXCEPTION] ").removesuffix(" SQLSTATE: P0001")
     reason = said if said and isinstance(error, _TELLING) else f"{type(error).__name__}: {said}".rstrip(": ")

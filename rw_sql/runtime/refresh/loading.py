@@ -1,4 +1,4 @@
-"""Loads a whole upstream beside a table, and watches Spark at it."""
+"""Loads a whole upstream for a refresh, and monitors Spark's progress."""
 
 from __future__ import annotations
 
@@ -44,17 +44,17 @@ if TYPE_CHECKING:
 _WATCH_SECONDS = 0.5
 
 QUICK_ROWS = 10_000_000
-"""A table of up to so many rows is compared without sorting: hashes of its rows, partition by partition, fit into the
+"""The maximum number of rows for a comparison without sorting: hashes of the rows, partition by partition, fit into the
 memory of Spark's tasks."""
 
 _SETTINGS = {
-    # A value that does not fit is an error and no null, whatever the session's owner prefers.
+    # A value that does not fit is an error and not NULL, whatever the session's settings.
     "spark.sql.ansi.enabled": "true",
 }
 
 _NUMBERS = ("NUMERIC", "SMALLINT", "INT", "BIGINT")
 _NO_NUMBER = "^(NaN|-?Infinity)$"
-"""What DOUBLE PRECISION has and these have not."""
+"""Values of DOUBLE PRECISION that other numeric types lack."""
 
 _PLAIN_PATH = re.compile(r"/[A-Za-z0-9/._=-]+")
 _PARTITION_ROWS = 250_000
@@ -69,10 +69,10 @@ def load(
     output: JobOutput,
     staging: Staging,
 ) -> Staged:
-    """Reads the upstream, compares it with the table, and stages what differs.
+    """Reads the upstream, compares it with the table, and stages the differences.
 
-    It is read once, and a second time where it has a key of the table twice. Raises StalledError where an executor does
-    not see the warehouse's folder.
+    Reads it a second time if it has a key of the table twice. Raises StalledError if an executor does not share the
+    warehouse's folder.
     """
     require_shared(staging.warehouse, spark)
     for key, value in _SETTINGS.items():
@@ -81,7 +81,7 @@ def load(
     given = [column for column in statement.columns if column.generated is None]
     columns = {field_of(c): spark_type(c.data_type) for c in given}
     encode = statement.format
-    # Held until all is read: with it goes what its reader holds of the upstream.
+    # Kept until everything is read: the reader's resources are released with it.
     if isinstance(reader, ColumnReader):
         upstream = reader.read_columns(spark, options, columns, _misfit_of(table.name, given, staging.keys))
     elif encode is not None and encode.encode in ("CSV", "JSON") and isinstance(reader, LineReader):
@@ -110,7 +110,7 @@ def load(
 
 
 def _partitions(spark: SparkSession, reader: SnapshotReader, options: Mapping[str, str], rows: int) -> int:
-    """In how many partitions upstream and table are compared, which has so many rows now: none before it was loaded."""
+    """The number of partitions for the comparison; ``rows`` is the table's number of rows, 0 before the first load."""
     there = reader.row_estimate(options) if isinstance(reader, ColumnReader) else None
     if there is None and not rows:
         return min(_MOST_PARTITIONS, max(2, spark.sparkContext.defaultParallelism))
@@ -120,7 +120,7 @@ def _partitions(spark: SparkSession, reader: SnapshotReader, options: Mapping[st
 def _misfit_of(
     table: str, columns: Sequence[ColumnDefinition], keys: Sequence[str]
 ) -> Callable[[str, Column, Mapping[str, Column]], Column]:
-    """What is said of a value of an upstream that does not fit: its column, its row's key, and what to type."""
+    """The error text for a value of an upstream that does not fit: its column, its row's key, and the remedy."""
     by_field = {field_of(column): column for column in columns}
     shown_keys = [column for column in columns if column.name in keys] or list(columns[:1])
 
@@ -159,7 +159,7 @@ def _decoded(
     columns: Sequence[ColumnDefinition],
     clause: FormatEncode,
 ) -> DataFrame:
-    """The rows of lines of text, as a source's records are decoded; a line that has none fails the reading."""
+    """The rows of text lines, decoded like a source's records; a line that does not decode is an error."""
     given = {each.key: option_text(each.value) for each in clause.options}
     fields = [replace(column, name=field_of(column), field=None) for column in columns]
     names, shown = [field.name for field in fields], {field_of(column): column.name for column in columns}
@@ -175,7 +175,7 @@ def _decoded(
 
 @contextmanager
 def held(rows: DataFrame) -> Iterator[tuple[DataFrame, int]]:
-    """The rows, worked out once and kept for as long as this is open, and how many they are."""
+    """The rows, computed once and persisted within the block, and their number."""
     kept = rows.persist(StorageLevel.MEMORY_AND_DISK)
     try:
         yield kept, kept.count()
@@ -184,17 +184,16 @@ def held(rows: DataFrame) -> Iterator[tuple[DataFrame, int]]:
 
 
 def _fitted(rows: DataFrame, schema: str) -> DataFrame:
-    """The rows in a table's columns and types."""
+    """The rows with a table's columns and types."""
     fields = StructType.fromJson(json.loads(schema)).fields
     return rows.select(*(f.col(f"`{field.name}`").cast(field.dataType).alias(field.name) for field in fields))
 
 
 def stored_rows(spark: SparkSession, output: JobOutput, schema: str) -> DataFrame:
-    """The table's rows. Its one writer knows its files: Spark need not go through the Delta log for them.
+    """The table's rows, read from its files directly, because its only writer knows them.
 
-    Not where the files alone do not tell the rows, as with a feature of Delta's that readers must know, and not where
-    Spark names them otherwise: delta-rs tells addresses, in which a blank is %20 and é is %C3%A9, and Spark takes * and
-    the like for patterns.
+    Not if the files alone are insufficient (a Delta feature that readers must support), or if Spark would misread their
+    names: delta-rs returns URLs, with %20 for a space and %C3%A9 for é, and Spark treats * and the like as patterns.
     """
     table, paths = output.table, output.table.file_uris()
     is_told_by_files = not (table.protocol().reader_features or table.metadata().partition_columns)
@@ -204,16 +203,16 @@ def stored_rows(spark: SparkSession, output: JobOutput, schema: str) -> DataFram
 
 
 def _rows_of(table: DeltaTable) -> int:
-    """How many rows a table has, as its files' statistics say; one a file that does not tell."""
+    """The number of a table's rows by its files' statistics; a file without counts as one."""
     counts = pa.table(table.get_add_actions(flatten=True)).column("num_records")
     return int(pc.sum(pc.fill_null(counts, 1)).as_py() or 0)
 
 
 @contextmanager
 def watched(spark: SparkSession, group: str, tell: Callable[[int, int], bool]) -> Iterator[Callable[[], None]]:
-    """Runs what Spark does for this thread in a group that does not hold up others; gives what breaks it off.
+    """Runs this thread's Spark jobs in a group that does not delay others; yields a function that cancels them.
 
-    ``tell`` is told how many of its tasks are done, and of how many; it is broken off once that answers False.
+    ``tell`` receives the number of finished tasks and of all tasks; if it returns False, the jobs are cancelled.
     """
     context = spark.sparkContext
     context.setLocalProperty("spark.scheduler.pool", "history")
@@ -238,7 +237,7 @@ def watched(spark: SparkSession, group: str, tell: Callable[[int, int], bool]) -
 
 
 def _tasks(spark: SparkSession, group: str) -> tuple[int, int]:
-    """How many tasks of a group are done, and how many there are so far."""
+    """The number of a group's finished tasks, and of all its tasks so far."""
     tracker = spark.sparkContext.statusTracker()
     done = total = 0
     for job in tracker.getJobIdsForGroup(group):

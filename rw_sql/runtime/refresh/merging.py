@@ -1,4 +1,4 @@
-"""Merges one chunk of what a refresh loaded into the table: one commit, which only writes rows that differ."""
+"""Merges one chunk of a refresh into the table: one commit, which writes only rows that differ."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 
 def merge_chunk(output: JobOutput, rows: pa.Table, keys: Sequence[str], batch: int) -> None:
-    """Puts the rows of a chunk into the table as this batch, or, where it has none, says that the batch is through.
+    """Writes the rows of a chunk as this batch; without rows, commits only the batch's number.
 
-    Raises FencedError where another run took over.
+    Raises FencedError if another run has taken over.
     """
     if not rows.num_rows:
         output.mark(batch)
@@ -32,9 +32,9 @@ def merge_chunk(output: JobOutput, rows: pa.Table, keys: Sequence[str], batch: i
 
 
 def key_range(rows: pa.Table, key: str) -> str:
-    """The condition that the rows lie between the least and the greatest value of a key; empty where that is unsure.
+    """The condition that rows are between the smallest and the largest value of a key; empty if that is not safe.
 
-    Only whole numbers, dates and texts are compared alike by everybody who keeps statistics of files.
+    Only whole numbers, dates and texts are ordered in the same way by all writers of file statistics.
     """
     values, kind = rows[key], rows.schema.field(key).type
     if values.null_count or not values.length():
@@ -52,7 +52,7 @@ def key_range(rows: pa.Table, key: str) -> str:
 
 
 def position_of(rows: pa.Table, keys: Sequence[str]) -> str | None:
-    """The key up to which a chunk reaches, as a JSON object; None where it has no rows."""
+    """The last key of a chunk, as a JSON object; None if it has no rows."""
     if not rows.num_rows:
         return None
     last = pc.sort_indices(rows.select(list(keys)), sort_keys=[(key, "descending") for key in keys])[0].as_py()

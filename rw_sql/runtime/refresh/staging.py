@@ -1,6 +1,6 @@
-"""Where an upstream is loaded beside a table: what differs, cut into chunks that are ranges of the key.
+"""The staging table of a refresh: the differences, divided into chunks by ranges of the key.
 
-The chunk of a row is written with it. So a merge that was killed goes on with the very chunks it had begun.
+Each row is stored with its chunk, so that an interrupted merge continues with the same chunks.
 """
 
 from __future__ import annotations
@@ -26,28 +26,28 @@ if TYPE_CHECKING:
     from rw_sql.runtime.support.warehouse import Warehouse
 
 CHUNK = "_rw_chunk"
-"""The column that says which chunk a row belongs to."""
+"""The column with the number of a row's chunk."""
 
 CHUNK_ROWS = 50_000
-"""About how many changed rows are merged in one commit."""
+"""The approximate number of changed rows in one commit."""
 
 CHUNK_TABLE_ROWS = 2_000_000
-"""About how many rows of the table lie in the key range of one chunk: it rewrites no more, whatever it changes."""
+"""The approximate number of the table's rows in the key range of a chunk, which limits how many a merge rewrites."""
 
 IN_MEMORY_ROWS = 200_000
-"""Up to so many changed rows are cut into chunks in the driver's memory, more by Spark."""
+"""Up to this number, changed rows are divided into chunks in the driver's memory, more by Spark."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Staged:
-    """What was loaded: how many rows differ, in how many chunks."""
+    """The staged data: the number of rows that differ, and of chunks."""
 
     rows: int
     chunks: int
 
 
 def chunk_count(rows: int, table_rows: int) -> int:
-    """How many chunks so many changed rows of a table are cut into; none where nothing changed."""
+    """The number of chunks for a number of changed rows; 0 if nothing changed."""
     if rows == 0:
         return 0
     return min(rows, max(-(-rows // CHUNK_ROWS), -(-table_rows // CHUNK_TABLE_ROWS)))
@@ -65,17 +65,17 @@ class Staging:
     def of(self, refresh: int) -> Staging:
         """The staging table of one refresh.
 
-        In an object store a table of its own: an owner that was paused while it loaded, and lost its lease, may still
-        write and remove what the refresh that it knew of has staged.
+        In an object store each refresh has its own: an owner that was suspended while loading, and has lost its lease,
+        may still write and delete its refresh's table.
         """
         return self if self.warehouse.is_local else replace(self, path=f"{self.path}/{refresh}")
 
     def remove(self) -> None:
-        """Takes away what an earlier refresh left."""
+        """Deletes what an earlier refresh left."""
         self.warehouse.remove(self.path)
 
     def write(self, held: DataFrame, rows: int, table_rows: int) -> Staged:
-        """Puts changed rows, so many, each with KEEP, in the place of whatever was there."""
+        """Stores ``rows`` changed rows, each with KEEP, replacing earlier content."""
         fault("refresh.compared")
         count = chunk_count(rows, table_rows)
         self.remove()
@@ -89,7 +89,7 @@ class Staging:
         return Staged(rows=rows, chunks=count)
 
     def _require_staged(self, rows: int) -> None:
-        """Raises MiscountError where so many rows are not staged, or not where the driver finds them."""
+        """Raises MiscountError if another number of rows is staged, or not where the driver finds them."""
         exactly(rows).require(RowCount(written=sum(self._rows_by_chunk().values())))
         files = self._files()
         sizes = zip(files.column("path").to_pylist(), files.column("size_bytes").to_pylist(), strict=True)
@@ -101,7 +101,7 @@ class Staging:
         return pa.table(DeltaTable(self.path).get_add_actions(flatten=True))
 
     def _rows_by_chunk(self) -> dict[int, int]:
-        """How many rows each chunk has, as the statistics of the staged files say."""
+        """The number of rows in each chunk, by the statistics of the staged files."""
         files = self._files()
         found: dict[int, int] = {}
         for number, rows in zip(
@@ -111,7 +111,7 @@ class Staging:
         return found
 
     def write_rows(self, rows: pa.Table, count: int) -> None:
-        """Writes rows that are in memory, cut into ``count`` ranges of the key of about the same number of rows."""
+        """Writes rows from memory, divided into ``count`` ranges of the key with about the same number of rows."""
         ordered = rows.take(pc.sort_indices(rows, sort_keys=[(key, "ascending") for key in self.keys]))
         size = -(-ordered.num_rows // count)
         chunks = pa.array(np.arange(ordered.num_rows) // size, pa.int32())
@@ -125,9 +125,9 @@ class Staging:
         ranges.withColumn(CHUNK, f.spark_partition_id()).write.format("delta").partitionBy(CHUNK).save(self.path)
 
     def chunk(self, number: int) -> pa.Table:
-        """The rows of a chunk, each with KEEP; none where nothing fell into its range.
+        """The rows of a chunk, each with KEEP; empty if its range has none.
 
-        Raises StalledError where they are not as many as were staged.
+        Raises StalledError if their number differs from what was staged.
         """
         read: Any = DeltaTable(self.path)
         rows = read.to_pyarrow_table(filters=[(CHUNK, "=", number)])

@@ -1,6 +1,5 @@
-"""Rewind points, which an unsafe operation leaves, and REWIND, which puts a source and its dependents back to one.
+"""Rewind points, which unsafe operations leave, and REWIND, which restores a source and its dependents to one.
 
-
-Imports: ``positions``, ``jobs``, ``delta`` and below. Imported by: ``control``.
-Begin with ``points``, then ``restore``; ``scheduler`` calls both.
+Imports: ``positions``, ``jobs``, ``delta`` and below. Imported by: ``control``. Begin with ``points``, then
+``restore``; ``scheduler`` calls both.
 """

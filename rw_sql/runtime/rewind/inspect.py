@@ -1,4 +1,4 @@
-"""Answers what the lowering of REWIND asks: which points there are, and what going back to one would take back."""
+"""Answers the requests of planning REWIND: the existing points, and what a rewind would revert."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ GONE = "is not there any more in the version that it had then"
 
 
 def answer_rewind(context: Context, snapshot: Snapshot, request: RewindRequest) -> object:
-    """One answer."""
+    """The answer to one request."""
     if isinstance(request, ReadRewindPoints):
-        return context.metastore.runtime.rewind_points(request.source_id)
+        return context.metastore.jobs.rewind_points(request.source_id)
     return _look(context, snapshot, request.point)
 
 
@@ -54,7 +54,7 @@ def _look(context: Context, snapshot: Snapshot, point: RewindPoint) -> RewindLoo
 def _lost(
     context: Context, snapshot: Snapshot, point: RewindPoint, dependent: PointDependent, back: set[int]
 ) -> str | None:
-    """Why a reader cannot go back although its table could."""
+    """Why a reader cannot be rewound although its table could."""
     if dependent.batch >= 0 and not context.warehouse.list_names(copies_of(context, point, dependent.id)):
         return "has no copy of its checkpoint any more"
     for id_, version in dependent.reads:
@@ -73,7 +73,7 @@ def _table(context: Context, object_id: int, path: str, version: int) -> TableBa
         if version < 0:
             return TableBack(object_id=object_id, lost=GONE)
         then = DeltaTable(path, version=version)
-        # Those that are still part of the table are there in any case.
+        # Files that are still part of the table exist in any case.
         gone = set(then.file_uris()) - set(now.file_uris())
     except DeltaError:
         return TableBack(object_id=object_id, lost=GONE)
@@ -88,7 +88,7 @@ def _rows(table: DeltaTable) -> int | None:
 
 
 def _has_emitted(context: Context, snapshot: Snapshot, sink: SinkRecord, dependent: PointDependent) -> bool:
-    """Whether a sink has sent out rows since: it is through with batches, and something came in."""
+    """True if a sink has sent rows since the point: it has completed batches, and its input has grown."""
     if sink.generation != dependent.generation:
         return True
     table = context.warehouse.data(sink.id, sink.generation)

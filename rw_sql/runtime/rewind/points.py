@@ -1,8 +1,8 @@
-"""What REWIND goes back to: made by the owner after an unsafe operation and before its source reads on.
+"""Rewind points: the owner makes one after an unsafe operation and before its source continues.
 
-A point can be made as long as no run of the source's reader has started at the operation's epoch or later: until then
-the log ends with what was read before it. It holds once every reader of the source, direct or through others, has
-all of that: then its table's version and a copy of its checkpoint belong together.
+A point can be made until a run of the source's reader starts at the operation's epoch or later; before that, the log
+ends with the rows from before the operation. A point is valid once every dependent of the source has processed all of
+them: then the version of its table and the copy of its checkpoint belong together.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from rw_sql.metastore.facts import PointDependent, RewindPoint
 from rw_sql.metastore.records import MaterializedViewRecord, SinkRecord, SourceRecord, StoredState
 from rw_sql.model.job_ids import ingest_fragment, sink_job, view_job
 from rw_sql.model.job_specs import fed_by
-from rw_sql.model.pauses import own_inputs
+from rw_sql.model.pauses import direct_inputs
 from rw_sql.plan.result.prediction import prediction_from_json
 from rw_sql.runtime.delta.delta_log import commits, has_new_data, job_commit, latest_version, takes_data
 from rw_sql.runtime.jobs.statuses import run_mark
@@ -45,18 +45,18 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 FOLDER = "checkpoints"
-"""Where below the warehouse the copies lie: beside what they are copies of, so that they go with their source."""
+"""The folder of the copies below the warehouse, beside the originals, so that both are deleted with their source."""
 
 _LOOK_SECONDS = 0.05
 _COPIES = 3
 _STATE_FILE = re.compile(r"\.?(\d+)(?:_[^.]*)?\.(?:delta|snapshot|changelog|zip)(?:\.crc)?")
-"""Files of a state store, of Spark's own and of RocksDB: the version comes first."""
+"""Files of Spark's and RocksDB's state stores: the name begins with the version."""
 
 Reader = MaterializedViewRecord | SinkRecord
 
 
 class NotYet(Exception):  # noqa: N818 - it is what is waited for
-    """Why a point cannot be made now. ``is_final``: nor a moment later."""
+    """Why a point cannot be made now. ``is_final``: nor later."""
 
     def __init__(self, reason: str, *, is_final: bool = False) -> None:
         super().__init__(reason)
@@ -66,9 +66,9 @@ class NotYet(Exception):  # noqa: N818 - it is what is waited for
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stand:
-    """A reader as it stands: its newest committed batch, its table's version with all of it, and its checkpoint.
+    """The state of a reader: its newest committed batch, its table's version with all of it, and its checkpoint.
 
-    ``reads`` are (input, first version of its table that is not in it).
+    ``reads`` are pairs (input, first version of the input's table that it has not read).
     """
 
     record: Reader
@@ -79,18 +79,18 @@ class Stand:
 
     @property
     def folder(self) -> str:
-        """The name of its copy."""
+        """The name of the folder with the copy."""
         return view_job(self.record.id) if isinstance(self.record, MaterializedViewRecord) else sink_job(self.record.id)
 
 
 def wanted_points(context: Context, snapshot: Snapshot, source: SourceRecord) -> tuple[OperationRecord, ...]:
-    """The unsafe operations on a source that a point can be made for now, oldest first.
+    """The unsafe operations on a source for which a point can be made now, oldest first.
 
-    Those from which on no reader has started yet, and of which it is not known that there is none.
+    No reader has started since, and no point, or reason for its absence, is stored.
     """
-    facts = context.metastore.runtime
+    facts = context.metastore.jobs
     last = facts.last_runs().get(ingest_fragment(source.id))
-    # Where nothing was ever read there are no rows to take back.
+    # If nothing was ever read, there are no rows to revert.
     if last is None or last.epoch >= newest_change(snapshot, source):
         return ()
     known = facts.rewind_operations(source.id)
@@ -100,14 +100,14 @@ def wanted_points(context: Context, snapshot: Snapshot, source: SourceRecord) ->
         for record in reversed(found)
         if record.epoch not in known and ingest_fragment(source.id) in prediction_from_json(record.prediction)
     ]
-    # What follows a REWIND that is not carried out yet rests on it: its point comes after.
+    # An operation after an unfinished REWIND depends on it: its point is made later.
     done = facts.rewound()
     pending = [r.epoch for r in snapshot.all("rewind") if r.source_id == source.id and r.epoch not in done]
     return tuple(record for record in wanted if all(record.epoch <= epoch for epoch in pending))
 
 
 def newest_change(snapshot: Snapshot, source: SourceRecord) -> int:
-    """The newest epoch that changed a source, its splits or what it uses."""
+    """The newest epoch that changed a source, its splits, its connection or its secrets."""
     return max(
         snapshot.fragment_epoch(ingest_fragment(source.id)),
         *(snapshot.object_epoch(id_) for id_ in (source.id, *source.uses)),
@@ -121,11 +121,11 @@ def make_points(
     is_over: Callable[[], bool],
     on_noted: Callable[[], object],
 ) -> None:
-    """Makes one point for these operations, which met the same rows, or notes why there is none.
+    """Makes one point for these operations, which share the same rows, or records why there is none.
 
-    Its reader must have stopped; it may go on from ``on_noted`` on, while points that are too many are removed. Waits
-    for the source's readers as long as ``rewind_point_timeout`` says, up to ten times as long while they get on, since
-    the source stands still meanwhile; or until ``is_over``: then nothing is noted.
+    The source's reader must be stopped; it may continue after ``on_noted`` is called, while surplus points are deleted.
+    Waits for the source's dependents for ``rewind_point_timeout``, because the source is stopped meanwhile; up to ten
+    times as long while they make progress. If ``is_over`` returns true, ends without recording anything.
     """
     snapshot = context.metastore.snapshot()
     limit = StallTimeout(milliseconds(snapshot, "rewind_point_timeout") / 1000)
@@ -142,7 +142,7 @@ def make_points(
                 continue
             made = tuple(_point(source, record, reason=error.reason) for record in records)
         fault("rewind_point.before_note")
-        context.metastore.runtime.write_rewind_points(made)
+        context.metastore.jobs.write_rewind_points(made)
         fault("rewind_point.after_note")
         on_noted()
         prune_points(context, context.metastore.snapshot(), source.id)
@@ -150,8 +150,8 @@ def make_points(
 
 
 def _reached(context: Context, snapshot: Snapshot, source: SourceRecord) -> tuple[object, ...]:
-    """How far the readers of a source are, direct or through others."""
-    statuses, warehouse = context.metastore.runtime.job_statuses(), context.warehouse
+    """The progress of a source's dependents, direct and indirect."""
+    statuses, warehouse = context.metastore.jobs.job_statuses(), context.warehouse
     found: list[object] = []
     for reader in snapshot.dependents_of(source.id):
         if isinstance(reader, SinkRecord):
@@ -166,14 +166,14 @@ def _reached(context: Context, snapshot: Snapshot, source: SourceRecord) -> tupl
 
 
 def milliseconds(snapshot: Snapshot, name: str) -> int:
-    """A system parameter that is a time."""
+    """The value of a system parameter that is a duration."""
     from rw_sql.model.parameters import SYSTEM_PARAMETERS
 
     return int((snapshot.parameter(name) or SYSTEM_PARAMETERS[name].default).removesuffix("ms"))
 
 
 def kept_points(snapshot: Snapshot) -> int:
-    """How many points a source keeps."""
+    """The number of points that a source keeps."""
     from rw_sql.model.parameters import SYSTEM_PARAMETERS
 
     return int(snapshot.parameter("rewind_points") or SYSTEM_PARAMETERS["rewind_points"].default)
@@ -223,15 +223,15 @@ def _make(
 def _same(
     context: Context, source: SourceRecord, log_version: int, dependents: tuple[PointDependent, ...]
 ) -> str | None:
-    """The copies of an earlier point, where nothing has moved since."""
-    for point in context.metastore.runtime.rewind_points(source.id):
+    """The copies of an earlier point, if nothing has changed since."""
+    for point in context.metastore.jobs.rewind_points(source.id):
         if point.reason is None and (point.log_version, point.dependents) == (log_version, dependents):
             return point.folder
     return None
 
 
 def _states(context: Context, snapshot: Snapshot, source: SourceRecord, record: OperationRecord) -> dict[str, str]:
-    """Where the splits stood when an operation took hold, as JSON."""
+    """The positions of the splits when an operation took effect, as JSON."""
     fragment = ingest_fragment(source.id)
     before = before_from_json(record.before).states.get(fragment, {})
     told = prediction_from_json(record.prediction)[fragment]
@@ -248,15 +248,15 @@ def _states(context: Context, snapshot: Snapshot, source: SourceRecord, record: 
 
 
 def stands_of(context: Context, snapshot: Snapshot, source: SourceRecord, log_version: int) -> tuple[Stand, ...]:
-    """Every reader of a source, direct or through others, once all have what its log and each other's tables hold.
+    """The state of every dependent of a source, once all have processed the log and each other's tables.
 
-    Raises NotYet where one lacks something, or has more of another's table than belongs to that one's batch.
+    Raises NotYet if one lacks rows, or has read more of another's table than belongs to that one's batch.
     """
     readers = [r for r in snapshot.dependents_of(source.id) if isinstance(r, MaterializedViewRecord | SinkRecord)]
     unfinished = unfinished_backfills(context.metastore, snapshot)
     for reader in readers:
         if view_job(reader.id) in unfinished:
-            # Its checkpoint stands in its history's table, which is gone once it is live.
+            # Its checkpoint refers to its staging table, which is deleted when it is live.
             raise NotYet(f"{reader.kind.replace('_', ' ')} {reader.name} had not all of its history yet")
     stands: dict[int, Stand] = {}
     versions = {source.id: log_version}
@@ -273,13 +273,13 @@ def _stand(context: Context, reader: Reader) -> Stand:
     is_view = isinstance(reader, MaterializedViewRecord)
     checkpoint = (warehouse.view_checkpoint if is_view else warehouse.sink_checkpoint)(reader.id, reader.generation)
     committed = max((int(n) for n in warehouse.list_names(f"{checkpoint}/commits") if n.isdigit()), default=-1)
-    # After the look at the checkpoint: a batch that it has committed is in the table.
+    # After the checkpoint: its committed batch is then in the table.
     version = version_of_batch(context, warehouse.data(reader.id, reader.generation), committed)
     return Stand(record=reader, checkpoint=checkpoint, version=version, batch=committed)
 
 
 def version_of_batch(context: Context, table: str, batch: int) -> int:
-    """The newest version of a job's table that holds nothing of batches after this one; -1 where there is none."""
+    """The newest version of a job's table without batches after this one; -1 if there is none."""
     version = -1
     for at, actions in commits(context.warehouse, table):
         version = max(version, at)
@@ -288,7 +288,7 @@ def version_of_batch(context: Context, table: str, batch: int) -> int:
             continue
         if (found.batch if found.batch >= 0 else found.done) <= batch:
             return version
-        # A fence tells what came before it; maintenance that came after such a batch holds its rows too.
+        # A fence states the batch before it; upkeep after a later batch includes its rows too.
         version = -1
     return version
 
@@ -297,10 +297,10 @@ def _require_arrived(context: Context, snapshot: Snapshot, stand: Stand, version
     reader = stand.record
     told = f"{reader.kind.replace('_', ' ')} {reader.name}"
     is_paused = isinstance(reader, SinkRecord) and reader.is_paused
-    status = context.metastore.runtime.job_statuses().get(stand.folder)
+    status = context.metastore.jobs.job_statuses().get(stand.folder)
     is_final = is_paused or (status is not None and status.state == "STALLED")
     starts = reader.starts if isinstance(reader, SinkRecord) else ()
-    if isinstance(reader, MaterializedViewRecord) and own_inputs(snapshot, reader):
+    if isinstance(reader, MaterializedViewRecord) and direct_inputs(snapshot, reader):
         raise NotYet(f"{told} reads a source that is not shared, by itself", is_final=True)
     if stand.version < 0 or (stand.batch < 0 and starts):
         raise NotYet(f"{told} had not begun to read", is_final=is_final)
@@ -308,7 +308,7 @@ def _require_arrived(context: Context, snapshot: Snapshot, stand: Stand, version
         if id_ not in versions:
             continue
         if at > versions[id_] + 1:
-            raise NotYet(f"{told} and what it reads did not stand still together", is_final=is_final)
+            raise NotYet(f"{told} and its inputs did not stop together", is_final=is_final)
         table = context.warehouse.data(id_, getattr(snapshot.get(id_), "generation", 1))
         if at <= _last_data(context, table, versions[id_], is_feed=id_ in fed_by(snapshot, reader)):
             why = "was paused" if is_paused else "was stalled" if is_final else "took too long to read"
@@ -316,7 +316,7 @@ def _require_arrived(context: Context, snapshot: Snapshot, stand: Stand, version
 
 
 def _reads(context: Context, snapshot: Snapshot, stand: Stand) -> Stand:
-    """With the first version of each input's table that is not in it."""
+    """Adds the first version of each input's table that it has not read."""
     reader = stand.record
     fed = fed_by(snapshot, reader)
     reads = []
@@ -333,7 +333,7 @@ def _reads(context: Context, snapshot: Snapshot, stand: Stand) -> Stand:
 
 
 def _last_data(context: Context, table: str, newest: int, *, is_feed: bool) -> int:
-    """The newest version up to ``newest`` that adds rows, of a change feed also one that takes some; -1 without one."""
+    """The newest version up to ``newest`` that adds rows, or for a change feed also removes some; -1 without one."""
     for version, actions in commits(context.warehouse, table):
         if version <= newest and (has_new_data(actions) or (is_feed and takes_data(actions))):
             return version
@@ -349,7 +349,7 @@ def _copy_all(context: Context, folder: str, stands: Iterable[Stand]) -> None:
             try:
                 copy_checkpoint(context, stand.checkpoint, f"{root}/{stand.folder}", stand.batch)
             except FileNotFoundError as error:
-                # Spark removes files of old batches meanwhile: those are not in the next listing.
+                # Spark deletes files of old batches meanwhile: the next listing lacks them.
                 if attempt == _COPIES:
                     raise NotYet(f"the checkpoint of {stand.record.name} could not be copied: {error}") from error
             else:
@@ -357,10 +357,10 @@ def _copy_all(context: Context, folder: str, stands: Iterable[Stand]) -> None:
 
 
 def copy_checkpoint(context: Context, origin: str, target: str, batch: int) -> None:
-    """Copies a checkpoint as it was after a batch; without batches that were planned later.
+    """Copies a checkpoint as it was after a batch, without batches planned later.
 
-    On a local path the files are linked: nobody writes into one that is there, each is replaced as a whole.
-    Raises FileNotFoundError where a file goes meanwhile.
+    On a local path the files are linked, because they are never modified, only replaced. Raises FileNotFoundError if a
+    file is deleted meanwhile.
     """
     warehouse = context.warehouse
     files = warehouse.files
@@ -383,15 +383,15 @@ def _link(path: str, to: str) -> None:
         os.link(path, to)
     except FileNotFoundError:
         raise
-    except OSError:  # a file system without links
+    except OSError:  # The file system has no hard links.
         shutil.copy2(path, to)
 
 
 def _is_later(name: str, batch: int) -> bool:
-    """Whether a file of a checkpoint is of a batch after that one.
+    """True if a file of a checkpoint belongs to a batch after ``batch``.
 
-    The state after a batch has the version after its number. A later snapshot of it would be loaded in the place of
-    what the same batches come to when they are read again.
+    The state after a batch has the batch's number plus one as its version. A snapshot of a later version would be
+    loaded instead of the state that results when the batches are read again.
     """
     folder, _, file = name.partition("/")
     if folder == "state":
@@ -402,7 +402,7 @@ def _is_later(name: str, batch: int) -> bool:
 
 
 def copies_of(context: Context, point: RewindPoint, object_id: int) -> str:
-    """Where the copy of a dependent's checkpoint lies."""
+    """The folder with the copy of a dependent's checkpoint."""
     root = f"{context.warehouse.uri}/{FOLDER}/{point.folder}"
     for job in (view_job(object_id), sink_job(object_id)):
         if context.warehouse.list_names(f"{root}/{job}"):
@@ -411,18 +411,18 @@ def copies_of(context: Context, point: RewindPoint, object_id: int) -> str:
 
 
 def prune_points(context: Context, snapshot: Snapshot, source_id: int) -> None:
-    """Drops all but the newest points of a source, and copies that no point refers to.
+    """Deletes all but the newest points of a source, and copies without a point.
 
-    Not what a REWIND still needs that is not carried out yet.
+    Keeps what an unfinished REWIND needs.
     """
-    facts = context.metastore.runtime
+    facts = context.metastore.jobs
     done = facts.rewound()
     pending = {r.operation for r in snapshot.all("rewind") if r.source_id == source_id and r.epoch not in done}
     points = facts.rewind_points(source_id)
     made = [point for point in points if point.reason is None]
     limit = kept_points(snapshot)
     old = [point for point in made[: max(0, len(made) - limit)] if point.operation not in pending]
-    # Why there is none is kept somewhat longer: as long as the points of as many operations again.
+    # Reasons for missing points are kept longer: for as many operations as there are points.
     told = [point for point in points if point.reason is not None]
     old += told[: max(0, len(told) - 2 * limit - 1)]
     if old:

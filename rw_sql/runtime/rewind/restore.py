@@ -1,11 +1,11 @@
-"""Carries out a REWIND: tables back to their versions, checkpoints back to their copies, positions moved past that.
+"""Carries out a REWIND: restores tables and checkpoints, and adjusts the positions in them.
 
-Runs while every job that it concerns stands still. Each step finds out whether it is done already, so that after a
-kill the next owner begins from the top.
+It runs while all jobs concerned are stopped. Each step checks whether it is done, so that after a kill the next owner
+starts from the beginning.
 
-A table is taken back by Delta's RESTORE, which is a commit like any other: its readers would meet the rows between once
-more, so the copies of their checkpoints are put to the version after it. What remembers a run or a batch must not take
-what comes for what it has seen: the commit carries a new run, and the batch that the table now ends with.
+Delta's RESTORE reverts a table by a commit. Readers of the table would process the reverted rows again, so the copies
+of their checkpoints are advanced to the version after it. A new run, and the number of the batch that the table now
+ends with, prevent new batches from being mistaken for earlier ones.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ if TYPE_CHECKING:
     from rw_sql.runtime.support.warehouse import Warehouse
 
 MARK = "_rw_sql/rewound"
-"""Which REWIND a checkpoint was put back for, inside of it: the last file that is written."""
+"""A file inside a checkpoint that names the REWIND it was restored for; written last."""
 
 
 class CannotRewindError(Exception):
-    """What was found missing when a REWIND was carried out."""
+    """Something needed to carry out a REWIND is missing."""
 
 
 def rewind_jobs(snapshot: Snapshot, rewind: RewindRecord) -> tuple[str, ...]:
-    """The jobs that stand still while a REWIND is carried out."""
+    """The jobs that must be stopped while a REWIND is carried out."""
     jobs = [ingest_fragment(rewind.source_id)]
     for record in snapshot.dependents_of(rewind.source_id):
         if isinstance(record, MaterializedViewRecord):
@@ -56,9 +56,9 @@ def rewind_jobs(snapshot: Snapshot, rewind: RewindRecord) -> tuple[str, ...]:
 
 
 def carry_out(context: Context, snapshot: Snapshot, rewind: RewindRecord) -> None:
-    """Does what a REWIND wants, or the rest of it, and notes that it is done. Raises CannotRewindError."""
+    """Carries out a REWIND, or the rest of it, and records that it is done. Raises CannotRewindError."""
     source = snapshot.get(rewind.source_id)
-    points = context.metastore.runtime.rewind_points(rewind.source_id)
+    points = context.metastore.jobs.rewind_points(rewind.source_id)
     point = next((found for found in points if found.operation == rewind.operation and found.reason is None), None)
     if not isinstance(source, SourceRecord) or point is None:
         raise CannotRewindError(f"there is no rewind point for operation {rewind.operation} any more")
@@ -94,7 +94,7 @@ def carry_out(context: Context, snapshot: Snapshot, rewind: RewindRecord) -> Non
         fault("rewind.after_checkpoint")
     note_positions(context, source, run=_run(context, source), epoch=rewind.epoch)
     fault("rewind.before_note")
-    context.metastore.runtime.note_rewound(rewind.epoch, source.id)
+    context.metastore.jobs.note_rewound(rewind.epoch, source.id)
     fault("rewind.after_note")
 
 
@@ -103,12 +103,12 @@ def _note(back: dict[str, int], table: str, version: int) -> None:
 
 
 def _run(context: Context, source: SourceRecord) -> int:
-    last = context.metastore.runtime.last_runs().get(ingest_fragment(source.id))
+    last = context.metastore.jobs.last_runs().get(ingest_fragment(source.id))
     return last.run if last is not None else 0
 
 
 def restored_for(warehouse: Warehouse, table: str, rewind: int, above: int) -> int | None:
-    """The version at which a table was taken back for a REWIND; None where it was not yet."""
+    """The version that restored a table for a REWIND; None if it is not restored yet."""
     for version, actions in commits(warehouse, table, down_to=above + 1):
         found = job_commit(actions)
         if found is not None and found.rewind == rewind and restored_version(actions) is not None:
@@ -119,12 +119,12 @@ def restored_for(warehouse: Warehouse, table: str, rewind: int, above: int) -> i
 def _restore(
     context: Context, snapshot: Snapshot, job: str, table: str, version: int, rewind: int, *, generation: int, done: int
 ) -> int:
-    """Takes a job's table back, unless it was; the version at which it is."""
+    """Restores a job's table unless that is done; returns the version of the restore."""
     at = restored_for(context.warehouse, table, rewind, version)
     if at is not None:
         return at
-    run = context.metastore.runtime.claim_run(job, snapshot.epoch, context.owner)
-    # Its fence is a commit, so that there is a version to go back from; and it keeps earlier runs out.
+    run = context.metastore.jobs.claim_run(job, snapshot.epoch, context.owner)
+    # Its fence is a commit, so that there is a version to restore from, and it stops earlier runs.
     output = JobOutput.reopen(context.warehouse, table, job=job, run=run.run, epoch=run.epoch, generation=generation)
     fault("rewind.fenced")
     return output.restore(version, rewind=rewind, done=done)
@@ -139,7 +139,7 @@ def _put_checkpoint(
     back: dict[str, int],
     rewind: int,
 ) -> None:
-    """The copy in the checkpoint's place, with the positions in what went back moved past that."""
+    """Replaces the checkpoint by the copy, with its positions in restored tables moved past the restore."""
     warehouse = context.warehouse
     if _mark(warehouse, checkpoint) == rewind:
         return
@@ -189,9 +189,9 @@ def _move(
 
 
 def read_on_from(warehouse: Warehouse, table: str, version: int) -> int | None:
-    """Where a reader that stands at a version goes on in a table that may have been taken back since.
+    """The version at which a reader continues in a table that may have been restored since.
 
-    None where the table was taken back to something else than that reader has read.
+    None if the table was restored to another state than the reader has read.
     """
     for at, actions in commits(warehouse, table, down_to=version):
         to = restored_version(actions)

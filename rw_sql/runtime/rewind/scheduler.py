@@ -1,8 +1,8 @@
-"""Which jobs stand still for a rewind point or a REWIND, and the work that they stand still for.
+"""Decides which jobs must be stopped for a rewind point or a REWIND, and runs that work.
 
-Asked by the reconciler at each of its turns. A source's reader waits while a point of an unsafe operation is made; all
-jobs of a REWIND wait until it is carried out. Both are found out from the catalog and the facts of the jobs alone, so
-that whoever owns the jobs next goes on with them.
+The reconciler calls it in each pass. A source's reader waits while a point of an unsafe operation is made; all jobs of
+a REWIND wait until it is carried out. Both follow from the catalog and the job facts alone, so that the next owner
+continues them.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _RETRY_SECONDS = 2.0
 
 @dataclass(slots=True)
 class _Work:
-    """One piece of work of a source: what it is for, and when it may be tried again."""
+    """One piece of work on a source: its purpose, and the time of its next retry."""
 
     aim: tuple[int, ...]
     future: Future[None] | None = None
@@ -67,18 +67,18 @@ class Rewinding:
         self._stopping = threading.Event()
         self._works: dict[int, _Work] = {}
         self.owed: frozenset[str] = frozenset()
-        """The jobs that are not as the catalog wants them until a REWIND is carried out."""
+        """The jobs that cannot match the catalog until a REWIND is carried out."""
         self._stamp: tuple[object, ...] = ()
         self._found: tuple[tuple[SourceRecord, tuple[OperationRecord, ...]], ...] = ()
 
     def withheld(self, snapshot: Snapshot, busy: Mapping[str, JobSpec | None]) -> frozenset[str]:
         """The jobs that must not run now. ``busy`` are those that run, or are being started or stopped.
 
-        Begins the work that they wait for as soon as they stand still.
+        Starts the work that they wait for as soon as they are stopped.
         """
         found: set[str] = set()
         owed: set[str] = set()
-        done = self._context.metastore.runtime.rewound()
+        done = self._context.metastore.jobs.rewound()
         pending = [rewind for rewind in snapshot.all("rewind") if rewind.epoch not in done]
         waiting = self._points(snapshot)
         for source, records in waiting:
@@ -86,7 +86,7 @@ class Rewinding:
             spec = busy.get(job)
             is_rewound = any(rewind.source_id == source.id for rewind in pending)
             if spec is not None and not is_rewound and spec == ingest_spec(snapshot, source):
-                continue  # the operation changes nothing for the reader: it reads on
+                continue  # The operation does not change the reader: it continues.
             found.add(job)
             if job not in busy:
                 aim = tuple(record.epoch for record in records)
@@ -96,8 +96,8 @@ class Rewinding:
             jobs = rewind_jobs(snapshot, rewind)
             owed.update(jobs)
             if any(source.id == rewind.source_id for source, _ in waiting):
-                # First its own point: what it takes back can then be had again. But no sink reads for that: it has a
-                # new generation already, and without the copy of its checkpoint would send out everything anew.
+                # Its own point first, so that the REWIND can be undone. But no sink reads meanwhile: it has a new
+                # generation already, and without the copy of its checkpoint it would send everything again.
                 found.update(job for job in jobs if job.startswith("sink-"))
                 continue
             found.update(jobs)
@@ -108,13 +108,13 @@ class Rewinding:
         return frozenset(found)
 
     def stop(self) -> None:
-        """Returns when nothing of it is under way any more."""
+        """Returns when no work is in progress any more."""
         self._stopping.set()
         wait([work.future for work in self._works.values() if work.future is not None])
 
     def _points(self, snapshot: Snapshot) -> tuple[tuple[SourceRecord, tuple[OperationRecord, ...]], ...]:
-        """The sources whose operations want a point, with these. Looked for only where something has moved."""
-        facts = self._context.metastore.runtime
+        """The sources with operations that need a point. Recomputed only after a change."""
+        facts = self._context.metastore.jobs
         stamp = (snapshot, *facts.rewind_stamp())
         if len(stamp) == len(self._stamp) and all(a is b for a, b in zip(stamp, self._stamp, strict=True)):
             return self._found
@@ -161,13 +161,13 @@ class Rewinding:
         self._begin(rewind.source_id, aim, act)
 
     def _tell(self, rewind: RewindRecord, jobs: tuple[str, ...], problem: str) -> None:
-        """Why jobs stand still, where a REWIND cannot be carried out."""
+        """Logs why jobs wait if a REWIND cannot be carried out."""
         reason = f"REWIND TO OPERATION {rewind.operation}: {problem}"
-        statuses = self._context.metastore.runtime.job_statuses()
+        statuses = self._context.metastore.jobs.job_statuses()
         fresh = [
             JobStatus(job=job, object_id=job_object(job), state="STALLED", reason=reason, updated_ms=now_ms())
             for job in jobs
             if (known := statuses.get(job)) is None or known.reason != reason
         ]
         if fresh:
-            self._context.metastore.runtime.write_job_status(fresh)
+            self._context.metastore.jobs.write_job_status(fresh)

@@ -1,4 +1,4 @@
-"""What a sink's query gives, as its writer takes it: rows in order, each with what became of it."""
+"""Prepares the output of a sink's query for its writer: rows in order, each with its operation."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ if TYPE_CHECKING:
     from rw_sql.connectors.sink import SinkShape
 
 FEED_COLUMNS = (CHANGE, VERSION)
-"""What Delta's change data feed tells of a row, as far as it matters here."""
+"""The columns of Delta's change data feed that are used here."""
 
 LOG_ORDER = (RUN, BATCH, SPLIT, OFFSET)
-"""By these a source's log is in the order in which its records were read; older logs have no second of these."""
+"""The columns that order a source's log by reading; older logs lack the second."""
 
 _OPERATIONS = {"insert": INSERT, "update_preimage": UPDATE_BEFORE, "update_postimage": UPDATE, "delete": DELETE}
 
 
 def arranged(rows: pa.Table, shape: SinkShape, *, keys_move: bool = False) -> pa.Table:
-    """The shape's columns and OP, in order: a source's by offset, a change feed's by commit.
+    """The shape's columns and OP, in order: a source's rows by offset, a change feed's by commit.
 
-    ``rows`` has beside the shape's columns those of LOG_ORDER, or FEED_COLUMNS, or none. ``keys_move``: an update may
-    change the columns that identify a row.
+    ``rows`` also has the columns of LOG_ORDER, or FEED_COLUMNS, or neither. ``keys_move``: an update may change the key
+    columns.
     """
     columns = list(shape.columns)
     if CHANGE in rows.column_names:
@@ -51,7 +51,7 @@ def _changes(rows: pa.Table, shape: SinkShape, *, keys_move: bool) -> pa.Table:
         wanted.add(UPDATE_BEFORE)
     given = rows.append_column(OP, pa.array(operations, pa.string()))
     given = given.filter(pc.is_in(given.column(OP), value_set=pa.array(sorted(wanted))))
-    # Within a commit what was there and what goes comes before what is there now.
+    # Within a commit, old rows and deletes come before new rows.
     is_before = pc.is_in(given.column(OP), value_set=pa.array([UPDATE_BEFORE, DELETE]))
     is_after = pc.cast(pc.invert(is_before), pa.int8())
     return _sorted(given.append_column("__after", is_after), (VERSION, "__after"))
@@ -60,5 +60,5 @@ def _changes(rows: pa.Table, shape: SinkShape, *, keys_move: bool) -> pa.Table:
 def _sorted(rows: pa.Table, by: Sequence[str]) -> pa.Table:
     columns = {name: rows[name] for name in by}
     if BATCH in columns:
-        columns[BATCH] = pc.fill_null(columns[BATCH], -1)  # rows of before there was this column were read first
+        columns[BATCH] = pc.fill_null(columns[BATCH], -1)  # Rows from before the column existed were read first.
     return rows.take(pc.sort_indices(pa.table(columns), sort_keys=[(name, "ascending") for name in by]))

@@ -1,13 +1,15 @@
-"""A sink's query: from its inputs' tables to a target outside, every batch at least once.
+"""A sink's query: from its inputs' tables to an external target, every batch at least once.
 
-Where a target keeps the number of a batch with its rows, a batch is there once. For the others the sink's own table in
-the warehouse, which has no rows, tells which batches are through; a kill before that is told repeats one.
+If a target stores the number of a batch with its rows, each batch is written exactly once. For other targets, the
+sink's own table in the warehouse, which has no rows, records the completed batches; a kill before that record repeats a
+batch.
 """
 
 from __future__ import annotations
 
 import threading
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
 
 from rw_sql.connectors.registry import sink_connector
@@ -45,13 +47,13 @@ if TYPE_CHECKING:
     from rw_sql.runtime.jobs.context import Context
 
 BATCH_BYTES = "64m"
-"""About how much of its input one batch reads: it goes through the memory of the process that runs the jobs."""
+"""The approximate size of one batch: it passes through the memory of the process that runs the jobs."""
 
 _PROGRESS = '{"type":"struct","fields":[{"name":"batch","type":"long","nullable":true,"metadata":{}}]}'
 
 
 def _require_target(look: SinkLook) -> None:
-    """Raises StalledError where the target cannot take rows now."""
+    """Raises StalledError if the target cannot accept rows now."""
     if look.error is not None:
         raise StalledError(f"UNREACHABLE {look.error}")
     if look.missing is not None:
@@ -61,12 +63,12 @@ def _require_target(look: SinkLook) -> None:
 
 
 def _require_checkpoint(context: Context, spec: SinkSpec, checkpoint: str) -> None:
-    """Raises StalledError where batches are through that the checkpoint knows nothing of: Spark would number from 0."""
+    """Raises StalledError if batches are complete that the checkpoint lacks: Spark would restart numbering at 0."""
     done = last_batch(context.warehouse, context.warehouse.data(spec.sink_id, spec.generation), spec.generation)
     if done > newest_planned(context.warehouse, checkpoint):
         raise StalledError(
-            f"CHECKPOINT lost: batch {done} of {spec.name} is through, and its checkpoint does not know it: "
-            f"put the checkpoint back, or DROP SINK {spec.name} and create it again"
+            f"CHECKPOINT lost: batch {done} of {spec.name} is complete, but its checkpoint lacks it: "
+            f"restore the checkpoint, or DROP SINK {spec.name} and create it again"
         )
 
 
@@ -91,17 +93,17 @@ class Sink:
 
     @staticmethod
     def start(context: Context, spec: SinkSpec) -> Sink:
-        """Looks at the target, claims a run, fences earlier ones, finds the last batch that is through, and starts.
+        """Looks at the target, claims a run, fences earlier ones, finds the last completed batch, and starts.
 
-        Raises StalledError, and has written nothing where the target cannot take rows.
+        Raises StalledError; if the target cannot accept rows, nothing has been written.
         """
         snapshot = context.metastore.snapshot()
         record = snapshot.get(spec.sink_id)
         if not isinstance(record, SinkRecord) or sink_spec(snapshot, record) != spec:
-            raise StalledError("the catalog has moved on")
+            raise StalledError("the catalog has changed")
         kind = sink_connector(spec.connector)
         options = context.resolve(spec.options, snapshot)
-        # Before anything is written: while the target is away, each further try would leave a run and a fence.
+        # Before anything is written: while the target is unavailable, each retry would add a run and a fence.
         _require_target(kind.look(options, spec.shape))
         tables: dict[int, DeltaTable] = {}
         for given in spec.inputs:
@@ -114,7 +116,7 @@ class Sink:
         _require_checkpoint(context, spec, checkpoint)
         require_versions(context, spec, checkpoint)
         fault("sink.before_claim")
-        run = context.metastore.runtime.claim_run(spec.job, snapshot.epoch, context.owner)
+        run = context.metastore.jobs.claim_run(spec.job, snapshot.epoch, context.owner)
         fault("sink.after_claim")
         progress = JobOutput.open(
             context.warehouse,
@@ -151,7 +153,7 @@ class Sink:
             writer.close()
             raise StalledError(f"UNREACHABLE {error}") from error
         except BaseException:
-            # Whatever broke it off, Ctrl-C included: nobody else knows this writer.
+            # On any exception, Ctrl-C included: nothing else refers to this writer.
             writer.close()
             raise
         return job
@@ -164,7 +166,7 @@ class Sink:
             frame.writeStream.queryName(self.spec.job)
             .outputMode(mode)
             .option("checkpointLocation", self.checkpoint)
-            .foreachBatch(self.gate.guarded(self._on_batch))
+            .foreachBatch(self.gate.guarded(self._on_batch, partial(self.context.figures.note_batch, self.spec.job)))
             .start()
         )
         fault("sink.after_query")
@@ -186,7 +188,7 @@ class Sink:
             if after >= 0:
                 reader = reader.option("startingVersion", str(feed_begin(self.context.warehouse, path, after)))
             return reader.load(path).where(f"{VERSION} > {after}").selectExpr(*columns, *FEED_COLUMNS), "append"
-        # Of a log only what its retention drops is ever deleted.
+        # In a log, only retention deletes rows.
         frame = (reader if given.path else reader.option("ignoreDeletes", "true")).load(path)
         if given.kind == "source":
             order = [name for name in LOG_ORDER if name in frame.columns]
@@ -194,7 +196,7 @@ class Sink:
         return frame.selectExpr(*columns), "append"
 
     def _begin_after(self, table: DeltaTable, version: int) -> None:
-        """Lets a new query begin behind a version of an input to which rows are only appended."""
+        """Makes a new query begin after a version of an append-only input."""
         warehouse, folder = self.context.warehouse, self.checkpoint
         if self.spec.inputs[0].is_changing or newest_planned(warehouse, folder) >= 0:
             return
@@ -202,7 +204,7 @@ class Sink:
 
     def _on_batch(self, frame: DataFrame, batch: int) -> None:
         if batch <= self.done:
-            # It is through; but the batch must leave the query's state as it does the first time.
+            # It is complete, but Spark must still compute the batch to update the query's state.
             frame.write.format("noop").mode("overwrite").save()
             return
         with self.gate:
@@ -222,7 +224,7 @@ class Sink:
             fault("sink.after_batch")
 
     def _write(self, rows: pa.Table, batch: int) -> None:
-        """Writes a batch, without the rows that the target refuses where these are to be skipped."""
+        """Writes a batch; without the rows that the target refuses, if these are to be skipped."""
         left = rows
         if self.rejected is not None:
             self.rejected.begin()
@@ -234,7 +236,7 @@ class Sink:
                     if self.rejected is None:
                         self.stall = StalledError(
                             reason_of(left, error.refusals, self.spec.shape),
-                            # To write the batch again would each time repeat the rows that are there.
+                            # Each retry of the batch would repeat the rows already written.
                             is_final=error.is_rest_written,
                             is_lasting=True,
                         )
@@ -251,7 +253,7 @@ class Sink:
             raise
 
     def _skip(self, rows: pa.Table, error: RefusedRowsError, batch: int) -> pa.Table:
-        """Puts refused rows into their table; the rows that are still to be written."""
+        """Stores refused rows in their table; returns the rows still to be written."""
         if self.rejected is None:
             raise TypeError("nothing is skipped here")
         left = self.rejected.put(rows, error.refusals, batch)
@@ -259,7 +261,7 @@ class Sink:
         return left.slice(0, 0) if error.is_rest_written else left
 
     def _misfit(self, said: str) -> StalledError:
-        """Why the target takes no rows any more: what another look at it finds, or else what the target said."""
+        """Why the target accepts no rows any more: the result of a new look at it, else the target's message."""
         snapshot = self.context.metastore.snapshot()
         look = sink_connector(self.spec.connector).look(
             self.context.resolve(self.spec.options, snapshot), self.spec.shape
@@ -272,13 +274,13 @@ class Sink:
 
     @property
     def notice(self) -> str | None:
-        """What is to be said of it while it runs."""
+        """The notice to show while it runs."""
         if self.rejected is None or not self.rejected.total:
             return None
         return f"{self.rejected.total} rows rejected: SELECT * FROM `{self.spec.name}{REJECTED}`"
 
     def _expected(self, batch: int) -> Expected:
-        """How many rows a batch gives its writer, as far as its input tells: of one whose rows are all passed on."""
+        """The expected number of rows of a batch, if all rows of the input are passed on."""
         (given,) = self.spec.inputs if len(self.spec.inputs) == 1 else (None,)
         if given is None or self.spec.query or given.is_changing:
             return ANY
@@ -288,7 +290,7 @@ class Sink:
 
     @property
     def is_unproven(self) -> bool:
-        """Whether its first batch is under way: none has ended well yet."""
+        """True while its first batch is in progress and none has succeeded yet."""
         return self.gate.is_in_first
 
     def failure(self) -> Failure | None:
@@ -299,14 +301,14 @@ class Sink:
         return with_way_out(self.context, self.spec.inputs, failure, again, name=f"sink {name}")
 
     def stop(self) -> None:
-        """Ends it: the running batch has a second, then it is cancelled. Afterwards nothing of it is written.
+        """Stops it: the running batch has a second, then it is cancelled. Afterwards nothing of it is written.
 
         Its checkpoint and state stay.
         """
         fault("sink.before_stop")
         self.gate.wait_idle(GRACE_SECONDS)
         try:
-            # Before the query is: it waits for its batch, and that perhaps for a target that does not answer.
+            # Before stopping the query, which waits for its batch, and so perhaps for a target that does not answer.
             self.writer.cancel()
             if self.query is not None:
                 self.gate.close()

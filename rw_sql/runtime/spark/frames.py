@@ -1,7 +1,7 @@
 """A statement's rows as a DataFrame.
 
-Making one in the JVM and collecting it again takes as long as many a statement does. What is nearly always asked of an
-answer, its rows and its columns, is known here already; the JVM gets it when something else is asked.
+Creating one in the JVM and collecting it takes as long as many a statement. The rows and columns, which are nearly all
+that callers use, are available in Python; the JVM frame is created only for other methods.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _TYPES: dict[str, tuple[Any, DataType]] = {
 
 
 def frame_of(spark: SparkSession, table: Table) -> DataFrame:
-    """The rows as a local DataFrame: nothing runs when it is shown again."""
+    """The rows as a local DataFrame: showing it runs no job."""
     columns = [
         pa.array([row[i] for row in table.rows], type=_TYPES[kind][0]) for i, (_, kind) in enumerate(table.columns)
     ]
@@ -52,11 +52,11 @@ def frame_of(spark: SparkSession, table: Table) -> DataFrame:
 
 
 class Answer(ClassicDataFrame):
-    """A DataFrame of rows that the driver holds. What it says of them itself is what Spark would."""
+    """A DataFrame whose rows are in Python. Its own methods return what Spark's would."""
 
     def __init__(self, spark: SparkSession, rows: pa.Table, schema: StructType) -> None:
         self._session = spark
-        self._sc = spark._sc  # as any DataFrame of Spark's has it
+        self._sc = spark._sc  # As in every Spark DataFrame.
         self.is_cached = False
         self._support_repr_html = False
         self._rows = rows
@@ -81,7 +81,7 @@ class Answer(ClassicDataFrame):
         return self._taken(num)
 
     def count(self) -> int:
-        """How many rows there are."""
+        """The number of rows."""
         return int(self._rows.num_rows)
 
     def _taken(self, number: int) -> list[Row]:
@@ -95,6 +95,6 @@ class Answer(ClassicDataFrame):
 
 def _values(column: pa.ChunkedArray, kind: DataType) -> list[Any]:
     if isinstance(kind, TimestampType):
-        # As Spark does: in the time zone of this process, which its rows do not tell.
+        # Like Spark: in the time zone of this process, which is not part of the rows.
         return [None if at is None else kind.fromInternal(at) for at in column.cast(pa.int64()).to_pylist()]
     return list(column.to_pylist())

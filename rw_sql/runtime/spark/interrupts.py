@@ -1,10 +1,9 @@
-"""Ctrl-C ends the one statement that runs in the main thread: its Spark jobs, its waiting, nothing of the streams.
+"""Ctrl-C ends the statement that runs in the main thread, with its Spark jobs and waits; streams continue.
 
-PySpark's own handler cancels *all* jobs, and does so over the very connection that waits for an answer, which then
-belongs to no call any more. Here the handler only notes the interruption while a call into the JVM is under way:
-another thread cancels the jobs that carry the main thread's tag, and KeyboardInterrupt is raised once the call has
-returned. A call that does not return within some seconds is left behind with its connection; the next statement opens
-another.
+PySpark's own handler cancels *all* jobs, and uses the connection on which the main thread waits for an answer, which
+corrupts it. This handler only records the interruption during a call to the JVM. Another thread cancels the jobs with
+the main thread's tag, and KeyboardInterrupt is raised after the call has returned. A call that does not return within
+some seconds is abandoned with its connection; the next statement opens another.
 """
 
 from __future__ import annotations
@@ -18,8 +17,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from py4j import java_gateway
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
+
+from rw_sql.runtime.spark.jvm import gateway_client, is_stopped
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -30,23 +32,29 @@ if TYPE_CHECKING:
 
 _TAG = f"rw_sql-main-{os.getpid()}"
 _CANCEL_SECONDS = 0.1
-"""How often a statement's jobs are cancelled until its call returns: it may be about to start another one."""
+"""The interval at which a statement's jobs are cancelled until its call returns, because it may start further ones."""
+
+_FINALIZER_SECONDS = 0.02
+"""How long after a finalizer of py4j an interrupt that arrived in it is sent again."""
+
+_FINALIZER = java_gateway._garbage_collect_object.__code__
+"""What py4j runs when Python has released a Java object."""
 
 _ANSWER_SECONDS = 3.0
-"""How long a call may take to return that has nothing to cancel, as where Spark plans or waits for a file system."""
+"""How long a call without jobs may take to return, such as planning or waiting for a file system."""
 
 
 class StatementInterrupted(KeyboardInterrupt):
-    """Ctrl-C of which there is something to say: its text, such as that the statement is committed."""
+    """An interrupt with a message, such as that the statement is committed."""
 
     def _render_traceback_(self) -> list[str]:
-        """IPython's hook: a notebook shows the message and no traceback."""
+        """IPython's hook: a notebook shows the message without a traceback."""
         return [f"cancelled: {self}"]
 
 
 @dataclass(slots=True)
 class _Main:
-    """What the handler must know of the main thread; only that thread writes, but for ``context``."""
+    """The handler's state of the main thread; only that thread writes it, except ``context``."""
 
     context: SparkContext | None = None
     client: Any = None
@@ -63,10 +71,9 @@ _main = _Main()
 
 
 def watch(spark: SparkSession) -> None:
-    """Prepares Ctrl-C for a session: from the main thread also at a prompt, where PySpark's handler is replaced."""
+    """Prepares Ctrl-C for a session: in the main thread, also at a prompt, it replaces PySpark's handler."""
     context = spark.sparkContext
-    gateway: Any = context._gateway
-    client = gateway._gateway_client
+    client = gateway_client(context)
     if _main.context is not context:
         _main.context, _main.is_tagged = context, False
     if _main.client is not client:
@@ -83,7 +90,7 @@ def watch(spark: SparkSession) -> None:
 
 @contextmanager
 def interruptible() -> Iterator[None]:
-    """Ctrl-C inside ends what the main thread does in Spark. A handler of the program's own is left in place."""
+    """Inside, Ctrl-C ends the main thread's work in Spark. A handler of the embedding program stays in place."""
     handler = signal.getsignal(signal.SIGINT) if _is_main() else None
     if handler is not _on_interrupt and handler is not signal.default_int_handler and not _is_pysparks(handler):
         yield
@@ -105,9 +112,9 @@ def interruptible() -> Iterator[None]:
 
 @contextmanager
 def shielded() -> Iterator[None]:
-    """Ctrl-C inside is raised at the end: for what must not be broken off in the middle.
+    """Inside, Ctrl-C is delayed to the end, for work that must not be interrupted in the middle.
 
-    It is where the handler is this module's, as inside of :func:`interruptible`.
+    It applies if this module's handler is installed, as inside :func:`interruptible`.
     """
     if not _is_main():
         yield
@@ -129,19 +136,25 @@ def _is_pysparks(handler: object) -> bool:
 
 
 def _tag() -> None:
-    """Marks the jobs that the main thread starts from now on; streams are started by other threads."""
-    if _main.context is not None and _main.context._jsc is not None:
+    """Tags the jobs that the main thread starts from now on; other threads start the streams."""
+    if _main.context is not None and not is_stopped(_main.context):
         _main.context.addJobTag(_TAG)
         _main.is_tagged = True
 
 
-def _on_interrupt(_number: int, _frame: FrameType | None) -> None:
+def _on_interrupt(_number: int, frame: FrameType | None) -> None:
     if _main.shields:
         _main.is_interrupted = True
         return
     if not _main.is_calling:
-        # It may be raised where Python passes an exception over, as in a weak reference's callback: the next call into
-        # the JVM, or the end of the statement, raises it again then.
+        if _is_in_finalizer(frame):
+            # Python would print what is raised here and go on. The signal comes again when the callback has returned.
+            again = threading.Timer(_FINALIZER_SECONDS, signal.pthread_kill, (_main.ident, signal.SIGINT))
+            again.daemon = True
+            again.start()
+            return
+        # Python ignores exceptions in other callbacks too. The next call to the JVM, or the end of the statement, then
+        # raises it again.
         _main.is_interrupted = _main.depth > 0
         raise KeyboardInterrupt
     if not _main.is_interrupted:
@@ -152,8 +165,17 @@ def _on_interrupt(_number: int, _frame: FrameType | None) -> None:
     raise KeyboardInterrupt
 
 
+def _is_in_finalizer(frame: FrameType | None) -> bool:
+    """True if py4j is telling the JVM that Python has released an object: the callback of a weak reference."""
+    while frame is not None:
+        if frame.f_code is _FINALIZER:
+            return True
+        frame = frame.f_back
+    return False
+
+
 def _cancel(call: int) -> None:
-    """Cancels the main thread's jobs until its call returns, or leaves the call behind."""
+    """Cancels the main thread's jobs until its call returns, or abandons the call."""
     context = _main.context
     assert context is not None
     deadline = time.monotonic() + _ANSWER_SECONDS
@@ -161,7 +183,7 @@ def _cancel(call: int) -> None:
         try:
             context.cancelJobsWithTag(_TAG)
         except (Py4JError, PySparkException, OSError):
-            return  # the JVM is gone: the call ends by itself
+            return  # The JVM is gone: the call ends by itself.
         if time.monotonic() > deadline:
             if _main.is_calling and _main.call == call:
                 signal.pthread_kill(_main.ident, signal.SIGINT)
@@ -170,7 +192,7 @@ def _cancel(call: int) -> None:
 
 
 def _leave_call() -> None:
-    """Gives up the main thread's connection, on which an answer will come that nobody reads."""
+    """Abandons the main thread's connection, whose pending answer is never read."""
     _main.is_calling = _main.is_interrupted = _main.is_tagged = False
     connection = _main.client.get_thread_connection()
     if connection is not None:
@@ -179,7 +201,7 @@ def _leave_call() -> None:
 
 
 def _is_no_left_call(record: logging.LogRecord) -> bool:
-    """False of what py4j logs, with a traceback, of a call that an interruption left behind: it is no news."""
+    """Filters out py4j's log of an abandoned call, which has a traceback and no information."""
     raised = record.exc_info[0] if record.exc_info else None
     return raised is not KeyboardInterrupt or "while sending command" not in str(record.msg)
 
@@ -187,11 +209,11 @@ def _is_no_left_call(record: logging.LogRecord) -> bool:
 def _raise_if_interrupted() -> None:
     if _main.is_interrupted and not _main.shields:
         _main.is_interrupted = False
-        raise KeyboardInterrupt from None  # what the cancelled call says is no news
+        raise KeyboardInterrupt from None  # The error of the cancelled call has no information.
 
 
 def _guarded(send: Callable[..., Any]) -> Callable[..., Any]:
-    """``send_command``, during which Ctrl-C in the main thread is noted instead of raised."""
+    """Wraps ``send_command``: meanwhile, Ctrl-C in the main thread is recorded instead of raised."""
 
     def send_command(*args: Any, **kwargs: Any) -> Any:
         if threading.get_ident() != _main.ident or _main.is_calling:

@@ -1,4 +1,4 @@
-"""Which jars a Maven coordinate came to on this machine, so that not every process asks Ivy again, for seconds."""
+"""Caches the jars of Maven coordinates on this machine, because resolving them with Ivy takes seconds."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def remembered_jars(package: str) -> list[str] | None:
-    """The jars of a coordinate as paths; None where it was never resolved here, or one of them is gone."""
+    """The paths of a coordinate's jars; None if it was never resolved here or a jar was deleted."""
     try:
         jars = _file(package).read_text(encoding="utf-8").split("\n")
     except OSError:
@@ -23,9 +23,9 @@ def remembered_jars(package: str) -> list[str] | None:
 
 
 def remember_jars(package: str, found: Sequence[str]) -> None:
-    """Keeps what a coordinate was resolved to, paths or ``file:`` URIs.
+    """Stores the jars of a coordinate, as paths or ``file:`` URIs.
 
-    Where nothing can be written it is resolved again the next time.
+    If that fails, the coordinate is resolved again next time.
     """
     jars = [jar.removeprefix("file://").removeprefix("file:") for jar in found]
     if not jars or not all(Path(jar).is_file() for jar in jars):
@@ -41,14 +41,14 @@ def remember_jars(package: str, found: Sequence[str]) -> None:
 
 
 def jar_settings(package: str, config: Mapping[str, str]) -> dict[str, str]:
-    """Spark's settings for a session with a package's jars: as files where they are known and nobody else's setting is
-    in the way (``config`` is the caller's), else by its coordinate, which Ivy resolves."""
+    """Spark's settings for a session with a package's jars: as files if they are cached and no other setting conflicts
+    (``config`` is the caller's), else as a coordinate, which Ivy resolves."""
     jars = remembered_jars(package) if are_jars_ours(config) else None
     return {"spark.jars.packages": package} if jars is None else {"spark.jars": ",".join(jars)}
 
 
 def are_jars_ours(config: Mapping[str, str]) -> bool:
-    """Whether nobody else says which jars Spark starts with: ``spark.jars`` would take the place of theirs."""
+    """True if no other setting defines Spark's initial jars, which ``spark.jars`` would replace."""
     if "PYSPARK_SUBMIT_ARGS" in os.environ or any(key.startswith("spark.jars") for key in config):
         return False
     home = os.environ.get("SPARK_HOME")

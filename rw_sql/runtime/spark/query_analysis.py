@@ -1,4 +1,4 @@
-"""What Spark makes of a view's query, before anything exists: its schema, its keys, or why it cannot be kept up."""
+"""Analyzes a view's query with Spark before anything is created: its schema and keys, or why it is not supported."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from pyspark.sql.types import (
     YearMonthIntervalType,
 )
 
-from rw_sql.errors import SPARK_ERROR, UNDEFINED_OBJECT
-from rw_sql.plan.queries.places import occurrences
 from rw_sql.plan.requests.queries import WHOLE, AnalyzeQuery, QueryAnalysis
+from rw_sql.runtime.spark.jvm import analyzed_plan, java_packages
 from rw_sql.runtime.spark.spark_errors import known_names, query_error
+from rw_sql.syntax.dialect.spark_faults import name_parts
 
 if TYPE_CHECKING:
     from pyspark.errors import PySparkException
@@ -32,19 +32,19 @@ if TYPE_CHECKING:
 
     from rw_sql.runtime.spark.sessions import SparkSessions
 
-# PySpark logs every failed analysis as JSON; what matters of it is in the error that the user gets.
+# PySpark logs every failed analysis as JSON; the relevant part is in the error that the user gets.
 logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
 
 _UNSTORABLE = (NullType, YearMonthIntervalType, DayTimeIntervalType, CalendarIntervalType, VariantType, TimeType)
 
 _TIME_WINDOW = "spark.timeWindow"
-"""Spark's mark of a column that ``window()`` made. It marks session windows too, but they take no update mode."""
+"""Spark's metadata of columns made by ``window()``. Session windows have it too, but do not support update mode."""
 
 _TRANSPARENT = ("SubqueryAlias", "View", "ResolvedHint", "EventTimeWatermark")
 
 
 def analyze(sessions: SparkSessions, request: AnalyzeQuery) -> QueryAnalysis:
-    """Analyzes the query over empty relations of these columns; nothing is started."""
+    """Analyzes the query over empty relations with these columns; nothing is started."""
     from pyspark.errors import PySparkException
 
     spark = sessions.new()
@@ -79,37 +79,30 @@ def analyze(sessions: SparkSessions, request: AnalyzeQuery) -> QueryAnalysis:
 
 
 def _refused(spark: SparkSession, error: PySparkException, query: str) -> QueryAnalysis:
-    """What Spark says against a query, and of which word of it."""
+    """Spark's reason to refuse a query, and the word of it that Spark points at."""
     told = query_error(error, query, known_names(spark))
-    word, nth = "", 0
-    if told.span is not None:
-        word = query[told.span.start : told.span.end]
-        nth = sum(start < told.span.start for start in occurrences(query, word))
-    relation = ""
-    if told.kind is UNDEFINED_OBJECT and told.message.startswith("relation "):
-        relation = word
+    parameters = error.getMessageParameters() or {}
     return QueryAnalysis(
         refusal=told.message,
         hint=told.hint or "the query is Spark SQL over streams; run EXPLAIN SELECT on it",
-        kind=None if told.kind is SPARK_ERROR else told.kind,
-        word=word,
-        nth=nth,
-        relation=relation,
+        kind=told.kind,
+        word=query[told.span.start : told.span.end] if told.span is not None else "",
+        relation=".".join(name_parts(parameters.get("relationName", ""))),
     )
 
 
 def _is_same(spark: SparkSession, frame: DataFrame, text: str) -> bool:
-    """Whether a text means the same as a query, to Spark."""
+    """True if Spark considers a text equivalent to a query."""
     from pyspark.errors import PySparkException
 
     try:
-        return bool(_analyzed(frame).sameResult(_analyzed(spark.sql(text))))
+        return bool(analyzed_plan(frame).sameResult(analyzed_plan(spark.sql(text))))
     except PySparkException:
         return False
 
 
 def _storable(frame: DataFrame, keys: tuple[str, ...], request: AnalyzeQuery) -> QueryAnalysis:
-    """The answer for a query that Spark takes, unless a Delta table cannot hold its rows."""
+    """The result for a query that Spark accepts, unless a Delta table cannot store its rows."""
     for column in frame.schema.fields:
         kind = _unstorable(column.dataType)
         if kind is not None:
@@ -119,12 +112,12 @@ def _storable(frame: DataFrame, keys: tuple[str, ...], request: AnalyzeQuery) ->
             )
     schema = frame.schema.json()
     varies = _varying(frame)
-    varies_in = _varying_step(_analyzed(frame)) if varies is not None else None
+    varies_in = _varying_step(analyzed_plan(frame)) if varies is not None else None
     found = QueryAnalysis(schema=schema, keys=keys, varies=varies, varies_in=varies_in)
     if request.form == WHOLE:
-        found = replace(found, operators=_operators(_analyzed(frame)))
+        found = replace(found, operators=_operators(analyzed_plan(frame)))
     if len({name.lower() for name in frame.columns}) < len(frame.columns):
-        return found  # refused by whoever asked, who can name the column
+        return found  # The caller refuses it, and can name the column.
     try:
         Schema.from_json(schema)
     except (ValueError, TypeError) as error:
@@ -136,12 +129,12 @@ def _storable(frame: DataFrame, keys: tuple[str, ...], request: AnalyzeQuery) ->
 
 
 _CLOCK = re.compile(r"\b(now|current_timestamp|current_date|localtimestamp|current_time)\(")
-"""Spark's plans have ``unix_timestamp()`` and ``curdate()`` as these."""
+"""Spark's plans use these for ``unix_timestamp()`` and ``curdate()``."""
 
 
 def _varying(frame: DataFrame) -> str | None:
-    """What in a query makes its result another one each time it is run; None where nothing does."""
-    plan = _analyzed(frame)
+    """The non-deterministic part of a query; None if there is none."""
+    plan = analyzed_plan(frame)
     if not plan.deterministic():
         return "a function that gives another value each time"
     found = _CLOCK.search(str(plan.toString()))
@@ -149,7 +142,7 @@ def _varying(frame: DataFrame) -> str | None:
 
 
 def _varying_step(plan: Any) -> str | None:
-    """The step of a plan, other than a projection, in which something varies."""
+    """The step of a plan, other than a projection, with a non-deterministic expression."""
     if _class(plan) not in ("Project", *_TRANSPARENT):
         parts = plan.expressions()
         for part in (parts.apply(i) for i in range(parts.size())):
@@ -162,21 +155,16 @@ def _operators(plan: Any) -> frozenset[str]:
     return frozenset({_class(plan)}).union(*(_operators(child) for child in _children(plan)))
 
 
-def _analyzed(frame: DataFrame) -> Any:
-    query: Any = frame
-    return query._jdf.queryExecution().analyzed()
-
-
 def _is_bare_aggregation(frame: DataFrame) -> bool:
-    """Whether a query is one aggregation, of which nothing but columns are picked afterwards."""
-    plan = _analyzed(frame)
+    """True if a query is a single aggregation from which only columns are selected."""
+    plan = analyzed_plan(frame)
     while _class(plan) in (*_TRANSPARENT, "Project"):
         (plan,) = _children(plan)
     return _class(plan) == "Aggregate" and not _contains(_children(plan)[0], ("Aggregate", "Distinct", "Deduplicate"))
 
 
 def _unstorable(kind: DataType) -> DataType | None:
-    """The type, or the part of it, that a Delta table has no column of."""
+    """The type, or the part of it, that a Delta table cannot store."""
     match kind:
         case StructType(fields=fields):
             parts = [field.dataType for field in fields]
@@ -196,11 +184,10 @@ def _told(error: Any) -> str:
 
 def _check_streaming(spark: SparkSession, frame: DataFrame, mode: str) -> None:
     """Spark's own check of streaming queries. Raises PySparkException."""
-    session: Any = spark
-    jvm = session._jvm
+    jvm = java_packages(spark)
     output_mode = getattr(jvm.org.apache.spark.sql.streaming.OutputMode, mode)()
     checker = jvm.org.apache.spark.sql.catalyst.analysis.UnsupportedOperationChecker
-    checker.checkForStreaming(_analyzed(frame), output_mode)
+    checker.checkForStreaming(analyzed_plan(frame), output_mode)
 
 
 def _class(plan: Any) -> str:
@@ -217,8 +204,8 @@ def _contains(plan: Any, kinds: tuple[str, ...]) -> bool:
 
 
 def _keys(frame: DataFrame) -> tuple[tuple[str, ...], str | None, str | None]:
-    """The output columns that identify a row where the query replaces rows; or a refusal with its hint."""
-    top = _analyzed(frame)
+    """The output columns that identify a row if the query replaces rows; or a refusal with its hint."""
+    top = analyzed_plan(frame)
     if not _contains(top, ("Aggregate", "Distinct", "Deduplicate")):
         return (), None, None
     output = top.output()
@@ -267,7 +254,7 @@ def _output_of(group: Any, outputs: Any, names: dict[int, str]) -> str | None:
 
 
 def _is_start_of(column: Any, group: Any) -> bool:
-    """Whether it is the start of the time window grouped by: windows of one length, so the start tells which."""
+    """True if the column is the start of the grouping time window: its length is fixed, so the start identifies it."""
     return (
         _class(column) == "GetStructField"
         and column.child().semanticEquals(group)

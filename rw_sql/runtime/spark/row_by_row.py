@@ -1,21 +1,26 @@
-"""Whether a query makes each of its rows of one row that it reads."""
+"""Detects queries that make each output row from a single input row."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
+
+from rw_sql.runtime.spark.jvm import analyzed_plan
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 _BY_ROW = frozenset({"Project", "Filter", "SubqueryAlias", "View", "Generate", "EventTimeWatermark", "ResolvedHint"})
 
 
-def is_by_row(frame: Any) -> bool:
-    """Whether each row of a stream comes of one row that is read, and nothing is kept of any."""
+def is_by_row(frame: DataFrame) -> bool:
+    """True if each row of a stream is made from one input row, without state."""
     return steps_by_row(frame) is not None
 
 
-def steps_by_row(frame: Any) -> tuple[str, ...] | None:
-    """What such a stream does with each row, by Spark's names of it, the last first; None for any other stream."""
+def steps_by_row(frame: DataFrame) -> tuple[str, ...] | None:
+    """The steps of such a stream, with Spark's names, the last first; None for other streams."""
     found: list[str] = []
-    plan = frame._jdf.queryExecution().analyzed()
+    plan = analyzed_plan(frame)
     while True:
         children = plan.children()
         if children.size() == 0:
@@ -27,9 +32,9 @@ def steps_by_row(frame: Any) -> tuple[str, ...] | None:
         plan = children.apply(0)
 
 
-def makes_more(frame: Any) -> bool:
-    """Whether a by-row query makes several rows of one."""
-    plan = frame._jdf.queryExecution().analyzed()
+def makes_more(frame: DataFrame) -> bool:
+    """True if a row-by-row query may make several rows from one."""
+    plan = analyzed_plan(frame)
     while plan.children().size() == 1:
         if str(plan.nodeName()) == "Generate":
             return True

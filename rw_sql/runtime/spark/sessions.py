@@ -13,6 +13,16 @@ from weakref import WeakKeyDictionary
 from rw_sql.connectors.delta.versions import BY_AGE
 from rw_sql.errors import LIBRARY_MISSING, SPARK_ENDED, SqlError
 from rw_sql.runtime.spark.jar_cache import remember_jars, remembered_jars
+from rw_sql.runtime.spark.jvm import (
+    active_context,
+    forget_gateway,
+    gateway,
+    gateway_process,
+    is_stopped,
+    java_packages,
+    java_session,
+    set_active_session,
+)
 from rw_sql.runtime.support.failures import cause_line
 from rw_sql.runtime.support.processes import is_process_alive, process_start
 
@@ -27,7 +37,7 @@ logger = logging.getLogger(__name__)
 SHUFFLE_PARTITIONS = "spark.sql.shuffle.partitions"
 
 JOB_SETTINGS = {
-    # Few files and few state stores: a batch of a stream on one machine pays for each.
+    # Few files and few state stores, because each adds to a batch's cost on a single machine.
     SHUFFLE_PARTITIONS: "2",
     "spark.databricks.delta.snapshotPartitions": "2",
     "spark.sql.streaming.noDataProgressEventInterval": "60s",
@@ -38,40 +48,40 @@ JOB_SETTINGS = {
     "spark.sql.execution.arrow.maxRecordsPerBatch": "100000",
     "spark.databricks.delta.properties.defaults.enableDeletionVectors": "false",
     "spark.databricks.delta.merge.materializeSource": "auto",
-    # What a batch was planned to read may be old when it is read again; upkeep keeps it for as long as it takes.
+    # A batch may re-read old versions; upkeep keeps them as long as needed.
     BY_AGE: "false",
-    # As delta-rs and everybody else writes them; of Spark's default, INT96, Parquet keeps no least and greatest value.
+    # As delta-rs and others write them; for Spark's default, INT96, Parquet has no minimum and maximum.
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
-    # Where Delta writes a log: a batch is of one bucket, and its rows need not be sorted by it.
+    # When Delta writes a log: a batch has one bucket, and sorting by it is unnecessary.
     "spark.sql.maxConcurrentOutputFileWriters": "4",
-    # Rows of a file that is not found or not whole are lost in silence with these, which a Spark may be started with.
+    # A Spark configured otherwise would silently skip rows in missing or truncated files.
     "spark.sql.files.ignoreMissingFiles": "false",
     "spark.sql.files.ignoreCorruptFiles": "false",
-    # A sink takes whole files into the driver's memory, however few partitions a large batch came from.
+    # A sink reads whole files into the driver's memory, however few partitions a large batch has.
     "spark.sql.files.maxRecordsPerFile": "250000",
 }
-"""Settings of the jobs' own sessions; the user's session keeps its own."""
+"""The settings of the jobs' own sessions; the user's session keeps its own."""
 
 LOCAL_CHECKPOINT_SETTINGS = {
-    # The one that Spark prefers asks for links before it renames, which without Hadoop's native library is a process of
-    # its own each time, sixteen a batch. Both rename a file that is complete, and look whether there is one beforehand.
+    # Spark's preferred manager checks for links before a rename, which without Hadoop's native library starts a process
+    # each time, sixteen per batch. Both rename complete files and check whether the target exists.
     "spark.sql.streaming.checkpointFileManagerClass": (
         "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
     ),
 }
-"""Settings of the jobs' own sessions where checkpoints lie on a local path."""
+"""Further settings of the jobs' own sessions if checkpoints are on a local path."""
 
 POLLING_DELAY = "spark.sql.streaming.pollingDelay"
-"""Spark's setting of how long a query without news waits until it asks for some again."""
+"""Spark's setting for the delay between polls of a query without new data."""
 
 _LEAST_DELAY_MS, _DELAY_MS_PER_QUERY, _MOST_DELAY_MS = 20, 10, 500
 
 ORIGINAL_SQL = "_rw_sql_original"
-"""Where the wrapped ``SparkSession.sql`` keeps the original."""
+"""The attribute with the original of the wrapped ``SparkSession.sql``."""
 
 _FETCH_ATTEMPTS = 3
 
-# What a Spark context has loaded stays loaded, whichever warehouse asked for it.
+# Loaded jars stay loaded in a Spark context, whichever warehouse requested them.
 _loaded: WeakKeyDictionary[SparkContext, set[str]] = WeakKeyDictionary()
 _loading = threading.Lock()
 _threads: WeakKeyDictionary[SparkContext, tuple[Any, Any]] = WeakKeyDictionary()
@@ -79,20 +89,20 @@ _session_classes: WeakKeyDictionary[SparkContext, Any] = WeakKeyDictionary()
 
 
 def polling_delay_ms(running: int, least_ms: int = 0) -> int:
-    """How long a query waits between two looks for news that begins beside so many others.
+    """The polling delay of a new query beside ``running`` others, in milliseconds.
 
-    A look costs the same whether there is news or not, for a Kafka source two requests to a broker: with many queries
-    each looks the less often, so that what all of them together spend does not grow with their number. ``least_ms`` is
-    what the user's session says: a longer wait is theirs to choose.
+    A poll costs the same with and without new data, for a Kafka source two requests to a broker. With many queries each
+    polls less often, so that their total cost does not grow with their number. ``least_ms`` is the setting of the
+    user's session, whose longer delay is respected.
     """
     return max(min(_LEAST_DELAY_MS + _DELAY_MS_PER_QUERY * running, _MOST_DELAY_MS), least_ms)
 
 
 class SparkSessions:
-    """Makes sessions for jobs out of the user's, with connector jars loaded when first needed. Safe across threads."""
+    """Creates sessions for jobs from the user's session, and loads connector jars when first needed. Thread-safe."""
 
     def __init__(self, spark: SparkSession, *, is_local: bool = False) -> None:
-        """``is_local``: the jobs' checkpoints lie on a local path."""
+        """``is_local``: the jobs' checkpoints are on a local path."""
         self.spark = spark
         self._settings = {**JOB_SETTINGS, **(LOCAL_CHECKPOINT_SETTINGS if is_local else {})}
         self.jvm_pid = jvm_pid(spark)
@@ -100,32 +110,31 @@ class SparkSessions:
 
     @cached_property
     def _shared_state(self) -> Any:
-        """What all sessions of this Spark have in common."""
-        session: Any = self.spark
-        return session._jsparkSession.sharedState()
+        """The shared state of all sessions of this Spark."""
+        return java_session(self.spark).sharedState()
 
     def is_alive(self) -> bool:
-        """Whether Spark still runs: its JVM lives and nobody stopped it. Asks no JVM: microseconds, never an error."""
+        """True if Spark's JVM lives and Spark is not stopped. Makes no call to the JVM: microseconds, never an
+        error."""
         return self._why_ended() is None
 
     def require_alive(self, done: str = "") -> None:
-        """Raises SqlError SPARK_ENDED where it does not run any more. ``done`` says what holds in spite of it."""
+        """Raises SqlError SPARK_ENDED if it does not run any more. ``done`` states what is in effect nevertheless."""
         reason = self._why_ended()
         if reason is not None:
             raise SqlError(
                 SPARK_ENDED,
                 f"{reason}{f'; {done}' if done else ''}",
-                hint="rw_sql.connect() starts a new one, and the warehouse's jobs go on where they stood",
+                hint="rw_sql.connect() starts a new one, and the warehouse's jobs continue at their positions",
             )
 
     def _why_ended(self) -> str | None:
         if _is_reaped(self.jvm_pid) or not is_process_alive(self.jvm_pid, self._jvm_start):
             return "the JVM of this Spark session is gone"
-        context: Any = self.spark.sparkContext
-        return "this Spark session was stopped" if context._jsc is None else None
+        return "this Spark session was stopped" if is_stopped(self.spark.sparkContext) else None
 
     def running_query(self, query_id: str) -> str | None:
-        """The query with this id that runs in the JVM, in whichever session, as a message names it; else None."""
+        """The running query with this id, in any session of the JVM, with its name for messages; else None."""
         queries = self._shared_state.activeStreamingQueries()
         for key in queries.keySet():
             if str(key) == query_id:
@@ -134,7 +143,7 @@ class SparkSessions:
         return None
 
     def new(self, packages: Iterable[str] = ()) -> SparkSession:
-        """A session with the jobs' settings that finds the classes of ``packages`` from the calling thread."""
+        """A session with the jobs' settings, in which the calling thread finds the classes of ``packages``."""
         self.load(packages)
         session = self.spark.newSession()
         for key, value in self._settings.items():
@@ -143,22 +152,21 @@ class SparkSessions:
         return session
 
     def again(self, session: SparkSession, packages: Iterable[str] = ()) -> SparkSession:
-        """A session that :meth:`new` gave, for the next run of the job that it was for; else as that."""
+        """Reuses a session from :meth:`new` for the next run of the same job; otherwise as that."""
         self.load(packages)
         self._set_delay(session)
         return session
 
     def _set_delay(self, session: SparkSession) -> None:
-        java: Any = self.spark
         running = self._shared_state.activeStreamingQueries().size()
-        least_ms = java._jsparkSession.sessionState().conf().streamingPollingDelay()
+        least_ms = java_session(self.spark).sessionState().conf().streamingPollingDelay()
         session.conf.set(POLLING_DELAY, f"{polling_delay_ms(running, least_ms)}ms")
 
     def load(self, packages: Iterable[str]) -> None:
-        """Adds the jars once, and makes them visible to the calling thread.
+        """Loads the jars once, and makes them visible to the calling thread.
 
-        Each Python thread has a JVM thread of its own, whose context class loader does not know of jars that another
-        thread added; the shared state's loader does.
+        Each Python thread has its own JVM thread, whose context class loader lacks jars that another thread added; the
+        shared state's loader has them.
         """
         with _loading:
             loaded = _loaded.setdefault(self.spark.sparkContext, set())
@@ -171,17 +179,14 @@ class SparkSessions:
         context = self.spark.sparkContext
         known = _threads.get(context)
         if known is None:
-            session: Any = self.spark
-            # Each part of such a name is a question to the JVM.
-            known = session._jvm.java.lang.Thread, self._shared_state.jarClassLoader()
+            known = java_packages(self.spark).java.lang.Thread, self._shared_state.jarClassLoader()
             _threads[context] = known
         thread, loader = known
         thread.currentThread().setContextClassLoader(loader)
 
     def _quiet(self) -> None:
-        """Spark's status page cannot load the classes of metrics that came by ADD JAR, and says so at every batch."""
-        session: Any = self.spark
-        log4j = session._jvm.org.apache.logging.log4j
+        """Silences Spark's status page, which cannot load metric classes from ADD JAR and logs that at every batch."""
+        log4j = java_packages(self.spark).org.apache.logging.log4j
         listener = "org.apache.spark.sql.execution.ui.SQLAppStatusListener"
         log4j.core.config.Configurator.setLevel(listener, log4j.Level.ERROR)
 
@@ -202,9 +207,8 @@ class SparkSessions:
                 return
 
     def _resolve(self, package: str) -> list[str]:
-        """The jars of an ``ivy://`` coordinate, as ADD JAR would find them; remembered from then on."""
-        session: Any = self.spark
-        jvm = session._jvm
+        """The jars of an ``ivy://`` coordinate, as ADD JAR would resolve them; cached from then on."""
+        jvm = java_packages(self.spark)
         found = jvm.org.apache.spark.util.DependencyUtils.resolveMavenDependencies(jvm.java.net.URI.create(package))
         jars = [str(jar) for jar in found.mkString("\n").split("\n")]
         remember_jars(package, jars)
@@ -222,7 +226,7 @@ def not_fetched(package: str, told: str) -> SqlError:
 
 
 def plain_sql(spark: SparkSession, text: str) -> DataFrame:
-    """Spark's own ``sql``, whatever the session is attached to."""
+    """Spark's own ``sql``, even in an attached session."""
     method = type(spark).sql
     original = getattr(method, ORIGINAL_SQL, method)
     result: DataFrame = original(spark, text)
@@ -230,53 +234,41 @@ def plain_sql(spark: SparkSession, text: str) -> DataFrame:
 
 
 def activate(spark: SparkSession) -> None:
-    """Makes a session the one that Spark takes for this thread's, as each ``createDataFrame`` does."""
-    type(spark)._activeSession = spark
-    session: Any = spark
+    """Makes a session the active one of this thread, as each ``createDataFrame`` does."""
+    set_active_session(spark)
     context = spark.sparkContext
     of_java = _session_classes.get(context)
     if of_java is None:
-        # Each part of such a name is a question to the JVM.
-        of_java = _session_classes[context] = session._jvm.org.apache.spark.sql.classic.SparkSession
-    of_java.setActiveSession(session._jsparkSession)
+        of_java = _session_classes[context] = java_packages(spark).org.apache.spark.sql.classic.SparkSession
+    of_java.setActiveSession(java_session(spark))
 
 
 def jvm_pid(spark: SparkSession) -> int:
     """The process id of the session's JVM."""
-    session: Any = spark
-    return int(session._jvm.java.lang.ProcessHandle.current().pid())
+    return int(java_packages(spark).java.lang.ProcessHandle.current().pid())
 
 
 def _is_reaped(pid: int) -> bool:
-    """Whether pyspark started this JVM in this process and it has ended: a child that nobody asked after is a zombie,
-    which not every system tells from a running process."""
-    from pyspark import SparkContext
-
-    process = vars(SparkContext._gateway).get("proc") if SparkContext._gateway is not None else None
+    """True if pyspark started this JVM in this process and it has ended: such a child remains a zombie, which some
+    systems cannot distinguish from a running process."""
+    process = gateway_process()
     return process is not None and process.pid == pid and process.poll() is not None
 
 
 def leave_dead_jvm() -> None:
-    """Lets pyspark forget a JVM that has ended, so that the next session starts another. Does nothing while it runs."""
-    from pyspark import SparkContext
-    from pyspark.sql import SparkSession
-
-    gateway = SparkContext._gateway
-    if gateway is None:
-        return
-    process = vars(gateway).get("proc")
-    if process is None or process.poll() is None:
+    """Makes pyspark forget a JVM that has ended, so that the next session starts another. Does nothing while it
+    runs."""
+    dead, process = gateway(), gateway_process()
+    if dead is None or process is None or process.poll() is None:
         return
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)
-        context = SparkContext._active_spark_context
+        context = active_context()
         if context is not None:
-            # pyspark takes a JVM that is gone for one that answers badly; where its port refuses, the first stop() ends
-            # early and only the second, which no longer asks the JVM, lets go of the rest.
+            # pyspark treats a dead JVM like one with a faulty answer: if its port refuses, the first stop() ends early,
+            # and only the second, which no longer calls the JVM, releases the rest.
             with suppress(OSError):
                 context.stop()
             context.stop()
-    gateway.shutdown_callback_server()
-    SparkContext._gateway = SparkContext._jvm = None
-    SparkSession._instantiatedSession = None
-    SparkSession._activeSession = None
+    dead.shutdown_callback_server()
+    forget_gateway()

@@ -1,8 +1,8 @@
-"""Whether every executor sees a warehouse's folder on a local path as the driver does.
+"""Checks that every executor shares a warehouse's folder on a local path with the driver.
 
-With a master that is not local an executor writes to the disks of its own host. Where the warehouse's path leads to
-another folder there, what it writes is lost, and so is a view's state. So executors that are new are asked before a
-job starts and before each large batch: they read a file that the driver wrote and write one that it reads.
+With a master that is not local, an executor writes to the disks of its own host. If the warehouse's path is another
+folder there, rows and state that it writes are lost. New executors are therefore checked before a job starts and before
+each large batch: they read a file that the driver wrote, and write one that the driver reads.
 """
 
 from __future__ import annotations
@@ -14,12 +14,13 @@ import threading
 import time
 import uuid
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
+from rw_sql.runtime.spark.jvm import java_context
 from rw_sql.runtime.support.background import prepare
 from rw_sql.runtime.support.failures import StalledError, cause_line
 
@@ -34,10 +35,10 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 UNSHARED = "UNSHARED"
-"""The first word of the reason of a job that does not start because an executor does not see the warehouse."""
+"""The first word of the reason of a job that does not start because an executor does not share the warehouse."""
 
 CHECK_VARIABLE = "RW_SQL_SHARED_FOLDER_CHECK"
-"""``off`` leaves the check out, to find out what a cluster does without it."""
+"""``off`` disables the check, to test how a cluster behaves without it."""
 
 _ROUNDS = 3
 _REFUSED_SECONDS = 2.0
@@ -49,7 +50,7 @@ _MOST_NAMED = 3
 
 @dataclass(frozen=True, slots=True)
 class _Answer:
-    """What one task found. ``process`` is the executor's, ``problem`` empty where it sees what the driver wrote."""
+    """The result of one task. ``process`` is the executor's; ``problem`` is empty if it shares the folder."""
 
     host: str
     process: tuple[int, str]
@@ -59,7 +60,7 @@ class _Answer:
 
 @dataclass(slots=True)
 class _Known:
-    """The executors that see a warehouse's folder, and the refusal that holds until the monotonic time ``until``."""
+    """The executors that share a warehouse's folder, and a refusal valid until the monotonic time ``until``."""
 
     executors: set[str] = field(default_factory=set)
     refusal: str = ""
@@ -71,20 +72,20 @@ _known: WeakKeyDictionary[SparkContext, dict[str, _Known]] = WeakKeyDictionary()
 
 
 def is_on_one_machine(master: str | None) -> bool:
-    """Whether a Spark master runs its tasks in the driver's process."""
+    """True if a Spark master runs its tasks in the driver's process."""
     return master is None or master == "local" or master.startswith("local[")
 
 
 def require_shared(warehouse: Warehouse, spark: SparkSession) -> None:
-    """Raises StalledError where an executor does not see the folder of a warehouse on a local path.
+    """Raises StalledError if an executor does not share the folder of a warehouse on a local path.
 
-    Asks those that were not asked before; with a local master it costs microseconds.
+    Checks only new executors; with a local master it takes microseconds.
     """
     context = spark.sparkContext
     if is_on_one_machine(context.master) or not warehouse.is_local or os.environ.get(CHECK_VARIABLE) == "off":
         return
     known = _known.setdefault(context, {}).setdefault(warehouse.uri, _Known())
-    with known.lock:  # of all jobs that start at once the first asks
+    with known.lock:  # When many jobs start at once, only the first one checks.
         before = _some_executors(context)
         if before <= known.executors:
             return
@@ -97,19 +98,19 @@ def require_shared(warehouse: Warehouse, spark: SparkSession) -> None:
 
 
 def _refusal(warehouse: Warehouse, context: SparkContext) -> str:
-    """Why the warehouse cannot be used with these executors; empty where it can, or where they cannot be asked."""
+    """Why the warehouse cannot be used with these executors; empty if it can, or if they could not be checked."""
     group = f"rw_sql asks executors for {warehouse.uri}, {uuid.uuid4().hex}"
 
     def ask() -> list[_Answer]:
         context.setJobGroup(group, group, interruptOnCancel=True)
         return _ask(warehouse, context)
 
-    # On a thread of its own, which has a job group of its own.
+    # A separate thread has a job group of its own.
     asking = prepare(ask, "shared-folder")
     try:
         answers = asking.result(_ASK_SECONDS)
     except (PySparkException, Py4JError, TimeoutError) as error:
-        # Executors without Python, or without a free core. The rows of each batch are counted all the same.
+        # Executors without Python, or without a free core. The rows of each batch are counted in any case.
         context.cancelJobGroup(group)
         why = cause_line(str(error)) or f"no answer within {_ASK_SECONDS:g} s"
         logger.warning("could not find out whether executors see %s: %s", warehouse.uri, why)
@@ -119,7 +120,7 @@ def _refusal(warehouse: Warehouse, context: SparkContext) -> str:
 
 
 def _some_executors(context: SparkContext) -> set[str]:
-    """The ids of the executors, once there is any; none after a while, for some clusters give them to tasks only."""
+    """The ids of the executors, once there are any; empty after a while, as some clusters start them only for tasks."""
     deadline = time.monotonic() + _FIRST_SECONDS
     while not (found := _executors(context)) and time.monotonic() < deadline:
         time.sleep(_LOOK_SECONDS)
@@ -127,13 +128,12 @@ def _some_executors(context: SparkContext) -> set[str]:
 
 
 def _executors(context: SparkContext) -> set[str]:
-    """The ids of the executors that there are now."""
-    java: Any = context
-    return set(filter(None, str(java._jsc.sc().getExecutorIds().mkString(",")).split(",")))
+    """The ids of the current executors."""
+    return set(filter(None, str(java_context(context).getExecutorIds().mkString(",")).split(",")))
 
 
 def _ask(warehouse: Warehouse, context: SparkContext) -> list[_Answer]:
-    """What executors find, each at least once, as far as Spark gives each a task."""
+    """The results of the executors, each checked at least once, if Spark gives each a task."""
     folder = f"{warehouse.uri.removeprefix('file://')}/_rw_shared-{uuid.uuid4().hex}"
     token = uuid.uuid4().hex
     found: dict[tuple[str, tuple[int, str]], _Answer] = {}
@@ -165,7 +165,7 @@ def _is_there(warehouse: Warehouse, path: str, token: str) -> bool:
 def _look(context: SparkContext, folder: str, token: str, tasks: int) -> list[_Answer]:
     seconds = _SECONDS_A_TASK
 
-    # Inside of this function, so that it reaches executors by value: they need not have this package.
+    # Nested, so that it reaches executors by value: they may not have this package.
     def look(number: int, _: Iterable[int]) -> Iterator[tuple[str, int, str, str, str]]:
         import os
         import socket
@@ -186,7 +186,7 @@ def _look(context: SparkContext, folder: str, token: str, tasks: int) -> list[_A
                     os.fsync(file.fileno())
             except OSError as error:
                 problem = f"it cannot write there: {(error.strerror or str(error)).lower()}"
-        # So that not one executor takes the tasks of all while another has none yet.
+        # Prevents one executor from taking all tasks.
         time.sleep(seconds)
         yield socket.gethostname(), os.getppid(), os.getcwd(), name, problem
 

@@ -13,6 +13,7 @@ from pyspark.errors.exceptions.captured import CapturedException
 
 from rw_sql.errors import SPARK_ERROR, Span, SqlError
 from rw_sql.model.parameters import SESSION_PARAMETERS
+from rw_sql.runtime.spark.jvm import java_session
 from rw_sql.syntax.dialect.spark_faults import KnownNames, SparkFault, spark_error
 from rw_sql.syntax.parsing.script import refuse_invisible, span_of
 
@@ -30,20 +31,18 @@ _WORD = re.compile(r"[\w$]+|`[^`]*`|\S")
 
 
 def known_names(spark: SparkSession, names: Callable[[], Iterable[str]] = tuple) -> KnownNames:
-    """What a statement of a session may have meant; ``names`` are those of the catalog's relations."""
-
-    session: Any = spark
+    """The names that a statement of a session may refer to; ``names`` are those of the catalog's relations."""
 
     def relations() -> list[str]:
         try:
-            catalog = session._jsparkSession.sessionState().catalog()
+            catalog = java_session(spark).sessionState().catalog()
             return [*names(), *_last_parts(catalog.listTables(catalog.getCurrentDatabase()))]
         except (PySparkException, Py4JError):
             return [*names()]
 
     def functions() -> list[str]:
         try:
-            return _last_parts(session._jsparkSession.sessionState().functionRegistry().listFunction())
+            return _last_parts(java_session(spark).sessionState().functionRegistry().listFunction())
         except (PySparkException, Py4JError):
             return []
 

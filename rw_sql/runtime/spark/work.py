@@ -1,12 +1,14 @@
-"""What shows that Spark gets on with the work of a group of jobs.
+"""Progress of Spark's work for a job group.
 
-The figures are those of its status store, which has a running task's from its newest heartbeat: one task that takes an
-hour moves too.
+The values come from Spark's status store, which includes running tasks as of their newest heartbeat: a single task that
+takes an hour shows progress too.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
+
+from rw_sql.runtime.spark.jvm import active_context, java_context
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -15,14 +17,11 @@ _NEWEST_JOBS = 3
 
 
 def work_of(group: str) -> tuple[object, ...]:
-    """What grows while Spark works for a group: its newest jobs, their tasks done, records read and written."""
-    from pyspark import SparkContext
-
-    context = SparkContext._active_spark_context
+    """Values that grow while Spark works for a group: its newest jobs, finished tasks, records read and written."""
+    context = active_context()
     if context is None:
         return ()
-    java: Any = context
-    tracker, store = context.statusTracker(), java._jsc.sc().statusStore()
+    tracker, store = context.statusTracker(), java_context(context).statusStore()
     jobs = sorted(tracker.getJobIdsForGroup(group))[-_NEWEST_JOBS:]
     infos = [info for job in jobs if (info := tracker.getJobInfo(job)) is not None]
     return (*jobs, *(_of_stage(store, stage) for stage in _stages(info.stageIds for info in infos)))
@@ -37,7 +36,7 @@ def _of_stage(store: Any, stage: int) -> tuple[int, ...]:
 
     try:
         told = store.lastStageAttempt(stage)
-    except Py4JJavaError:  # it has not been submitted yet, or was forgotten
+    except Py4JJavaError:  # It is not submitted yet, or was forgotten.
         return ()
     return (
         told.numCompleteTasks(),

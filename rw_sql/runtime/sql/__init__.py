@@ -1,6 +1,4 @@
-"""What plain Spark SQL sees of the warehouse: the catalog's views, and scans of a source by SELECT.
+"""The warehouse in plain Spark SQL: the catalog's views, and SELECT from a source.
 
-
-Imports: ``jobs``, ``decoding``, ``delta``, ``spark``. Imported by: ``session``.
-Begin with ``catalog_views``.
+Imports: ``jobs``, ``decoding``, ``delta``, ``spark``. Imported by: ``session``. Begin with ``catalog_views``.
 """

@@ -1,13 +1,13 @@
-"""Makes what the catalog holds readable by name in plain Spark SQL.
+"""Makes the catalog's objects readable by name in plain Spark SQL.
 
-That is the ``rw_catalog`` views, every view's rows, and of each source the records that did not decode.
+These are the ``rw_catalog`` views, every view's rows, and each source's records that did not decode.
 """
 
 from __future__ import annotations
 
 import logging
 import os
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 from deltalake import DeltaTable
@@ -20,6 +20,7 @@ from rw_sql.plan.checks.spark_changes import catalog_refusal, change_refusal, fo
 from rw_sql.plan.statements.common import shape_in_catalog
 from rw_sql.runtime.decoding.decoder import ERROR, OFFSET, RAW, SPLIT
 from rw_sql.runtime.delta.rejected_rows import REJECTED, make_rejected
+from rw_sql.runtime.spark.jvm import java_session
 from rw_sql.runtime.spark.sessions import plain_sql
 from rw_sql.syntax.dialect.spark_changes import DROP_DATABASE, changed_names
 from rw_sql.syntax.lexing.identifiers import quoted_for_spark
@@ -40,21 +41,21 @@ logger = logging.getLogger(__name__)
 CATALOG_DATABASE = "rw_catalog"
 
 ERRORS = "$errors"
-"""What the name of a source's view of its records that did not decode ends in."""
+"""The suffix of the view with a source's records that did not decode."""
 
 _OF_TABLES = ("DROP TABLE", "ALTER TABLE")
 _OWN_FOLDERS = frozenset({"data", "checkpoints", CATALOG_DATABASE})
 """What of a warehouse only rw_sql writes. Beside them Spark keeps the tables that are the user's own."""
 
 _MARK = "rw_sql.warehouse"
-"""The property that tells our views from the user's own, and of which warehouse they are."""
+"""The property that distinguishes rw_sql's views from the user's, and names their warehouse."""
 
 _shown: WeakKeyDictionary[SparkContext, str] = WeakKeyDictionary()
-"""Which warehouse's catalog the views in ``rw_catalog`` show: the sessions of one Spark share them."""
+"""The warehouse whose catalog the views in ``rw_catalog`` show: all sessions of one Spark share them."""
 
 
 class SparkViews:
-    """The Spark views of one attached warehouse in one session's current database. Follows the catalog's epochs."""
+    """The Spark views of one attached warehouse in one session's current database. They follow the catalog's epochs."""
 
     def __init__(self, context: Context, spark: SparkSession) -> None:
         self._context = context
@@ -67,10 +68,10 @@ class SparkViews:
         plain_sql(spark, f"CREATE DATABASE IF NOT EXISTS {CATALOG_DATABASE}")
 
     def before(self, text: str) -> None:
-        """Makes the ``rw_catalog`` views where a statement or table name speaks of them, as those of this warehouse.
+        """Creates the ``rw_catalog`` views of this warehouse if a statement or table name mentions them.
 
-        The same for ``<source>$errors`` and ``<sink>$rejected``. Spark analyses each when it is made, which takes
-        seconds: most sessions never need them.
+        Likewise ``<source>$errors`` and ``<sink>$rejected``. Spark analyzes each view when it is created, which takes
+        seconds, and most sessions never need them.
         """
         folded = text.casefold()
         if ERRORS in folded:
@@ -87,9 +88,9 @@ class SparkViews:
         _shown[context] = uri
 
     def _show_errors(self, text: str) -> None:
-        """Makes the views of decode errors that a text names.
+        """Creates the views of decode errors that a text mentions.
 
-        They are temporary: Spark takes no other with such a name. One of the user's own stays.
+        They are temporary, because Spark accepts such names only for temporary views. A user's own view stays.
         """
         snapshot = self._context.metastore.snapshot()
         for source in snapshot.all("source"):
@@ -100,7 +101,7 @@ class SparkViews:
             log = (source.id, source.generation, unknown)
             if self._errors.get(name) == log:
                 continue
-            if not source.is_shared:  # it has no log
+            if not source.is_shared:  # It has no log.
                 continue
             if name not in self._errors and self._spark.catalog.tableExists(f"`{name}`"):
                 continue
@@ -114,9 +115,9 @@ class SparkViews:
             self._errors[name] = log
 
     def refuse_changes(self, text: str) -> None:
-        """Raises SqlError where a statement of Spark's would change what is kept here, with the statement that may.
+        """Raises SqlError if a Spark statement would change an rw_sql object, with the statement to use instead.
 
-        What is the user's own, in another database or before ours in this one, is theirs.
+        The user's own objects, in another database or with precedence in this one, may be changed.
         """
         for change in changed_names(text):
             *front, name = change.parts
@@ -173,16 +174,16 @@ class SparkViews:
         return folded in companions and not self._spark.catalog.tableExists(quoted_for_spark(name))
 
     def is_hidden(self, name: str) -> bool:
-        """Whether a bare name means something of the user's own to Spark, though an object of ours has it too.
+        """True if a bare name refers to a user's own object in Spark although an rw_sql object has that name too.
 
-        It is a temporary view's, or that of a table or view in the database that the session has gone to.
+        The user's object is a temporary view, or a table or view in the session's current database.
         """
         if self._is_temporary(name):
             return True
         return not self._is_in(self.database) and bool(self._spark.catalog.tableExists(quoted_for_spark(name)))
 
     def _is_ours(self, front: Sequence[str], name: str) -> bool:
-        """Whether a name as a statement of Spark's writes it means an object of ours."""
+        """True if a name in a Spark statement refers to an rw_sql object."""
         is_alias = [part.casefold() for part in front] == [SCHEMA_ALIAS]
         if is_alias and not self._spark.catalog.databaseExists(SCHEMA_ALIAS):
             return True
@@ -199,11 +200,10 @@ class SparkViews:
         return catalog.currentDatabase() == database and catalog.currentCatalog() == "spark_catalog"
 
     def _is_temporary(self, name: str) -> bool:
-        session: Any = self._spark._jsparkSession
-        return bool(session.sessionState().catalog().getTempView(name).isDefined())
+        return bool(java_session(self._spark).sessionState().catalog().getTempView(name).isDefined())
 
     def _show_rejected(self, text: str) -> None:
-        """Makes the views of rejected rows that a text names, temporary ones too. One of the user's own stays."""
+        """Creates the views of rejected rows that a text mentions, also temporary ones. A user's own view stays."""
         for sink in self._context.metastore.snapshot().all("sink"):
             name, table = f"{sink.name}{REJECTED}", (sink.id, sink.generation)
             if name.casefold() not in text or self._rejected.get(name) == table:
@@ -216,9 +216,9 @@ class SparkViews:
             self._rejected[name] = table
 
     def _unknown_values(self, snapshot: Snapshot, source: SourceRecord) -> str:
-        """The rows of a source's table that lack values no record told, as more of the errors' query.
+        """A query for the rows of a source's table with unknown values, in the form of the query for errors.
 
-        Their bytes are the row's key, as JSON.
+        In place of the record's bytes they have the row's key as JSON.
         """
         table = next((t for t in snapshot.kept if isinstance(t, TableRecord) and t.source_id == source.id), None)
         if table is None or not has_unchanged(definition_of(source)):
@@ -236,13 +236,13 @@ class SparkViews:
         )
 
     def is_current(self, epoch: int) -> bool:
-        """Whether the views are those of this epoch."""
+        """True if the views are those of this epoch."""
         return epoch == self._epoch
 
     def refresh(self) -> None:
-        """Adds, replaces and drops views until they are those of the newest epoch. Cheap where nothing changed.
+        """Creates, replaces and drops views to match the newest epoch. Cheap if nothing changed.
 
-        A view whose table its job has not made yet comes with a later refresh.
+        A view whose table does not exist yet follows at a later refresh.
         """
         snapshot = self._context.metastore.snapshot()
         if self.is_current(snapshot.epoch):
@@ -265,7 +265,7 @@ class SparkViews:
                 is_complete = False
                 continue
             if isinstance(view, TableRecord) and not _has_columns(path, view):
-                is_complete = False  # its job is about to add one
+                is_complete = False  # Its job will add one.
                 continue
             if self._warehouse_of(name) == "":
                 logger.warning(
@@ -283,7 +283,7 @@ class SparkViews:
             self._epoch = snapshot.epoch
 
     def remove(self) -> None:
-        """Takes the views of this warehouse away again; ``rw_catalog`` and what is the user's own stay."""
+        """Drops the views of this warehouse; ``rw_catalog`` and the user's own objects stay."""
         for name in list(self._known):
             self._drop(name)
         for name in list(self._errors):
@@ -305,9 +305,9 @@ class SparkViews:
             plain_sql(self._spark, f"DROP VIEW IF EXISTS {self._qualified(name)}")
 
     def _warehouse_of(self, name: str) -> str | None:
-        """The warehouse that a view was made for, empty where it (or a table) is the user's; None where there is none.
+        """The warehouse that a view belongs to, empty for a user's view or table, None if there is neither.
 
-        Asked each time: a user may have put another in the place of ours.
+        Read each time, because a user may have replaced the view.
         """
         if not self._spark.catalog.tableExists(self._qualified(name)):
             return None
@@ -334,7 +334,7 @@ def _has_columns(path: str, table: TableRecord) -> bool:
 
 
 def _columns(view: MaterializedViewRecord) -> str:
-    # A column that was added to a table lies behind those of INCLUDE there; one that was renamed has its old name.
+    # There, an added column comes after those of INCLUDE, and a renamed column has its old name.
     if isinstance(view, TableRecord):
         return ", ".join(
             f"{quoted_for_spark(stored)} AS {quoted_for_spark(name)}" for name, stored in stored_columns(view)

@@ -1,7 +1,7 @@
-"""``SELECT … FROM source`` in plain Spark: the upstream is read once, from the startup mode to now. Nothing is kept.
+"""``SELECT … FROM source`` in plain Spark reads the upstream once, from the startup mode to now. Nothing is stored.
 
-A source becomes a temporary view for as long as Spark takes to make the query's plan. That plan's predicates then say
-how much of the upstream the query needs, and it is made again with these bounds.
+A source becomes a temporary view while Spark plans the query. The predicates of that plan show how much of the upstream
+the query needs; the query is then planned again with these bounds.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from rw_sql.plan.queries.scan_bounds import ScanBounds, below, bounds_of, hull, 
 from rw_sql.plan.statements.table.source_of_table import added_fields
 from rw_sql.runtime.decoding.decoder import ERROR, decode
 from rw_sql.runtime.decoding.upstream_records import read_records
+from rw_sql.runtime.spark.jvm import java_packages, optimized_plan, parsed_plan
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -34,18 +35,18 @@ if TYPE_CHECKING:
     from rw_sql.runtime.jobs.context import Context
 
 _KAFKA, _OTHERS = frozenset({"topic", "partition", "offset", "timestamp"}), frozenset({"_rw_offset"})
-"""What a reader's output is known by: Spark's own of Kafka, and ours."""
+"""The columns that identify a reader's output: Spark's own for Kafka, and rw_sql's."""
 
 _OPAQUE = ("ExplainCommand", "UnresolvedExecuteImmediate", "PlanWithUnresolvedIdentifier", "CreateTableLike")
-"""Nodes that hold another statement or the expression of a name, of which their plan shows nothing."""
+"""Nodes that contain another statement or the expression of a name, which their plan does not show."""
 
 _WORD = re.compile(r"[A-Za-z_][\w$]*|`(?:[^`]|``)+`")
 
 
 def sources_in(snapshot: Snapshot, text: str) -> tuple[SourceRecord, ...]:
-    """The sources that a statement of Spark's may read: those whose names are among its words.
+    """The sources that a Spark statement may read: those whose names are among its words.
 
-    A table has the name of its source, and is what that name reads.
+    A table has the name of its source, and that name refers to the table.
     """
     if not snapshot.kinds.get("source"):
         return ()
@@ -56,7 +57,7 @@ def sources_in(snapshot: Snapshot, text: str) -> tuple[SourceRecord, ...]:
 
 @dataclass(slots=True)
 class SourceScan:
-    """One source as a query of Spark's reads it: the offsets from the startup mode to what a look at it showed."""
+    """One source in a Spark query: the offsets from the startup mode to the end at the time of the look."""
 
     context: Context
     source: SourceRecord
@@ -67,7 +68,7 @@ class SourceScan:
 
     @staticmethod
     def at(context: Context, snapshot: Snapshot, source: SourceRecord) -> SourceScan:
-        """Looks at the upstream. Raises SqlError where it does not answer, or there is no end to what it has."""
+        """Looks at the upstream. Raises SqlError if it does not answer, or if a split is endless."""
         kind = connector(source.connector)
         options = context.options_of(source, snapshot)
         upstream = look_anew(kind, options)
@@ -93,7 +94,7 @@ class SourceScan:
         return SourceScan(context=context, source=source, kind=kind, options=options, ranges=ranges, lives=lives)
 
     def narrowed(self, bounds: ScanBounds) -> SourceScan:
-        """The scan of what can hold records within bounds."""
+        """The scan restricted to ranges that may have records within the bounds."""
         since: Mapping[str, int] = {}
         if bounds.since_ms is not None and self.ranges:
             since = self.kind.offsets_at(self.options, bounds.since_ms, tuple(self.ranges))
@@ -101,7 +102,7 @@ class SourceScan:
         return replace(self, ranges=narrowed(self.ranges, bounds, partitions, since))
 
     def frame(self, spark: SparkSession) -> DataFrame:
-        """The rows, in the source's columns."""
+        """The rows, with the source's columns."""
         statement = definition_of(self.source)
         names = [f"`{name}`" for name, _ in source_columns(statement)]
         ranges = {split: (start, end) for split, (start, end) in self.ranges.items() if end > start}
@@ -116,7 +117,7 @@ class SourceScan:
 
 
 def _partition(split: str) -> str:
-    """What INCLUDE partition says of a split's records: Kafka's number, or the whole id."""
+    """The value of INCLUDE partition for a split: Kafka's number, or the whole id."""
     topic, colon, number = split.rpartition(":")
     return number if colon and topic else split
 
@@ -124,7 +125,7 @@ def _partition(split: str) -> str:
 def _starts(
     kind: Connector, options: Mapping[str, str], shown: Mapping[str, str], source: SourceRecord, upstream: Upstream
 ) -> dict[str, int]:
-    """Where each split begins by ``scan.startup.mode``; ``latest`` is the moment of CREATE SOURCE."""
+    """The start of each split by ``scan.startup.mode``; ``latest`` refers to the time of CREATE SOURCE."""
     at_time = kind.startup_time(options)
     times = kind.offsets_at(options, at_time, tuple(upstream.splits)) if at_time is not None and upstream.splits else {}
     starts = {name: kind.start_offset(options, split, times) for name, split in upstream.splits.items()}
@@ -143,9 +144,9 @@ def _starts(
 def scanned(
     context: Context, spark: SparkSession, sources: tuple[SourceRecord, ...], read: Callable[[], DataFrame], text: str
 ) -> DataFrame:
-    """What ``read`` makes of a statement of Spark's that may read these sources.
+    """Runs ``read`` for a Spark statement that may read these sources.
 
-    A relation of the user's own with such a name is the one that is meant.
+    A user's own relation with such a name takes precedence.
     """
     tree = _parsed(spark, text)
     meant = [
@@ -167,18 +168,17 @@ def scanned(
 
 
 def _parsed(spark: SparkSession, text: str) -> str | None:
-    """A statement as Spark's own parser has it; None where that does not tell what relations it names.
+    """A statement as parsed by Spark; None if that does not show which relations it names.
 
-    A word in a string, a column or an alias that happens to be called as a source is no reason to look upstream.
+    A string, a column or an alias with a source's name must not cause a look at the upstream.
     """
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 
-    session: Any = spark
     try:
-        tree = str(session._jsparkSession.sessionState().sqlParser().parsePlan(text).treeString())
+        tree = str(parsed_plan(spark, text).treeString())
     except (PySparkException, Py4JError):
-        return None  # it is wrong, or has places for arguments that are put in later
+        return None  # It is invalid, or has placeholders for arguments.
     return None if any(node in tree for node in _OPAQUE) else tree
 
 
@@ -188,7 +188,7 @@ def _is_relation(name: str, tree: str) -> bool:
 
 @contextmanager
 def _shown(spark: SparkSession, scans: list[SourceScan]) -> Iterator[None]:
-    """The sources as temporary views. A plan that was made meanwhile keeps what they stand for."""
+    """Creates the sources as temporary views. A plan made meanwhile keeps their content."""
     made = []
     try:
         for scan in scans:
@@ -201,35 +201,32 @@ def _shown(spark: SparkSession, scans: list[SourceScan]) -> Iterator[None]:
 
 
 def _is_command(spark: SparkSession, text: str) -> bool:
-    """Whether Spark carries a statement out as soon as it is made: it must not be made twice."""
-    session: Any = spark
-    parsed = session._jsparkSession.sessionState().sqlParser().parsePlan(text)
-    command = session._jvm.java.lang.Class.forName("org.apache.spark.sql.catalyst.plans.logical.Command")
-    statement = session._jvm.java.lang.Class.forName("org.apache.spark.sql.catalyst.plans.logical.ParsedStatement")
+    """True if Spark runs a statement when it is planned, so that it must not be planned twice."""
+    parsed, classes = parsed_plan(spark, text), java_packages(spark).java.lang.Class
+    command = classes.forName("org.apache.spark.sql.catalyst.plans.logical.Command")
+    statement = classes.forName("org.apache.spark.sql.catalyst.plans.logical.ParsedStatement")
     return bool(command.isInstance(parsed) or statement.isInstance(parsed))
 
 
 def _needed(frame: DataFrame, reader: frozenset[str]) -> ScanBounds:
-    """What the optimized plan's predicates right above the reads of the source say, of all of them together.
+    """The bounds in the predicates directly above the reads of the source in the optimized plan, combined.
 
-    A read of the source has the columns of its ``reader``; a table of the user's own may have some of them.
+    A read of the source has the columns in ``reader``; a user's own table may have some of them.
     """
-    java: Any = frame
-    plan = java._jdf.queryExecution().optimizedPlan()
     found: list[ScanBounds] = []
-    _visit(plan, [], found, reader)
+    _visit(optimized_plan(frame), [], found, reader)
     return hull(found)
 
 
 def _conjuncts(condition: Any) -> list[str]:
-    """The parts of a condition, each by itself: one that only Spark can read must not hide the others."""
+    """The conjuncts of a condition: one that only Spark can parse must not hide the others."""
     if str(condition.getClass().getSimpleName()) == "And":
         return [*_conjuncts(condition.left()), *_conjuncts(condition.right())]
     return [str(condition.sql())]
 
 
 def _outputs(project: Any) -> dict[str, str]:
-    """A projection's columns, each with the expression it is made of; a name that stands for two is left out."""
+    """A projection's columns with their expressions; ambiguous names are left out."""
     chosen = project.projectList()
     found: dict[str, str] = {}
     twice: set[str] = set()
@@ -255,7 +252,7 @@ def _visit(node: Any, conditions: list[str], found: list[ScanBounds], reader: fr
     elif str(node.nodeName()) == "Project":
         conditions = below(conditions, _outputs(node)) if conditions else []
     else:
-        # Of what a join or an aggregate does with its input's rows nothing is known here.
+        # Conditions above a join or an aggregate do not apply to its input's rows.
         conditions = []
     for at in range(children.size()):
         _visit(children.apply(at), conditions, found, reader)

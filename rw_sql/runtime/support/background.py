@@ -1,4 +1,4 @@
-"""Work beside the owner's loop, on daemon threads: the interpreter's exit never waits for an upstream."""
+"""Background work on daemon threads, so that the interpreter's exit never waits for an upstream."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 def prepare(work: Callable[[], T], name: str) -> Future[T]:
-    """Begins ``work`` on a thread of its own; the future gives its result, or raises what it raised."""
+    """Starts ``work`` on its own thread; the future has its result or exception."""
     future: Future[T] = Future()
 
     def run() -> None:
@@ -31,9 +31,9 @@ def prepare(work: Callable[[], T], name: str) -> Future[T]:
 
 
 def run_in_background(work: Callable[[], None], name: str) -> Future[None]:
-    """Runs ``work`` on a thread of its own. An error that it did not expect is logged and kept in the future.
+    """Runs ``work`` on its own thread. An unexpected error is logged and stored in the future.
 
-    Not a thread pool: the standard one joins its threads when the interpreter ends, before anything can stop them.
+    Not a thread pool: the standard one joins its threads at interpreter exit, before anything can stop them.
     """
     future: Future[None] = Future()
 
@@ -42,7 +42,7 @@ def run_in_background(work: Callable[[], None], name: str) -> Future[None]:
         try:
             work()
         except BaseException as error:
-            # The thread's edge, sys.exit included: who waits for the future hears of it, and nobody else would.
+            # Includes sys.exit. A caller that waits for the future gets the error; otherwise only the log shows it.
             logger.error("%s failed unexpectedly", name, exc_info=error)
             future.set_exception(error)
         else:

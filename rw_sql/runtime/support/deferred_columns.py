@@ -1,4 +1,4 @@
-"""Steps on a DataFrame, written down once and taken on many."""
+"""Steps on a DataFrame, built once and applied to many."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 class Steps(Protocol):
-    """What can be given another column: a DataFrame, or DeferredColumns, which say what is to be done with one."""
+    """An object that accepts columns: a DataFrame, or DeferredColumns, which records them for later."""
 
     def withColumn(self, name: str, column: Column, /) -> Self:  # noqa: N802 - as DataFrame has it
         """As ``DataFrame.withColumn``."""
@@ -22,10 +22,10 @@ StepsT = TypeVar("StepsT", bound=Steps)
 
 @dataclass(frozen=True, slots=True)
 class DeferredColumns:
-    """What is to be done with a DataFrame of these columns.
+    """Columns to be added to DataFrames with the given columns.
 
-    Of a batch of a few records most of the time went into saying it: the expressions of a source with six columns are
-    700 calls to the JVM, and they are the same for each batch.
+    For a batch of a few records, most of the time went into building the expressions: a source with six columns needs
+    700 calls to the JVM, the same ones for each batch.
     """
 
     columns: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""One log line per step, as ``key=value`` pairs: what was planned, committed and applied, and what jobs do."""
+"""One log line per step, as ``key=value`` pairs: plans, commits, applied epochs, and the actions of jobs."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ import logging
 import re
 
 logger = logging.getLogger("rw_sql.events")
-"""All lines go here at level INFO; the program that embeds rw_sql decides where they end."""
+"""All lines have level INFO; the program that embeds rw_sql configures the handlers."""
 
 _PLAIN = re.compile(r"[\w.:/@+-]+")
 
 
 def log_event(event: str, **fields: object) -> None:
-    """One line: ``event=committed epoch=17 kind="UNSAFE SET"``. What is None is left out, text is quoted as JSON."""
+    """Writes one line: ``event=committed epoch=17 kind="UNSAFE SET"``. None is left out, text is quoted as JSON."""
     if not logger.isEnabledFor(logging.INFO):
         return
     pairs = [f"event={event}"]
     pairs += [f"{key}={_value(value)}" for key, value in fields.items() if value is not None]
-    logger.info("%s", " ".join(pairs))
+    logger.info("%s", " ".join(pairs), extra={"fields": {"event": event, **fields}})
 
 
 def _value(value: object) -> str:

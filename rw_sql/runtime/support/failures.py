@@ -1,4 +1,4 @@
-"""Why a job ended: a stall that an operator can act on, and the innermost cause of an error."""
+"""Why a job ended: a stall that an operator can act on, or the innermost cause of an error."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 
 class StalledError(Exception):
-    """A job cannot run now, for a reason that an operator can read and act on.
+    """A job cannot run now, for a reason that an operator can act on.
 
-    ``is_final`` says that trying again changes nothing until a statement does, ``is_lasting`` that it changes nothing
-    until somebody acts, here or elsewhere: it is tried again, as seldom as any job.
+    ``is_final``: retrying is useless until a statement changes something. ``is_lasting``: retrying is useless until a
+    person acts, here or elsewhere; the job is retried at the longest interval.
     """
 
     def __init__(self, reason: str, *, is_final: bool = False, is_lasting: bool = False) -> None:
@@ -21,15 +21,15 @@ class StalledError(Exception):
 
     @property
     def failure(self) -> Failure:
-        """What it says of the job that it ends."""
+        """The failure of the job that this error ends."""
         return Failure(reason=self.reason, is_final=self.is_final, is_lasting=self.is_lasting)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failure:
-    """Why a job ended by itself. ``is_final``: it is not tried again until a statement changes something.
+    """Why a job ended by itself. ``is_final``: it is not retried until a statement changes something.
 
-    ``is_lasting``: it is tried again, but not soon.
+    ``is_lasting``: it is retried, but not soon.
     """
 
     reason: str
@@ -42,7 +42,7 @@ _AROUND = re.compile(r"^\[STREAM_FAILED\] Query \[.*?\] terminated with exceptio
 
 
 def cause_line(text: str) -> str:
-    """The innermost cause that a message of the JVM or of a Python traceback in it names, in one line."""
+    """The innermost cause in a message of the JVM, or in a Python traceback inside it, in one line."""
     lines = [line.strip() for line in text.splitlines()]
     causes = [line.removeprefix("Caused by: ") for line in lines if line.startswith("Caused by: ")]
     if causes:
@@ -56,6 +56,6 @@ def cause_line(text: str) -> str:
 
 
 def _raised(lines: list[str]) -> str:
-    """The line after the last frame of a traceback: the exception and what it says."""
+    """The line after the last frame of a traceback: the exception and its message."""
     last = max((at for at, line in enumerate(lines) if line.startswith("  File ")), default=-1)
     return next((line for line in lines[last + 1 :] if line and not line.startswith(" ")), lines[-1])

@@ -1,7 +1,8 @@
-"""Named places where a test may kill the process: between any two steps of a statement, a start or a batch.
+"""Fault points: named places where a test may kill the process, between any two steps of a statement, start or batch.
 
-``RW_SQL_FAULT=name[@n]`` kills at the n-th passing (the first by default), with SIGKILL, what ``RW_SQL_FAULT_KILLS``
-names: ``python`` (this process alone), ``jvm`` (its JVM alone) or ``both``. Unset, a fault point costs a comparison.
+``RW_SQL_FAULT=name[@n]`` sends SIGKILL at the n-th passing (default: the first) to the target in
+``RW_SQL_FAULT_KILLS``: ``python`` (this process alone), ``jvm`` (its JVM alone) or ``both``. If unset, a fault point
+costs one comparison.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ _armed = _Armed()
 
 
 def arm(point: str, kills: str = "python", tell: Callable[[str], None] | None = None) -> None:
-    """Arms one fault point, ``name`` or ``name@n``; whatever was armed before is not any more.
+    """Arms one fault point, ``name`` or ``name@n``, and disarms any other.
 
     ``tell`` is called with the name right before the kill.
     """
@@ -49,7 +50,7 @@ arm(os.environ.get(FAULT, ""), os.environ.get(KILLS, "python"))
 
 
 def know_jvm(pid: int) -> None:
-    """Tells the fault points which JVM is this process's own."""
+    """Sets this process's own JVM, for kills."""
     _armed.jvm_pid = pid
 
 
@@ -65,12 +66,12 @@ def fault(name: str) -> None:
 
 
 def kill(name: str) -> None:
-    """Kills what the armed point kills, at once; ``name`` is what is told of it."""
+    """Kills the configured target immediately; ``name`` is reported."""
     if _armed.tell is not None:
         _armed.tell(name)
     if _armed.kills in ("jvm", "both") and _armed.jvm_pid:
         os.kill(_armed.jvm_pid, signal.SIGKILL)
-        # A process takes a moment to die, the longer the busier the machine; what follows must find it gone.
+        # A process takes a moment to die; the following code must find it dead.
         while process_start(_armed.jvm_pid):
             time.sleep(0.001)
     if _armed.kills in ("python", "both"):

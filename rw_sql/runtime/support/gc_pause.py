@@ -1,4 +1,4 @@
-"""Python's cyclic garbage collector, kept away from work that makes many objects and little garbage."""
+"""Pauses Python's cyclic garbage collector during work that creates many objects and little garbage."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ if TYPE_CHECKING:
 
 
 MOST_SECONDS = 5.0
-"""After so long the next block that begins or ends lets the collector run, where those of several threads overlap."""
+"""If blocks of several threads overlap for this long, the collector runs when the next one begins or ends."""
 
 
-class _Rest:
-    """How many threads want the collector to rest, and since when it does; None while it runs, or was off before."""
+class _Pauses:
+    """The number of threads that pause the collector, and since when; None while it runs, or if it was off before."""
 
     def __init__(self) -> None:
         self.lock = Lock()
@@ -25,32 +25,32 @@ class _Rest:
         self.since: float | None = None
 
 
-_REST = _Rest()
+_PAUSES = _Pauses()
 
 
 @contextmanager
-def collector_resting() -> Iterator[None]:
-    """Nothing is collected in this process within the block, and as before after it.
+def gc_paused() -> Iterator[None]:
+    """Pauses garbage collection in this process within the block.
 
-    A plan for thousands of splits makes so many objects that stay that the collector walks all the process's, and finds
-    nothing: about a fifth of the time of an INJECT into 10,000 splits.
+    A plan for thousands of splits creates so many lasting objects that the collector traverses the whole process
+    without finding garbage: about a fifth of the time of an INJECT into 10,000 splits.
     """
-    with _REST.lock:
-        if _REST.wanted == 0 and gc.isenabled():
-            _REST.since = time.monotonic()
+    with _PAUSES.lock:
+        if _PAUSES.wanted == 0 and gc.isenabled():
+            _PAUSES.since = time.monotonic()
             gc.disable()
-        _REST.wanted += 1
+        _PAUSES.wanted += 1
         _end_long_rest()
     try:
         yield
     finally:
-        with _REST.lock:
-            _REST.wanted -= 1
+        with _PAUSES.lock:
+            _PAUSES.wanted -= 1
             _end_long_rest()
 
 
 def _end_long_rest() -> None:
-    since = _REST.since
-    if since is not None and (_REST.wanted == 0 or time.monotonic() - since > MOST_SECONDS):
-        _REST.since = None
+    since = _PAUSES.since
+    if since is not None and (_PAUSES.wanted == 0 or time.monotonic() - since > MOST_SECONDS):
+        _PAUSES.since = None
         gc.enable()

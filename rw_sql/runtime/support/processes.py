@@ -1,4 +1,4 @@
-"""Processes on this machine: whether one is alive, since when, and the clock they share."""
+"""Processes on this machine: liveness, start times, and the clock that they share."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from pathlib import Path
 
 @cache
 def this_machine() -> str:
-    """Where process ids mean the same: this host, since it was booted, and (Linux) this namespace of processes.
+    """An id of the scope of process ids: this host since its boot, and (Linux) this process namespace.
 
-    Two containers may share a warehouse and a host's name, but not their process ids.
+    Two containers may share a warehouse and a host name, but not their process ids.
     """
     parts = [socket.gethostname()]
     with suppress(OSError):
@@ -24,9 +24,9 @@ def this_machine() -> str:
 
 
 def process_start(pid: int) -> str:
-    """When a process of this machine started, in its kernel's clock ticks; empty where there is no such process.
+    """When a process of this machine started, in its kernel's clock ticks; empty if there is no such process.
 
-    It tells a reused process id from the old one (Linux: field 22 of ``/proc/<pid>/stat``). A zombie counts as gone.
+    It distinguishes reused process ids (Linux: field 22 of ``/proc/<pid>/stat``). A zombie counts as dead.
     """
     try:
         fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
@@ -36,7 +36,7 @@ def process_start(pid: int) -> str:
 
 
 def _alive_elsewhere(pid: int) -> str:
-    """Where there is no /proc (macOS): alive or not is all that can be told."""
+    """Without /proc (macOS), only liveness can be determined."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
@@ -47,10 +47,10 @@ def _alive_elsewhere(pid: int) -> str:
 
 
 def is_process_alive(pid: int, start: str) -> bool:
-    """Whether the very process still runs on this machine."""
+    """True if the process with this id and start time still runs on this machine."""
     return pid > 0 and start != "" and process_start(pid) == start
 
 
 def now_ms() -> int:
-    """Milliseconds since 1970."""
+    """The current time in milliseconds since 1970."""
     return int(time.time() * 1000)

@@ -1,8 +1,8 @@
-"""Secrets' values: sealed for the catalog, or read where another keeper has them. Never logged, never in an error.
+"""Values of secrets: encrypted in the catalog, or read from another store. They never appear in logs or errors.
 
-Backend ``meta`` encrypts with AES-256-GCM (NIST SP 800-38D): a random 96-bit nonce a value, the secret's name as
-associated data, so that a sealed value fits no other secret. The key is 32 bytes in base64, from
-``RW_SQL_SECRET_KEY`` or the file that ``RW_SQL_SECRET_KEY_FILE`` names; it is never kept beside the data.
+Backend ``meta`` encrypts with AES-256-GCM (NIST SP 800-38D): a random 96-bit nonce per value, and the secret's name as
+associated data, so that an encrypted value works for no other secret. The key is 32 bytes in base64, from
+``RW_SQL_SECRET_KEY`` or the file named by ``RW_SQL_SECRET_KEY_FILE``; it is never stored with the data.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _VAULT_TIMEOUT_SECONDS = 10
 
 
 def seal(name: str, value: str) -> str:
-    """A value for the catalog: ``aes256gcm:<base64 of nonce and ciphertext>``. Raises SqlError SECRET_KEY_MISSING."""
+    """Encrypts a value: ``aes256gcm:<base64 of nonce and ciphertext>``. Raises SqlError SECRET_KEY_MISSING."""
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
     nonce = os.urandom(_NONCE_BYTES)
@@ -39,7 +39,7 @@ def seal(name: str, value: str) -> str:
 
 
 def read_secret(secret: SecretRecord) -> str:
-    """A secret's value. Raises SqlError SECRET_UNREADABLE (or SECRET_KEY_MISSING) with what to do."""
+    """A secret's value. Raises SqlError SECRET_UNREADABLE (or SECRET_KEY_MISSING) with a remedy."""
     options = secret_options(secret.definition)
     match secret.backend:
         case "meta":
@@ -112,7 +112,7 @@ def _from_file(name: str, path: str) -> str:
 
 
 def _from_vault(name: str, options: Mapping[str, str]) -> str:
-    """Field ``field`` of the newest version of a KV v2 secret. Credentials come from the environment."""
+    """Reads ``field`` of the newest version of a KV v2 secret. Credentials come from the environment."""
     import hvac
     import requests
 

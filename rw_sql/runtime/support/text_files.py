@@ -1,11 +1,11 @@
-"""Files that a statement or command names, as text."""
+"""Reads files named by a statement or command as text."""
 
 from __future__ import annotations
 
 from rw_sql.errors import FILE_UNREADABLE, SqlError
 from rw_sql.syntax.lexing.invisible import BYTE_ORDER_MARK
 
-# The longer ones first: UTF-32's begins as UTF-16's does.
+# The longer ones first: UTF-32's mark begins with UTF-16's.
 _OTHER_MARKS = (
     (b"\xff\xfe\x00\x00", "UTF-32"),
     (b"\x00\x00\xfe\xff", "UTF-32"),
@@ -28,9 +28,9 @@ def read_text_file(path: str) -> str:
 
 
 def decode_text(read: bytes, name: str) -> str:
-    """UTF-8 text, its byte-order mark and line ends as they are; ``name`` is how a message calls where it is from.
+    """Decodes UTF-8 text, keeping a byte-order mark and line ends; ``name`` is the origin in messages.
 
-    Raises SqlError FILE_UNREADABLE where it is in another encoding, or holds a NUL, which no statement can.
+    Raises SqlError FILE_UNREADABLE for another encoding, or a NUL, which no statement may contain.
     """
     for mark, encoding in _OTHER_MARKS:
         if read.startswith(mark):

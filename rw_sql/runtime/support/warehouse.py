@@ -1,4 +1,4 @@
-"""Where things lie in a warehouse, and plain file access to them through fsspec."""
+"""The paths in a warehouse, and access to its plain files through fsspec."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Warehouse:
-    """A warehouse by its URI (or absolute local path). Data paths use ids and generations, never names."""
+    """A warehouse by its URI (or absolute local path). Data paths contain ids and generations, never names."""
 
     uri: str
 
     @staticmethod
     def at(location: str) -> Warehouse:
-        """The warehouse at a path or URI; a path becomes absolute."""
+        """The warehouse at a path or URI; a path is made absolute."""
         if "://" in location:
             return Warehouse(location.rstrip("/"))
         return Warehouse(str(Path(location).expanduser().resolve()))
 
     @property
     def is_local(self) -> bool:
-        """Whether it lies on a local path, where process ids mean something."""
+        """True if it is on a local path, where process ids are meaningful."""
         return "://" not in self.uri or self.uri.startswith("file://")
 
     @cached_property
     def files(self) -> AbstractFileSystem:
-        """The file system it lies on. It caches no listing: other processes and Spark write there too."""
+        """Its file system. It caches no listings, because other processes and Spark write there too."""
         return fsspec.core.url_to_fs(self.uri, use_listings_cache=False)[0]
 
     def data(self, object_id: int, generation: int) -> str:
@@ -44,56 +44,56 @@ class Warehouse:
         return f"{self.uri}/data/{object_id}/{generation}"
 
     def history(self, view_id: int, generation: int, source_id: int) -> str:
-        """The Delta table of what came before a view of one of its inputs, until the view has gone through it."""
+        """The staging table of one input of a view's backfill."""
         return f"{self.uri}/data/{view_id}/history-{generation}-{source_id}"
 
     def staging(self, table_id: int, generation: int) -> str:
-        """The Delta table that the upstream of a refreshable table is loaded into, while it is refreshed."""
+        """The staging table of a refreshable table's refresh."""
         return f"{self.uri}/data/{table_id}/refresh-{generation}"
 
     def rejected(self, sink_id: int, generation: int) -> str:
-        """The Delta table of the rows that a sink's target refused."""
+        """The table of rows that a sink's target refused."""
         return f"{self.uri}/data/{sink_id}/rejected-{generation}"
 
     def view_checkpoint(self, view_id: int, generation: int) -> str:
-        """The checkpoint of a view: kept as long as the view."""
+        """The checkpoint of a view, kept as long as the view."""
         return f"{self.uri}/checkpoints/mv-{view_id}/{generation}"
 
     def sink_checkpoint(self, sink_id: int, generation: int) -> str:
-        """The checkpoint of a sink: kept as long as the sink."""
+        """The checkpoint of a sink, kept as long as the sink."""
         return f"{self.uri}/checkpoints/sink-{sink_id}/{generation}"
 
     def ingest_checkpoints(self, source_id: int) -> str:
-        """The folder of an ingest's checkpoints, one per run."""
+        """The folder with an ingest job's checkpoints, one per run."""
         return f"{self.uri}/checkpoints/ingest-{source_id}"
 
     def replaced_files(self, object_id: int, generation: int) -> str:
-        """The folder of the lists of a table's files that were replaced and are still there."""
+        """The folder with lists of a table's replaced files that still exist."""
         return f"{self.uri}/checkpoints/upkeep-{object_id}/{generation}"
 
     def cleaned_ranges(self, source_id: int, generation: int) -> str:
-        """The file that says which offsets the commits named that were cleaned away from a source's log."""
+        """The file with the offsets in cleaned-up commits of a source's log."""
         return f"{self.uri}/checkpoints/ranges-{source_id}/{generation}-cleaned.json"
 
     def range_history(self, source_id: int, generation: int) -> str:
-        """The file that says what a source's log has read, operation by operation."""
+        """The file with what a source's log has read, per operation."""
         return f"{self.uri}/checkpoints/ranges-{source_id}/{generation}-history.json"
 
     def read_ranges(self, source_id: int, generation: int) -> str:
-        """The file that says which offsets a source's log holds."""
+        """The file with the offsets in a source's log."""
         return f"{self.uri}/checkpoints/ranges-{source_id}/{generation}.json"
 
     def read_text(self, path: str) -> str:
         """The text of a file. Raises FileNotFoundError.
 
-        One request by key: to open a file is to ask for its size and tag first, and whoever replaces it between the two
-        makes the read fail.
+        Uses a single request: opening a file would first request its size and tag, and fail if the file is replaced
+        meanwhile.
         """
         data: bytes = self.files.cat_file(path)
         return data.decode("utf-8")
 
     def write_text(self, path: str, text: str) -> None:
-        """Writes a file whole, its folder included; it appears at once."""
+        """Writes a file atomically, creating its folder."""
         if not self.is_local:
             self.files.pipe_file(path, text.encode("utf-8"))
             return
@@ -103,7 +103,7 @@ class Warehouse:
         self.files.mv(unfinished, path)
 
     def older_files(self, folder: str, seconds: float) -> list[str]:
-        """The files anywhere below a folder that were written longer ago than that, by their path below it."""
+        """The files below a folder that are older than ``seconds``, as relative paths."""
         before = time.time() - seconds
         found: dict[str, dict[str, Any]] = self.files.find(folder, detail=True)
         root = self.files._strip_protocol(folder).rstrip("/") + "/"
@@ -111,19 +111,19 @@ class Warehouse:
         return sorted(path for path in old if path and not path.endswith("/"))
 
     def make_folders(self, *paths: str) -> None:
-        """Makes folders with those above them, where there are such things: an object store has none."""
+        """Creates folders with their parents; does nothing in an object store, which has none."""
         if self.is_local:
             for path in paths:
                 self.files.makedirs(path, exist_ok=True)
 
     def exists(self, path: str) -> bool:
-        """Whether a file or folder is there."""
+        """True if a file or folder exists."""
         return bool(self.files.exists(path))
 
     def list_names(self, folder: str) -> list[str]:
-        """The names in a folder; none where it does not exist.
+        """The names in a folder; empty if it does not exist.
 
-        In an object store Hadoop marks an empty folder by an object, which a listing of the folder shows as well.
+        In an object store, Hadoop marks an empty folder by an object, which the listing includes.
         """
         own = str(self.files._strip_protocol(folder)).rstrip("/")
         try:
@@ -133,7 +133,7 @@ class Warehouse:
         return [path.rpartition("/")[2] for path in found if path != own]
 
     def remove(self, path: str) -> None:
-        """Removes a file or folder with all it holds; nothing where it does not exist."""
+        """Deletes a file, or a folder with its content; does nothing if it does not exist."""
         try:
             self.files.rm(path, recursive=True)
         except FileNotFoundError:
@@ -141,7 +141,7 @@ class Warehouse:
 
 
 def _written_at(of: dict[str, Any]) -> float:
-    """When a file was written, in seconds since 1970; now where its file system does not tell."""
+    """When a file was written, in seconds since 1970; the current time if its file system does not report it."""
     at = of.get("mtime", of.get("LastModified"))
     if isinstance(at, datetime):
         return at.timestamp()

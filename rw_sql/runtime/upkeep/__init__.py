@@ -1,6 +1,5 @@
-"""Upkeep of the tables of jobs: compaction, retention, and removal of what no reader of the catalog needs.
+"""Upkeep of jobs' tables: compaction, retention, and deletion of what no reader in the catalog needs.
 
-
-Imports: ``positions``, ``jobs``, ``delta`` and below. Imported by: the jobs and ``control``.
-Begin with ``table_upkeep``.
+Imports: ``positions``, ``jobs``, ``delta`` and below. Imported by: the jobs and ``control``. Begin with
+``table_upkeep``.
 """

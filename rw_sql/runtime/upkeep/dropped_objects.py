@@ -1,4 +1,4 @@
-"""Removes what dropped objects left behind: their tables and checkpoints."""
+"""Deletes the tables and checkpoints of dropped objects."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ if TYPE_CHECKING:
 
 
 def sweep(context: Context, applied_epoch: int) -> None:
-    """Removes data and checkpoints of ids that the catalog of ``applied_epoch`` does not have.
+    """Deletes data and checkpoints of ids that the catalog of ``applied_epoch`` does not have.
 
-    Only the owner may, once the jobs of that epoch's dropped objects have stopped; nothing where the catalog moved on.
+    Only the owner may call it, after the jobs of the dropped objects have stopped. Does nothing if the catalog has
+    advanced.
     """
     warehouse, snapshot = context.warehouse, context.metastore.snapshot()
     if snapshot.epoch != applied_epoch:
@@ -29,30 +30,30 @@ def sweep(context: Context, applied_epoch: int) -> None:
             warehouse.remove(f"{warehouse.uri}/checkpoints/{name}")
     _sweep_generations(context, snapshot)
     gone = [
-        job
-        for job, status in context.metastore.runtime.job_statuses().items()
-        if snapshot.get(status.object_id) is None
+        job for job, status in context.metastore.jobs.job_statuses().items() if snapshot.get(status.object_id) is None
     ]
     if gone:
-        context.metastore.runtime.drop_jobs(gone)
+        context.metastore.jobs.drop_jobs(gone)
 
 
 def _sweep_generations(context: Context, snapshot: Snapshot) -> None:
-    """Removes what views and sinks that were made anew have left: tables that nobody writes or can go back to.
+    """Deletes old generations of rebuilt views and sinks that no job writes and no rewind needs.
 
-    Not the one that served last: somebody may still be reading it.
+    Keeps the previous generation, which a query may still be reading.
     """
     warehouse = context.warehouse
     making = {(rebuild.view_id, rebuild.generation) for rebuild in snapshot.all("rebuild")}
-    points = context.metastore.runtime.rewind_points()
+    points = context.metastore.jobs.rewind_points()
     making |= {(found.id, found.generation) for point in points for found in point.dependents}
     records: list[MaterializedViewRecord | SinkRecord] = [*snapshot.kept, *snapshot.all("sink")]
     for record in records:
-        if record.generation == 1 and not any(id_ == record.id for id_, _ in making):
+        last = record.last_generation if isinstance(record, MaterializedViewRecord) else 0
+        kept = record.kept_generation if isinstance(record, MaterializedViewRecord) else 0
+        if record.generation == 1 and not last and not any(id_ == record.id for id_, _ in making):
             continue
         job = view_job(record.id) if isinstance(record, MaterializedViewRecord) else sink_job(record.id)
         for folder in (f"{warehouse.uri}/data/{record.id}", f"{warehouse.uri}/checkpoints/{job}"):
             for name in warehouse.list_names(folder):
                 is_kept = not name.isdigit() or (record.id, int(name)) in making
-                if not is_kept and record.generation - int(name) not in (0, 1):
+                if not is_kept and int(name) not in (record.generation, kept or record.generation - 1):
                     warehouse.remove(f"{folder}/{name}")

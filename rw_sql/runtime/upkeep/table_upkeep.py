@@ -1,9 +1,8 @@
-"""A job looks after the table that it writes, between two of its batches: nobody else ever writes to it.
+"""Upkeep of a job's table by the job itself, between two of its batches; no other process writes to the table.
 
-A turn notes what the table's commits say elsewhere, puts small files together, drops the hours that a source's log need
-not keep any more, writes a checkpoint, and removes the commits and files that nobody can need: no view or sink that
-still reads them, no rewind point, no query that has begun on an older version. Each step may be the last one before a
-kill; the next turn does what is left.
+One run saves the metadata in the table's commits elsewhere, compacts small files, drops the hours that a source's log
+need not keep, writes a checkpoint, and deletes the commits and files that nothing needs: no view or sink still reading
+them, no rewind point, no query on an older version. After a kill at any step, the next run completes the rest.
 """
 
 from __future__ import annotations
@@ -38,23 +37,23 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 EVERY_VERSIONS = 100
-"""Commits of a table between two turns."""
+"""The number of commits between two runs of upkeep."""
 
 EVERY_SECONDS = 600.0
-"""A turn comes after so long, too, with the next batch."""
+"""The maximum seconds between two runs; the next batch then triggers one."""
 
 ORPHANS_EVERY_SECONDS = 24 * 3600.0
-"""How often files are looked for that killed writers left behind."""
+"""How often files of killed writers are searched, in seconds."""
 
 MAX_HOLD_SECONDS = 7 * 24 * 3600.0
-"""How long a table waits for a reader that does not read, where its source does not say."""
+"""The default time that a table keeps rows for a reader that does not read, in seconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retention:
-    """What a source's log keeps: rows for so long and files of so many bytes, None for no bound.
+    """The retention of a source's log: the maximum age of rows and size of files, None for no limit.
 
-    ``max_hold_seconds`` is how long it waits for a reader that stands still.
+    ``max_hold_seconds`` is how long rows are kept for a reader that does not read.
     """
 
     seconds: float | None = None
@@ -63,7 +62,7 @@ class Retention:
 
 
 def retention_of(options: Mapping[str, str]) -> Retention:
-    """What ``log.retention``, ``log.retention.bytes`` and ``log.max_hold`` ask for."""
+    """The retention from ``log.retention``, ``log.retention.bytes`` and ``log.max_hold``."""
     kept = options.get("log.retention")
     most = options.get("log.retention.bytes")
     hold = duration_seconds(options.get("log.max_hold", ""))
@@ -76,10 +75,10 @@ def retention_of(options: Mapping[str, str]) -> Retention:
 
 @dataclass(slots=True, kw_only=True)
 class Upkeep:
-    """The upkeep of one run's table. Not shared between threads; runs between two batches.
+    """The upkeep of one run's table. Not thread-safe; runs between two batches.
 
-    ``note`` writes down elsewhere what the commits up to a version say, before they are cleaned away. ``retention`` is
-    given for a log, whose rows lie in buckets of an hour.
+    ``note`` saves the metadata of commits up to a version before they are deleted. ``retention`` is set for a log,
+    whose rows are in hourly buckets.
     """
 
     context: Context
@@ -98,7 +97,8 @@ class Upkeep:
         self._turned_version = self.output.table.version()
 
     def run_if_due(self) -> None:
-        """A turn, where one is due. Raises FencedError where another run has taken over; nothing else stops a job."""
+        """Runs upkeep if it is due. Raises FencedError if another run has taken over; other errors do not stop the
+        job."""
         version = self.output.table.version()
         passed = version // EVERY_VERSIONS != self._turned_version // EVERY_VERSIONS
         if not passed and time.monotonic() - self._turned_at < EVERY_SECONDS:
@@ -107,11 +107,11 @@ class Upkeep:
         try:
             self.run()
         except (DeltaError, OSError) as error:
-            # What this turn did not do the next one does; the rows are safe without it.
+            # The next run does what this one could not; the rows are safe without it.
             logger.warning("upkeep of %s: %s", self.output.path, error)
 
     def run(self) -> None:
-        """One turn. Raises FencedError where another run has taken over."""
+        """Runs upkeep once. Raises FencedError if another run has taken over."""
         output, warehouse = self.output, self.context.warehouse
         output.require_own_run()
         try:
@@ -124,7 +124,7 @@ class Upkeep:
             output.tell_version(anew=True)
             fault("upkeep.dropped")
         except CommitFailedError:
-            # Somebody committed in between: a run that takes over.
+            # Another process committed in between: a run that takes over.
             output.require_own_run()
             return
         output.table.create_checkpoint()
@@ -134,7 +134,7 @@ class Upkeep:
             table=output.path,
             pending=warehouse.replaced_files(self.object_id, self.generation),
         )
-        # A view or sink that has not begun may be choosing the version to begin at just now.
+        # A view or sink that has not begun may be choosing its start version at this moment.
         if all(reader.needs is not None for reader in readers):
             keep_from = files.oldest_needed(self._bound(readers))
             if keep_from is not None and self.note is not None:
@@ -152,9 +152,9 @@ class Upkeep:
         fault("upkeep.done")
 
     def _held_readers(self, snapshot: Snapshot) -> list[Reader]:
-        """The readers that the table waits for: all but those that have stood still for too long.
+        """The readers whose rows are kept: all except those that have not read for too long.
 
-        Only what they stood still while somebody ran the jobs counts: a reader that nobody ran could not read.
+        Time in which no process ran the jobs does not count, because the reader could not read.
         """
         table = self.output.table
         found = readers_of(self.context.warehouse, snapshot, self.object_id, self.output.path, str(table.metadata().id))
@@ -197,7 +197,7 @@ class Upkeep:
             self.output.table.delete(f"{BUCKET} <= {last}", commit_properties=maintenance_properties("retention"))
 
     def _first_unread_bucket(self, readers: list[Reader]) -> int | None:
-        """The oldest hour with rows that a reader has not read; None where all have been."""
+        """The oldest hour with rows that a reader has not read; None if all have been read."""
         if any(reader.needs is None for reader in readers):
             return 0
         first = min((reader.needs for reader in readers if reader.needs is not None), default=None)

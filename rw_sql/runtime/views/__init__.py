@@ -1,7 +1,6 @@
-"""The job of a materialized view, and its strategies: how a view's table is kept up to date, one module each.
+"""The job of a materialized view, and the strategies to keep its table up to date, one module each.
 
-``idle`` says when a view may stand still, ``swap`` puts a rebuilt table into its place.
+``idle`` decides when a view's query is suspended, ``swap`` replaces a view's table by a rebuilt one.
 
-Imports: the rooms that serve jobs, and those below. Imported by: ``control``.
-Begin with ``job``, then ``strategy``.
+Imports: the rooms that serve jobs, and those below. Imported by: ``control``. Begin with ``job``, then ``strategy``.
 """

@@ -1,7 +1,7 @@
-"""A view whose sources are paused has nothing to wait for: its query ends after a while, and begins with them.
+"""Suspends the query of a view whose sources are paused, and resumes it with them.
 
-A streaming query that waits asks its inputs for news dozens of times a second. The job counts as running meanwhile, as
-it does where it waits.
+A waiting streaming query polls its inputs dozens of times a second. The view's job counts as running while its query is
+suspended.
 """
 
 from __future__ import annotations
@@ -22,13 +22,14 @@ if TYPE_CHECKING:
     from rw_sql.runtime.jobs.context import Context
     from rw_sql.runtime.jobs.job import Job
 
-REST_AFTER_SECONDS = 60.0
-"""How long nothing may come to a view before its query ends: moving a source takes less, and shall not wait for it."""
+IDLE_AFTER_SECONDS = 60.0
+"""The seconds without new input after which a view's query is suspended. Moving a source takes less, and must not
+wait."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IdleView:
-    """What a view's query was when it ended with all its inputs read, and which versions these had."""
+    """A suspended view: the spec of its query, which had read all inputs, and the versions of these."""
 
     spec: ViewSpec
     run: int
@@ -36,26 +37,26 @@ class IdleView:
 
     @staticmethod
     def of(context: Context, spec: ViewSpec, running: Job | None) -> IdleView | None:
-        """What is known of a view that may rest; None of one that has something to do, or does not run."""
+        """The state for suspending a view; None if it still has work to do, or does not run."""
         snapshot = context.metastore.snapshot()
         record = snapshot.get(spec.view_id)
         if not isinstance(record, MaterializedViewRecord) or running is None or running.failure() is not None:
             return None
-        # History may come from upstream while nothing comes to the log.
+        # A backfill may read from upstream while nothing is added to the log.
         if spec.job in unfinished_backfills(context.metastore, snapshot):
             return None
-        # One that is being made anew has its history before it, and somebody who waits for it.
+        # A rebuild begins with a backfill, and a statement waits for it.
         if any(rebuild.view_id == spec.view_id for rebuild in snapshot.all("rebuild")):
             return None
-        # Before it is asked whether they are read: what is committed from here on wakes it.
+        # Read first: any later commit resumes the view.
         versions = _versions(context, spec)
         checkpoint = context.warehouse.view_checkpoint(spec.view_id, spec.generation)
         if not HighWater.of(context, snapshot, record).are_reached(context, checkpoint):
             return None
         return IdleView(spec=spec, run=running.run, versions=versions)
 
-    def holds(self, context: Context) -> bool:
-        """Whether nothing was committed to any input since."""
+    def is_current(self, context: Context) -> bool:
+        """True if nothing was committed to any input since."""
         return self.versions == _versions(context, self.spec)
 
 

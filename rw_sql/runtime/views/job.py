@@ -1,4 +1,4 @@
-"""The query of a table or materialized view: from its inputs' tables to its own, every batch once."""
+"""The query of a table or materialized view: from its inputs' tables to its own, every batch exactly once."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from rw_sql.runtime.backfill.direct_table import HISTORY_GENERATION, DirectTable
 from rw_sql.runtime.backfill.job import Backfill, is_live, leave_histories
 from rw_sql.runtime.delta.delta_log import last_batch
 from rw_sql.runtime.delta.job_output import FencedError, JobOutput
-from rw_sql.runtime.direct.readers import OwnReaders
+from rw_sql.runtime.direct.readers import DirectReaders
 from rw_sql.runtime.jobs.inputs import require_columns, require_input
 from rw_sql.runtime.jobs.job import BatchGate, failure_of, stop_query
 from rw_sql.runtime.jobs.table_paths import with_way_out
@@ -54,19 +54,19 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _FINISH_SECONDS = 600.0
-"""How long Spark may get nowhere with a batch whose rows are in the view already. It may be a large one, slowly read,
-and cannot be made smaller."""
+"""How long Spark may make no progress with a batch whose rows are in the view already, in seconds. It may be large and
+cannot be made smaller."""
 
 _LOOK_SECONDS = 0.05
 
 _OWN_GRACE_SECONDS = 10.0
-"""How long a stop waits for a batch that the view reads itself."""
+"""How long a stop waits for a batch of a direct reader, in seconds."""
 
 
 def _require_checkpoint(context: Context, spec: ViewSpec, checkpoint: str) -> None:
-    """Raises StalledError where the view holds batches that its checkpoint knows nothing of.
+    """Raises StalledError if the view has batches that its checkpoint lacks.
 
-    Spark would number its batches from 0 again, and those that the view holds already would be passed over in silence.
+    Spark would restart numbering at 0, and batches with numbers that the view has would be silently skipped.
     """
     table = context.warehouse.data(spec.view_id, spec.generation)
     done = last_batch(context.warehouse, table, spec.generation)
@@ -75,12 +75,12 @@ def _require_checkpoint(context: Context, spec: ViewSpec, checkpoint: str) -> No
         raise StalledError(
             f"CHECKPOINT lost: {spec.name} holds batch {done}, its checkpoint "
             f"{'ends at ' + str(planned) if planned >= 0 else 'is empty'}: "
-            f"put the checkpoint back, or REBUILD MATERIALIZED VIEW {spec.name}"
+            f"restore the checkpoint, or REBUILD MATERIALIZED VIEW {spec.name}"
         )
 
 
 def _note_all(context: Context, view: MaterializedViewRecord, version: int) -> None:
-    """Writes down elsewhere what the commits of a view that reads sources itself tell, up to a version."""
+    """Saves the metadata in commits of a view with direct readers, up to a version."""
     note_ranges(context.warehouse, view)
     note_cleaned_ranges(context.warehouse, view, version)
     note_stretches(context.warehouse, view, version)
@@ -119,7 +119,7 @@ class View:
     checkpoint: str
     done: int
     upkeep: Upkeep
-    readers: OwnReaders | None = None
+    readers: DirectReaders | None = None
     strategy: Strategy = field(init=False)
     gate: BatchGate = field(default_factory=BatchGate)
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -130,11 +130,11 @@ class View:
 
     @staticmethod
     def start(context: Context, spec: ViewSpec) -> View:
-        """Claims a run, fences earlier ones, finds the last batch that was written, and starts. Raises StalledError."""
+        """Claims a run, fences earlier ones, finds the last written batch, and starts. Raises StalledError."""
         snapshot = context.metastore.snapshot()
         record = snapshot.get(spec.view_id)
         if not isinstance(record, MaterializedViewRecord):
-            raise StalledError("the catalog has moved on")
+            raise StalledError("the catalog has changed")
         for given in spec.inputs:
             source = snapshot.get(given.id)
             if isinstance(source, SourceRecord) and source.is_shared:
@@ -147,14 +147,14 @@ class View:
         checkpoint = context.warehouse.view_checkpoint(spec.view_id, spec.generation)
         _require_checkpoint(context, spec, checkpoint)
         require_versions(context, spec, checkpoint)
-        # Before anything is written: while an upstream is away, each further try would leave a run and a fence.
-        readers = OwnReaders.look(context, spec, snapshot, checkpoint)
+        # Before anything is written: while an upstream is unavailable, each retry would add a run and a fence.
+        readers = DirectReaders.look(context, spec, snapshot, checkpoint)
         was_live = is_live(context, spec, checkpoint)
         goes_direct = not was_live and is_direct(context, spec)
         if not was_live:
             require_history(context, spec, is_direct=goes_direct)
         fault("view.before_claim")
-        run = context.metastore.runtime.claim_run(spec.writer, snapshot.epoch, context.owner)
+        run = context.metastore.jobs.claim_run(spec.writer, snapshot.epoch, context.owner)
         fault("view.after_claim")
         output = _open_output(context, spec, run, HISTORY_GENERATION if goes_direct else spec.generation)
         job = View(
@@ -181,7 +181,7 @@ class View:
             else:
                 job._begin_backfill(goes_direct=goes_direct)
         except BaseException:
-            # Whatever broke it off, Ctrl-C included: nobody else knows these readers.
+            # On any exception, Ctrl-C included: nothing else refers to these readers.
             job._close_readers()
             raise
         return job
@@ -197,37 +197,39 @@ class View:
             running_query=lambda: self.query,
         )
         if goes_direct:
-            self.backfill.straight = DirectTable.of(self.context, self.spec, self.output, self.checkpoint, self._turn)
+            self.backfill.direct_table = DirectTable.of(
+                self.context, self.spec, self.output, self.checkpoint, self._turn
+            )
         self.backfill.begin()
 
     def _start_anew(self, tables: Mapping[int, str]) -> None:
-        """Starts the query as a run of its own: its batches count from 0, and what this run wrote was no batch."""
+        """Starts the query as a new run: its batches count from 0, and this run has written no batch."""
         snapshot = self.context.metastore.snapshot()
-        run = self.context.metastore.runtime.claim_run(self.spec.writer, snapshot.epoch, self.context.owner)
+        run = self.context.metastore.jobs.claim_run(self.spec.writer, snapshot.epoch, self.context.owner)
         with self._turn():
             self.output = self.upkeep.output = _open_output(self.context, self.spec, run, self.spec.generation)
             self.run, self.done = run.run, self.output.done
         self._start_query(tables)
 
     def _settle(self) -> None:
-        """Brings the checkpoint of a view that reads sources itself to what the catalog wants of it."""
+        """Aligns the checkpoint of a view with direct readers with the catalog."""
         if self.readers is None:
             return
-        unfinished = self.readers.settle(self.done)
+        unfinished = self.readers.align_checkpoint(self.done)
         if unfinished is not None:
             self._finish(unfinished)
-            if self.readers.settle(self.done) is not None:
+            if self.readers.align_checkpoint(self.done) is not None:
                 raise StalledError(f"UNFINISHED batch {unfinished} of {self.spec.name}: it did not end")
         self.output.lives = self.readers.lives
         self.output.before_commit = self.readers.require_same_incarnation
 
     def _finish(self, batch: int) -> None:
-        """Runs the one batch whose rows are in the view and whose state is not: as it was planned."""
+        """Runs the one batch whose rows are in the view but whose state is not, exactly as it was planned."""
         fault("reader.before_finish")
         try:
             query = self._writer({}).trigger(once=True).start()
             limit = StallTimeout(_FINISH_SECONDS)
-            # awaitTermination takes whole seconds.
+            # awaitTermination only accepts whole seconds.
             while not query.awaitTermination(1):
                 limit.note({"Spark": work_of(str(query.runId))})
                 if limit.is_over:
@@ -257,11 +259,11 @@ class View:
             frame.writeStream.queryName(self.spec.job)
             .outputMode(mode)
             .option("checkpointLocation", self.checkpoint)
-            .foreachBatch(self.gate.guarded(self._on_batch))
+            .foreachBatch(self.gate.guarded(self._on_batch, partial(self.context.figures.note_batch, self.spec.job)))
         )
 
     def _start_query(self, tables: Mapping[int, str]) -> None:
-        """Starts the query; with ``tables`` in the place of inputs it ends when it has read what there is."""
+        """Starts the query; with ``tables`` in place of its inputs, it ends when it has read them."""
         writer = self._writer(tables)
         if tables:
             writer = writer.trigger(availableNow=True)
@@ -272,7 +274,7 @@ class View:
         fault("view.after_query")
 
     def _tell_errors(self) -> None:
-        """Says how many records the newest batch that Spark told of could not decode: no row of theirs is anywhere."""
+        """Counts the records that the newest reported batch could not decode, because no table has them."""
         if self.readers is None or self.query is None:
             return
         for source, errors in self.readers.count_errors(self.query.lastProgress).items():
@@ -288,7 +290,7 @@ class View:
             self.stall = error
             raise
         if batch <= self.done:
-            # Its rows are in the table; but the batch must leave the query's state as it does the first time.
+            # Its rows are in the table, but Spark must still compute the batch to update the query's state.
             frame.write.format("noop").mode("overwrite").save()
         elif self.readers is None or self.readers.take_turn(ranges):
             with self.gate:
@@ -296,7 +298,7 @@ class View:
                 self.output.ranges = ranges
                 self.strategy.write(frame, batch)
                 if self.readers is not None and not self.output.is_written(batch):
-                    # Where it has come to must be told also by a batch that changes no row.
+                    # A batch without changes must record its progress too.
                     with self._turn():
                         self.output.mark(batch)
                 with self._turn():
@@ -309,7 +311,7 @@ class View:
 
     @contextmanager
     def _turn(self) -> Iterator[None]:
-        """Held while a batch is written: a stop waits for it, and after a stop nothing is."""
+        """Held while a batch is written: a stop waits for it, and nothing is written after a stop."""
         if self.readers is not None:
             self.readers.require_same_incarnation()
         with self.lock:
@@ -319,7 +321,7 @@ class View:
 
     @property
     def is_unproven(self) -> bool:
-        """Whether its first batch is under way: none has ended well yet."""
+        """True while its first batch is in progress and none has succeeded yet."""
         return self.gate.is_in_first
 
     def failure(self) -> Failure | None:
@@ -341,9 +343,9 @@ class View:
             self.readers.close()
 
     def stop(self) -> None:
-        """Ends it; afterwards nothing of it commits. Its checkpoint and state stay.
+        """Stops it; afterwards nothing of it commits. Its checkpoint and state stay.
 
-        A view that reads sources itself has longer for the batch under way: one that is broken off is read again.
+        With direct readers, the batch in progress has more time, because a cancelled one must be read again.
         """
         try:
             if self.backfill is not None:
@@ -356,7 +358,7 @@ class View:
                     self._tell_errors()
                 stop_query(self.query, self.gate)
         finally:
-            # Also where the JVM is gone: a batch may still be on its way through delta-rs in this process.
+            # Also without a JVM: a batch may still be committing through delta-rs in this process.
             with self.lock:
                 self.is_stopped = True
             self._close_readers()
@@ -368,7 +370,7 @@ class View:
     def _stop_backfill(self, backfill: Backfill) -> None:
         backfill.stop()
         while backfill.is_running:
-            # Each time anew: it may be about to start a query.
+            # Checked each time: it may be about to start a query.
             if self.query is not None and self.query.isActive:
                 stop_query(self.query, self.gate)
             backfill.wait(_LOOK_SECONDS)

@@ -1,4 +1,4 @@
-"""The records of a table's key: their order, and what a later one does to the row that an earlier one made."""
+"""The records of a key in a table: their order, and the effect of a later one on an earlier one."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ OP = CHANGE_COLUMN[0]
 UNCHANGED, UNKNOWN = UNCHANGED_COLUMN[0], UNKNOWN_COLUMN[0]
 DELETE = -1
 ORDER = (RUN, BATCH, SPLIT, OFFSET)
-"""By these the rows of a log are in the order in which they came: commit by commit, and within one by split and offset.
+"""The columns that order the rows of a log: by commit, and within a commit by split and offset.
 
-Logs of older versions have no batch: the queries of their tables order by the other three.
+Logs of older versions have no batch; the queries of their tables order by the other three.
 """
 
 
@@ -34,7 +34,7 @@ def later(one: Column, other: Column) -> Column:
 
 
 def then_of(known: Column, given: Column, columns: Sequence[str], rows: KeyedRows) -> Column:
-    """A row that is known and one with its key that comes: what the table has then."""
+    """The row that results from an existing row and a new record with its key."""
     from pyspark.sql import functions as f
 
     if rows.conflict == IGNORE:
@@ -50,7 +50,7 @@ def then_of(known: Column, given: Column, columns: Sequence[str], rows: KeyedRow
 
 
 def is_as_new(known: Column, given: Column, version_columns: Sequence[str]) -> Column:
-    """Whether a row is as new as the one that is known: column by column, and NULL is older than all values."""
+    """True if a row is not older than the existing one: column by column, with NULL older than all values."""
     from pyspark.sql import functions as f
 
     answer = f.lit(True)
@@ -68,7 +68,7 @@ def is_kept(frame: DataFrame) -> Column:
 
 
 def order(frame: DataFrame) -> list[str]:
-    # A record that gives a row another key deletes the old one first.
+    # A record that changes a row's key deletes the old key first.
     return [name for name in (*ORDER, OP) if name in frame.columns]
 
 
@@ -77,10 +77,9 @@ def visible(frame: DataFrame) -> list[str]:
 
 
 def nullable(kind: DataType) -> DataType:
-    """The type of records' rows as rows of a table have it: with all its parts NULL or not.
+    """A type with all its parts nullable, as in a table's rows.
 
-    Spark knows that a column with a default is never NULL, the table's rows say nothing of that, and Spark casts no
-    value that may be NULL to a type that may not.
+    Spark treats a column with a default as non-nullable and does not cast nullable values to it.
     """
     from pyspark.sql.types import ArrayType, MapType, StructField, StructType
 

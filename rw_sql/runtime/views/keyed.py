@@ -1,8 +1,8 @@
-"""Tables with a primary key: what the records of a source come to, key by key.
+"""Tables with a primary key: applies the records of a source, key by key.
 
-Records count in the order in which the source's log got them. Where a later one just takes the place of an earlier one
-only the last of a batch matters; where it may not (DO NOTHING, DO UPDATE IF NOT NULL, WITH VERSION COLUMN) the records
-of a key are gone through one after the other, beginning with the row that the table has.
+Records are applied in the order of the source's log. If a later record replaces an earlier one, only the last of a
+batch matters; otherwise (DO NOTHING, DO UPDATE IF NOT NULL, WITH VERSION COLUMN) the records of a key are applied one
+by one, starting with the table's row.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ class Keyed:
     rows: KeyedRows
 
     def stream(self, spark: SparkSession) -> tuple[DataFrame, str]:
-        """The rows of the source's log, as the table's query gives them."""
+        """The rows of the source's log, through the table's query."""
         for given in self.run.spec.inputs:
             self.run.input(spark, given).createOrReplaceTempView(given.name)
         return as_in_files(spark.sql(self.run.spec.query), self.run.spec), "append"
 
     def write(self, frame: DataFrame, batch: int) -> None:
-        """Brings the table to what its rows and the batch's records come to."""
+        """Applies a batch's records to the table."""
         if UNCHANGED in frame.columns:
             frame = with_unknown(frame)
         if self.rows.conflict == OVERWRITE and not self.rows.version_columns:
@@ -72,7 +72,7 @@ class Keyed:
             write_changes(self.run, changes, batch, self.rows.primary_key)
 
     def _settled(self, frame: DataFrame, own: DataFrame) -> DataFrame:
-        """As :func:`settled`; what is computed of columns is computed of the values that they had."""
+        """As :func:`settled`; computed columns use the values that the other columns had."""
         if UNCHANGED not in frame.columns:
             return settled(frame, own, self.rows)
         moved = settled_moves(frame, own, self.rows)
@@ -96,7 +96,7 @@ class Keyed:
 
 
 def last_of_each(frame: DataFrame, key: Sequence[str]) -> DataFrame:
-    """The last record of each key, with KEEP: false where that deletes it."""
+    """The last record of each key, with KEEP: false if it deletes the key."""
     from pyspark.sql import Window, functions
 
     keys = [functions.col(f"`{name}`") for name in key]
@@ -113,9 +113,9 @@ def _has_unchanged(rows: pa.Table) -> bool:
 
 
 def settled(frame: DataFrame, own: DataFrame, rows: KeyedRows) -> DataFrame:
-    """The rows of a table that a batch of records changes, each with KEEP: false where its key goes.
+    """The rows of a table that a batch of records changes, each with KEEP: false if the key is deleted.
 
-    ``own`` are the rows that the table has.
+    ``own`` are the table's rows.
     """
     from pyspark.sql import functions as f
 

@@ -1,7 +1,8 @@
-"""Views whose rows are computed again from the rows of their inputs: those that changes touch, or all.
+"""Views whose rows are recomputed from the rows of their inputs: those affected by changes, or all.
 
-A batch brings the view to what its query gives for the inputs at the versions that the batch reads to. Those are in the
-checkpoint before the batch begins, and the inputs are read as of them: a batch that is repeated ends in the same rows.
+After a batch, the view equals the result of its query on the inputs at the versions that the batch reads to. These
+versions are in the checkpoint before the batch begins, and the inputs are read at them: a repeated batch gives the same
+rows.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ EXACT_JSON = {
     "timestampFormat": "yyyy-MM-dd HH:mm:ss.SSSSSS",
     "timestampNTZFormat": "yyyy-MM-dd HH:mm:ss.SSSSSS",
 }
-"""Two rows are the same text only where they are the same row: by itself Spark leaves out microseconds."""
+"""Makes two rows equal as text only if they are equal: by default Spark omits microseconds."""
 
 
 def _same(one: str, other: str, names: Sequence[str]) -> Column:
@@ -43,7 +44,7 @@ def _same(one: str, other: str, names: Sequence[str]) -> Column:
 
 
 def write_changes(run: ViewRun, changes: DataFrame, batch: int, keys: Sequence[str]) -> None:
-    """Writes changed rows, each with KEEP, by their keys; nothing where there are none."""
+    """Writes changed rows, each with KEEP, by their keys; nothing if there are none."""
     held = changes.persist()
     try:
         count = held.count()
@@ -61,18 +62,18 @@ def write_changes(run: ViewRun, changes: DataFrame, batch: int, keys: Sequence[s
 
 @dataclass(frozen=True, slots=True)
 class Changed:
-    """The strategy of filters and projections of one view: its changed rows go through the query again."""
+    """The strategy of filters and projections of one view: changed rows pass through the query again."""
 
     run: ViewRun
 
     def stream(self, spark: SparkSession) -> tuple[DataFrame, str]:
-        """The changes of the view's rows, deleted ones included."""
+        """The changes of the view's rows, deletes included."""
         (given,) = self.run.spec.inputs
         frame = feed_frame(self.run.context, spark, given)
         return frame.where(f"{CHANGE} <> 'update_preimage'"), "append"
 
     def write(self, frame: DataFrame, batch: int) -> None:
-        """The last change of each key is what counts; what does not pass the query any more leaves the table."""
+        """Applies the last change of each key; a row that no longer passes the query is deleted."""
         from pyspark.sql import Window, functions
 
         (given,) = self.run.spec.inputs
@@ -95,12 +96,12 @@ class Changed:
 
 @dataclass(frozen=True, slots=True)
 class Recomputed:
-    """The strategy of a query of which the touched part, or all, is computed again and compared with the table."""
+    """The strategy of a query whose affected part, or whole result, is recomputed and compared with the table."""
 
     run: ViewRun
 
     def stream(self, spark: SparkSession) -> tuple[DataFrame, str]:
-        """What the changes of the inputs touch, as far as that is known."""
+        """The values affected by changes of the inputs, if they can be determined."""
         spec = self.run.spec
         for given in spec.inputs:
             touched_frame(self.run.context, spark, given).createOrReplaceTempView(given.name)
@@ -110,7 +111,7 @@ class Recomputed:
         return spark.sql(each), "append"
 
     def write(self, frame: DataFrame, batch: int) -> None:
-        """The view's rows of what was touched, as the query gives them now."""
+        """Replaces the affected rows of the view by the query's current result."""
         from pyspark.sql import functions
 
         run, spec = self.run, self.run.spec
@@ -152,14 +153,14 @@ class Recomputed:
 
 
 def exact_text(name: str) -> Column:
-    """A struct as a text that is the same only for the same values."""
+    """A struct as text that is equal only for equal values."""
     from pyspark.sql import functions
 
     return functions.to_json(name, EXACT_JSON)
 
 
 def _numbered(rows: DataFrame) -> DataFrame:
-    """Rows with a key: a digest of each, and which of its equals it is."""
+    """Rows with a key: a digest of each, and its index among equal rows."""
     from pyspark.sql import Window, functions
 
     every = functions.struct(*(f"`{name}`" for name in rows.columns))
@@ -169,5 +170,5 @@ def _numbered(rows: DataFrame) -> DataFrame:
 
 
 def strategy_of(run: ViewRun) -> Changed | Recomputed:
-    """The strategy of a view that is computed again in parts or as a whole."""
+    """The strategy of a view that is recomputed in parts or as a whole."""
     return Changed(run) if run.spec.maintenance.strategy == CHANGES else Recomputed(run)

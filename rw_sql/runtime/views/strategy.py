@@ -1,4 +1,4 @@
-"""What a strategy is given to work with, and what it does."""
+"""The interface of a strategy, and what it is given."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from rw_sql.model.job_specs import ViewSpec
     from rw_sql.model.view_inputs import ViewInput
     from rw_sql.runtime.delta.job_output import JobOutput
-    from rw_sql.runtime.direct.readers import OwnReaders
+    from rw_sql.runtime.direct.readers import DirectReaders
     from rw_sql.runtime.jobs.context import Context
 
 
@@ -29,7 +29,7 @@ class ViewRun:
     """One run of a view's job, as its strategy sees it.
 
     ``turn`` is held while a batch is written: a stop waits for it, and after a stop it raises FencedError. ``tables``
-    are what the query reads in the place of inputs (by id), to their end and no further: what came before the view.
+    are the staging tables to read instead of inputs (by id), up to their end.
     """
 
     context: Context
@@ -37,24 +37,24 @@ class ViewRun:
     output: JobOutput
     checkpoint: str
     turn: Callable[[], AbstractContextManager[None]]
-    readers: OwnReaders | None = None
+    readers: DirectReaders | None = None
     tables: Mapping[int, str] = field(default_factory=dict)
 
     @property
     def _first_bytes(self) -> str:
-        """How much of an input with a watermark a batch reads: all there is in the view's first batch.
+        """The limit per batch of an input with a watermark: everything in the view's first batch.
 
-        What a query sees in its first batch comes too late in none, in whatever order it lies there.
+        In a query's first batch no row is late, whatever the order of the rows.
         """
         is_first = not self.context.warehouse.list_names(f"{self.checkpoint}/commits")
         return UNLIMITED if is_first else BATCH_BYTES
 
     def table_of(self, given: ViewInput) -> str:
-        """The table that is read for an input."""
+        """The table to read for an input."""
         return self.tables.get(given.id) or path_of(self.context.warehouse, given)
 
     def input(self, spark: SparkSession, given: ViewInput) -> DataFrame:
-        """The stream of one input: from its log or table, or from its upstream where the view reads that itself."""
+        """The stream of one input: from its log or table, or from upstream with a direct reader."""
         own = self.readers.frame(spark, given) if self.readers is not None else None
         if own is not None:
             return own
@@ -67,7 +67,7 @@ class ViewRun:
         return pa.schema(self.output.table.schema().to_arrow())
 
     def fitted(self, rows: pa.Table) -> pa.Table:
-        """Rows as the table has them; KEEP stays beside its columns."""
+        """Rows with the table's columns and types; KEEP is kept too."""
         schema = self.schema
         if KEEP in rows.column_names:
             schema = schema.append(pa.field(KEEP, pa.bool_()))
@@ -75,14 +75,14 @@ class ViewRun:
 
 
 class Strategy(Protocol):
-    """How the batches of a view's query get into its table."""
+    """How the batches of a view's query are written to its table."""
 
     def stream(self, spark: SparkSession) -> tuple[DataFrame, str]:
         """The streaming query and its output mode."""
         ...
 
     def write(self, frame: DataFrame, batch: int) -> None:
-        """Writes one batch, with one commit of its number, or none where it changes nothing.
+        """Writes one batch as one commit with its number, or makes no commit if nothing changes.
 
         Called again with the same batch after a kill, unless that commit was made.
         """

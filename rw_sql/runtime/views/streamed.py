@@ -1,4 +1,4 @@
-"""A query that Spark keeps up to date by itself: its rows are appended, or replace those of their keys."""
+"""Queries that Spark itself keeps up to date: their rows are appended, or replace rows by key."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pyarrow as pa
 from deltalake import Schema
 
 from rw_sql.metastore.records import SIGNED
-from rw_sql.model.relations import seen_columns
+from rw_sql.model.relations import relation_of
 from rw_sql.runtime.delta.job_output import LARGE_ROWS, SMALL_ROWS
 from rw_sql.runtime.delta.row_counts import ANY, Expected, RowCount, exactly
 from rw_sql.runtime.jobs.inputs import as_in_files, signed_frame
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Streamed:
-    """The strategy of a query over rows that come, or over changes, each with its sign."""
+    """The strategy of a query over appended rows, or over signed changes."""
 
     run: ViewRun
     _steps: tuple[str, ...] | None = None
@@ -47,7 +47,7 @@ class Streamed:
         return frame, "update" if self.run.spec.keys else "append"
 
     def write(self, frame: DataFrame, batch: int) -> None:
-        """Through the driver's memory where that is known to hold it, else through Spark."""
+        """Writes through the driver's memory if the batch is known to fit, else through Spark."""
         planned = self._planned(batch)
         rows, expected = planned.most, self._expected(planned)
         if rows == 0 and self._steps is not None:
@@ -61,7 +61,7 @@ class Streamed:
                 self.run.output.append_frame(frame, batch, expected=expected)
 
     def _expected(self, planned: Planned) -> Expected:
-        """How many rows a batch writes, as far as its input tells: of a query that looks at each row by itself."""
+        """The expected number of rows of a batch, for a row-by-row query."""
         steps = self._steps
         if steps is None or "Generate" in steps or self.run.spec.keys or planned.most is None or self.run.readers:
             return ANY
@@ -72,11 +72,11 @@ class Streamed:
 
     @property
     def _filters_of_input(self) -> int:
-        """How many filters of a by-row query are not its own but those that leave out records that did not decode."""
+        """The number of a row-by-row query's filters that only exclude records that did not decode."""
         return 1 if self.run.spec.inputs[0].kind == "source" else 0
 
     def _write_rows(self, frame: DataFrame, batch: int, expected: Expected = ANY) -> None:
-        """Through the driver's memory and delta-rs."""
+        """Writes through the driver's memory and delta-rs."""
         rows = self.run.fitted(frame.toArrow())
         expected.require(RowCount(written=rows.num_rows))
         with self.run.turn():
@@ -86,9 +86,9 @@ class Streamed:
                 self.run.output.append_rows(rows, batch)
 
     def _upsert_measured(self, frame: DataFrame, batch: int) -> None:
-        """A batch of unknown size is kept by Spark and counted before it is decided who merges it.
+        """Persists and counts a batch of unknown size before choosing how to merge it.
 
-        Kept also because a stateful batch must be computed once.
+        Persisting also ensures that a stateful batch is computed only once.
         """
         held = frame.persist()
         try:
@@ -102,12 +102,12 @@ class Streamed:
             held.unpersist()
 
     def is_small(self, batch: int) -> bool:
-        """Whether the inputs of this batch are known to be few rows, so that the driver may hold what comes of them."""
+        """True if the inputs of this batch are known to be small, so that the driver may hold its result."""
         rows = self._planned(batch).most
         return rows is not None and rows <= SMALL_ROWS
 
     def _planned(self, batch: int) -> Planned:
-        """How many rows a batch reads, as far as that is known."""
+        """The number of rows that a batch reads, if known."""
         if self.run.readers is not None:
             return Planned(most=SMALL_ROWS if self.run.readers.is_small(self.run.output.ranges) else None)
         if len(self.run.spec.inputs) != 1 or self.run.spec.inputs[0].is_changing:
@@ -119,20 +119,21 @@ class Streamed:
             self.run.checkpoint,
             batch,
             is_log=given.kind == "source",
-            # What came before the view is left out of its log by conditions on its rows.
+            # Conditions on the log's rows exclude those of the backfill.
             is_all_read=not given.history,
         )
 
 
 def rows_of_nothing(context: Context, spec: ViewSpec) -> pa.Table:
-    """What an aggregation without groups gives before any row came: no row, where HAVING leaves that one out."""
+    """The result of an aggregation without groups before any input; empty if HAVING excludes it."""
     spark, snapshot = context.sessions.new(), context.metastore.snapshot()
     signs = ((SIGN, "BIGINT"),) if spec.maintenance.strategy == SIGNED else ()
     for given in spec.inputs:
         record = snapshot.get(given.id)
         if record is None:
             raise StalledError("the catalog has moved on")
-        columns = (f"CAST(NULL AS {kind}) AS `{name}`" for name, kind in (*seen_columns(record, spec.view_id), *signs))
+        seen = ((name, kind) for name, kind in relation_of(record).columns if name in given.columns)
+        columns = (f"CAST(NULL AS {kind}) AS `{name}`" for name, kind in (*seen, *signs))
         spark.range(0).selectExpr(*columns).createOrReplaceTempView(given.name)
     frame = spark.sql(spec.query)
     if KEEP in frame.columns:

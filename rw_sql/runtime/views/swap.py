@@ -1,4 +1,4 @@
-"""Puts views that were made anew in the place of the old ones, once they hold what those hold."""
+"""Replaces views' tables by rebuilt ones that have caught up."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from deltalake.exceptions import TableNotFoundError
 from rw_sql.metastore import ConcurrentCommit
 from rw_sql.metastore.records import MaterializedViewRecord
 from rw_sql.model.job_ids import rebuild_job
-from rw_sql.model.job_specs import fed_by, rebuilt
+from rw_sql.model.job_specs import fed_by, rebuilt, rebuilt_view
 from rw_sql.plan.statements.view.rebuild import rebuild_groups, swap_operation
 from rw_sql.runtime.delta.delta_log import commits, has_new_data, latest_version
 from rw_sql.runtime.jobs.table_paths import table_path
@@ -23,8 +23,13 @@ if TYPE_CHECKING:
     from rw_sql.runtime.jobs.context import Context
 
 
+_ENDS: dict[tuple[str, int, int, str], int] = {}
+"""Where tables ended when they were first looked at for a rebuild: (warehouse, view, generation, table). A process that
+takes over looks for itself."""
+
+
 def swap_rebuilt(context: Context) -> bool:
-    """Lets views that have caught up serve, those that read each other together; whether some do now."""
+    """Swaps rebuilt views that have caught up, those that read each other together; True if any was swapped."""
     snapshot = context.metastore.snapshot()
     if not snapshot.all("rebuild"):
         return False
@@ -42,28 +47,32 @@ def swap_rebuilt(context: Context) -> bool:
 
 
 def _has_caught_up(context: Context, snapshot: Snapshot, rebuild: RebuildRecord) -> bool:
-    """Whether the new table has, of each input, all that the old one has."""
+    """True if the new table has read everything of each input that the old one has."""
     view = snapshot.get(rebuild.view_id)
     if not isinstance(view, MaterializedViewRecord):
         return True
-    status = context.metastore.runtime.job_statuses().get(rebuild_job(rebuild))
+    status = context.metastore.jobs.job_statuses().get(rebuild_job(rebuild))
     if status is None or status.state != "RUNNING":
         return False
-    warehouse, then = context.warehouse, rebuilt(snapshot)
+    warehouse, then, made = context.warehouse, rebuilt(snapshot), rebuilt_view(view, rebuild)
     if latest_version(warehouse, warehouse.data(view.id, rebuild.generation)) < 0:
         return False
-    fed = fed_by(then, view)
-    for id_ in view.inputs:
+    fed, fed_before = fed_by(then, made), fed_by(snapshot, view)
+    for id_ in made.inputs:
         given = table_path(warehouse, then, id_)
         try:
             table = str(DeltaTable(given).metadata().id)
         except TableNotFoundError:
             return False
-        feeds = {table} if id_ in fed else set()
-        old = committed_versions(warehouse, warehouse.view_checkpoint(view.id, view.generation), feeds=feeds)
+        feeds, feeds_before = ({table} if id_ in those else set() for those in (fed, fed_before))
+        old = committed_versions(warehouse, warehouse.view_checkpoint(view.id, view.generation), feeds=feeds_before)
         new = committed_versions(warehouse, warehouse.view_checkpoint(view.id, rebuild.generation), feeds=feeds)
-        # Of a table that the old one does not read, all there is.
-        wanted = old.get(table, _last_data(context, given) + 1)
+        # Of a table that the old one does not read, all there was at the first look: while rows come all the time,
+        # what there is now is never quite read. What it reads in the place of an older one has caught up by then.
+        place = (warehouse.uri, view.id, rebuild.generation, table)
+        if table not in old and place not in _ENDS:
+            _ENDS[place] = _last_data(context, given) + 1
+        wanted = old[table] if table in old else _ENDS[place]
         if new.get(table, 0) < wanted:
             return False
     return True

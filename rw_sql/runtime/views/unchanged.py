@@ -1,8 +1,8 @@
-"""Rows of a table whose records leave out values that did not change: those are the values that the row has.
+"""Fills in values that records omit because they did not change, from the existing rows.
 
-Which they are is in the log's ``_rw_unchanged`` (see :mod:`rw_sql.runtime.decoding.change_formats.unchanged`), never a
-NULL. Where no row is known whose values they would be they are NULL, and the row's ``_rw_unknown`` names them until a
-record tells them: ``SELECT * FROM "t$errors"``.
+The log's ``_rw_unchanged`` names these values (see :mod:`rw_sql.runtime.decoding.change_formats.unchanged`); NULL never
+does. If no row with the values is known, they are NULL, and the row's ``_rw_unknown`` names them until a record
+provides them: ``SELECT * FROM "t$errors"``.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ _NONE = "array<string>"
 
 
 def with_unknown(frame: DataFrame) -> DataFrame:
-    """The records with the column that the table has beside its own."""
+    """The records with the additional column of the table."""
     return frame.withColumn(UNKNOWN, f.lit(None).cast(_NONE))
 
 
 def filled(given: Column, known: Column, unchanged: Column, row: StructType, rows: KeyedRows) -> Column:
-    """A row that a record tells, with the values that it leaves out as they are in the row that is known."""
+    """A record's row, with omitted values filled in from the existing row."""
     paths = dict(rows.paths)
     if not paths:
         return given
@@ -98,7 +98,7 @@ def _untold(given: Column, row: StructType, paths: dict[str, str]) -> Column:
 
 
 def _unknown(known: Column, unchanged: Column, stays: Column) -> Column:
-    """The paths whose values are not known: all that did not change where no row is known, else those that stay so."""
+    """The paths with unknown values: all omitted ones if no row is known, else those unknown before."""
     none = f.array().cast(_NONE)
     marks = f.filter(unchanged, lambda path: path != MOVED)
     before = known.getField(UNKNOWN)
@@ -110,12 +110,12 @@ def _unknown(known: Column, unchanged: Column, stays: Column) -> Column:
 
 
 def _covers(path: Column, other: Column) -> Column:
-    """Whether a path is another, or that of a struct that it lies in."""
+    """True if a path equals another one, or is that of a struct around it."""
     return (path == other) | other.startswith(f.concat(path, f.lit(".")))
 
 
 def recomputed(changes: DataFrame, spec: ViewSpec) -> DataFrame:
-    """Changed rows with the columns that are computed of others as the table's query computes them."""
+    """Changed rows with computed columns recomputed by the table's query."""
     table = spec.inputs[0]
     names = {stored: name for name, stored in spec.stored_names}
     renamed = changes.select(*(f.col(quoted_for_spark(name)).alias(names.get(name, name)) for name in changes.columns))
@@ -129,10 +129,10 @@ def recomputed(changes: DataFrame, spec: ViewSpec) -> DataFrame:
 
 
 def settled_moves(frame: DataFrame, own: DataFrame, rows: KeyedRows) -> DataFrame | None:
-    """As ``settled``, where rows that got another key leave out values; None where none does.
+    """As ``settled``, for rows whose key changed and whose records omit values; None if there are none.
 
-    Their values are those of the row with the old key as it was just then. So the records of keys between which rows
-    moved are gone through together.
+    Their values are those of the old key's row at that moment. Records of keys between which rows moved are therefore
+    applied together.
     """
     moved = frame.where(f.array_contains(UNCHANGED, MOVED))
     if moved.isEmpty():
@@ -153,7 +153,7 @@ def settled_moves(frame: DataFrame, own: DataFrame, rows: KeyedRows) -> DataFram
     is_moved = f.coalesce(f.array_contains(UNCHANGED, MOVED), f.lit(False))
     moves = f.broadcast(moved.select(*at).withColumn(_IS_MOVED, f.lit(True)))
     events = frame.withColumn(_KEY, key).join(moves, at, "left").join(gone.alias("gone"), at, "left")
-    # The record's delete of the old key is told with the row.
+    # The record's delete of the old key is handled with the row.
     events = events.where(f.col(_IS_MOVED).isNull() | (f.col(OP) != DELETE))
     event = f.struct(
         f.struct(*order(frame)).alias("at"),
@@ -196,12 +196,12 @@ def settled_moves(frame: DataFrame, own: DataFrame, rows: KeyedRows) -> DataFram
 
 
 def exact_text_of(names: Sequence[str]) -> Column:
-    """Some columns as a text that is the same only for the same values."""
+    """Some columns as text that is equal only for equal values."""
     return f.to_json(f.struct(*(f.col(quoted_for_spark(name)) for name in names)), EXACT_JSON)
 
 
 def _groups(moves: Iterable[tuple[str, str]]) -> dict[str, str]:
-    """Keys between which rows moved, each with one key that stands for all that hang together."""
+    """Maps keys between which rows moved to one representative per connected group."""
     parents: dict[str, str] = {}
 
     def root(key: str) -> str:

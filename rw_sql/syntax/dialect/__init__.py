@@ -1,6 +1,5 @@
-"""RisingWave's SQL in queries → Spark's, and which names a statement of Spark's own would change.
+"""Translates RisingWave's SQL in queries to Spark's, and finds the names that a Spark statement would change.
 
-
-Imports: ``query``, ``parsing``, ``routing``, ``lexing``. Imported by: ``runtime``, ``session``.
-Begin with ``to_spark``.
+Imports: ``query``, ``parsing``, ``routing``, ``lexing``. Imported by: ``runtime``, ``session``. Begin with
+``to_spark``.
 """

@@ -1,4 +1,5 @@
-"""What RisingWave's SQL and Spark's mean alike: sqlglot's names of clauses, operators, functions and types."""
+"""The clauses, operators, functions and types with the same meaning in RisingWave's SQL and Spark's, by sqlglot's
+names."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ CLAUSES = frozenset({
     "Array", "Escape", "JSONExtract", "JSONExtractScalar", "JSONPath", "JSONPathKey", "JSONPathRoot",
     "JSONPathSubscript",
 })  # fmt: skip
-"""Clauses and operators. Some are refused in some uses."""
+"""Clauses and operators. Some are refused in certain uses."""
 
 AGGREGATES = frozenset({
     "Count", "Sum", "Min", "Max", "Avg", "LogicalAnd", "LogicalOr", "Stddev", "StddevPop", "StddevSamp", "Variance",
@@ -27,7 +28,7 @@ FUNCTIONS = frozenset({
 })  # fmt: skip
 
 ANONYMOUS = {"proctime": "current_timestamp", "div": "div", "window": "window"}
-"""Functions that sqlglot has no name of its own for → Spark's names."""
+"""Functions without a name in sqlglot → Spark's names."""
 
 TYPES = {
     "BOOLEAN": "BOOLEAN",
@@ -48,7 +49,7 @@ TYPES = {
 EXTRACTED = frozenset({"YEAR", "QUARTER", "MONTH", "WEEK", "DAY", "DOY", "HOUR", "MINUTE", "SECOND"})
 TRUNCATED = frozenset({"YEAR", "QUARTER", "MONTH", "WEEK", "DAY", "HOUR", "MINUTE", "SECOND"})
 EXACT_UNITS = frozenset({"DAY", "HOUR", "MINUTE", "SECOND"})
-"""Units that are always as long; a month is not."""
+"""Units of fixed length; a month is not one."""
 
 ALIASED_AS = {
     "Count": "count",
@@ -67,4 +68,4 @@ ALIASED_AS = {
     "Bracket": "?column?",
     "JSONExtractScalar": "?column?",
 }
-"""What RisingWave calls a column without a name, where it is not the function's."""
+"""RisingWave's names for unnamed columns, if not the function's name."""

@@ -1,7 +1,7 @@
-"""Which names a statement of Spark's or Delta Lake's would change: what it drops, writes, alters or makes.
+"""Finds the names that a statement of Spark or Delta Lake would drop, write, alter or create.
 
-Read from the text, since Spark's parser costs a call into the JVM for every statement. A statement that only reads
-costs one look at its first word.
+It reads the text, because Spark's parser needs a call to the JVM for every statement. A statement that only reads is
+recognized by its first word.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ DROP_DATABASE = "DROP DATABASE"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Changed:
-    """A name or path that a statement would change. ``verb`` is the statement's words before it, as ``DROP VIEW``.
+    """A name or path that a statement would change. ``verb`` are the words before it, such as ``DROP VIEW``.
 
     A path has one part, as a string does, or two: a format and the path, as in ``delta.`/path` ``.
     """
@@ -65,7 +65,7 @@ _INSERT = re.compile(r"\bINSERT\b", re.IGNORECASE)
 
 
 def changed_names(text: str) -> Iterator[Changed]:
-    """The names that a statement of Spark's would change; none where it only reads."""
+    """The names that a Spark statement would change; empty if it only reads."""
     first = _FIRST.match(text)
     if first is None:
         return

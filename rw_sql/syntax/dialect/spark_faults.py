@@ -104,7 +104,7 @@ def _star(fault: SparkFault, text: str, known: KnownNames) -> SqlError:
     columns = _visible([name_parts(name)[-1] for name in _listed(fault.parameters.get("columns", ""))])
     return SqlError(
         UNDEFINED_COLUMN,
-        f'"{parts[-1] if parts else "*"}" is neither a relation in FROM nor a column with fields',
+        f'"{parts[-1] if parts else "*"}" is neither a relation in FROM nor a column',
         hint=f"write * without it; {_those_there('column', columns)}" if columns else "write * without it",
         span=_place(text, fault, parts),
     )
@@ -195,7 +195,7 @@ def _not_grouped(fault: SparkFault, text: str, known: KnownNames) -> SqlError:
     if len(shown) > _WIDEST:
         shown = written
     has_groups = re.search(r"\bGROUP\s+BY\b", without_strings(text), re.IGNORECASE) is not None
-    add = f"add {shown} to GROUP BY" if has_groups else f"GROUP BY {shown}"
+    add = f"add {shown} to GROUP BY" if has_groups else f"write GROUP BY {shown}"
     return SqlError(
         INVALID_QUERY,
         f'column "{shown}" is neither grouped by nor aggregated',
@@ -221,25 +221,30 @@ def _ungrouped(text: str) -> Span | None:
 
 
 def _aggregate_in_where(fault: SparkFault, text: str, known: KnownNames) -> SqlError:
-    wrong = _expression(fault.parameters.get("expressionList", ""))
+    name = _function_name(fault.parameters.get("expressionList", ""))
     where = _find(text, ("WHERE",))
     return SqlError(
         INVALID_QUERY,
-        f"{wrong or 'an aggregate'} cannot stand in WHERE",
-        hint="HAVING filters groups; a window function's result is filtered around a subquery",
-        span=_find(text, (wrong.partition("(")[0],), where.end if where is not None else 0) or where or fault.span,
+        f'aggregate "{name}" cannot stand in WHERE',
+        hint="filter groups with HAVING",
+        span=_find(text, (name,), where.end if where is not None else 0) or where or fault.span,
     )
 
 
 def _aggregate_in_group(fault: SparkFault, text: str, known: KnownNames) -> SqlError:
-    wrong = _expression(fault.parameters.get("sqlExpr", ""))
-    hint = "group by columns; HAVING filters by aggregates"
-    return SqlError(INVALID_QUERY, f"{wrong} cannot stand in GROUP BY", hint=hint, span=fault.span)
+    name = _function_name(fault.parameters.get("sqlExpr", ""))
+    hint = "aggregate in a subquery, and group its result"
+    return SqlError(INVALID_QUERY, f'aggregate "{name}" cannot stand in GROUP BY', hint=hint, span=fault.span)
 
 
 def _nested_aggregate(fault: SparkFault, text: str, known: KnownNames) -> SqlError:
     hint = "aggregate in a subquery first, or write OVER (…) behind the outer one"
-    return SqlError(INVALID_QUERY, "an aggregate stands within another aggregate", hint=hint, span=fault.span)
+    outer = fault.span
+    inner = _CALL.search(text, text.find("(", outer.start), outer.end) if outer is not None else None
+    if inner is None:
+        return SqlError(INVALID_QUERY, "an aggregate stands within another aggregate", hint=hint, span=outer)
+    name, span = inner["name"].lower(), span_of(text, *inner.span("name"))
+    return SqlError(INVALID_QUERY, f'aggregate "{name}" stands within another aggregate', hint=hint, span=span)
 
 
 # Grammar
@@ -342,6 +347,7 @@ _MOST_PROPOSED = 5
 
 _WIDEST, _LONGEST_HINT = 40, 240
 _WORD = re.compile(r"[\w$]+|`[^`]*`|[^\s\w]")
+_CALL = re.compile(r"(?P<name>\w+)\s*\(")
 _IS_NAME = re.compile(r"(?:[\w$]+|`[^`]*`)(?:\.(?:[\w$]+|`[^`]*`))*")
 _CONDITION = re.compile(r"^\[[A-Z0-9_.]+\]\s*")
 _BEHIND = re.compile(r"\s*(?:SQLSTATE: \w{5}|\n\n|\nJVM stacktrace|\n?== SQL|; line \d+ pos \d+|\(line \d+, pos \d+\))")
@@ -401,6 +407,11 @@ def _listed(names: str) -> list[str]:
 
 def _visible(names: Iterable[str]) -> list[str]:
     return [name for name in dict.fromkeys(names) if not name.lower().startswith("_rw_")]
+
+
+def _function_name(shown: str) -> str:
+    """The name of the function that an expression of a message calls."""
+    return _expression(shown).partition("(")[0].lower()
 
 
 def _expression(shown: str) -> str:

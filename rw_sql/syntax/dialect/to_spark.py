@@ -1,7 +1,7 @@
-"""RisingWave's SQL → Spark's, for ``SET query_dialect = 'risingwave'``.
+"""Translates RisingWave's SQL to Spark's, for ``SET query_dialect = 'risingwave'``.
 
-sqlglot reads the one and writes the other; what it would change in meaning on the way is decided here. A type,
-function or operator that is on no list here is refused, never guessed.
+sqlglot parses the one and writes the other; this module handles what would change its meaning. A type, function or
+operator that is on no list here is refused.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SparkQuery:
-    """A query in Spark's SQL and the tables it reads. ``time_column``: what its time windows are over, if any."""
+    """A query in Spark's SQL and the tables it reads. ``time_column`` is the column of its time windows, if any."""
 
     text: str
     tables: tuple[str, ...] = ()
@@ -40,11 +40,10 @@ class SparkQuery:
 
 
 def to_spark(query: Query, *, is_emit_on_window_close: bool = False) -> SparkQuery:
-    """The same query for Spark.
+    """The equivalent query for Spark.
 
-    TUMBLE and HOP become Spark's ``window``; EMIT ON WINDOW CLOSE needs one, since a window that closes is what it
-    waits for: run the result in append mode, with the watermark of its source. Raises SqlError NOT_SUPPORTED for what
-    Spark would do differently, naming it.
+    TUMBLE and HOP become Spark's ``window``. EMIT ON WINDOW CLOSE requires such a window; run the result in append
+    mode, with the watermark of its source. Raises SqlError NOT_SUPPORTED for constructs with another meaning in Spark.
     """
     from sqlglot import ErrorLevel, exp, parse_one
     from sqlglot.errors import SqlglotError, UnsupportedError
@@ -66,7 +65,7 @@ def to_spark(query: Query, *, is_emit_on_window_close: bool = False) -> SparkQue
     writer.name_columns(tree)
     tree = writer.rewrite_windows(tree)
     writer.check(tree)
-    # From the leaves up: what replaces a node is made of children that are rewritten already.
+    # Bottom up: a replacement contains children that are already rewritten.
     for node in reversed(list(tree.walk())):
         replacement = writer.rewrite(node)
         if replacement is not node:
@@ -74,7 +73,7 @@ def to_spark(query: Query, *, is_emit_on_window_close: bool = False) -> SparkQue
     if is_emit_on_window_close and writer.time_column is None:
         writer.refuse("EMIT ON WINDOW CLOSE without TUMBLE or HOP", "group by a window's window_start", tree)
     try:
-        # A writer that only warned would leave a clause out, and the rest would mean something else.
+        # With warnings only, the writer would omit clauses, and the query would change its meaning.
         text = tree.sql(dialect="spark", unsupported_level=ErrorLevel.RAISE)
     except UnsupportedError as error:
         raise SqlError(
@@ -90,9 +89,9 @@ _LITERAL_INTERVAL = re.compile(r"\s*([0-9]{1,15})\s*([a-z]+)\s*", re.IGNORECASE)
 
 
 def watermark_delay(watermark: Watermark) -> str:
-    """The delay of ``c - INTERVAL 'delay'`` as Spark's ``withWatermark`` takes it: ``10 minutes``.
+    """The delay of ``c - INTERVAL 'delay'`` for Spark's ``withWatermark``: ``10 minutes``.
 
-    Raises SqlError NOT_SUPPORTED for every other expression: Spark's watermarks are a column less a constant.
+    Raises SqlError NOT_SUPPORTED for other expressions: Spark's watermarks are a column minus a constant.
     """
     from sqlglot import exp, parse_one
 
@@ -112,7 +111,7 @@ def watermark_delay(watermark: Watermark) -> str:
 
 
 def _interval_parts(node: exp.Expr | None) -> tuple[int, str] | None:
-    """An interval's number and unit, where it is one whole number of one unit that is always as long."""
+    """An interval's number and unit, if it is a single whole number of a unit of fixed length."""
     from sqlglot import exp
 
     if not isinstance(node, exp.Interval) or not isinstance(node.this, exp.Literal):
@@ -126,14 +125,14 @@ def _interval_parts(node: exp.Expr | None) -> tuple[int, str] | None:
 
 
 class _Writer:
-    """Checks and rewrites one query's tree."""
+    """Checks and rewrites the tree of one query."""
 
     def __init__(self, query: Query) -> None:
         self._query = query
         self.time_column: str | None = None
 
     def refuse(self, what: str, instead: str | None, node: exp.Expr) -> None:
-        """Raises SqlError NOT_SUPPORTED at the node, as far as its place is known."""
+        """Raises SqlError NOT_SUPPORTED at the node, if its position is known."""
         raise SqlError(
             NOT_SUPPORTED,
             f"{what} has no equal in Spark",
@@ -155,7 +154,7 @@ class _Writer:
     # Names
 
     def name_columns(self, tree: exp.Query) -> None:
-        """Gives columns the names that RisingWave would: ``count`` for ``count(*)``; folds names to lower case."""
+        """Gives columns their names in RisingWave: ``count`` for ``count(*)``; folds names to lower case."""
         from sqlglot import exp
 
         for identifier in tree.find_all(exp.Identifier):
@@ -222,7 +221,7 @@ class _Writer:
                 else:
                     kept.append(key)
             if is_grouped:
-                # By the struct and not by its fields: only the struct carries the watermark to the state store.
+                # By the struct, not its fields: only the struct carries the watermark to the state store.
                 group.set("expressions", [exp.column("window"), *kept])
         items: list[exp.Expr] = []
         for item in select.expressions:
@@ -239,7 +238,7 @@ class _Writer:
             if column.name in ("window_start", "window_end") and column.parent_select is select:
                 column.replace(_window_field(column.name.removeprefix("window_")).this)
 
-    # What may stand in a query
+    # Allowed constructs
 
     def check(self, tree: exp.Expr) -> None:
         """Raises SqlError NOT_SUPPORTED for the first node that is on no list."""
@@ -318,10 +317,10 @@ class _Writer:
             case exp.Unnest() | exp.Lateral() | exp.Values():
                 self.refuse(_spoken(type(node).__name__), None, node)
 
-    # What is written differently
+    # Rewriting
 
     def rewrite(self, node: exp.Expr) -> exp.Expr:
-        """One node as Spark means it."""
+        """The node's equivalent in Spark."""
         from sqlglot import exp
 
         match node:
@@ -333,21 +332,21 @@ class _Writer:
                 number, one = _interval_parts(node) or (0, "SECOND")
                 return exp.Interval(this=exp.Literal.string(str(number)), unit=exp.Var(this=one))
             case exp.Count() if node.this is None:
-                # RisingWave's count() counts rows; Spark's wants the star.
+                # RisingWave's count() counts rows; Spark requires the star.
                 return exp.Count(this=exp.Star(), big_int=node.args.get("big_int"))
             case exp.Concat():
-                # PostgreSQL's concat skips what is null.
+                # PostgreSQL's concat skips nulls.
                 return exp.Anonymous(this="concat_ws", expressions=[exp.Literal.string(""), *node.expressions])
             case exp.JSONExtractScalar():
                 return exp.Anonymous(
                     this="get_json_object", expressions=[_json_root(node), exp.Literal.string(_json_path(node) or "$")]
                 )
             case exp.Bracket():
-                # sqlglot has made the index 0-based already.
+                # sqlglot has made the index 0-based.
                 index = int(node.expressions[0].name) + 1
                 return exp.Anonymous(this="try_element_at", expressions=[node.this, exp.Literal.number(index)])
             case exp.TimestampTrunc() | exp.DateTrunc() if _cast_type(node.this) == "TIMESTAMPNTZ":
-                # Spark's date_trunc gives a zoned timestamp whatever it is given.
+                # Spark's date_trunc always returns a timestamp with a zone.
                 unit = exp.Literal.string(node.args["unit"].name.upper())
                 truncated = exp.Anonymous(this="date_trunc", expressions=[unit, node.this])
                 return exp.Cast(this=truncated, to=exp.DataType.build("TIMESTAMP_NTZ", dialect="spark"))
@@ -367,7 +366,7 @@ def _from_tables(select: exp.Select) -> list[exp.Table]:
 
 
 def _is_window_bound(key: exp.Expr, select: exp.Select) -> bool:
-    """Whether a key of GROUP BY is window_start or window_end, by name or by place."""
+    """True if a key of GROUP BY is window_start or window_end, by name or by position."""
     from sqlglot import exp
 
     if isinstance(key, exp.Literal) and key.is_int and 1 <= int(key.name) <= len(select.expressions):
@@ -383,7 +382,7 @@ def _window_field(name: str) -> exp.Alias:
 
 
 def _column_name(item: exp.Expr) -> str:
-    """RisingWave's name of a column without one."""
+    """RisingWave's name for an unnamed column."""
     from sqlglot import exp
 
     if isinstance(item, exp.Cast):
@@ -405,7 +404,7 @@ def _spoken(kind: str) -> str:
 
 
 def _cast_type(node: exp.Expr) -> str | None:
-    """The type that the node is cast to outright, None where it is no cast."""
+    """The type of a direct cast, None for other nodes."""
     from sqlglot import exp
 
     while isinstance(node, exp.Paren):
@@ -414,7 +413,7 @@ def _cast_type(node: exp.Expr) -> str | None:
 
 
 def _is_fraction(node: exp.Expr) -> bool:
-    """Whether it is surely no whole number."""
+    """True if the node certainly is not a whole number."""
     from sqlglot import exp
 
     if isinstance(node, exp.Literal):
@@ -429,7 +428,7 @@ def _is_fraction(node: exp.Expr) -> bool:
 
 
 def _is_whole(node: exp.Expr) -> bool:
-    """Whether it is surely a whole number, or a text that must be one."""
+    """True if the node certainly is a whole number, or a text that must be one."""
     from sqlglot import exp
 
     if isinstance(node, exp.Literal):
@@ -444,7 +443,7 @@ def _is_whole(node: exp.Expr) -> bool:
 
 
 def _is_positive(node: exp.Expr | None) -> bool:
-    """Whether it is left out, or a constant of 1 or more."""
+    """True if the node is missing, or a constant of at least 1."""
     from sqlglot import exp
 
     return node is None or (isinstance(node, exp.Literal) and node.is_int and int(node.name) >= 1)
@@ -458,7 +457,7 @@ def _is_index(node: exp.Bracket) -> bool:
 
 
 def _json_path(node: exp.Expr) -> str | None:
-    """The path of a chain of ``->`` that ends here, None where a step is no constant."""
+    """The path of the chain of ``->`` that ends here, None if a step is not a constant."""
     from sqlglot import exp
 
     if not isinstance(node, (exp.JSONExtract, exp.JSONExtractScalar)):

@@ -1,6 +1,4 @@
-"""Text → tokens: the scanner, identifiers and how they are quoted, invisible characters.
+"""Text → tokens: the scanner, identifiers and quoting, invisible characters.
 
-
-Imports: ``errors``. Imported by: every room of ``syntax`` but ``statements``.
-Begin with ``tokens``.
+Imports: ``errors``. Imported by: every room of ``syntax`` but ``statements``. Begin with ``tokens``.
 """

@@ -1,4 +1,4 @@
-"""Whether the first words of a text leave it open that it is a statement of ours."""
+"""Decides by the first words whether a text may be an rw_sql statement."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ import re
 
 from rw_sql.syntax.lexing.invisible import INVISIBLE
 
-# A character that is not shown counts as a blank here, so that whose statement it is reads the same with one: ours then
-# names it.
+# Invisible characters count as blanks, so that they do not affect routing; rw_sql's parser then reports them.
 BLANK = rf"(?:[\s{INVISIBLE}]++|--[^\n]*+(?:\n|\Z)|/\*(?:[^*]|\*(?!/))*+\*/)"
 CREATE = rf"CREATE{BLANK}++(?:OR{BLANK}++REPLACE{BLANK}++)?+(?:TEMP(?:ORARY)?{BLANK}++)?+"
 KINDS = "SOURCE|SINK|CONNECTION|SECRET|MATERIALIZED"
@@ -29,5 +28,5 @@ _FIRST_WORDS = re.compile(
 
 
 def could_be_ours(text: str) -> bool:
-    """Whether the first words leave it open that the text is a statement of ours. Takes under a microsecond."""
+    """True if the text may be an rw_sql statement, by its first words. Takes less than a microsecond."""
     return _FIRST_WORDS.match(text) is not None

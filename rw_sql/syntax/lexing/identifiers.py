@@ -1,4 +1,4 @@
-"""Which words can be names, when a name needs quotes, and how texts are quoted."""
+"""Names and quoting: reserved words, when a name needs quotes, and how to quote texts."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ RESERVED = frozenset({
     "RIGHT", "SELECT", "SIMILAR", "SOME", "SYMMETRIC", "TABLE", "TABLESAMPLE", "THEN", "TO", "TRAILING", "TRUE",
     "UNION", "UNIQUE", "USING", "VARIADIC", "VERBOSE", "WHEN", "WHERE", "WINDOW", "WITH",
 })  # fmt: skip
-"""PostgreSQL's reserved words: names only in quotes."""
+"""PostgreSQL's reserved words, which are names only in quotes."""
 
 _QUOTED = RESERVED | {
     "CASCADE", "CONNECTOR", "FIXED", "IF", "LOCAL", "NONE", "RESTRICT", "SECRET", "SESSION", "TIME", "WATERMARK",
 }  # fmt: skip
-"""Words that are printed in quotes where they are names: some of ours begin a clause where a name could stand too."""
+"""Words that are quoted when printed as names: some rw_sql words begin a clause where a name is allowed too."""
 
 
 def quoted(name: str) -> str:
-    """A name as it must be written: in quotes only where it needs them."""
+    """A name as it must be written, quoted only if necessary."""
     if _PLAIN.match(name) and name.upper() not in _QUOTED:
         return name
     return '"' + name.replace('"', '""') + '"'
 
 
 def quoted_for_spark(name: str) -> str:
-    """A name in Spark's quotes."""
+    """A name quoted for Spark."""
     return "`" + name.replace("`", "``") + "`"
 
 

@@ -1,6 +1,6 @@
-"""Characters that nobody sees: a byte-order mark begins a text and means nothing, any other is an error with a name.
+"""Invisible characters: a byte-order mark at the start of a text is ignored, others are errors that name the character.
 
-Editors and web pages leave them behind. A message that showed them as they are would show nothing.
+Editors and web pages leave them behind. Printed as they are, they would be invisible in the message too.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ INVISIBLE = (
     r"\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f\u00ad\u034f\u061c\u17b4\u17b5\u180b-\u180f"
     r"\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufe00-\ufe0f\ufeff\ufff9-\ufffb"
 )
-"""The inside of a regular expression's class: control and format characters. Blanks of any width are none of them: they
-part words, as in Spark, and stored queries hold them."""
+"""The inside of a regular expression's class: control and format characters. Blanks of any width are not included: they
+separate words, as in Spark, and stored queries contain them."""
 
-# What ``unicodedata`` has no name for.
+# Characters without a name in ``unicodedata``.
 _CONTROLS = {"\x00": "NUL", "\x08": "BACKSPACE", "\x1b": "ESCAPE", "\x7f": "DELETE"}
 
 
 def name_of(character: str) -> str:
-    """A character as a message names it: ``U+200B ZERO WIDTH SPACE``."""
+    """A character for messages: ``U+200B ZERO WIDTH SPACE``."""
     if character == BYTE_ORDER_MARK:
         name = "BYTE ORDER MARK"
     else:
@@ -32,6 +32,6 @@ def name_of(character: str) -> str:
 
 
 def invisible_error(character: str, span: Span) -> SqlError:
-    """What is raised where such a character stands between two words or signs."""
-    message = f"{name_of(character)} stands here, a character that is not shown"
+    """The error for such a character between two tokens."""
+    message = f"{name_of(character)} is here, an invisible character"
     return SqlError(SYNTAX_ERROR, message, hint="delete the character", span=span)

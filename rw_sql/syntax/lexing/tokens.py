@@ -1,4 +1,4 @@
-"""Text → tokens, by one regular expression. Operators are not put together: free text is cut out by its span."""
+"""Text → tokens, by one regular expression. Operators are not combined, because free text is cut out by position."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NUMBER, PUNCTUATION, END = "number", "punctuation", "end"
 
 
 class Token:
-    """One token and where it stands. ``value`` is what it means: a name unquoted and folded, a string's content."""
+    """One token with its position. ``value`` is its meaning: a name unquoted and folded, a string's content."""
 
     __slots__ = ("column", "end", "kind", "line", "parts", "start", "text", "upper", "value")
 
@@ -36,11 +36,11 @@ class Token:
 
     @property
     def span(self) -> Span:
-        """Where it stands."""
+        """The token's position."""
         return Span(self.start, self.end, self.line, self.column)
 
 
-# Possessive quantifiers: an unterminated string costs one pass, not one for every way to cut it.
+# Possessive quantifiers: an unterminated string then costs one pass and no backtracking.
 _TOKEN = re.compile(
     rf"""(?P<space>\s++)
     |(?P<comment>--[^\n]*+)
@@ -73,7 +73,7 @@ def _unescape(match: re.Match[str]) -> str:
 
 
 def end_of_comment(text: str, start: int) -> int:
-    """Where the block comment that starts at ``start`` ends, or -1. Comments nest, as in PostgreSQL."""
+    """The end of the block comment that starts at ``start``, or -1. Comments nest, as in PostgreSQL."""
     depth = 0
     for edge in _COMMENT_EDGE.finditer(text, start):
         depth += 1 if edge[0] == "/*" else -1
@@ -83,7 +83,7 @@ def end_of_comment(text: str, start: int) -> int:
 
 
 def has_comments(text: str) -> bool:
-    """Whether the text holds a comment. The text must be one that :func:`scan` takes."""
+    """True if the text contains a comment. :func:`scan` must accept the text."""
     position = 0
     while position < len(text):
         match = _TOKEN.match(text, position)
@@ -97,10 +97,10 @@ def has_comments(text: str) -> bool:
 
 
 def scan(text: str) -> list[Token]:
-    """All tokens of ``text``, an END token last.
+    """All tokens of ``text``, with an END token last.
 
-    A byte-order mark before a statement is left out. Raises SqlError UNTERMINATED at the opening quote of what does not
-    end, SYNTAX_ERROR at a character between tokens that is not shown.
+    A byte-order mark before a statement is skipped. Raises SqlError UNTERMINATED at an opening quote without an end,
+    SYNTAX_ERROR at an invisible character between tokens.
     """
     return list(_scan(text))
 
@@ -112,7 +112,7 @@ def _scan(text: str) -> Iterator[Token]:
     match_at = _TOKEN.match
     while position < size:
         match = match_at(text, position)
-        assert match is not None  # the last alternative takes any character
+        assert match is not None  # The last alternative matches any character.
         kind = match.lastgroup
         end = match.end()
         if kind == "space":
@@ -126,7 +126,7 @@ def _scan(text: str) -> Iterator[Token]:
         raw = match[0]
         if kind == "invisible":
             if begins and raw == BYTE_ORDER_MARK:
-                line_start += line_start == position  # no editor counts it as a column
+                line_start += line_start == position  # Editors do not count it as a column.
                 position = end
                 continue
             raise invisible_error(raw, Span(position, end, line, column))
@@ -147,7 +147,7 @@ def _scan(text: str) -> Iterator[Token]:
                 raise SqlError(SYNTAX_ERROR, "a quoted name is empty", span=Span(position, end, line, column))
             yield Token(QUOTED, raw, name, position, end, line, column)
         elif kind == "backquoted":
-            # Spark's quoting, met in queries only; the grammar has no place for it.
+            # Spark's quoting, used only in queries; the grammar does not know it.
             _require(match["backquoted_end"], "quoted name", raw, position, line, column)
             yield Token(BACKQUOTED, raw, raw[1:-1].replace("``", "`"), position, end, line, column)
         elif kind == "escaped":

@@ -1,4 +1,4 @@
-"""Free text inside of statements: queries, expressions and option keys, cut out where the grammar asks for them."""
+"""Free text inside statements: queries, expressions and option keys, cut out where the grammar expects them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class Place(Protocol):
-    """Where a parser stands in a statement: before ``tokens[at]`` of ``tokens[:last]``, the statement's own."""
+    """A parser's position in a statement: before ``tokens[at]`` of ``tokens[:last]``, the statement's tokens."""
 
     text: str
     tokens: list[Token]
@@ -26,7 +26,7 @@ class Place(Protocol):
 
 
 def option_key(place: Place) -> Token | None:
-    """A dotted key. Any word is legal in it, keywords too; parts that are quoted keep their case."""
+    """A dotted key. It may contain any word, keywords too; quoted parts keep their case."""
     tokens, at, last = place.tokens, place.at, place.last
     if at >= last or tokens[at].kind not in (WORD, QUOTED):
         return None
@@ -40,12 +40,12 @@ def option_key(place: Place) -> Token | None:
 
 
 def query(place: Place) -> Token:
-    """A query, as far as it reaches."""
+    """The longest query at this position."""
     return _read(place, QueryReader.query)
 
 
 def expression(place: Place) -> Token:
-    """An expression, as far as it reaches."""
+    """The longest expression at this position."""
     return _read(place, QueryReader.expression)
 
 
@@ -55,13 +55,13 @@ def _read(place: Place, read: Callable[[QueryReader], None]) -> Token:
     try:
         read(reader)
     except RecursionError as error:
-        # The reader counts levels, but it may be called with most of Python's stack used up already.
+        # The reader counts levels, but Python's stack may be nearly full when it is called.
         raise SqlError(TOO_COMPLEX, "this is nested too deeply", span=first.span) from error
     return _cut(place, first, reader.at, "")
 
 
 def _cut(place: Place, first: Token, end: int, value: str) -> Token:
-    """One token out of those from ``place`` up to ``end``; the place moves behind it."""
+    """One token from those between ``place`` and ``end``; the position moves after it."""
     stop = place.tokens[end - 1].end
     cut = Token("capture", place.text[first.start : stop], value, first.start, stop, first.line, first.column)
     cut.parts = place.tokens[place.at : end]

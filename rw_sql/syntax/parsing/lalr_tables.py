@@ -1,7 +1,7 @@
-"""grammar/*.lark → LALR tables. Lark builds them, :mod:`rw_sql.syntax.parsing.parser` drives them.
+"""LALR tables from grammar/*.lark: Lark builds them, :mod:`rw_sql.syntax.parsing.parser` uses them.
 
-Building takes a fifth of a second, so the tables of the grammar as it stands are kept beside it, in ``tables.json``;
-``python -m rw_sql.syntax`` writes them anew. A grammar that they do not belong to is built when it is loaded.
+Building takes a fifth of a second, so the tables of the current grammar are stored beside it, in ``tables.json``;
+``python -m rw_sql.syntax`` regenerates them. If they do not match the grammar, they are built when loaded.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ from typing import Any
 from rw_sql.assets import list_assets, read_asset
 
 CAPTURES = ("OPTION_KEY", "QUERY", "EXPRESSION")
-"""Terminals that the parser cuts out of the text where the grammar asks for them."""
+"""Terminals that the parser cuts out of the text where the grammar expects them."""
 
 VALUES = frozenset({"NAME", "WORD", "STRING", "NUMBER", *CAPTURES})
-"""Terminals that carry a value. All others are keywords and signs."""
+"""Terminals with a value. All others are keywords and signs."""
 
 SIGNS = {
     "(": "LPAR", ")": "RPAR", "[": "LSQB", "]": "RSQB", "<": "LESSTHAN", ">": "MORETHAN", ",": "COMMA", ".": "DOT",
     "=": "EQUAL", "-": "MINUS", "+": "PLUS", "*": "STAR",
 }  # fmt: skip
-"""Lark's names for the quoted signs of the grammar."""
+"""Lark's names for the quoted signs in the grammar."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reduction:
-    """A rule to apply: pop ``size`` values, call ``action`` with those at ``kept``, go to ``origin``."""
+    """A rule to apply: pops ``size`` values, calls ``action`` with those at ``kept``, and goes to ``origin``."""
 
     action: str
     origin: str
@@ -46,11 +46,11 @@ Spelled = dict[str, tuple[tuple[str, tuple[str, ...]], ...]]
 
 @dataclass(frozen=True, slots=True)
 class Tables:
-    """The automaton: per state what each terminal does (a state to shift to, or a reduction) and where rules lead.
+    """The automaton: per state the action for each terminal (a state to shift to, or a reduction), and the goto table.
 
-    ``spelled`` maps a first word to the keywords that begin with it and their words, longest first: IF →
-    IF_NOT_EXISTS, IF_EXISTS. ``captures`` is the terminal to cut out of the text in a state. ``starts`` and ``accepts``
-    are the states in which a rule begins and is complete.
+    ``spelled`` maps a first word to the keywords that begin with it and their words, longest first: IF → IF_NOT_EXISTS,
+    IF_EXISTS. ``captures`` is the terminal to cut out in a state. ``starts`` and ``accepts`` are the states in which a
+    rule begins and is complete.
     """
 
     actions: tuple[Actions, ...]
@@ -62,7 +62,7 @@ class Tables:
 
 
 def grammar_text() -> str:
-    """The whole grammar in one piece: the files of ``grammar/`` in the order of their names, keywords declared."""
+    """The whole grammar: the files of ``grammar/`` by name, with declarations of keywords."""
     text = "\n".join(read_asset("grammar", name) for name in list_assets("grammar", ".lark"))
     bare = re.sub(r"//[^\n]*|\"[^\"]*\"", "", text)
     terminals = sorted(set(re.findall(r"\b[A-Z][A-Z_]*\b", bare)))
@@ -70,13 +70,13 @@ def grammar_text() -> str:
 
 
 def digest(text: str) -> str:
-    """What tells one grammar from another."""
+    """An identifier of a grammar's text."""
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 @cache
 def tables() -> Tables:
-    """The tables of the grammar, loaded once in a process."""
+    """The tables of the grammar, loaded once per process."""
     text = grammar_text()
     if "tables.json" in list_assets("grammar", ".json"):
         kept = json.loads(read_asset("grammar", "tables.json"))
@@ -86,7 +86,7 @@ def tables() -> Tables:
 
 
 def load_tables(kept: dict[str, Any]) -> Tables:
-    """Tables out of what :func:`build_tables` made."""
+    """Tables from the result of :func:`build_tables`."""
     terminals: list[str] = kept["terminals"]
     rules = [
         Reduction(r["action"], r["origin"], r["size"], tuple(r["kept"]), tuple(r["spliced"]), r["is_splice"])
@@ -112,7 +112,7 @@ def load_tables(kept: dict[str, Any]) -> Tables:
 
 
 def _capture(row: Actions) -> str | None:
-    """The terminal to cut out of the text. Only a shift counts: reductions claim too many lookaheads."""
+    """The terminal to cut out. Only shifts count, because reductions have too many lookaheads."""
     found = [terminal for terminal in CAPTURES if type(row.get(terminal)) is int]
     assert len(found) < 2, f"a state asks for several of {found}"
     return found[0] if found else None
@@ -127,9 +127,9 @@ def _spelled(keywords: frozenset[str]) -> Spelled:
 
 
 def build_tables(text: str, starts: tuple[str, ...] = ("statement",)) -> dict[str, Any]:
-    """Tables for a grammar, ready for JSON, the same for the same grammar.
+    """Tables for a grammar in a form for JSON, deterministically.
 
-    Raises lark.exceptions.GrammarError where the grammar is ambiguous (``strict``).
+    Raises lark.exceptions.GrammarError if the grammar is ambiguous (``strict``).
     """
     from lark import Lark
     from lark.lexer import Lexer
@@ -183,7 +183,7 @@ def _is_terminal(symbol: str) -> bool:
 
 
 def _numbered(states: Any, starts: list[Any]) -> dict[Any, int]:
-    """States numbered in the order of a breadth-first walk; Lark's own numbers change from run to run."""
+    """States numbered by a breadth-first search, because Lark's own numbers change from run to run."""
     from lark.parsers.lalr_analysis import Shift
 
     number = {start: at for at, start in enumerate(starts)}
@@ -209,5 +209,5 @@ def _reduction(rule: Any) -> Reduction:
 
 
 def kept_text() -> str:
-    """What ``grammar/tables.json`` must hold for the grammar as it is."""
+    """The content of ``grammar/tables.json`` for the current grammar."""
     return json.dumps(build_tables(grammar_text()), separators=(",", ":")) + "\n"

@@ -1,8 +1,8 @@
-"""Tokens → statement: drives the LALR tables and chooses, token by token, what the grammar can take.
+"""Tokens → statement: runs the LALR automaton and chooses for each token what the grammar can accept.
 
-The state of the automaton decides whether a word is a keyword or a name, and whether free text (a query, an
-expression, an option key) is cut out here. So a keyword is one only where it means something, and
-``secret = secret secret`` parses.
+The automaton's state decides whether a word is a keyword or a name, and whether free text (a query, an expression, an
+option key) is cut out. A word is therefore a keyword only where it has that meaning, and ``secret = secret secret``
+parses.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from rw_sql.syntax.parsing.lalr_tables import SIGNS, Reduction, Tables, tables
 from rw_sql.syntax.parsing.syntax_errors import found, syntax_error
 
 MOST_STACKED = 300
-"""How many unfinished pieces of rules there may be; types nested some seventy deep need that many."""
+"""The maximum number of unfinished symbols; types nested about seventy levels deep need that many."""
 
 _KINDS = {STRING: "STRING", NUMBER: "NUMBER"}
 _ONLY_BEFORE = {
@@ -26,11 +26,11 @@ _ONLY_BEFORE = {
     "FIXED": frozenset({"("}),
     "MAP": frozenset({"("}),
 }
-"""Keywords that are names unless one of these follows."""
+"""Keywords that are names unless followed by one of these."""
 
 
 class Parser:
-    """One pass over one statement. ``tokens[first:last]`` are the statement's, ``text`` is the whole script."""
+    """Parses one statement. ``tokens[first:last]`` are the statement's, ``text`` is the whole script."""
 
     __slots__ = ("accept", "at", "first", "last", "states", "tables", "text", "tokens", "values")
 
@@ -54,7 +54,7 @@ class Parser:
         self.values: list[Any] = []
 
     def parse(self) -> Any:
-        """The start rule's value. Raises SqlError SYNTAX_ERROR at the first token that cannot stand where it does."""
+        """The start rule's value. Raises SqlError SYNTAX_ERROR at the first unexpected token."""
         states, accept = self.states, self.accept
         actions, captures = self.tables.actions, self.tables.captures
         while True:
@@ -79,14 +79,14 @@ class Parser:
                     return self.values[-1]
 
     def captured(self, terminal: str | None) -> tuple[str, Token] | None:
-        """The free text that the grammar asks for here, if it asks and some can begin here."""
+        """The free text at this position, if the grammar expects it and it can begin here."""
         if terminal is None:
             return None
         token = CAPTURE[terminal](self)
         return None if token is None else (terminal, token)
 
     def reduce(self, rule: Reduction) -> None:
-        """Replaces the rule's symbols on the stacks by its value."""
+        """Replaces the rule's symbols on the stacks with its value."""
         states, values, size = self.states, self.values, rule.size
         if size:
             tail = values[-size:]
@@ -110,7 +110,7 @@ class Parser:
         states.append(self.tables.goto[states[-1]][rule.origin])
 
     def terminal(self) -> tuple[str, Token]:
-        """What the next token is in this state, moving behind it."""
+        """The terminal for the next token in this state; moves after the token."""
         token = self.tokens[self.at] if self.at < self.last else self.end()
         kind = token.kind
         if kind == WORD:
@@ -131,7 +131,7 @@ class Parser:
         return _KINDS.get(kind, kind), token
 
     def end(self) -> Token:
-        """The end of this statement as a token: right behind its last one."""
+        """The end of this statement as a token, right after its last one."""
         if self.last == 0 or self.at == 0:
             return self.tokens[self.last]
         before = self.tokens[self.last - 1]
@@ -140,7 +140,7 @@ class Parser:
         return Token(END, "", "", before.end, before.end, before.line + lines, column)
 
     def follows(self, terminal: str, words: tuple[str, ...]) -> bool:
-        """Whether the next tokens are the keyword's words, and what stands behind them lets them be that keyword."""
+        """True if the next tokens are the keyword's words and the token after them allows that keyword."""
         at, tokens = self.at, self.tokens
         after = at + len(words)
         if after > self.last:
@@ -151,7 +151,7 @@ class Parser:
         return needed is None or (after < self.last and tokens[after].upper in needed)
 
     def can_shift(self, terminal: str) -> bool:
-        """Whether the grammar takes this terminal now. States share lookaheads, so reductions are played through."""
+        """True if the grammar accepts this terminal now. States share lookaheads, so reductions are simulated."""
         actions, goto = self.tables.actions, self.tables.goto
         action = actions[self.states[-1]].get(terminal)
         if action is None or isinstance(action, int):
@@ -173,12 +173,12 @@ class Parser:
         return [other for other in self.tokens[self.first : self.last] if other.start < token.start]
 
     def accepted(self) -> set[str]:
-        """Every terminal that the grammar takes now."""
+        """All terminals that the grammar accepts now."""
         return {terminal for terminal in self.tables.actions[self.states[-1]] if self.can_shift(terminal)}
 
 
 def _placed(error: SqlError, token: Token) -> SqlError:
-    """The error of a rule; one that names no place means what stands behind the rule."""
+    """The error of a rule; without a position it refers to the token after the rule."""
     if error.span is None:
         error.span = token.span
         if error.message.startswith("expected "):

@@ -1,4 +1,4 @@
-"""Scripts: one or more statements in a text, separated by ``;``."""
+"""Scripts: one or more statements, separated by ``;``."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 from rw_sql.errors import SYNTAX_ERROR, Span, SqlError
 from rw_sql.syntax.lexing.first_words import could_be_ours
 from rw_sql.syntax.lexing.invisible import BYTE_ORDER_MARK, INVISIBLE, invisible_error
-from rw_sql.syntax.lexing.tokens import END, PUNCTUATION, Token, end_of_comment, scan
+from rw_sql.syntax.lexing.lexemes import OURS, SPARKS, lexemes
+from rw_sql.syntax.lexing.tokens import END, PUNCTUATION, Token, scan
 from rw_sql.syntax.parsing.parser import Parser
 from rw_sql.syntax.statements.common import Statement
 
@@ -18,9 +19,9 @@ if TYPE_CHECKING:
 
 
 def parse_script(text: str, file: str | None = None) -> tuple[Statement, ...]:
-    """All statements of a script, in order. Empty statements between ``;`` are left out.
+    """All statements of a script, in order. Empty statements are skipped.
 
-    Raises SqlError for the first statement that is none of ours, with its place in the script and ``file``.
+    Raises SqlError for the first invalid statement, with its position in the script and ``file``.
     """
     try:
         tokens = scan(text)
@@ -35,7 +36,7 @@ def parse(text: str) -> tuple[Statement, ...]:
 
 
 def parse_statement(text: str) -> Statement:
-    """The one statement of a text; one ``;`` behind it and comments are fine. Raises SqlError."""
+    """The single statement of a text; a ``;`` and comments after it are allowed. Raises SqlError."""
     try:
         tokens = scan(text)
         segments = list(_segments(tokens))
@@ -61,7 +62,7 @@ def _segments(tokens: list[Token]) -> Iterator[tuple[int, int]]:
 def _parse(text: str, tokens: list[Token], first: int, last: int) -> Statement:
     statement = Parser(text, tokens, first, last).parse()
     start = tokens[first]
-    # The statement was made a moment ago and nobody else holds it yet: cheaper than replacing a frozen record.
+    # The statement was just created and is not shared yet: cheaper than replacing a frozen record.
     object.__setattr__(statement, "span", Span(start.start, tokens[last - 1].end, start.line, start.column))
     assert isinstance(statement, Statement)
     return statement
@@ -69,7 +70,7 @@ def _parse(text: str, tokens: list[Token], first: int, last: int) -> Statement:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScriptStatement:
-    """One statement of a script, ours or Spark's: its text without the ``;``, and where it starts in the script."""
+    """One statement of a script, rw_sql's or Spark's: its text without ``;``, and its position in the script."""
 
     text: str
     start: int
@@ -77,7 +78,7 @@ class ScriptStatement:
     column: int
 
     def locate(self, error: SqlError, script: str, file: str | None = None) -> SqlError:
-        """The error of this statement's text, moved to where it stands in the script."""
+        """An error of this statement, relocated to its position in the script."""
         span = error.span
         if span is not None:
             column = span.column + self.column - 1 if span.line == 1 else span.column
@@ -86,19 +87,6 @@ class ScriptStatement:
         return error
 
 
-# Ours: a backslash is an ordinary character in '…', block comments nest, "…" is a name.
-_OURS = re.compile(
-    r"""--[^\n]*+|(?P<block>/\*)|[eE]'(?:[^'\\]|\\.|'')*+'?|'(?:[^']|'')*+'?|"(?:[^"]|"")*+"?|`(?:[^`]|``)*+`?
-    |(?P<dollar>\$(?:[^\W\d]\w*+)?\$)|(?P<end>;)|[\w$]++|.""",
-    re.VERBOSE | re.DOTALL,
-)
-# Spark's: a backslash escapes in '…' and "…", except in r'…'.
-_SPARKS = re.compile(
-    r"""--[^\n]*+|(?P<block>/\*)|[rR]'[^']*+'?|[rR]"[^"]*+"?|'(?:[^'\\]|\\.|'')*+'?|"(?:[^"\\]|\\.|"")*+"?|`(?:[^`]|``)*+`?
-    |(?P<dollar>\$(?:[^\W\d]\w*+)?\$)|(?P<end>;)|\w++|.""",
-    re.VERBOSE | re.DOTALL,
-)
-
 _CLOSED = re.compile(
     r"""[rR]'[^']*+'|[rR]"[^"]*+"|'(?:[^'\\]|\\.|'')*+'|"(?:[^"\\]|\\.|"")*+"|`(?:[^`]|``)*+`""", re.DOTALL
 )
@@ -106,12 +94,11 @@ _INVISIBLE = re.compile(f"[{INVISIBLE}]")
 
 
 def split_script(text: str) -> tuple[ScriptStatement, ...]:
-    """A script's statements, ours and Spark's alike, without parsing them.
+    """Splits a script into statements, rw_sql's and Spark's, without parsing them.
 
-    A ``;`` in a string, a quoted name, a comment or dollar quotes ends no statement. Each statement is read by the
-    quoting rules of whom its first words say it is. Pieces that hold nothing but comments are left out, and so is a
-    byte-order mark before a statement. Never raises: what does not end reaches to the end of the script, and parsing it
-    says so.
+    A ``;`` in a string, a quoted name, a comment or dollar quotes does not end a statement. The first words of a
+    statement decide which quoting rules apply. Pieces with only comments are skipped, and so is a byte-order mark
+    before a statement. Never raises: an unterminated token extends to the end of the script, and parsing reports it.
     """
     found: list[ScriptStatement] = []
     start = counted = 0
@@ -120,7 +107,7 @@ def split_script(text: str) -> tuple[ScriptStatement, ...]:
         end, first, last = _piece(text, start)
         if first is not None:
             line_start = text.rfind("\n", 0, first) + 1
-            line_start += text[line_start] == BYTE_ORDER_MARK  # no editor counts it as a column
+            line_start += text[line_start] == BYTE_ORDER_MARK  # Editors do not count it as a column.
             line += text.count("\n", counted, first)
             counted = first
             found.append(ScriptStatement(text=text[first:last], start=first, line=line, column=first - line_start + 1))
@@ -130,9 +117,9 @@ def split_script(text: str) -> tuple[ScriptStatement, ...]:
 
 def _piece(text: str, start: int) -> tuple[int, int | None, int]:
     """Where the statement that starts here ends (at its ``;``), and the range in it that is no blank or comment."""
-    pattern = _OURS if could_be_ours(text[start : start + 4096]) else _SPARKS
+    pattern = OURS if could_be_ours(text[start : start + 4096]) else SPARKS
     first, last = None, start
-    for match, end, is_comment in _lexemes(pattern, text, start):
+    for match, end, is_comment in lexemes(pattern, text, start):
         if match["end"]:
             return match.start(), first, last
         is_mark = first is None and match[0] == BYTE_ORDER_MARK
@@ -142,26 +129,10 @@ def _piece(text: str, start: int) -> tuple[int, int | None, int]:
     return len(text), first, last
 
 
-def _lexemes(pattern: re.Pattern[str], text: str, position: int) -> Iterator[tuple[re.Match[str], int, bool]]:
-    """The pieces of a text as a pattern cuts it: how each begins, where it ends, and whether it is a comment."""
-    while position < len(text):
-        match = pattern.match(text, position)
-        assert match is not None
-        end = match.end()
-        if match["block"]:
-            close = end_of_comment(text, position)
-            end = close if close >= 0 else len(text)
-        elif match["dollar"]:
-            close = text.find(match["dollar"], end)
-            end = close + len(match["dollar"]) if close >= 0 else len(text)
-        yield match, end, bool(match["block"]) or match[0].startswith("--")
-        position = end
-
-
 def without_strings(text: str) -> str:
-    """A statement of Spark's, of equal length, with blanks for its strings and comments."""
+    """A Spark statement of the same length, with blanks for its strings and comments."""
     pieces = []
-    for match, end, is_comment in _lexemes(_SPARKS, text, 0):
+    for match, end, is_comment in lexemes(SPARKS, text, 0):
         hidden = is_comment or match[0][-1] in "'\"" or match["dollar"]
         pieces.append(" " * (end - match.start()) if hidden else match[0])
     return "".join(pieces)
@@ -169,7 +140,7 @@ def without_strings(text: str) -> str:
 
 def open_quote(text: str) -> Span | None:
     """The mark of a string, quoted name or comment that does not end, in a statement of Spark's."""
-    for match, end, _ in _lexemes(_SPARKS, text, 0):
+    for match, end, _ in lexemes(SPARKS, text, 0):
         mark = re.match(r"[rR]?['\"`]|/\*", match[0])
         if mark is None or end < len(text):
             continue
@@ -198,11 +169,11 @@ def span_of(text: str, start: int, end: int) -> Span:
 
 
 def refuse_invisible(text: str) -> None:
-    """Raises SqlError at a character that is not shown, outside of strings and comments of a statement of Spark's.
+    """Raises SqlError at an invisible character outside strings and comments of a Spark statement.
 
-    Spark refuses it too, and shows it as it is: as nothing.
+    Spark refuses it too, but its message prints the character itself, which is invisible.
     """
-    for match, _, _ in _lexemes(_SPARKS, text, 0):
+    for match, _, _ in lexemes(SPARKS, text, 0):
         if _INVISIBLE.fullmatch(match[0]):
             at = match.start()
             column = at - text.rfind("\n", 0, at)

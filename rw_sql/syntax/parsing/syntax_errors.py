@@ -1,6 +1,6 @@
-"""What a syntax error says: what stood there, what could have stood there, and which of that was probably meant.
+"""Messages of syntax errors: the token found, what was expected, and the word that was probably meant.
 
-The sentences are RisingWave's where it has one for the place, since its users search for them.
+The sentences are RisingWave's where it has one, because its users search for them.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _PLACES: tuple[tuple[frozenset[str], str], ...] = tuple(
         ("UNSAFE RENAME ADD", "what to change after ALTER SOURCE"),
     )
 )
-"""What is expected where all of these terminals can stand; the first that fits counts."""
+"""The expected construct where all of these terminals are accepted; the first match is used."""
 
 NEAR = "did you mean "
 """What a hint begins with that names the word which was probably meant."""
@@ -61,15 +61,15 @@ _MOST_IN_SENTENCE = 4
 
 
 def found(token: Token) -> str:
-    """What stood there, as an error says it."""
+    """The token found, as a message names it."""
     return "EOF" if token.kind == END else token.text.split("\n")[0][:40]
 
 
 def syntax_error(token: Token, accepted: set[str], last: Any, *, before: Sequence[Token] = ()) -> SqlError:
-    """The error for a token that cannot stand where it does.
+    """The error for an unexpected token.
 
-    ``accepted`` are the terminals that can stand there, ``last`` is the value in front of it, None where there is none,
-    ``before`` are the tokens in front of it.
+    ``accepted`` are the terminals accepted at its position, ``last`` is the value before it, or None, ``before`` are
+    the tokens before it.
     """
     keywords = sorted(t.replace("_", " ") for t in accepted if t not in _DESCRIBED and t not in _SIGN_OF)
     if token.kind == END and "NAME" in accepted and (needed := _missing_name(before, token)) is not None:
@@ -163,7 +163,7 @@ def _missing_name(before: Sequence[Token], token: Token) -> SqlError | None:
 
 
 def _expected(accepted: set[str], keywords: list[str], last: Any) -> tuple[str, list[str]]:
-    """What the sentence says was expected, and the list that the hint gives."""
+    """The expectation for the sentence, and the list for the hint."""
     signs = sorted(f'"{_SIGN_OF[t]}"' for t in accepted if t in _SIGN_OF)
     values = sorted({_DESCRIBED[t] for t in accepted if t in _DESCRIBED and t != "$END"})
     listed = [*values, *keywords, *signs]

@@ -1,6 +1,6 @@
-"""What is understood but has no meaning here, with what to use instead.
+"""Statements that parse but have no meaning in rw_sql, with what to use instead.
 
-Which of the other statements run is the planner's to say; these never will in this form.
+Statements in these forms never run. Whether other statements run is decided by the planner.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 _INSTEAD: dict[type[Statement], tuple[str, str]] = {
     ast.AlterOwner: ("OWNER TO", "objects have no owners here: grant rights on the warehouse's folders"),
     ast.AlterSetSchema: ("SET SCHEMA", "one warehouse is one schema: create the object in another warehouse"),
-    ast.AlterSwap: ("SWAP WITH", "RENAME TO both of them, or move a source with UNSAFE SET"),
     ast.AlterReset: ("RESET RESOURCE_GROUP", "Spark's fair scheduler pools share the machine"),
     ast.AlterSetConfig: ("SET CONFIG", "ALTER SYSTEM SET sets what there is to set: SHOW ALL lists it"),
     ast.AlterResetConfig: ("RESET CONFIG", "ALTER SYSTEM SET parameter = DEFAULT"),
@@ -25,10 +24,10 @@ _INSTEAD: dict[type[Statement], tuple[str, str]] = {
         "ALTER SOURCE ... RESET",
         "RESET SOURCE SPLITS forgets splits, INJECT SOURCE OFFSETS moves them",
     ),
-    ast.DescribeFragments: ("DESCRIBE FRAGMENTS", "SHOW JOBS lists what runs, SHOW SOURCE SPLITS where it stands"),
-    ast.DescribeFragment: ("DESCRIBE FRAGMENT", "SHOW JOBS lists what runs, SHOW SOURCE SPLITS where it stands"),
+    ast.DescribeFragments: ("DESCRIBE FRAGMENTS", "SHOW JOBS lists the jobs, SHOW SOURCE SPLITS their positions"),
+    ast.DescribeFragment: ("DESCRIBE FRAGMENT", "SHOW JOBS lists the jobs, SHOW SOURCE SPLITS their positions"),
     ast.BeginTransaction: ("BEGIN", "BEGIN UNSAFE makes one operation of several; every other statement is its own"),
-    ast.Recover: ("RECOVER", "jobs are restarted by themselves; SHOW JOBS says why one stands still"),
+    ast.Recover: ("RECOVER", "jobs restart automatically; SHOW JOBS shows why one is stopped"),
 }
 _SETTINGS = {
     "SOURCE": ("source_rate_limit", "barrier_interval_ms"),
@@ -48,7 +47,7 @@ _ALTER_SET = {
     "sink_rate_limit": "PAUSE SINK stops a sink",
 }
 _SHOW_KINDS = {
-    "INTERNAL TABLES": "SHOW SOURCE SPLITS shows positions; rw_catalog holds the rest",
+    "INTERNAL TABLES": "SHOW SOURCE SPLITS shows positions, rw_catalog everything else",
     "SUBSCRIPTIONS": "read the view's Delta table, or its change data feed, from Spark",
     "CLUSTER": "SHOW JOBS and Spark's own pages",
     "PROCESSLIST": "SHOW JOBS",
@@ -58,7 +57,7 @@ _SHOW_KINDS = {
 
 
 def unsupported(statement: Statement) -> SqlError | None:
-    """The error NOT_SUPPORTED for a statement that means nothing here, with a hint what to use instead; else None."""
+    """The error NOT_SUPPORTED, with a hint, for a statement without a meaning in rw_sql; else None."""
     if isinstance(statement, ast.Explain):
         if statement.is_analyze or statement.options:
             return _error("EXPLAIN with options", "EXPLAIN alone prints the steps", statement)
@@ -90,16 +89,12 @@ def _by_word(statement: Statement) -> tuple[str, str] | None:
             return "ENGINE", "leave ENGINE out: tables are Delta tables"
         case ast.CreateTable() if statement.webhook is not None or _connector(statement) == "webhook":
             return "the webhook connector", "let the sender write to Kafka, and create a source on that"
-        case ast.CreateSource() | ast.CreateTable() | ast.CreateSink() | ast.CreateMaterializedView() if (
-            statement.or_replace
-        ):
-            return "OR REPLACE", "DROP the old one first, or ALTER it"
         case _:
             return None
 
 
 def _has_no_rows(table: ast.CreateTable) -> bool:
-    """Whether nothing tells which columns a table has."""
+    """True if nothing defines the columns of a table."""
     told = table.columns or table.query or table.cdc_table or table.wildcard is not None or table.options
     return not told
 

@@ -1,6 +1,4 @@
-"""Queries of views as trees of sqlglot: the tables they read, the form that is maintained, renamed relations.
+"""Views' queries as sqlglot trees: the tables they read, the form that is maintained, renamed relations.
 
-
-Imports: ``lexing``. Imported by: ``model``, ``plan``, ``runtime``.
-Begin with ``trees``.
+Imports: ``lexing``. Imported by: ``model``, ``plan``, ``runtime``. Begin with ``trees``.
 """

@@ -1,9 +1,9 @@
-"""A view's query as its job can keep it up to date: what kind it is, and the forms that the job runs.
+"""A view's query in the forms that its job can maintain, with its classification.
 
-Where the rows of a view are replaced, its table needs the columns that tell which: those that the query does not
-select are added under names that begin with ``_rw_key_``, and stay hidden. What HAVING, or a WHERE around an
-aggregation, leaves out becomes a column too, KEEP: a row that stops to pass has to leave the table. All texts are
-Spark's SQL.
+If the rows of a view are replaced, its table needs the columns that identify them: those that the query does not select
+are added as hidden columns with names that begin with ``_rw_key_``. Conditions of HAVING, or of WHERE around an
+aggregation, become a column too, KEEP, because a row that stops matching must leave the table. All texts are Spark's
+SQL.
 """
 
 from __future__ import annotations
@@ -42,18 +42,18 @@ if TYPE_CHECKING:
     from sqlglot import exp
 
 KEY = "_rw_key_"
-"""What the names of hidden key columns begin with; a number follows."""
+"""The prefix of hidden key columns; a number follows."""
 
 KEEP = "_rw_keep"
-"""Whether a row belongs in the view, in what a job's query gives; it is in no table."""
+"""True if a row belongs in the view; a column of the job's query, but not of the table."""
 
 ROW = "_rw_row"
-"""The hidden key of a view whose rows have none of their own: a digest of the row, and which of its equals it is."""
+"""The hidden key of a view whose rows have no key: a digest of the row, and its index among equal rows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Form:
-    """A form of the query, and the columns of it that tell its rows apart."""
+    """A form of the query, and its columns that identify a row."""
 
     text: str
     keys: tuple[str, ...]
@@ -61,10 +61,10 @@ class Form:
 
 @dataclass(frozen=True, slots=True)
 class ViewQuery:
-    """A query, read. ``kind`` is what its core does; ``why`` says in words why it is OTHER. ``text`` is the query as it
-    was read: where that does not mean what was written, the forms do not either.
+    """A parsed query. ``kind`` classifies its core; ``why`` is the reason for OTHER. ``text`` is the query as parsed:
+    if that differs in meaning from what was written, so do the forms.
 
-    The core is the query itself, or what stands below selects that only pick from it.
+    The core is the query itself, or the query below selects that only pick columns and rows.
     """
 
     kind: str
@@ -74,21 +74,22 @@ class ViewQuery:
 
     @property
     def is_direct(self) -> bool:
-        """Whether the core reads one relation, and no subquery."""
+        """True if the core reads a single relation and has no subquery."""
         from sqlglot import exp
 
         core = self._chain[-1] if self._chain else None
         return core is not None and not core.args.get("joins") and isinstance(read_by(core), exp.Table)
 
     def upserted(self) -> Form | None:
-        """An aggregation as a stream of changed groups, with KEEP; None where it cannot be one."""
+        """An aggregation as a stream of changed groups, with KEEP; None if that is not possible."""
         if self.kind not in (GROUPS, ONE_ROW):
             return None
         chain = copied(self._chain)
         return self._kept(chain, None) if count_distinct_by_sets(chain[-1]) else None
 
     def signed_arguments(self) -> tuple[str, ...] | None:
-        """What count, sum and avg are of, where an aggregation of one relation has no others; None where it does."""
+        """The arguments of count, sum and avg if an aggregation of a single relation has no other aggregates; else
+        None."""
         if self.kind not in (GROUPS, ONE_ROW) or not self.is_direct:
             return None
         found = [signable(call) for call in aggregates_of(self._chain[-1])]
@@ -97,7 +98,7 @@ class ViewQuery:
         return tuple(spark_sql(argument) for argument in found if argument is not None and argument.args)
 
     def probe(self, arguments: Sequence[str]) -> str:
-        """A query for the types of expressions over what the core reads."""
+        """A query for the types of expressions over the core's input."""
         from sqlglot import exp
 
         core = self._chain[-1].copy()
@@ -105,9 +106,10 @@ class ViewQuery:
         return spark_sql(only(core, listed))
 
     def signed(self, types: Mapping[str, str]) -> Form | None:
-        """The aggregation over the changes of its relation, each with its SIGN: with what it counts and sums, KEEP.
+        """The aggregation over signed changes of its relation, with counts, sums and KEEP.
 
-        ``types`` are Spark's, of what :meth:`signed_arguments` gave. None where subtraction is not exact.
+        ``types`` are the Spark types of the expressions from :meth:`signed_arguments`. None if subtraction is not
+        exact.
         """
         chain = copied(self._chain)
         core = chain[-1]
@@ -139,7 +141,7 @@ class ViewQuery:
         return _formed(chain, names, has_keep=keep is not None)
 
     def exposed(self) -> Form | None:
-        """An aggregation as it is, with its keys among its columns; None for other kinds."""
+        """An aggregation with its keys among its columns; None for other kinds."""
         from sqlglot import exp
 
         if self.kind not in (GROUPS, ONE_ROW):
@@ -150,7 +152,7 @@ class ViewQuery:
         return _formed(chain, names, has_keep=None)
 
     def touched_groups(self, keys: Sequence[str]) -> str | None:
-        """The groups of rows of the core's input, under the names of ``keys``."""
+        """The groups of the core's input rows, under the names in ``keys``."""
         from sqlglot import exp
 
         if self.kind != GROUPS:
@@ -160,7 +162,7 @@ class ViewQuery:
         return spark_sql(only(core, listed))
 
     def touched_rows(self) -> str | None:
-        """What a DISTINCT gives for each row of its input."""
+        """The result of a DISTINCT for each input row."""
         if self.kind != DISTINCT or len(self._chain) != 1:
             return None
         core = self._chain[0].copy()
@@ -168,7 +170,7 @@ class ViewQuery:
         return spark_sql(core)
 
     def with_keys(self, keys: Sequence[str]) -> Form | None:
-        """Filters and projections of one relation, with the columns that its rows are replaced by."""
+        """Filters and projections of one relation, with the columns by which its rows are replaced."""
         from sqlglot import exp
 
         if self.kind != ROWS or not self.is_direct:
@@ -185,9 +187,10 @@ class ViewQuery:
         return _formed(chain, names, has_keep=None)
 
     def partitioned(self) -> tuple[Form, str] | None:
-        """A join of two relations on equal columns, with these among its columns; and the values of both sides' rows.
+        """A join of two relations on equal columns, which the form includes; and a query for their values in rows of
+        both sides.
 
-        None for a join that has no such columns, or of more relations.
+        None for a join without such columns, or of more relations.
         """
         from sqlglot import exp
 
@@ -230,7 +233,7 @@ NOT_TAKEN_APART = ViewQuery(OTHER, "it is of a form that is not taken apart")
 
 
 def read_view_query(text: str) -> ViewQuery:
-    """Reads a query of Spark's SQL that its own checks have passed."""
+    """Parses a query in Spark's SQL that Spark has accepted."""
     from sqlglot import exp
     from sqlglot.errors import SqlglotError
 
@@ -256,7 +259,7 @@ def read_view_query(text: str) -> ViewQuery:
 
 
 def renamed_columns(text: str, names: Sequence[str], columns: Sequence[str]) -> str:
-    """A query whose columns have other names."""
+    """A query with its columns renamed."""
     listed = ", ".join(f"{_backquoted(name)} AS {_backquoted(new)}" for name, new in zip(names, columns, strict=True))
     return f"SELECT {listed} FROM ({text}) AS `_rw_query`"
 
@@ -269,7 +272,7 @@ def _backquoted(name: str) -> str:
 
 
 def _resolve_ordinals(core: exp.Select) -> None:
-    """``GROUP BY 1`` says what it stands for."""
+    """Replaces ordinals: ``GROUP BY 1`` becomes the expression."""
     from sqlglot import exp
 
     group = core.args["group"]
@@ -289,7 +292,7 @@ def _group_keys(core: exp.Select) -> list[tuple[exp.Expr, str | None]]:
 
 
 def _add_keys(core: exp.Select, keys: Sequence[tuple[exp.Expr, str | None]]) -> list[str]:
-    """The names under which a select gives these, added to it where it does not; the qualifier they may go without."""
+    """The names of these keys in a select, which are added if missing; the qualifier is one that may be omitted."""
     from sqlglot import exp
 
     names: list[str] = []
@@ -315,7 +318,7 @@ def _is_column(inner: exp.Expr, key: exp.Expr, relation: str) -> bool:
 
 
 def _stored(key: exp.Expr) -> exp.Expr:
-    """A key as a table keeps it: of a time window its start, since all are of one length."""
+    """A key as stored in the table: the start of a time window, because all have the same length."""
     from sqlglot import exp
 
     is_call = isinstance(key, exp.Anonymous) and key.name.lower() == "window"
@@ -330,9 +333,9 @@ def _formed(chain: Sequence[exp.Select], names: Sequence[str], *, has_keep: bool
 
 
 def _carry(chain: Sequence[exp.Select], names: Sequence[str], *, has_keep: bool | None) -> tuple[str, ...]:
-    """Carries keys, and KEEP, through the selects around a core, from within outwards; their names in the end.
+    """Adds keys, and KEEP, to the selects around a core, from the inside out; returns their final names.
 
-    ``has_keep`` None: the selects' own conditions stay what they are.
+    ``has_keep`` None: conditions of the selects stay as they are.
     """
     from sqlglot import exp
 

@@ -1,4 +1,4 @@
-"""A column's new name in the expressions that compute others of it."""
+"""Renames a column in the expressions of computed columns."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _BEFORE = "SELECT "
 
 
 def renamed_column(text: str, old: str, new: str, *, relation: str, dialect: str) -> str:
-    """The expression with ``new`` in the place of the column ``old``; nothing else of its text changes.
+    """The expression with the column ``old`` renamed to ``new``; the rest of its text is unchanged.
 
-    ``relation`` is what the column may be called with: ``relation.old``. Names are compared in whatever case. Raises
-    SqlError NOT_SUPPORTED where a name within could then mean something else.
+    ``relation`` is the qualifier that the column may have: ``relation.old``. Names are compared ignoring case. Raises
+    SqlError NOT_SUPPORTED if another name in the expression could change its meaning.
     """
     from sqlglot import exp, parse_one, tokenize
     from sqlglot.errors import SqlglotError
@@ -45,14 +45,14 @@ def renamed_column(text: str, old: str, new: str, *, relation: str, dialect: str
         )
     word = _written(new, dialect)
     for start, end, is_named in sorted(places, reverse=True):
-        # In struct(a) the name is part of the value.
+        # In struct(a), the name is part of the value.
         name = f"{word} AS {_written(old, dialect)}" if is_named else word
         written = written[:start] + name + written[end + 1 :]
     return written.removeprefix(_BEFORE).removesuffix(" AS x")
 
 
 def _written(name: str, dialect: str) -> str:
-    """A name as an expression may say it: in quotes, unless it is a column's as a bare word too."""
+    """A name for an expression: quoted, unless the bare word is a valid column name."""
     from sqlglot import exp, parse_one
     from sqlglot.errors import SqlglotError
 
@@ -68,7 +68,7 @@ def _written(name: str, dialect: str) -> str:
 
 
 def _named(tree: exp.Expr, column: str, relation: str) -> list[tuple[int, int, bool]]:
-    """Where the column is named, from and to, and whether its name becomes one of a value there."""
+    """The ranges where the column is named, and whether the name there becomes part of a value."""
     from sqlglot import exp
 
     found = []

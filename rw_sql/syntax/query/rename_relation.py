@@ -1,4 +1,4 @@
-"""A relation's new name in the queries that read it."""
+"""Renames a relation in the queries that read it."""
 
 from __future__ import annotations
 
@@ -13,15 +13,21 @@ if TYPE_CHECKING:
 
 
 def renamed_relation(text: str, old: str, new: str, dialect: str) -> str:
-    """The query reading ``new`` in the place of ``old``; nothing else of its text changes.
+    """The query with the relation ``old`` renamed to ``new``; the rest of its text is unchanged.
 
-    What refers to the old name, ``old.column``, goes on doing so: a relation without an alias gets it as one. Raises
-    SqlError NOT_SUPPORTED where that cannot be written.
+    References such as ``old.column`` remain valid: a relation without an alias gets the old name as its alias. Raises
+    SqlError NOT_SUPPORTED if that is not possible.
     """
     from sqlglot import exp, parse_one
 
     tree = parse_spark(text) if dialect == "spark" else parse_one(text, read=dialect)
     edits: list[tuple[int, int, str]] = []
+    if any(part.alias.lower() == new.lower() for clause in tree.find_all(exp.With) for part in clause.expressions):
+        raise SqlError(
+            NOT_SUPPORTED,
+            f'a query that reads "{old}" calls a part of its own "{new}"',
+            hint=f"drop it, and create it again with another word for WITH {quoted(new)} AS (…)",
+        )
     for table in _readings(tree, old):
         name = table.this
         if isinstance(name, exp.Identifier):
@@ -44,7 +50,7 @@ def renamed_relation(text: str, old: str, new: str, dialect: str) -> str:
 
 
 def _readings(tree: exp.Expr, name: str) -> list[exp.Table]:
-    """Where a query reads a relation: by its name, or as the first argument of a window function in FROM."""
+    """The places where a query reads a relation: by name, or as the first argument of a window function in FROM."""
     from sqlglot import exp
 
     parts = {part.alias.lower() for clause in tree.find_all(exp.With) for part in clause.expressions}

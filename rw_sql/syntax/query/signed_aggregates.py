@@ -1,4 +1,4 @@
-"""Aggregates as a stream of rows, or of changes, can keep them up to date."""
+"""Rewrites aggregates so that a stream of rows, or of signed changes, can maintain them."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ if TYPE_CHECKING:
     from sqlglot import exp
 
 SIGN = "_rw_sign"
-"""1 for a row that came to an input, -1 for one that left."""
+"""1 for a row added to an input, -1 for one removed."""
 
 
 def count_distinct_by_sets(core: exp.Select) -> bool:
-    """Streams count distinct values by the set of them; False where another aggregate is over distinct values."""
+    """Rewrites count(DISTINCT …) to the size of a set; False if another aggregate uses DISTINCT."""
     from sqlglot import exp
 
     for found in aggregates_of(core):
@@ -42,7 +42,7 @@ def count_distinct_by_sets(core: exp.Select) -> bool:
 
 
 def signable(found: exp.Expr) -> exp.Expr | None:
-    """What a count, sum or avg is of (nothing: an empty expression), None for other aggregates."""
+    """The argument of a count, sum or avg (an empty expression for none), None for other aggregates."""
     from sqlglot import exp
 
     call = found.this if isinstance(found, exp.Filter) else found
@@ -65,7 +65,7 @@ _WHOLE = ("TINYINT", "SMALLINT", "INT", "BIGINT")
 
 
 def signed(found: exp.Expr, types: Mapping[str, str]) -> exp.Expr | None:
-    """An aggregate over changes. What leaves is subtracted, which gives back what was added only for exact numbers."""
+    """An aggregate over signed changes. Removed rows are subtracted, which is exact only for exact numbers."""
     from sqlglot import exp
 
     call = found.this if isinstance(found, exp.Filter) else found

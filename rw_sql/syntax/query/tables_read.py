@@ -1,4 +1,4 @@
-"""What a query reads."""
+"""The tables and columns that a query uses."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
 @lru_cache(maxsize=256)
 def table_names(query: str) -> tuple[str, ...]:
-    """The tables a query reads, each once, in the order met: the last part of each name, folded unless quoted.
+    """The tables that a query reads, each once, in order: the last part of each name, folded unless quoted.
 
-    Names that the query defines itself (WITH) are left out. The query must have been parsed before.
+    Names defined by the query itself (WITH) are left out. The query must be valid.
     """
     return tables_of(_tree(query))
 
@@ -27,18 +27,25 @@ def _tree(query: str) -> exp.Expr:
     from sqlglot.errors import SqlglotError
 
     try:
-        return parse_spark(query)
+        return _spark_tree(query)
     except SqlglotError:
         return parse_one(query, read="risingwave")
+
+
+@lru_cache(maxsize=64)
+def _spark_tree(query: str) -> exp.Expr:
+    """The tree of a query that is only read: several questions about one text come one after the other."""
+    return parse_spark(query)
 
 
 _STAND_IN = "windo_"
 
 
 def parse_spark(query: str) -> exp.Expr:
-    """The tree of a query of Spark's SQL. Raises SqlglotError.
+    """The tree of a query in Spark's SQL. Raises SqlglotError.
 
-    sqlglot takes ``window(…)`` right after GROUP BY for the clause WINDOW; another word of its length stands in for it.
+    sqlglot mistakes ``window(…)`` right after GROUP BY for the clause WINDOW, so another word of the same length
+    replaces it.
     """
     from sqlglot import exp, parse_one, tokenize
 
@@ -59,24 +66,26 @@ def tables_of(tree: exp.Expr) -> tuple[str, ...]:
     return tuple(dict.fromkeys(_references(tree)))
 
 
+@lru_cache(maxsize=256)
 def output_names(query: str) -> tuple[str, ...]:
-    """The names that a query gives its columns, as far as it writes them: a ``*`` is one. It must have been parsed."""
+    """The column names that a query writes; ``*`` counts as one. The query must be valid."""
     from sqlglot import exp
 
     tree = _tree(query)
     return tuple(tree.named_selects) if isinstance(tree, exp.Query) else ()
 
 
+@lru_cache(maxsize=256)
 def repeated_tables(query: str) -> frozenset[str]:
-    """The tables that a query names more than once. It must have been parsed before."""
+    """The tables that a query names more than once. The query must be valid."""
     names = _references(_tree(query))
     return frozenset(name for name in names if names.count(name) > 1)
 
 
 def may_use_column(query: str, column: str) -> bool:
-    """Whether a query may use a column of what it reads: it names one so, in whatever case, or says ``*``.
+    """True if a query may use a column of its input: it has that name, ignoring case, or ``*``.
 
-    A ``*`` within count() names none. The query must have been parsed before.
+    A ``*`` in count() does not count. The query must be valid.
     """
     from sqlglot import exp
 
@@ -104,7 +113,7 @@ def _references(tree: exp.Expr) -> list[str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TablePlace:
-    """Where a query reads a table: its name in full as it is written, and the last part of it."""
+    """Where a query reads a table: the full name as written, and its last part."""
 
     written: str
     name: str
@@ -113,13 +122,14 @@ class TablePlace:
     has_alias: bool
 
 
+@lru_cache(maxsize=256)
 def table_places(query: str) -> tuple[TablePlace, ...]:
-    """Where a query of Spark's SQL reads tables by their names; what it defines itself (WITH) is left out."""
+    """The places where a query in Spark's SQL reads tables by name; names that it defines (WITH) are left out."""
     from sqlglot import exp
     from sqlglot.optimizer.scope import traverse_scope
 
     places: dict[int, TablePlace] = {}
-    for scope in traverse_scope(parse_spark(query)):
+    for scope in traverse_scope(_spark_tree(query)):
         for _, source in scope.references:
             table = scope.sources.get(source.alias_or_name) if isinstance(source, exp.Expr) else None
             if not isinstance(table, exp.Table) or not isinstance(table.this, exp.Identifier):
@@ -137,7 +147,7 @@ def table_places(query: str) -> tuple[TablePlace, ...]:
 
 
 def replaced_tables(query: str, names: Mapping[str, str]) -> str:
-    """The query with other names for tables, given by how these are written; columns may go on naming them."""
+    """The query with tables replaced, given by their written names; qualified columns remain valid."""
     for place in reversed(table_places(query)):
         name = names.get(place.written)
         if name is not None and name != place.written:

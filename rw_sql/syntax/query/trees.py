@@ -1,4 +1,4 @@
-"""A query's tree: what a select does, and its parts taken out and put together."""
+"""Operations on a query's tree: classify a select, take clauses out, combine parts."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def read_by(select: exp.Select) -> exp.Expr:
 
 
 def inlined(tree: exp.Select) -> bool:
-    """Puts the parts that WITH names in their places; False where one is used more than once, or by itself."""
+    """Inlines WITH queries; False if one is used more than once, or alone."""
     from sqlglot import exp
 
     clause = tree.args.get("with_")
@@ -49,7 +49,7 @@ def inlined(tree: exp.Select) -> bool:
 
 
 def is_picking(select: exp.Select) -> bool:
-    """Whether a select only picks columns and rows of one thing."""
+    """True if a select only picks columns and rows of a single input."""
     from sqlglot import exp
 
     if any(select.args.get(name) for name in (*_UNORDERED, "joins", "group", "having", "distinct")):
@@ -82,7 +82,7 @@ def kind_of(core: exp.Select) -> tuple[str, str]:
 
 
 def _parts(select: exp.Select) -> list[exp.Expr]:
-    """The expressions of a select, not what it reads."""
+    """The expressions of a select, without its inputs."""
     found = [*select.expressions]
     found += [select.args[name] for name in ("where", "having", "group") if select.args.get(name)]
     return found
@@ -99,7 +99,7 @@ def _select_of(node: exp.Expr) -> exp.Select | None:
 
 
 def aggregates_of(select: exp.Select) -> list[exp.Expr]:
-    """The aggregates of a select itself, each with the FILTER around it."""
+    """The aggregates of a select itself, each with its FILTER."""
     from sqlglot import exp
 
     found = []
@@ -112,7 +112,7 @@ def aggregates_of(select: exp.Select) -> list[exp.Expr]:
 
 
 def take(select: exp.Select, name: str) -> exp.Expr | None:
-    """A clause's condition, which the select loses."""
+    """Removes a clause from the select and returns its condition."""
     clause = select.args.get(name)
     if clause is None:
         return None
@@ -130,14 +130,14 @@ def both(first: exp.Expr | None, second: exp.Expr | None) -> exp.Expr | None:
 
 
 def is_true(condition: exp.Expr) -> exp.Expr:
-    """Whether a condition is true: unknown is not."""
+    """An expression that tells whether a condition is true; NULL counts as false."""
     from sqlglot import exp
 
     return exp.func("COALESCE", condition.copy(), exp.false())
 
 
 def guarded(item: exp.Expr, keep: exp.Expr) -> exp.Expr:
-    """An item that is computed only for rows that stay: a division that the condition guards may fail on others."""
+    """An item computed only for rows that match: for others, a division guarded by the condition may fail."""
     from sqlglot import exp
 
     inner = item.this if isinstance(item, exp.Alias) else item
@@ -152,7 +152,7 @@ def expression(text: str) -> exp.Expr:
 
 
 def only(core: exp.Select, listed: list[exp.Expr]) -> exp.Select:
-    """A select of these over what the core reads, row for row."""
+    """A select of these expressions over the core's input, row by row."""
     core.set("expressions", listed)
     for name in ("group", "having", "distinct"):
         core.set(name, None)
@@ -164,7 +164,7 @@ def spark_sql(tree: exp.Expr) -> str:
 
 
 def copied(chain: Sequence[exp.Select]) -> list[exp.Select]:
-    """The chain of a copy of the whole query."""
+    """A copy of the whole query, as a chain."""
     copied = [chain[0].copy()]
     while len(copied) < len(chain):
         copied.append(read_by(copied[-1]).this)
@@ -172,7 +172,7 @@ def copied(chain: Sequence[exp.Select]) -> list[exp.Select]:
 
 
 def equal_columns(join: exp.Join, left: str, right: str) -> list[tuple[exp.Column, exp.Column]]:
-    """The pairs of columns that a join wants equal, the left side's first."""
+    """The pairs of columns that a join equates, the left side's first."""
     from sqlglot import exp
 
     condition = join.args.get("on")

@@ -1,6 +1,4 @@
-"""Statement → canonical text, by family. The entry is :func:`rw_sql.syntax.render`.
+"""Statement → canonical text, by family. The entry point is :func:`rw_sql.syntax.render`.
 
-
-Imports: ``lexing``, ``statements``. Imported by: ``rw_sql.syntax``.
-Begin with ``render``.
+Imports: ``lexing``, ``statements``. Imported by: ``rw_sql.syntax``. Begin with ``render``.
 """

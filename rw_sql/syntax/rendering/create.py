@@ -66,7 +66,8 @@ def _add_cdc_table(clauses: Clauses, table: CdcTable | None) -> Clauses:
 
 
 def create_connection(s: CreateConnection) -> str:
-    clauses = Clauses(f"CREATE CONNECTION{given(s.if_not_exists, 'IF NOT EXISTS')} {name_text(s.name)}")
+    head = f"CREATE{given(s.or_replace, 'OR REPLACE')} CONNECTION{given(s.if_not_exists, 'IF NOT EXISTS')}"
+    clauses = Clauses(f"{head} {name_text(s.name)}")
     return clauses.listed("WITH", options_text(s.options)).text()
 
 

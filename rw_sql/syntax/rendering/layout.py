@@ -1,4 +1,4 @@
-"""How a statement's text is laid out: on one line if it is short, else a clause a line."""
+"""The layout of a statement's text: on one line if it is short, else one clause per line."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 WIDEST_LINE = 100
-"""A statement that fits into this many characters is printed on one line."""
+"""A statement of at most this many characters is printed on one line."""
 
 
 @dataclass(slots=True)
@@ -31,25 +31,25 @@ class _Piece:
 
 
 class Clauses:
-    """A statement's text in pieces, each of which may begin a line, with lists that may be broken over lines."""
+    """A statement's text in pieces, each of which may begin a line, with lists that may be broken into lines."""
 
     def __init__(self, head: str) -> None:
         self._pieces = [_Piece(head)]
 
     def add(self, text: str) -> Clauses:
-        """A piece, if it is not empty."""
+        """Adds a piece unless it is empty."""
         if text:
             self._pieces.append(_Piece(text))
         return self
 
     def listed(self, before: str, items: Sequence[str], *, comma: bool = False) -> Clauses:
-        """``before (items)``, if there are items; with ``comma``, one stands before it."""
+        """Adds ``before (items)`` if there are items; with ``comma``, preceded by a comma."""
         if items:
             self._pieces.append(_Piece(before, list(items), comma))
         return self
 
     def text(self) -> str:
-        """On one line if that is short, else a clause a line and a list's item a line."""
+        """The text: on one line if it is short, else one clause and one list item per line."""
         short = self._pieces[0].flat()
         for piece in self._pieces[1:]:
             short += (", " if piece.comma else " ") + piece.flat()

@@ -1,4 +1,4 @@
-"""Statements of the operator and of the session as text."""
+"""Operational and session statements as text."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def reset_source_splits(s: ast.ResetSourceSplits) -> str:
 
 
 def checkpoint_options(s: ast.InjectCheckpointOffsets) -> list[str]:
-    """What only a checkpoint's WITH takes."""
+    """The options that only a checkpoint's WITH accepts."""
     return options_text(s.options) + switches_text(
         table=", ".join(s.tables) or None,
         exactly=True if s.is_exactly else None,

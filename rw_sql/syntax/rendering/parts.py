@@ -37,7 +37,7 @@ def name_text(name: Name) -> str:
 
 
 def key_text(key: str) -> str:
-    """An option's key. Its parts may be any words, so only odd characters and capitals need quotes."""
+    """An option's key. Its parts may be any words, so only special characters and capitals need quotes."""
     return ".".join(part if _is_plain(part) else _in_quotes(part) for part in key.split("."))
 
 
@@ -50,7 +50,7 @@ def _in_quotes(part: str) -> str:
 
 
 def value_text(value: OptionValue | NullValue) -> str:
-    """An option's value as it is written."""
+    """An option's value."""
     match value:
         case TextValue():
             return literal(value.text)
@@ -82,7 +82,7 @@ def keys_text(keys: Sequence[OptionKey]) -> list[str]:
 
 
 def given(flag: bool, words: str) -> str:
-    """The words with a blank before them, if the flag is set."""
+    """The words with a leading blank if the flag is set, else empty."""
     return f" {words}" if flag else ""
 
 
@@ -97,7 +97,7 @@ def reason_text(reason: str | None) -> str:
 
 
 def switches_text(**switches: str | bool | None) -> list[str]:
-    """Those switches that differ from their default, which the caller leaves None."""
+    """The switches that differ from their defaults; the caller passes None for defaults."""
     shown = {True: "true", False: "false"}
     return [
         f"{name.upper()} = {shown[value] if isinstance(value, bool) else literal(value)}"
@@ -107,7 +107,7 @@ def switches_text(**switches: str | bool | None) -> list[str]:
 
 
 def parameter_text(values: Sequence[ParameterValue]) -> str:
-    """A parameter's values, ``DEFAULT`` for none."""
+    """A parameter's values, ``DEFAULT`` if there are none."""
     return ", ".join(value_text(value) for value in values) or "DEFAULT"
 
 
@@ -127,7 +127,7 @@ def column_text(column: ColumnDefinition) -> str:
 
 
 def constraint_text(constraint: TableConstraint) -> str:
-    """A table's constraint."""
+    """A table constraint."""
     text = f"CONSTRAINT {quoted(constraint.name)} " if constraint.name is not None else ""
     text += constraint.kind
     if constraint.columns:
@@ -148,7 +148,7 @@ def column_list(
     constraints: Sequence[TableConstraint],
     watermarks: Sequence[Watermark],
 ) -> list[str]:
-    """A column list's items: columns with ``*`` in its place, then constraints, then watermarks."""
+    """A column list's items: columns with ``*`` at its position, then constraints, then watermarks."""
     items = [column_text(column) for column in columns]
     if wildcard is not None:
         items.insert(wildcard, "*")

@@ -1,4 +1,4 @@
-"""Statement → canonical text: keywords upper, types canonical, quotes only where needed, options in their order."""
+"""Statement → canonical text: upper-case keywords, canonical types, quotes only where needed, options in order."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ __all__ = ["RENDERERS", "column_text", "include_text", "key_text", "name_text", 
 def render(statement: ast.Statement) -> str:
     """The canonical text of a statement, without ``;``. Parsing it gives an equal statement.
 
-    CREATE SECRET and ALTER SECRET keep their content: redact before storing or printing.
+    CREATE SECRET and ALTER SECRET include their content: redact it before storing or printing.
     """
     return RENDERERS[type(statement)](statement)
 
@@ -133,6 +133,7 @@ RENDERERS: dict[type[ast.Statement], Callable[[Any], str]] = {
     ast.ShowCheckpoint: operate.show_checkpoint,
     ast.ShowColumns: lambda s: f"SHOW {s.kind} FROM {name_text(s.name)}{operate.show_filter(s)}",
     ast.ShowCreate: lambda s: f"SHOW CREATE {s.kind} {name_text(s.name)}",
+    ast.ShowLineage: lambda s: "SHOW LINEAGE" + (f" OF {name_text(s.name)}" if s.name else ""),
     ast.ShowMetrics: _words("SHOW METRICS"),
     ast.ShowObjects: operate.show_objects,
     ast.ShowParameter: operate.show_parameter,

@@ -1,4 +1,4 @@
-"""Types as text: the canonical form of our statements, and what Spark calls them."""
+"""Types as text: the canonical form in rw_sql's statements, and Spark's names."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ _SPARK = {
     "TIMESTAMP WITH TIME ZONE": "TIMESTAMP",
     "SERIAL": "BIGINT",
     "UUID": "STRING",
-    # JSON stays the text it came as: Delta's VARIANT is not written by both of the writers used here.
+    # JSON is stored as its text, because not both of the writers used here can write Delta's VARIANT.
     "JSONB": "STRING",
-    # Spark has no duration that holds months, days and microseconds together; the days-and-time one holds most.
+    # Spark has no interval with months, days and microseconds; this one covers most uses.
     "INTERVAL": "INTERVAL DAY TO SECOND",
     "RW_INT256": "DECIMAL(38, 0)",
     "RW_UINT256": "DECIMAL(38, 0)",
@@ -36,7 +36,7 @@ _WIDEST_DECIMAL = 38
 
 
 def canonical_type(data_type: DataType) -> str:
-    """The type as our statements print it: ``CHARACTER VARYING``, ``NUMERIC(10, 2)``, ``STRUCT<a INT>``, ``INT[]``."""
+    """The canonical form of a type: ``CHARACTER VARYING``, ``NUMERIC(10, 2)``, ``STRUCT<a INT>``, ``INT[]``."""
     name = data_type.name
     if name == "ARRAY" and data_type.element is not None:
         return canonical_type(data_type.element) + "[]"
@@ -51,7 +51,7 @@ def canonical_type(data_type: DataType) -> str:
 
 
 def spark_type(data_type: DataType) -> str:
-    """The type in Spark's DDL: TIMESTAMP is Spark's TIMESTAMP_NTZ, TIMESTAMP WITH TIME ZONE its TIMESTAMP.
+    """The type in Spark's DDL: TIMESTAMP becomes TIMESTAMP_NTZ, TIMESTAMP WITH TIME ZONE becomes TIMESTAMP.
 
     JSONB becomes STRING (its text), NUMERIC without precision DECIMAL(38, 10). Raises SqlError UNSUPPORTED_TYPE for
     TIME and decimals of more than 38 digits.

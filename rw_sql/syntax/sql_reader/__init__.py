@@ -1,10 +1,9 @@
-"""Reads queries and expressions: where they end, and whether they are SQL.
+"""Reads queries and expressions: finds where they end, and whether they are valid SQL.
 
-A recogniser and no parser: it builds no tree. It takes the union of RisingWave's (PostgreSQL's) and Spark's SQL, and is
-stricter than both where leniency would let slips pass: reserved words are no names, a join needs its condition.
+It is a recognizer that builds no tree. It accepts the union of RisingWave's (PostgreSQL's) and Spark's SQL, and is
+stricter than both where leniency would hide mistakes: reserved words are not names, a join requires its condition.
 
-Imports: ``lexing``. Imported by: ``parsing``.
-Begin with ``queries``.
+Imports: ``lexing``. Imported by: ``parsing``. Begin with ``queries``.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A place in a list of tokens, and the errors raised there."""
+"""A position in a list of tokens, and the errors raised there."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 MOST_NESTED = 100
-"""How deep queries and expressions may nest; each level costs a few frames of Python's stack."""
+"""The maximum nesting of queries and expressions; each level uses several frames of Python's stack."""
 
 _NAME_KINDS = frozenset({WORD, QUOTED, BACKQUOTED})
 
@@ -89,7 +89,7 @@ _LONGEST_OPERATOR = 4
 
 
 class Cursor:
-    """Reads tokens ``[at, last)`` one after the other. ``ended`` is the token that stands for their end."""
+    """Reads tokens ``[at, last)`` in order. ``ended`` is the token for their end."""
 
     __slots__ = ("at", "closed", "depth", "ended", "has_lambda", "last", "mentioned", "tokens")
 
@@ -100,24 +100,24 @@ class Cursor:
         self.ended = ended
         self.depth = 0
         self.closed = -1
-        """Where a bracket ended that no field may follow."""
+        """The position after a closing parenthesis that no field may follow."""
         self.mentioned: list[Token] = []
-        """The first words of the column names met so far."""
+        """The first words of the column names seen so far."""
         self.has_lambda = False
-        """Whether a bar was met that may define names of its own."""
+        """True if a bar was seen that may define names."""
 
     def peek(self, ahead: int = 0) -> Token:
-        """The token that many places on; the end's token behind the last one."""
+        """The token ``ahead`` positions on; the end token after the last one."""
         at = self.at + ahead
         return self.tokens[at] if at < self.last else self.ended
 
     def word(self, ahead: int = 0) -> str:
-        """The word there in upper case, empty if there stands anything else."""
+        """The word at that position in upper case; empty for other tokens."""
         token = self.peek(ahead)
         return token.upper if token.kind == WORD else ""
 
     def operator(self) -> str:
-        """The longest operator that begins here: signs that touch each other."""
+        """The longest operator at this position: signs without blanks between them."""
         token = self.peek()
         if token.kind != PUNCTUATION:
             return ""
@@ -133,19 +133,19 @@ class Cursor:
         return best
 
     def is_sign(self, sign: str) -> bool:
-        """Whether the next token is that single sign."""
+        """True if the next token is that single sign."""
         token = self.peek()
         return token.kind == PUNCTUATION and token.text == sign
 
     def take_sign(self, sign: str) -> bool:
-        """Moves behind the sign, if it is next."""
+        """Skips the sign if it is next; True if it was."""
         if self.is_sign(sign):
             self.at += 1
             return True
         return False
 
     def take_operator(self, *operators: str) -> str:
-        """Moves behind the operator, if it is next, and returns it."""
+        """Skips one of the operators if it is next, and returns it."""
         met = self.operator()
         if met in operators:
             self.at += len(met)
@@ -153,14 +153,14 @@ class Cursor:
         return ""
 
     def take(self, *words: str) -> bool:
-        """Moves behind all of the words, if they are next."""
+        """Skips all of the words if they are next; True if they were."""
         if all(self.word(ahead) == word for ahead, word in enumerate(words)):
             self.at += len(words)
             return True
         return False
 
     def take_one(self, *words: str) -> str:
-        """Moves behind one of the words, if one is next, and returns it."""
+        """Skips one of the words if it is next, and returns it."""
         met = self.word()
         if met and met in words:
             self.at += 1
@@ -168,18 +168,18 @@ class Cursor:
         return ""
 
     def expect_sign(self, sign: str) -> None:
-        """Moves behind the sign. Raises SqlError INVALID_EXPRESSION if it is not next."""
+        """Skips the sign. Raises SqlError INVALID_EXPRESSION if it is not next."""
         if not self.take_sign(sign):
             self.fail(sign)
 
     def expect(self, *words: str) -> None:
-        """Moves behind the words. Raises SqlError INVALID_EXPRESSION if they are not next."""
+        """Skips the words. Raises SqlError INVALID_EXPRESSION if they are not next."""
         for word in words:
             if not self.take(word):
                 self.fail(word)
 
     def fail(self, expected: str) -> NoReturn:
-        """Raises SqlError INVALID_EXPRESSION: what should stand here, and what does."""
+        """Raises SqlError INVALID_EXPRESSION with the expected and the actual token."""
         token = self.peek()
         met = "EOF" if token.kind == END else token.text.split("\n")[0][:40]
         before = self.tokens[self.at - 1].text if self.at > 0 else ""
@@ -195,12 +195,12 @@ class Cursor:
         raise SqlError(INVALID_EXPRESSION, message, hint=hint, span=token.span)
 
     def is_name(self, ahead: int = 0) -> bool:
-        """Whether a name stands there: quoted, or a word that is not reserved."""
+        """True if a name is at that position: quoted, or a word that is not reserved."""
         token = self.peek(ahead)
         return token.kind in _NAME_KINDS and (token.kind != WORD or token.upper not in RESERVED)
 
     def name(self) -> Token:
-        """Moves behind one name. Raises SqlError INVALID_EXPRESSION if none is next."""
+        """Skips and returns one name. Raises SqlError INVALID_EXPRESSION if none is next."""
         token = self.peek()
         if not self.is_name():
             if token.kind == WORD:
@@ -210,37 +210,37 @@ class Cursor:
         return token
 
     def label(self) -> None:
-        """Moves behind a name behind AS or a dot, where reserved words are names too."""
+        """Skips a name after AS or a dot, where reserved words are names too."""
         if self.peek().kind not in _NAME_KINDS:
             self.fail("identifier")
         self.at += 1
 
     def dotted_name(self) -> None:
-        """Moves behind ``a.b.c``."""
+        """Skips ``a.b.c``."""
         self.name()
         while self.is_sign(".") and self.peek(1).kind in _NAME_KINDS:
             self.at += 2
 
     def string(self) -> None:
-        """Moves behind a text in single quotes."""
+        """Skips a text in single quotes."""
         if self.peek().kind != STRING:
             self.fail("literal string")
         self.at += 1
 
     def comma_separated(self, item: Callable[[], object]) -> None:
-        """Moves behind one item or more, with commas between."""
+        """Skips one or more items separated by commas."""
         item()
         while self.take_sign(","):
             item()
 
     def in_parentheses(self, item: Callable[[], object]) -> None:
-        """Moves behind ``( item, … )``."""
+        """Skips ``( item, … )``."""
         self.expect_sign("(")
         self.comma_separated(item)
         self.expect_sign(")")
 
     def deeper(self) -> None:
-        """Counts one more level of nesting. Raises SqlError TOO_COMPLEX where there are too many."""
+        """Enters another level of nesting. Raises SqlError TOO_COMPLEX if there are too many."""
         self.depth += 1
         if self.depth > MOST_NESTED:
             raise SqlError(TOO_COMPLEX, f"more than {MOST_NESTED} levels are nested here", span=self.peek().span)

@@ -1,4 +1,4 @@
-"""Expressions: operators by their binding power, calls, and the forms that have words inside."""
+"""Expressions: operators by their precedence, calls, and forms with keywords inside."""
 
 from __future__ import annotations
 
@@ -35,17 +35,17 @@ if TYPE_CHECKING:
     from collections.abc import Container
 
 _ROW_FIELD = re.compile(r"col\d+\Z")
-"""What Spark calls the fields of (a, b)."""
+"""Spark's names for the fields of (a, b)."""
 _BEHIND_QUERIES = frozenset({"UNION", "EXCEPT", "INTERSECT", "MINUS", "ORDER", "LIMIT", "OFFSET", "FETCH"})
 
 
 class ExpressionReader(FormReader):
-    """Reads expressions. Queries inside of them are the subclass's business."""
+    """Reads expressions. Subclasses read the queries inside."""
 
     __slots__ = ()
 
     def expression(self) -> None:
-        """Moves behind the longest expression that begins here. Raises SqlError INVALID_EXPRESSION, TOO_COMPLEX."""
+        """Skips the longest expression at this position. Raises SqlError INVALID_EXPRESSION, TOO_COMPLEX."""
         self.operators(0)
 
     def operators(self, least: int) -> None:
@@ -56,7 +56,7 @@ class ExpressionReader(FormReader):
         self.depth -= 1
 
     def _power(self) -> int:
-        """How strongly the next operator binds; 0 if none is next."""
+        """The precedence of the next operator; 0 if none is next."""
         word = self.word()
         if word:
             return self._word_power(word)
@@ -66,7 +66,7 @@ class ExpressionReader(FormReader):
         return INFIX.get(operator, 0)
 
     def _is_field(self) -> bool:
-        """Whether a field of the value before may follow: ``(a).b``, ``f(x).b``, ``a[1].b``."""
+        """True if a field of the preceding value may follow: ``(a).b``, ``f(x).b``, ``a[1].b``."""
         before, field = self.tokens[self.at - 1], self.peek(1)
         if self.at == self.closed or before.text not in (")", "]") or field.kind not in (WORD, QUOTED, BACKQUOTED):
             return False
@@ -134,7 +134,7 @@ class ExpressionReader(FormReader):
             self.operators(LIKE)
             if self.take("ESCAPE"):
                 self.string()
-        # ISNULL and NOTNULL have nothing behind them.
+        # ISNULL and NOTNULL have no right operand.
 
     def _is(self) -> None:
         self.take("NOT")
@@ -168,7 +168,7 @@ class ExpressionReader(FormReader):
         self.at += len(operator)
         self.expect_sign(")")
 
-    # What an expression begins with
+    # The beginnings of expressions
 
     def _prefix(self, least: int) -> None:
         token = self.peek()
@@ -217,7 +217,7 @@ class ExpressionReader(FormReader):
             self.fail("an expression")
 
     def query_or_expressions(self) -> bool:
-        """Moves behind a query or expressions; tells whether it is several expressions, which make a row."""
+        """Skips a query or expressions; True if there are several expressions, which form a row."""
         if self._begins_query():
             self.subquery()
             return False
@@ -228,7 +228,7 @@ class ExpressionReader(FormReader):
         return is_row
 
     def _begins_query(self) -> bool:
-        """Whether a query stands here, in brackets of its own or not."""
+        """True if a query is next, in its own parentheses or not."""
         ahead = 0
         while self.peek(ahead).text == "(":
             ahead += 1
@@ -237,7 +237,7 @@ class ExpressionReader(FormReader):
         return ahead == 0 or self._is_set_operation(ahead)
 
     def _is_set_operation(self, ahead: int) -> bool:
-        """Whether the bracket that opens here is one side of a UNION, EXCEPT or INTERSECT, or is ordered or limited."""
+        """True if the parenthesis here encloses one side of a UNION, EXCEPT or INTERSECT, or is ordered or limited."""
         depth = 0
         at = self.at
         while at < self.last:
@@ -290,7 +290,7 @@ class ExpressionReader(FormReader):
             self._name_or_call()
 
     def _call_form(self, word: str) -> None:
-        """A word with a bracket behind it: a form with words inside, or a call."""
+        """A word before a parenthesis: a form with keywords inside, or a call."""
         form = FORMS.get(word)
         if form is not None:
             self.at += 2
@@ -341,7 +341,7 @@ class ExpressionReader(FormReader):
         return found
 
     def _fields(self) -> None:
-        """Moves behind ``.a.b``. A reserved word is a field's name only where it touches the dot."""
+        """Skips ``.a.b``. A reserved word is a field's name only if it touches the dot."""
         while self.is_sign("."):
             dot, field = self.peek(), self.peek(1)
             if field.kind not in (WORD, QUOTED, BACKQUOTED):
@@ -383,7 +383,7 @@ class ExpressionReader(FormReader):
             else:
                 self.name()
         if is_apart or self.peek().start > self.tokens[self.at - 1].end:
-            # To Spark, a (b).c and a(b) .c are fields of a call; to everybody else a comma or more is missing.
+            # In Spark, a (b).c and a(b) .c are fields of a call; elsewhere something like a comma is missing.
             self.closed = self.at
 
     def _arguments(self) -> None:
@@ -395,7 +395,7 @@ class ExpressionReader(FormReader):
                 self.refuse("VARIADIC argument must be the last", self.tokens[self.at - 1])
 
     def _argument(self) -> bool:
-        """Moves behind an argument; tells whether it is VARIADIC."""
+        """Skips an argument; True if it is VARIADIC."""
         is_variadic = self.take("VARIADIC")
         if self.is_name() and self.peek(1).text in ("=", ":") and self.peek(2).text in (">", "="):
             first, second = self.peek(1), self.peek(2)
@@ -414,7 +414,7 @@ class ExpressionReader(FormReader):
             self.at += 2
 
     def wildcard(self) -> bool:
-        """Moves behind ``*`` or ``t.*`` with EXCEPT (…), if one is next."""
+        """Skips ``*`` or ``t.*`` with EXCEPT (…) if it is next; True if it was."""
         ahead = 0
         while self.peek(ahead).kind in (WORD, QUOTED, BACKQUOTED) and self.peek(ahead + 1).text == ".":
             ahead += 2
@@ -431,14 +431,14 @@ class ExpressionReader(FormReader):
         return True
 
     def order_item(self) -> None:
-        """Moves behind ``expression [ASC | DESC] [NULLS {FIRST | LAST}]``."""
+        """Skips ``expression [ASC | DESC] [NULLS {FIRST | LAST}]``."""
         self.expression()
         self.take_one("ASC", "DESC")
         if self.take("NULLS") and not self.take_one("FIRST", "LAST"):
             self.fail("FIRST or LAST")
 
     def window(self) -> None:
-        """Moves behind what stands in the brackets of OVER and WINDOW."""
+        """Skips the content of the parentheses of OVER and WINDOW."""
         if self.is_name() and self.word() not in ("PARTITION", "ROWS", "RANGE", "GROUPS", "SESSION"):
             self.name()
             return

@@ -1,4 +1,4 @@
-"""Forms with words inside: CASE, CAST, EXTRACT, INTERVAL, arrays and maps."""
+"""Forms with keywords inside: CASE, CAST, EXTRACT, INTERVAL, arrays and maps."""
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ if TYPE_CHECKING:
 
 
 class FormReader(TypeReader):
-    """Reads forms. Expressions and queries inside of them are the subclasses' business."""
+    """Reads forms. Subclasses read the expressions and queries inside."""
 
     __slots__ = ()
 
     def expression(self) -> None:
-        """Moves behind an expression."""
+        """Skips an expression."""
         raise NotImplementedError
 
     def operators(self, least: int) -> None:
-        """Moves behind an expression whose operators bind more strongly than ``least``."""
+        """Skips an expression whose operators have a precedence above ``least``."""
         raise NotImplementedError
 
     def query_or_expressions(self) -> bool:
-        """Moves behind a query, or expressions with commas between; tells whether it is several of these."""
+        """Skips a query, or expressions separated by commas; True if there are several of these."""
         raise NotImplementedError
 
     def wildcard_or_expression(self) -> None:
-        """Moves behind ``*``, ``t.*``, ``(expression).*`` or an expression."""
+        """Skips ``*``, ``t.*``, ``(expression).*`` or an expression."""
         raise NotImplementedError
 
     def subquery(self) -> None:
-        """Moves behind a query that may use the columns of those around it."""
+        """Skips a query that may use the columns of enclosing queries."""
         raise NotImplementedError
 
     def case(self) -> None:
@@ -74,7 +74,7 @@ class FormReader(TypeReader):
             self.fail("date/time field")
 
     def _lacks_unit(self) -> bool:
-        """``INTERVAL '1' word``: the word is a unit misspelled, and no alias."""
+        """``INTERVAL '1' word``: the word is a misspelled unit, not an alias."""
         return self.tokens[self.at - 1].value.strip().isdigit() and bool(self.word()) and self.is_name()
 
     def _precision(self) -> None:
@@ -98,7 +98,7 @@ class FormReader(TypeReader):
         self.expect_sign(":")
         self.expression()
 
-    # Forms with words inside, read between their brackets
+    # Forms with keywords inside, read between their parentheses
 
     def _cast(self) -> None:
         self.expression()
@@ -114,7 +114,7 @@ class FormReader(TypeReader):
             self.expression()
 
     def _begins_arguments(self) -> bool:
-        """``EXISTS (xs, x -> x > 1)``: Spark's function of an array."""
+        """``EXISTS (xs, x -> x > 1)``: Spark's array function."""
         following = self.peek(1).text
         return (self.is_name() and following in (",", ".")) or (self.word() == "ARRAY" and following in ("(", "["))
 

@@ -82,7 +82,7 @@ _NO_ALIAS = frozenset(
         "WITHIN",
     ]
 )
-"""Words that are no alias without AS: they begin what may follow."""
+"""Words that cannot be an alias without AS, because they begin a following clause."""
 _UNITS = frozenset(["YEAR", "MONTH", "DAY", "HOUR", "MINUTE", "SECOND"])
 _SET_OPERATORS = ("UNION", "EXCEPT", "INTERSECT", "MINUS")
 
@@ -95,10 +95,10 @@ class QueryReader(ReshapingReader):
     def __init__(self, tokens: Sequence[Token], at: int, last: int, ended: Token) -> None:
         super().__init__(tokens, at, last, ended)
         self.within = 0
-        """How many queries around this one lend it their columns."""
+        """The number of enclosing queries whose columns may be used."""
 
     def subquery(self) -> None:
-        """Moves behind a query that may use the columns of those around it."""
+        """Skips a query that may use the columns of enclosing queries."""
         begun, before = self.at, len(self.mentioned)
         self.within += 1
         self.query()
@@ -107,7 +107,7 @@ class QueryReader(ReshapingReader):
             del self.mentioned[before:]
 
     def query(self) -> None:
-        """Moves behind the longest query that begins here. Raises SqlError INVALID_EXPRESSION, TOO_COMPLEX."""
+        """Skips the longest query at this position. Raises SqlError INVALID_EXPRESSION, TOO_COMPLEX."""
         self.deeper()
         if self.take("WITH"):
             self.take("RECURSIVE")
@@ -229,7 +229,7 @@ class QueryReader(ReshapingReader):
             self.expression()
 
     def _items(self) -> Token | None:
-        """Moves behind the list of SELECT; returns the first ``*`` or ``t.*`` in it."""
+        """Skips the list of SELECT; returns the first ``*`` or ``t.*`` in it."""
         star = None
         while True:
             item = self.peek()
@@ -239,7 +239,7 @@ class QueryReader(ReshapingReader):
                 return star
 
     def _lacks_from(self) -> bool:
-        """Whether the list of SELECT ended, and what follows it is no FROM."""
+        """True if the list of SELECT has ended and FROM does not follow."""
         after = self.peek()
         is_word = after.kind == WORD and (after.upper in RESERVED or after.upper == "EMIT") and after.upper != "FROM"
         return is_word or after is self.ended or after.text == ")"
@@ -254,7 +254,7 @@ class QueryReader(ReshapingReader):
                 self.refuse(f'column "{column.value}" does not exist: the query has no FROM', column)
 
     def _item(self) -> bool:
-        """Moves behind an item of SELECT; tells whether it is ``*`` or ``t.*``."""
+        """Skips an item of SELECT; True if it is ``*`` or ``t.*``."""
         if self.wildcard():
             return True
         self.wildcard_or_expression()
@@ -267,7 +267,7 @@ class QueryReader(ReshapingReader):
             else:
                 self.label()
         elif self._is_alias():
-            # 'text' SECOND is an interval whose first word is missing, not a text named second.
+            # 'text' SECOND is an interval without its first word, not a text with the alias second.
             if before.kind == STRING and self.word() in _UNITS:
                 self.fail("AS")
             self.at += 1
@@ -326,7 +326,7 @@ class QueryReader(ReshapingReader):
     # FROM
 
     def _table_and_joins(self) -> bool:
-        """Moves behind a table and what is joined to it; tells whether anything is."""
+        """Skips a table and its joins; True if there are joins."""
         self._table()
         joined = False
         while self._join() or self._reshape():
@@ -479,7 +479,7 @@ class QueryReader(ReshapingReader):
         self.at += 1
 
     def _begins_clause(self) -> bool:
-        """Whether the word is no alias because of what stands behind it."""
+        """True if the word begins a clause, by the tokens after it, and is not an alias."""
         following = self.peek(1).text
         return (self.word() == "ENGINE" and following == "=") or (self.word() in RESHAPING and following == "(")
 

@@ -1,4 +1,4 @@
-"""What makes another table out of one in FROM: PIVOT, UNPIVOT, MATCH_RECOGNIZE."""
+"""Clauses of FROM that transform a table: PIVOT, UNPIVOT, MATCH_RECOGNIZE."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class ReshapingReader(ExpressionReader):
     __slots__ = ()
 
     def reshaping(self) -> bool:
-        """Moves behind PIVOT, UNPIVOT and MATCH_RECOGNIZE; tells whether one was there."""
+        """Skips PIVOT, UNPIVOT and MATCH_RECOGNIZE; True if there was one."""
         word = self.word()
         if word == "UNPIVOT" and self.word(1) in ("INCLUDE", "EXCLUDE") and self.word(2) == "NULLS":
             self.at += 2

@@ -1,4 +1,4 @@
-"""Types inside of queries: RisingWave's and Spark's names."""
+"""Types inside queries: RisingWave's and Spark's names."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ _NAMES = frozenset(
     ]
 )
 LITERALS = _NAMES - {"void", "serial", "regproc"}
-"""Types whose name may stand before a text: ``DATE '2026-01-31'``."""
+"""Types whose name may precede a text: ``DATE '2026-01-31'``."""
 
 
 class TypeReader(Cursor):
@@ -68,7 +68,7 @@ class TypeReader(Cursor):
     __slots__ = ()
 
     def data_type(self) -> None:
-        """Moves behind a type. Raises SqlError INVALID_EXPRESSION, UNSUPPORTED_TYPE."""
+        """Skips a type. Raises SqlError INVALID_EXPRESSION, UNSUPPORTED_TYPE."""
         self._data_type()
         before, after = self.tokens[self.at - 1], self.peek()
         if before.text == ">" and after.start == before.end and after.text in _STUCK_TO:
@@ -148,7 +148,7 @@ class TypeReader(Cursor):
 
 
 _STUCK_TO = frozenset("<>=*/~!@#%^&|`?")
-"""Signs that a > before them would be one operator with."""
+"""Signs that would form an operator with a preceding >."""
 _FIELDS = ("YEAR", "MONTH", "DAY", "HOUR", "MINUTE", "SECOND")
 _WITH_SCALE = frozenset({"numeric", "decimal", "dec"})
 _WITH_COLLATION = frozenset({"string", "varchar", "char"})

@@ -1,8 +1,8 @@
-"""Words and signs of expressions: how strongly operators bind, units of time, names that are none."""
+"""Words and signs of expressions: precedence of operators, units of time, words that are not names."""
 
 from __future__ import annotations
 
-# Binding power, as in PostgreSQL: https://www.postgresql.org/docs/current/sql-syntax-lexical.html#SQL-PRECEDENCE
+# Precedence as in PostgreSQL: https://www.postgresql.org/docs/current/sql-syntax-lexical.html#SQL-PRECEDENCE
 OR, XOR, AND, NOT, IS, COMPARE, LIKE, BETWEEN, OTHER, PLUS, TIMES, POWER, AT, SIGN, POSTFIX = range(1, 16)
 
 INFIX = {
@@ -60,16 +60,16 @@ NEED_ARGUMENTS = frozenset({
     "ROUND", "FLOOR", "CEIL", "LOWER", "UPPER", "LENGTH", "TRIM", "SUBSTR", "REPLACE", "EXPLODE", "UNNEST",
     "DATE_TRUNC", "TO_CHAR", "TO_TIMESTAMP", "TUMBLE", "HOP", "SESSION", "WINDOW", "GENERATE_SERIES",
 })  # fmt: skip
-"""Functions that nobody calls with nothing between the brackets."""
+"""Functions that require at least one argument."""
 NO_COLUMNS = frozenset({
     "CURRENT_CATALOG", "CURRENT_DATABASE", "CURRENT_DATE", "CURRENT_ROLE", "CURRENT_SCHEMA", "CURRENT_TIME",
     "CURRENT_TIMESTAMP", "CURRENT_USER", "LOCALTIME", "LOCALTIMESTAMP", "SESSION_USER", "USER",
 })  # fmt: skip
-"""Names that are values without a table."""
+"""Names that are values and not columns."""
 ORDERED_BY_ONE = frozenset({"PERCENTILE_CONT", "PERCENTILE_DISC", "APPROX_PERCENTILE", "MODE"})
 QUANTIFIERS = frozenset({"ALL", "ANY", "SOME"})
 CONDITIONS = QUANTIFIERS | {"EXISTS"}
-"""Forms that are true or false: none of their values has fields."""
+"""Forms with boolean results, which have no fields."""
 
 
 WORD_POWERS = {

@@ -1,7 +1,7 @@
-"""Every statement as a frozen dataclass, by family. The SQL words are the class name.
+"""Every statement as a frozen dataclass, by family. Class names follow the SQL words.
 
-Imports: ``errors``. Imported by: every other room of ``syntax`` but ``lexing`` and ``sql_reader``, and all above.
-Begin with ``common``, then ``source``.
+Imports: ``errors``. Imported by: every other room of ``syntax`` but ``lexing`` and ``sql_reader``, and all above. Begin
+with ``common``, then ``source``.
 """
 
 from __future__ import annotations
@@ -87,6 +87,7 @@ from rw_sql.syntax.statements.show import (
     ShowCheckpoint,
     ShowColumns,
     ShowCreate,
+    ShowLineage,
     ShowMetrics,
     ShowObjects,
     ShowParameter,
@@ -242,6 +243,7 @@ __all__ = [
     "ShowCheckpoint",
     "ShowColumns",
     "ShowCreate",
+    "ShowLineage",
     "ShowMetrics",
     "ShowObjects",
     "ShowParameter",

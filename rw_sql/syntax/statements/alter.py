@@ -1,4 +1,4 @@
-"""Changes that several kinds of objects take. ``kind`` is upper case: SOURCE, TABLE, SINK, MATERIALIZED VIEW, …."""
+"""Changes that several kinds of objects support. ``kind`` is upper case: SOURCE, TABLE, SINK, MATERIALIZED VIEW, …."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The parts of statements: names, options, columns, formats. All frozen; spans never count in equality."""
+"""The parts of statements: names, options, columns, formats. All are frozen; equality ignores spans."""
 
 from __future__ import annotations
 
@@ -10,32 +10,32 @@ NOWHERE = Span(start=0, end=0, line=1, column=1)
 
 
 def at() -> Span:
-    """A span field of a statement or one of its parts: where it stands in the text; equality ignores it."""
+    """A span field of a statement or a part: its position in the text, ignored by equality."""
     return field(default=NOWHERE, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Statement:
-    """One statement. Two are equal if they mean the same, wherever they stood."""
+    """One statement. Statements with the same meaning are equal, whatever their positions."""
 
     span: Span = at()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Name:
-    """A name of one or more parts, folded to lower case unless it was quoted: ``orders``, ``public.orders``."""
+    """A name of one or more parts, folded to lower case unless quoted: ``orders``, ``public.orders``."""
 
     parts: tuple[str, ...]
     span: Span = at()
 
     @property
     def last(self) -> str:
-        """The object's own name."""
+        """The object's name without schema."""
         return self.parts[-1]
 
     @property
     def schema(self) -> str | None:
-        """The schema before it, if one is written."""
+        """The schema, if written."""
         return self.parts[-2] if len(self.parts) > 1 else None
 
     def __str__(self) -> str:
@@ -46,8 +46,8 @@ class Name:
 class DataType:
     """A type in canonical form: ``name`` is upper case and canonical (``CHARACTER VARYING``, ``STRUCT``, ``MAP``).
 
-    ``arguments`` are precision and scale; ``element`` is an array's element (``name`` is then ``ARRAY``); ``key`` and
-    ``value`` are a map's; ``fields`` a struct's.
+    ``arguments`` are precision and scale; ``element`` is the element of an array (``name`` is then ``ARRAY``); ``key``
+    and ``value`` are those of a map; ``fields`` those of a struct.
     """
 
     name: str
@@ -69,7 +69,7 @@ class StructField:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expression:
-    """An expression in canonical text, checked by sqlglot to be exactly one expression."""
+    """An expression in canonical text. ``sql_reader`` has checked that it is exactly one expression."""
 
     text: str
     span: Span = at()
@@ -77,7 +77,7 @@ class Expression:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Query:
-    """A query's text, as written but for outer space; checked by sqlglot to be exactly one query."""
+    """A query's text as written, without outer blanks. ``sql_reader`` has checked that it is exactly one query."""
 
     text: str
     span: Span = at()
@@ -93,7 +93,7 @@ class TextValue:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NumberValue:
-    """A number as it was written, sign included."""
+    """A number as written, sign included."""
 
     text: str
     span: Span = at()
@@ -145,7 +145,7 @@ class Option:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OptionKey:
-    """A bare option key, as UNSET lists them."""
+    """An option key without a value, as in UNSET."""
 
     key: str
     span: Span = at()
@@ -164,7 +164,7 @@ class FormatEncode:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CdcTable:
-    """``FROM source TABLE 'schema.table'``: one table out of a CDC source."""
+    """``FROM source TABLE 'schema.table'``: one table of a CDC source."""
 
     source: Name
     table: str
@@ -173,13 +173,13 @@ class CdcTable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ColumnDefinition:
-    """A column of a source or table; ``generated`` holds the expression of ``AS expr``.
+    """A column of a source or table; ``generated`` is the expression of ``AS expr``.
 
-    ``field`` is what ``FROM field`` names: the field of a record that a table's column is read from, where its name is
-    another; a column is read from the field of its own name otherwise.
+    ``field`` is the name in ``FROM field``: the record field that a table's column is read from, if its name differs
+    from the column's.
 
-    ``other_constraints`` are in canonical text: UNIQUE, CHECK, REFERENCES, COLLATE and constraints with names. They
-    are understood and enforced nowhere.
+    ``other_constraints`` are in canonical text: UNIQUE, CHECK, REFERENCES, COLLATE and named constraints. They are
+    parsed but not enforced.
     """
 
     name: str
@@ -206,9 +206,9 @@ class IncludeColumn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableConstraint:
-    """``[CONSTRAINT name] PRIMARY KEY (columns)``, or another one as text, which is understood and enforced nowhere.
+    """``[CONSTRAINT name] PRIMARY KEY (columns)``, or another constraint as text, which is parsed but not enforced.
 
-    ``kind`` is PRIMARY KEY, UNIQUE, CHECK or FOREIGN KEY; ``text`` is what follows the columns.
+    ``kind`` is PRIMARY KEY, UNIQUE, CHECK or FOREIGN KEY; ``text`` follows the columns.
     """
 
     kind: str

@@ -9,11 +9,12 @@ from rw_sql.syntax.statements.common import Name, Option, OptionKey, OptionValue
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreateConnection(Statement):
-    """``CREATE CONNECTION [IF NOT EXISTS] n WITH (…)``."""
+    """``CREATE [OR REPLACE] CONNECTION [IF NOT EXISTS] n WITH (…)``."""
 
     name: Name
     options: tuple[Option, ...]
     if_not_exists: bool = False
+    or_replace: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +48,7 @@ class AlterConnectionOptions(Statement):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreateSecret(Statement):
-    """``CREATE SECRET [IF NOT EXISTS] n WITH (backend = …) [AS 'content']``. The content is in no ``repr``."""
+    """``CREATE SECRET [IF NOT EXISTS] n WITH (backend = …) [AS 'content']``. No ``repr`` shows the content."""
 
     name: Name
     options: tuple[Option, ...] = ()
@@ -57,7 +58,7 @@ class CreateSecret(Statement):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlterSecret(Statement):
-    """``ALTER SECRET n [WITH (backend = …)] AS 'content'``. The content is in no ``repr``."""
+    """``ALTER SECRET n [WITH (backend = …)] AS 'content'``. No ``repr`` shows the content."""
 
     name: Name
     content: OptionValue = field(repr=False)

@@ -32,7 +32,7 @@ class SetParameter(Statement):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Confirm(Statement):
-    """``CONFIRM 'token'``: the yes for one refused request."""
+    """``CONFIRM 'token'``: confirms one refused request."""
 
     token: str
     token_span: Span = at()
@@ -40,15 +40,15 @@ class Confirm(Statement):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Flush(Statement):
-    """``FLUSH``: wait until every record there was at the call is in every running dependent.
+    """``FLUSH``: waits until all records that existed at the call are in every running dependent.
 
-    What is paused, and a job that has been STALLED for five seconds, is named in the answer and not waited for.
+    Paused objects, and jobs STALLED for five seconds, are listed in the result and not waited for.
     """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explain(Statement):
-    """``EXPLAIN [ANALYZE] [(option, …)] statement``: what it would do, and nothing done."""
+    """``EXPLAIN [ANALYZE] [(option, …)] statement``: shows what the statement would do, without doing it."""
 
     statement: Statement
     is_analyze: bool = False
@@ -72,7 +72,7 @@ class BeginUnsafe(Statement):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BeginTransaction(Statement):
-    """``BEGIN [TRANSACTION | WORK]``, ``START TRANSACTION``: understood, and refused when it is run."""
+    """``BEGIN [TRANSACTION | WORK]``, ``START TRANSACTION``: parsed, but refused when run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,7 +87,7 @@ class Rollback(Statement):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnsafeBlock(Statement):
-    """``BEGIN UNSAFE [REASON 'text']; …; COMMIT``: what COMMIT runs. No text is read as one: a session collects it."""
+    """``BEGIN UNSAFE [REASON 'text']; …; COMMIT``: what COMMIT runs. The session builds it; the parser never does."""
 
     statements: tuple[Statement, ...]
     reason: str | None = None

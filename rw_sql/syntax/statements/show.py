@@ -1,4 +1,4 @@
-"""Statements that only look."""
+"""Read-only statements."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class ShowColumns(Statement):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShowSourceContinuity(Statement):
-    """``SHOW SOURCE CONTINUITY n``: overlaps and holes per split, predicted against observed."""
+    """``SHOW SOURCE CONTINUITY n``: overlaps and gaps per split, predicted and observed."""
 
     name: Name
 
@@ -75,8 +75,15 @@ class ShowMetrics(Statement):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ShowLineage(Statement):
+    """``SHOW LINEAGE [OF n]``: which objects read which, of all, or of those before and behind one."""
+
+    name: Name | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ShowCheckpoint(Statement):
-    """``SHOW CHECKPOINT 'path' [WITH (…)]``: where a checkpoint made elsewhere stands.
+    """``SHOW CHECKPOINT 'path' [WITH (…)]``: the positions of a foreign checkpoint.
 
     ``options`` are the brokers' (``properties.…`` and ``connection``), ``tables`` the Delta tables that its job reads.
     """

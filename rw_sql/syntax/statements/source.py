@@ -1,4 +1,4 @@
-"""Statements that make, drop and change sources."""
+"""Statements that create, drop and change sources."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from rw_sql.syntax.statements.common import (
 class CreateSource(Statement):
     """``CREATE SOURCE [IF NOT EXISTS] n [(columns)] [INCLUDE …] [WITH (…)] [FORMAT … ENCODE …] [FROM s TABLE 't']``.
 
-    ``wildcard`` is the place of ``*`` among the columns; ``watermarks`` holds one at most.
+    ``wildcard`` is the index of ``*`` among the columns; ``watermarks`` has at most one.
     """
 
     name: Name
@@ -57,7 +57,7 @@ class DropSource(Statement):
 class AlterSourceUnsafeSet(Statement):
     """``ALTER SOURCE n UNSAFE SET (k = v, …) [, UNSET (k, …)] [ALLOW …] [WITH (VALIDATE = bool)] [REASON 'text']``.
 
-    ``allow`` of this statement, RESET and UNDO names what a yes given beforehand accepts: GAPS, DUPLICATES.
+    ``allow``, here and in RESET and UNDO, are the effects that a confirmation in advance covers: GAPS, DUPLICATES.
     """
 
     name: Name
@@ -100,7 +100,7 @@ class ResumeAllSources(Statement):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SplitId:
-    """A split as a statement names it: ``'orders:0'``, or ``'0'`` where the source has one topic."""
+    """A split in a statement: ``'orders:0'``, or ``'0'`` if the source has one topic."""
 
     id: str
     span: Span = at()
@@ -153,7 +153,7 @@ class InjectFromGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InjectFromCheckpoint:
-    """``FROM CHECKPOINT 'path'``: a Structured Streaming checkpoint's newest committed offsets."""
+    """``FROM CHECKPOINT 'path'``: the newest committed offsets of a Structured Streaming checkpoint."""
 
     path: str
     span: Span = at()
@@ -161,7 +161,7 @@ class InjectFromCheckpoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InjectFromSource:
-    """``FROM SOURCE other``: where another source stands."""
+    """``FROM SOURCE other``: the positions of another source."""
 
     source: Name
     span: Span = at()
@@ -185,7 +185,7 @@ class InjectToOffset:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InjectToTimestamp:
-    """``TO TIMESTAMP '2026-01-31 08:00:00+01:00'``: the first record at or after it. A zone must be written."""
+    """``TO TIMESTAMP '2026-01-31 08:00:00+01:00'``: the first record at or after it. The zone is required."""
 
     timestamp: str
     span: Span = at()
@@ -193,7 +193,7 @@ class InjectToTimestamp:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InjectShift:
-    """``TO SHIFT ±n``: records, relative to where each split stands."""
+    """``TO SHIFT ±n``: a number of records relative to each split's position."""
 
     records: int
     span: Span = at()
@@ -225,7 +225,7 @@ InjectTarget = (
 class InjectSourceOffsets(Statement):
     """``INJECT SOURCE OFFSETS n target [FOR SPLITS (…)] [ALLOW …] [WITH (CONVENTION, VALIDATE)] [REASON 'text']``.
 
-    ``allow`` holds upper-case words of GAPS, DUPLICATES, CLAMP. ``convention`` is 'next' or 'last_seen'.
+    ``allow`` has upper-case words: GAPS, DUPLICATES, CLAMP. ``convention`` is 'next' or 'last_seen'.
     """
 
     name: Name
@@ -239,11 +239,11 @@ class InjectSourceOffsets(Statement):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InjectCheckpointOffsets(Statement):
-    """``INJECT CHECKPOINT OFFSETS 'path' target …``: as INJECT SOURCE OFFSETS, into a checkpoint made elsewhere.
+    """``INJECT CHECKPOINT OFFSETS 'path' target …``: like INJECT SOURCE OFFSETS, for a foreign checkpoint.
 
     In WITH: ``options`` are the brokers' (``properties.…`` and ``connection``), ``tables`` the Delta tables that are
-    read. ``is_exactly`` lets the checkpoint hold no other Kafka splits than those named, ``watch`` is how long its
-    files must stand still, and ``is_assumed_stopped`` says that its job is stopped.
+    read. ``is_exactly`` removes all Kafka splits that are not named, ``watch`` is how long the files must stay
+    unchanged, and ``is_assumed_stopped`` asserts that the job is stopped.
     """
 
     path: str

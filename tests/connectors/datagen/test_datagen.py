@@ -184,7 +184,7 @@ def test_the_widest_and_narrowest_ranges(bounds: tuple[str, str]) -> None:
         ({"fields.x.kind": "random"}, {"v": "INT"}, "RW205", 'property "fields.x.kind" names no column of the source'),
         ({"fields.v.kind": "sequence"}, {"v": "BOOLEAN"}, "RW208", "cannot be sequence for a column of type BOOLEAN"),
         ({"fields.v.min": "5", "fields.v.max": "1"}, {"v": "INT"}, "RW208", "must not be greater than"),
-        ({"fields.v.max": "40000"}, {"v": "SMALLINT"}, "RW208", "outside of what a column of type SMALLINT holds"),
+        ({"fields.v.max": "40000"}, {"v": "SMALLINT"}, "RW208", "outside the range of type SMALLINT"),
         ({"fields.v.max": "1.5"}, {"v": "INT"}, "RW208", "must be a whole number for a column of type INT"),
         ({"fields.v.length": "1001"}, {"v": "INT[]"}, "RW208", "must be at most 1000 for an array"),
         ({}, {"v": "BYTEA", "w": "INTERVAL"}, "RW206", "makes no values of type INTERVAL"),

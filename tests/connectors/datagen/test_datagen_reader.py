@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
-from rw_sql.connectors.datagen import reader as datagen_reader
 from rw_sql.connectors.datagen.plan import plan_rows
 from rw_sql.connectors.datagen.reader import DatagenStreamReader, share_out
 from rw_sql.connectors.spec import load_spec
@@ -66,7 +65,7 @@ def test_only_the_given_splits_are_read() -> None:
 
 def test_a_rate_counts_from_where_the_reader_stood(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [1000.0]
-    monkeypatch.setattr(datagen_reader.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr("rw_sql.connectors.datagen.reader.time.monotonic", lambda: now[0])
     one = reader({"datagen.split.num": "2"}, {"2-0": 50, "2-1": 10}, rate="10")
     at = one.initialOffset()
     assert one.latestOffset(at, ReadAllAvailable()) == {"2-0": 50, "2-1": 10}

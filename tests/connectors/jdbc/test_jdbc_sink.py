@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
-from rw_sql.connectors.jdbc.sink import JdbcSink, conninfo
+from rw_sql.connectors.jdbc.sink import JdbcSink
+from rw_sql.connectors.jdbc.url import conninfo
 from rw_sql.connectors.sink import DELETE, INSERT, OP, UPDATE, SinkError, SinkShape
 from rw_sql.errors import SqlError
 from tests.support.postgres import PASSWORD, PostgresInfo

@@ -60,7 +60,7 @@ def test_keys_that_are_known_are_good(store: str, key: str) -> None:
 def test_keys_that_are_not_known_are_told(store: str, key: str) -> None:
     error = told(store, key)
     assert error is not None
-    assert "does not know the access key" in error
+    assert "rejects the access key" in error
     assert SECRET not in error
 
 

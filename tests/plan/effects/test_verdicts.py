@@ -113,7 +113,7 @@ def test_views_and_sinks_that_take_rows_twice_are_named() -> None:
     assert "rows that are read again go out a second time through k" in again
     assert "a second time" not in world.explained("INJECT SOURCE OFFSETS s VALUES ('0' = 50)")
     shown = world.explained("INJECT SOURCE OFFSETS s VALUES ('0' = 20)")
-    assert "rows that are read again stand twice in v" in shown
+    assert "repeated rows are duplicated in v" in shown
     view = world.snapshot.find("materialized_view", "v")
     assert isinstance(view, MaterializedViewRecord)
     world.watermarks = {view.id: 1_700_000_000_000}

@@ -90,15 +90,16 @@ def test_the_token_of_a_block_fits_the_positions_that_it_sets() -> None:
 
 def test_the_switch() -> None:
     world = moved_world()
-    plan = world.plan(MOVE)
+    span = parse_statement(MOVE).span
     with pytest.raises(SqlError, match="switched off") as caught:
-        require_switch(world.snapshot, plan)
+        require_switch(world.snapshot, span)
+    assert caught.value.span == span
     assert caught.value.hint == "ALTER SYSTEM SET enable_unsafe_ops = true"
     world.run("ALTER SYSTEM SET enable_unsafe_ops = true")
-    require_switch(world.snapshot, plan)
+    require_switch(world.snapshot, span)
     world.run("ALTER SYSTEM SET enable_unsafe_ops = DEFAULT")
     with pytest.raises(SqlError, match="switched off"):
-        require_switch(world.snapshot, plan)
+        require_switch(world.snapshot, span)
 
 
 @pytest.mark.parametrize("was_asked", [True, False])

@@ -5,7 +5,8 @@ A statement in a fixture is explained on a catalog where those before it in its 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -36,8 +37,9 @@ def test_explain(path: Path, recorded: Callable[[Path, str], None]) -> None:
 def split(number: int, verdict: str) -> SplitPreview:
     word, _, count = verdict.rpartition(" ")
     counts = {"DUPLICATES": "duplicates", "GAP": "gaps"}
-    numbers = {counts[word]: int(count)} if word in counts else {}
-    return SplitPreview(split=f"t:{number}", old=1, new=2, start=0, end=9, verdict=verdict, **numbers)
+    plain = SplitPreview(split=f"t:{number}", old=1, new=2, start=0, end=9, verdict=verdict)
+    counted: dict[str, Any] = {counts[word]: int(count)} if word in counts else {}
+    return replace(plain, **counted)
 
 
 def test_a_long_preview_is_cut_but_counts_all() -> None:

@@ -13,14 +13,14 @@ import pytest
 
 from rw_sql.errors import SqlError
 from rw_sql.metastore import Metastore
-from rw_sql.metastore.facts import Hold, Lease
+from rw_sql.metastore.facts import Lease, QuiesceLock
 from rw_sql.metastore.records import MaterializedViewRecord, Operation, PutObject
 from rw_sql.plan.result.confirmation import token_of
 from rw_sql.plan.result.plan import Plan
 from rw_sql.runtime.control import executor
 from rw_sql.runtime.control import quiesce as holds
 from rw_sql.runtime.control.executor import Executor, SessionState
-from rw_sql.runtime.control.quiesce import COMMIT_SECONDS, held_jobs, still_hold, take_hold
+from rw_sql.runtime.control.quiesce import COMMIT_SECONDS, are_valid, lock_sources, quiesced_jobs
 from rw_sql.runtime.jobs.context import Context
 from rw_sql.runtime.jobs.lease import new_owner_name
 from rw_sql.runtime.observe.metrics import Metrics
@@ -104,7 +104,7 @@ class Session:
             expires_ms=at + 60_000,
             applied_epoch=0,
         )
-        assert self.metastore.runtime.take_lease(lease, None)
+        assert self.metastore.jobs.take_lease(lease, None)
 
 
 @pytest.fixture
@@ -207,7 +207,7 @@ def test_a_reader_that_does_not_stop_holds_the_commit_up_no_longer_than_the_time
     error = session.refused("COMMIT")
     assert error.code == "RW305"
     assert "did not stop within 0.2 s" in error.message
-    assert session.metastore.runtime.holds() == ()
+    assert session.metastore.jobs.quiesce_locks() == ()
 
 
 def test_a_hold_ends_with_the_next_commit_and_with_its_process(session: Session) -> None:
@@ -215,10 +215,10 @@ def test_a_hold_ends_with_the_next_commit_and_with_its_process(session: Session)
     snapshot = session.metastore.snapshot()
     source = snapshot.find("source", "s")
     assert source is not None
-    (hold,) = take_hold(session.context, snapshot, [source.id], 5.0, lambda: None)
-    assert list(held_jobs(session.context, snapshot)) == [f"ingest-{source.id}"]
+    (hold,) = lock_sources(session.context, snapshot, [source.id], 5.0, lambda: None)
+    assert list(quiesced_jobs(session.context, snapshot)) == [f"ingest-{source.id}"]
     session.run("ALTER SYSTEM SET enable_unsafe_ops = false")
-    assert held_jobs(session.context, session.metastore.snapshot()) == {}
+    assert quiesced_jobs(session.context, session.metastore.snapshot()) == {}
     assert hold.pid == os.getpid()
 
 
@@ -248,20 +248,20 @@ def test_an_interrupted_wait_lets_the_reader_go(session: Session, monkeypatch: p
     source = session.metastore.snapshot().find("source", "s")
     assert source is not None
     with pytest.raises(KeyboardInterrupt):
-        take_hold(session.context, session.metastore.snapshot(), [source.id], 5.0, lambda: None)
-    assert held_jobs(session.context, session.metastore.snapshot()) == {}
+        lock_sources(session.context, session.metastore.snapshot(), [source.id], 5.0, lambda: None)
+    assert quiesced_jobs(session.context, session.metastore.snapshot()) == {}
 
 
 def test_a_hold_that_is_about_to_end_is_not_enough_for_a_commit(session: Session) -> None:
     snapshot = session.metastore.snapshot()
     shared = replace(session.context, warehouse=replace(session.warehouse, uri="s3://bucket/warehouse"))
-    hold = Hold(hold="h", source_id=1, epoch=snapshot.epoch, host="", pid=1, process_start="", expires_ms=0)
+    hold = QuiesceLock(hold="h", source_id=1, epoch=snapshot.epoch, host="", pid=1, process_start="", expires_ms=0)
 
     def lasts(seconds: float, *, epoch: int = snapshot.epoch) -> bool:
         left = replace(hold, expires_ms=now_ms() + int(seconds * 1000), epoch=epoch)
-        return still_hold(shared, snapshot, [left])
+        return are_valid(shared, snapshot, [left])
 
-    assert still_hold(shared, snapshot, [])
+    assert are_valid(shared, snapshot, [])
     assert lasts(2 * COMMIT_SECONDS)
     assert not lasts(COMMIT_SECONDS / 2)
     assert not lasts(-1)
@@ -272,7 +272,7 @@ def test_a_block_that_was_thought_about_for_long_is_held_and_planned_again(
     session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     answers = iter([False, True])
-    monkeypatch.setattr(executor, "still_hold", lambda *_: next(answers))
+    monkeypatch.setattr(executor, "are_valid", lambda *_: next(answers))
     epoch = session.epoch
     session.run("BEGIN UNSAFE", "INJECT SOURCE OFFSETS s VALUES ('0' = 5)", "COMMIT")
     assert session.epoch == epoch + 1
@@ -305,8 +305,8 @@ def test_an_applied_operation_has_an_outcome_though_its_process_was_killed_at_on
     (killed,) = session.sql("SHOW UNSAFE OPERATIONS")
     assert killed[7] == "committed, not yet applied"
     session.pretend_to_own()
-    lease = session.metastore.runtime.lease()
+    lease = session.metastore.jobs.lease()
     assert lease is not None
-    assert session.metastore.runtime.renew_lease(replace(lease, applied_epoch=session.epoch))
+    assert session.metastore.jobs.renew_lease(replace(lease, applied_epoch=session.epoch))
     (killed,) = session.sql("SHOW UNSAFE OPERATIONS")
     assert killed[7] == "applied"

@@ -16,7 +16,7 @@ from rw_sql.runtime.control.job_slot import JobSlot, Trouble
 from rw_sql.runtime.ingest.split_discovery import goes_on_with_more
 from rw_sql.runtime.jobs.lease import try_take
 from rw_sql.runtime.jobs.statuses import run_mark
-from rw_sql.runtime.observe.flush import Patience
+from rw_sql.runtime.observe.flush import StallGrace
 from rw_sql.runtime.observe.metrics import Metrics
 from rw_sql.runtime.support.failures import Failure
 from rw_sql.runtime.support.stall_timeout import spoken_seconds
@@ -31,7 +31,7 @@ class Clock:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 1000.0
-        monkeypatch.setattr(job_slot.time, "monotonic", lambda: self.now)
+        monkeypatch.setattr("rw_sql.runtime.control.job_slot.time.monotonic", lambda: self.now)
 
 
 @pytest.fixture
@@ -70,8 +70,8 @@ def test_a_job_that_fails_in_a_loop_says_so_while_it_runs(jobs: Jobs) -> None:
     assert told.reason.startswith("FLAPPING: restarted 13 times in ")
     assert told.reason.endswith("; last failure: row 9 cannot be read")
     assert view_state(jobs.metastore.snapshot(), view, told) == ("STALLED", told.reason)
-    assert Patience().is_over(told, told.updated_ms + 6_000)
-    assert try_take(jobs.metastore.runtime, "a test", 1, is_local=True) is not None
+    assert StallGrace().is_over(told, told.updated_ms + 6_000)
+    assert try_take(jobs.metastore.jobs, "a test", 1, is_local=True) is not None
     figures = {sample.name: sample.value for sample in Metrics(jobs.context).samples()}
     assert (figures["rw_sql_job_running"], figures["rw_sql_job_flapping"]) == (0, 1)
     assert figures["rw_sql_job_restarts_total"] == 13

@@ -15,11 +15,13 @@ from rw_sql.metastore import Metastore
 from rw_sql.metastore.records import Operation, ParameterRecord, PauseRecord, PutObject
 from rw_sql.runtime.control import owner as module
 from rw_sql.runtime.control.owner import APPLIED, NOT_YET_APPLIED, Owner
+from rw_sql.runtime.control.reconciler import Reconciler
 from rw_sql.runtime.jobs.applied_epoch import Applied
 from rw_sql.runtime.jobs.context import Context
 from rw_sql.runtime.support.processes import now_ms
 from rw_sql.runtime.support.warehouse import Warehouse
-from tests.runtime.controlled_jobs import WAIT_SECONDS, wait_until
+from tests.runtime.controlled_jobs import wait_until
+from tests.support.waits import LAST_RESORT_SECONDS as WAIT_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -66,7 +68,7 @@ def test_it_says_why_it_ended_and_gives_the_lease_back(context: Context, owner: 
     assert owner.why_ended is None
     cast("Sessions", context.sessions).lives = False
     wait_until(lambda: owner.why_ended == "Spark has ended", "it has ended")
-    lease = context.metastore.runtime.lease()
+    lease = context.metastore.jobs.lease()
     assert lease is not None
     assert lease.is_released
     assert not owner.is_owner
@@ -87,7 +89,7 @@ def test_others_are_told_of_their_epochs_at_once_and_of_ours_later(
     context: Context, owner: Owner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def told() -> int:
-        lease = context.metastore.runtime.lease()
+        lease = context.metastore.jobs.lease()
         assert lease is not None
         return lease.applied_epoch
 
@@ -134,7 +136,7 @@ def test_what_is_left_to_tell_is_told_when_it_ends(
     epoch = commit(context)
     assert owner.wait_applied(epoch, WAIT_SECONDS)
     owner.stop()
-    lease = context.metastore.runtime.lease()
+    lease = context.metastore.jobs.lease()
     assert lease is not None
     assert (lease.applied_epoch, lease.is_released, swept[-1]) == (epoch, True, epoch)
 
@@ -180,7 +182,7 @@ class ObjectStore(Warehouse):
 def test_an_owner_that_was_late_stops_its_jobs_and_stands_by(context: Context, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "HEARTBEAT_SECONDS", 0.1)
     stopped: list[bool] = []
-    monkeypatch.setattr(module.Reconciler, "stop_all", lambda _, *, is_owner: stopped.append(is_owner))
+    monkeypatch.setattr(Reconciler, "stop_all", lambda _, *, is_owner: stopped.append(is_owner))
     contexts = [
         replace(
             context,
@@ -197,7 +199,7 @@ def test_an_owner_that_was_late_stops_its_jobs_and_stands_by(context: Context, m
     assert contexts[0].owning.is_set()
     # No heartbeat for half a minute: a pause for garbage, or eight busy processes beside it.
     with first._lease_lock:
-        facts = context.metastore.runtime
+        facts = context.metastore.jobs
         lease = facts.lease()
         assert lease is not None
         at = now_ms() - 30_000

@@ -7,6 +7,7 @@ import threading
 import time
 from concurrent.futures import Future
 from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -24,10 +25,12 @@ from rw_sql.runtime.ingest.stopped_reader import StoppedReader
 from rw_sql.runtime.ingest.warm_start import WarmStart
 from rw_sql.runtime.jobs.job import BatchGate
 from rw_sql.runtime.support.failures import Failure, StalledError
-from tests.runtime.controlled_jobs import WAIT_SECONDS, Jobs, wait_until
+from rw_sql.runtime.views.idle import IDLE_AFTER_SECONDS
+from tests.runtime.controlled_jobs import Jobs, wait_until
+from tests.support.waits import LAST_RESORT_SECONDS as WAIT_SECONDS
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from rw_sql.metastore.facts import JobStatus
@@ -119,7 +122,7 @@ def test_a_stall_found_outside_does_not_reach_what_a_statement_wants_meanwhile(j
 
 def test_what_passes_soon_is_not_written_down(jobs: Jobs, monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[str] = []
-    facts, write = jobs.metastore.runtime, jobs.metastore.runtime.write_job_status
+    facts, write = jobs.metastore.jobs, jobs.metastore.jobs.write_job_status
 
     def told(statuses: Sequence[JobStatus]) -> None:
         said.extend(f"{status.state} {status.run}" for status in statuses)
@@ -160,7 +163,7 @@ def test_a_job_that_is_begun_again_and_not_wanted_at_once_is_stopped(
     epoch = jobs.drop(view)
     for _ in range(3):
         jobs.reconciler.reconcile()
-        assert "mv-1" in jobs.reconciler.unsettled
+        assert "mv-1" in jobs.reconciler.pending
     may_start.set()
     jobs.reach(lambda: jobs.reconciler.applied_epoch == epoch, "the second drop is applied")
     assert jobs.jobs["mv-1"].is_stopped
@@ -183,7 +186,7 @@ def test_a_job_that_fails_soon_after_every_start_is_tried_less_and_less_often(
     jobs.put_view("a")
     tries = []
     for number in range(1, 5):
-        jobs.reach(lambda number=number: len(jobs.starts) == number, "it is started")
+        jobs.reach(partial(has_started, jobs, number), "it is started")
         jobs.reach(lambda: (status := jobs.status("mv-1")) is not None and status.state == "RUNNING", "it is running")
         tries.append(time.monotonic())
         jobs.jobs["mv-1"].problem = Failure(reason="a row cannot be read")
@@ -201,7 +204,7 @@ def test_a_job_that_has_run_for_a_while_is_tried_again_soon(jobs: Jobs, monkeypa
     monkeypatch.setattr(job_slot, "_SOUND_AFTER_SECONDS", 0.0)
     jobs.put_view("a")
     for number in range(1, 12):
-        jobs.reach(lambda number=number: len(jobs.starts) == number, "it is started")
+        jobs.reach(partial(has_started, jobs, number), "it is started")
         jobs.reach(lambda: (status := jobs.status("mv-1")) is not None and status.state == "RUNNING", "it is running")
         jobs.reconciler.reconcile()
         jobs.jobs["mv-1"].problem = Failure(reason="the broker went away")
@@ -214,7 +217,7 @@ def test_a_job_whose_first_batch_is_slow_to_fail_has_not_recovered(jobs: Jobs, m
     monkeypatch.setattr(job_slot, "_SOUND_AFTER_SECONDS", 0.0)
     jobs.put_view("a")
     for number in range(1, 4):
-        jobs.reach(lambda number=number: len(jobs.starts) == number, "it is started")
+        jobs.reach(partial(has_started, jobs, number), "it is started")
         jobs.jobs["mv-1"].is_unproven = True
         jobs.reach(lambda: (status := jobs.status("mv-1")) is not None and status.state == "RUNNING", "it is running")
         jobs.reconciler.reconcile()
@@ -233,6 +236,10 @@ def test_splits_that_are_found_are_taken_up_after_the_batch() -> None:
     assert not only_adds_splits(running, replace(running, splits=("a", "b"), since=4, definition="other"))
 
 
+def has_started(jobs: Jobs, times: int) -> bool:
+    return len(jobs.starts) == times
+
+
 def test_a_reader_ends_its_batch_before_it_takes_up_what_was_found(jobs: Jobs, monkeypatch: pytest.MonkeyPatch) -> None:
     found = IngestSpec(
         job="ingest-1", source_id=1, name="s", definition="", options=(), generation=1, splits=("a", "b"), since=4
@@ -242,17 +249,18 @@ def test_a_reader_ends_its_batch_before_it_takes_up_what_was_found(jobs: Jobs, m
     gate = BatchGate()
     running: Any = SimpleNamespace(gate=gate, spec=None, failure=lambda: None)
     slot = job_slot.JobSlot(job_id="ingest-1", object_id=1, wanted=found)
-    for end in (lambda: gate.__exit__(), lambda: setattr(slot, "wanted", None)):
+    ends: tuple[Callable[[], None], ...] = (lambda: gate.__exit__(), lambda: setattr(slot, "wanted", None))
+    for end in ends:
         gate.__enter__()
         slot.wanted = found
         waiting = threading.Thread(target=jobs.reconciler._await_batch, args=(slot, running))
         waiting.start()
         wait_until(lambda: slot.awaiting == found, "it waits")
-        assert jobs.reconciler._is_settled(slot)
+        assert jobs.reconciler._matches_catalog(slot)
         slot.wanted = more
         wait_until(lambda: slot.awaiting == more, "it waits on")
         end()
-        waiting.join(20)
+        waiting.join(WAIT_SECONDS)
         assert not waiting.is_alive()
         assert slot.awaiting is None
 
@@ -260,9 +268,11 @@ def test_a_reader_ends_its_batch_before_it_takes_up_what_was_found(jobs: Jobs, m
 def test_a_job_starts_once_what_is_left_of_its_last_query_has_ended(jobs: Jobs) -> None:
     ending: Future[None] = Future()
     record = jobs.put_view("v")
-    jobs.reconciler._endings[f"mv-{record.id}"] = StoppedReader(query=ending, reader=None, since=time.monotonic())
+    jobs.reconciler._stopped_readers[f"mv-{record.id}"] = StoppedReader(
+        query=ending, reader=None, since=time.monotonic()
+    )
     jobs.reconciler.reconcile()
-    wait_until(lambda: not jobs.reconciler._endings, "it is about to start")
+    wait_until(lambda: not jobs.reconciler._stopped_readers, "it is about to start")
     assert not jobs.starts
     ending.set_result(None)
     wait_until(lambda: bool(jobs.starts), "it starts")
@@ -276,10 +286,10 @@ def test_a_reader_goes_on_with_what_the_last_one_left_for_a_while(
     ended.set_result(None)
     noted = threading.Event()
     left: Any = SimpleNamespace(note=noted.set)
-    since = time.monotonic() - (0 if is_recent else module.REST_AFTER_SECONDS + 1)
-    jobs.reconciler._endings["mv-1"] = StoppedReader(query=ended, reader=left, since=since)
+    since = time.monotonic() - (0 if is_recent else IDLE_AFTER_SECONDS + 1)
+    jobs.reconciler._stopped_readers["mv-1"] = StoppedReader(query=ended, reader=left, since=since)
     jobs.reconciler.reconcile()
-    assert ("mv-1" in jobs.reconciler._endings) is is_recent
+    assert ("mv-1" in jobs.reconciler._stopped_readers) is is_recent
     jobs.put_view("v")
     jobs.reach(lambda: bool(jobs.starts), "it starts")
     assert jobs.followed == [left if is_recent else None]
@@ -288,14 +298,14 @@ def test_a_reader_goes_on_with_what_the_last_one_left_for_a_while(
         assert not noted.is_set()
     else:
         wait_until(noted.is_set, "it is written down where it stood")
-    assert not jobs.reconciler._endings
+    assert not jobs.reconciler._stopped_readers
 
 
 def test_a_reader_whose_query_did_not_end_in_order_is_not_gone_on_with(jobs: Jobs) -> None:
     failed: Future[None] = Future()
     failed.set_exception(TimeoutError("its thread did not end"))
     left: Any = SimpleNamespace()
-    jobs.reconciler._endings["mv-1"] = StoppedReader(query=failed, reader=left, since=time.monotonic())
+    jobs.reconciler._stopped_readers["mv-1"] = StoppedReader(query=failed, reader=left, since=time.monotonic())
     jobs.put_view("v")
     jobs.reach(lambda: bool(jobs.starts), "it starts")
     assert jobs.followed == [None]
@@ -321,7 +331,7 @@ def test_a_reader_that_stands_still_for_a_rewind_point_gets_ready_for_its_next_r
     withheld = {"mv-1"}
     monkeypatch.setattr(jobs.reconciler._rewinding, "withheld", lambda *_: frozenset(withheld))
     monkeypatch.setattr(module, "desired_jobs", lambda _: {"mv-1": spec})
-    ending = jobs.reconciler._endings["mv-1"] = _ending()
+    ending = jobs.reconciler._stopped_readers["mv-1"] = _ending()
     jobs.reconciler.reconcile()
     wait_until(lambda: ending.prepared is not None and ending.prepared.done(), "it gets ready")
     assert not jobs.starts
@@ -356,22 +366,22 @@ def test_a_reader_that_is_not_wanted_any_more_does_not_get_ready(jobs: Jobs) -> 
     stop_async = threading.Event()
     ready: Future[Any] = Future()
     ready.set_result(SimpleNamespace(abandon=stop_async.set))
-    ending = jobs.reconciler._endings["ingest-7"] = _ending()
+    ending = jobs.reconciler._stopped_readers["ingest-7"] = _ending()
     ending.prepared = ready
     jobs.put_view("v")
     jobs.reconciler.reconcile()
     wait_until(stop_async.is_set, "what was prepared is let go of")
-    assert jobs.reconciler._endings["ingest-7"] is ending, "the next run may still go on with what it has"
+    assert jobs.reconciler._stopped_readers["ingest-7"] is ending, "the next run may still go on with what it has"
 
 
 def test_what_a_stopped_reader_has_is_kept_while_its_query_ends(jobs: Jobs) -> None:
     ending: Future[None] = Future()
-    jobs.reconciler._endings["ingest-7"] = StoppedReader(query=ending, reader=None, since=-1e9)
+    jobs.reconciler._stopped_readers["ingest-7"] = StoppedReader(query=ending, reader=None, since=-1e9)
     jobs.reconciler.reconcile()
-    assert "ingest-7" in jobs.reconciler._endings
+    assert "ingest-7" in jobs.reconciler._stopped_readers
     ending.set_result(None)
     jobs.reconciler.reconcile()
-    assert not jobs.reconciler._endings
+    assert not jobs.reconciler._stopped_readers
 
 
 @pytest.mark.parametrize("problem", [None, Failure(reason="it broke")])
@@ -382,7 +392,7 @@ def test_only_a_reader_that_ended_in_order_is_gone_on_with(jobs: Jobs, problem: 
     with monkey.context() as patched:
         patched.setattr(Ingest, "stop_async", lambda _: lambda: None)
         jobs.reconciler._stop(slot, running, is_sound=problem is None)
-    assert jobs.reconciler._endings["ingest-1"].reader is (running if problem is None else None)
+    assert jobs.reconciler._stopped_readers["ingest-1"].reader is (running if problem is None else None)
 
 
 def test_only_a_discovery_waits(jobs: Jobs) -> None:
@@ -402,11 +412,11 @@ def test_only_a_discovery_waits(jobs: Jobs) -> None:
 
 def test_a_batch_that_ended_well_proves_a_run() -> None:
     gate = BatchGate()
-    assert not gate.is_in_first
+    found = [gate.is_in_first]
     gate.__enter__()
-    assert gate.is_in_first
+    found.append(gate.is_in_first)
     gate.__exit__(OSError)
-    with gate:
-        assert gate.is_in_first
-    with gate:
-        assert not gate.is_in_first
+    for _ in range(2):
+        with gate:
+            found.append(gate.is_in_first)
+    assert found == [False, True, True, False]

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, Field, write_deltalake
+from deltalake.schema import PrimitiveType
 
 from rw_sql.runtime.delta.change_feed import feed_begin
 from rw_sql.runtime.support.warehouse import Warehouse
@@ -39,7 +40,7 @@ def switch(path: str, has_feed: bool) -> int:
 
 def add_column(path: str, name: str) -> int:
     table = DeltaTable(path)
-    table.alter.add_columns([Field(name, "string")])
+    table.alter.add_columns([Field(name, PrimitiveType("string"))])
     return table.version()
 
 

@@ -13,6 +13,7 @@ from rw_sql.runtime.delta.job_output import FencedError, JobOutput
 from rw_sql.runtime.support.warehouse import Warehouse
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 SCHEMA = '{"type":"struct","fields":[{"name":"id","type":"integer","nullable":true,"metadata":{}}]}'
@@ -68,7 +69,8 @@ def test_runs_before_it_are_kept_out_by_its_first_batch(warehouse: Warehouse, ru
 def test_a_run_of_another_process_keeps_it_out(warehouse: Warehouse) -> None:
     second = follow(open_log(warehouse, 1), 2)
     other = open_log(warehouse, 3)
-    for refused in (lambda: second.append_rows(ROWS, 0), second.require_own_run):
+    tries: tuple[Callable[[], object], ...] = (lambda: second.append_rows(ROWS, 0), second.require_own_run)
+    for refused in tries:
         with pytest.raises(FencedError, match="another run of ingest-1 has taken over from run 2"):
             refused()
     other.append_rows(ROWS, 0)

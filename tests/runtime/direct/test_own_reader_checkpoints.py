@@ -13,7 +13,7 @@ from rw_sql.connectors.base import SplitState
 from rw_sql.connectors.registry import connector
 from rw_sql.metastore.records import FORGOTTEN, StoredState
 from rw_sql.runtime.direct import align_checkpoint as settling
-from rw_sql.runtime.direct.align_checkpoint import Settled, Wanted, settle, stand
+from rw_sql.runtime.direct.align_checkpoint import Alignment, DesiredReader, align, positions_of
 from rw_sql.runtime.direct.checkpoint_record import Head, read_changes, read_head, read_record, with_lines, write_record
 from rw_sql.runtime.support.failures import StalledError
 
@@ -77,11 +77,11 @@ class Checkpoint:
         self.write(f"commits/{batch}", 'v1\n{"nextBatchWatermarkMs":1000}')
         self.done = batch
 
-    def settle(self) -> Settled:
-        return settle(
+    def align(self) -> Alignment:
+        return align(
             self.files,
             [
-                Wanted(
+                DesiredReader(
                     fragment=fragment,
                     kind=KAFKA,
                     splits=self.splits[fragment],
@@ -95,20 +95,20 @@ class Checkpoint:
 
     def start(self, *lines: str | None) -> dict[str, int]:
         """A start of the view's query up to its first batch: where each split of its first reader begins."""
-        settled = self.settle()
-        assert settled.unfinished is None
+        alignment = self.align()
+        assert alignment.unfinished is None
         record = read_record(self.files)
         assert record is not None
         if not record.lines:
             write_record(self.files, with_lines(record, lines or ("mv-2:1",)))
-        (first, *_) = settled.states.values()
+        (first, *_) = alignment.states.values()
         return {split: state.offset for split, state in first.items()}
 
     def line(self, batch: int, at: int = 0) -> dict[str, int]:
         return KAFKA.read_positions((self.folder / f"offsets/{batch}").read_text().splitlines()[2 + at])
 
     def stands(self, fragment: str = "mv-2:1") -> dict[str, int]:
-        stood = stand(read_head(self.files), fragment, KAFKA, self.stored[fragment])
+        stood = positions_of(read_head(self.files), fragment, KAFKA, self.stored[fragment])
         return {split: state.offset for split, state in stood.items()}
 
 
@@ -201,7 +201,7 @@ def test_a_batch_whose_rows_are_in_the_view_is_finished_first(checkpoint: Checkp
     checkpoint.plan(3, {"a:0": 40, "a:1": 7})
     checkpoint.done = 3
     checkpoint.put("mv-2:1", 8, a_0=12)
-    assert checkpoint.settle().unfinished == 3
+    assert checkpoint.align().unfinished == 3
     assert checkpoint.line(2) == {"a:0": 30, "a:1": 7}
     checkpoint.run(3, {"a:0": 40, "a:1": 7})
     assert checkpoint.start() == {"a:0": 12, "a:1": 7}
@@ -244,7 +244,7 @@ def test_two_readers_of_one_topic_and_a_log_have_a_line_each(tmp_path: Path) -> 
 def test_a_damaged_checkpoint_is_told_and_not_touched(checkpoint: Checkpoint) -> None:
     (checkpoint.folder / "_rw_sql/readers.json").unlink()
     with pytest.raises(StalledError, match="CHECKPOINT damaged"):
-        checkpoint.settle()
+        checkpoint.align()
 
 
 @pytest.mark.parametrize("is_planned", [False, True])
@@ -264,7 +264,7 @@ def test_killed_at_any_step_it_comes_to_the_same(
 
     monkeypatch.setattr(settling, "fault", killed)
     try:
-        checkpoint.settle()
+        checkpoint.align()
         is_killed = False
     except KilledError:
         is_killed = True
@@ -306,7 +306,7 @@ def test_undo_learns_where_a_reader_stood_when_a_statement_took_hold(checkpoint:
     def before(epoch: int, stood: dict[str, StoredState]) -> dict[str, int]:
         change = next(c for c in read_changes(checkpoint.files) if c.epochs["mv-2:1"] >= epoch)
         then = Head(committed=change.batch, planned=change.batch, text=change.before, record=change.was, changes=())
-        return {split: state.offset for split, state in stand(then, "mv-2:1", KAFKA, stood).items()}
+        return {split: state.offset for split, state in positions_of(then, "mv-2:1", KAFKA, stood).items()}
 
     assert before(8, met) == {"a:0": 30, "a:1": 7}
     # The statement of epoch 9 met a position that was set and never read from.

@@ -11,7 +11,7 @@ import pytest
 from rw_sql.connectors.base import SplitState, Upstream, UpstreamSplit
 from rw_sql.connectors.registry import connector
 from rw_sql.metastore import Metastore
-from rw_sql.metastore.facts import Hold
+from rw_sql.metastore.facts import QuiesceLock
 from rw_sql.metastore.records import (
     AssignSplits,
     Change,
@@ -24,10 +24,10 @@ from rw_sql.metastore.records import (
 from rw_sql.model.job_specs import ReaderSpec, ViewSpec
 from rw_sql.plan.requests.positions import ReadCommittedRanges, ReadPositions, ReadPositionsBefore
 from rw_sql.runtime.control.inspector import Inspector
-from rw_sql.runtime.control.quiesce import held_jobs
+from rw_sql.runtime.control.quiesce import quiesced_jobs
 from rw_sql.runtime.delta.job_output import JobOutput
 from rw_sql.runtime.direct import readers as own_module
-from rw_sql.runtime.direct.align_checkpoint import Wanted, settle
+from rw_sql.runtime.direct.align_checkpoint import DesiredReader, align
 from rw_sql.runtime.direct.checkpoint_record import read_record, with_lines, write_record
 from rw_sql.runtime.direct.positions import commit_key
 from rw_sql.runtime.jobs.context import Context
@@ -86,15 +86,15 @@ class Own:
         snapshot = self.metastore.snapshot()
         path = self.warehouse.data(2, 1)
         self.output = JobOutput.open(self.warehouse, path, SCHEMA, job="mv-2", run=self.run, epoch=snapshot.epoch)
-        wanted = Wanted(
+        wanted = DesiredReader(
             fragment=FRAGMENT,
             kind=KAFKA,
             splits=("a:0",),
             stored=snapshot.states(FRAGMENT),
             since=snapshot.fragment_epoch(FRAGMENT),
         )
-        settled = settle(self.checkpoint.files, [wanted], done=self.output.done)
-        self.at = settled.states[FRAGMENT]["a:0"].offset
+        alignment = align(self.checkpoint.files, [wanted], done=self.output.done)
+        self.at = alignment.states[FRAGMENT]["a:0"].offset
         record = read_record(self.checkpoint.files)
         assert record is not None
         write_record(self.checkpoint.files, with_lines(record, (FRAGMENT,)))
@@ -190,7 +190,7 @@ def test_undo_is_told_where_it_stood(own: Own) -> None:
 
 def test_a_block_holds_the_jobs_of_all_readers(own: Own) -> None:
     snapshot = own.metastore.snapshot()
-    hold = Hold(
+    hold = QuiesceLock(
         hold="h",
         source_id=1,
         epoch=snapshot.epoch,
@@ -199,8 +199,8 @@ def test_a_block_holds_the_jobs_of_all_readers(own: Own) -> None:
         process_start="",
         expires_ms=now_ms() + 60_000,
     )
-    own.metastore.runtime.take_holds([hold])
-    assert held_jobs(own.context, snapshot) == {"mv-2": (hold,)}
+    own.metastore.jobs.add_locks([hold])
+    assert quiesced_jobs(own.context, snapshot) == {"mv-2": (hold,)}
 
 
 def test_a_hold_is_taken_once_the_readers_of_all_views_have_stopped(
@@ -225,8 +225,8 @@ def test_a_hold_is_taken_once_the_readers_of_all_views_have_stopped(
     jobs.reach(lambda: len(jobs.jobs) == 2, "both views run")
     assert jobs.reconciler.wants_discovery() == [1]
     jobs.jobs["mv-3"].may_stop.clear()
-    facts = jobs.metastore.runtime
-    hold = Hold(
+    facts = jobs.metastore.jobs
+    hold = QuiesceLock(
         hold="h",
         source_id=1,
         epoch=jobs.metastore.snapshot().epoch,
@@ -235,12 +235,12 @@ def test_a_hold_is_taken_once_the_readers_of_all_views_have_stopped(
         process_start="",
         expires_ms=now_ms() + 60_000,
     )
-    facts.take_holds([hold])
+    facts.add_locks([hold])
     jobs.reach(lambda: jobs.jobs["mv-2"].is_stopped and jobs.jobs["mv-3"].is_stopping.is_set(), "one has stopped")
     jobs.reconciler.reconcile()
-    assert not any(found.is_taken for found in facts.holds())
+    assert not any(found.is_taken for found in facts.quiesce_locks())
     jobs.jobs["mv-3"].may_stop.set()
-    jobs.reach(lambda: all(found.is_taken for found in facts.holds()), "the hold is taken")
+    jobs.reach(lambda: all(found.is_taken for found in facts.quiesce_locks()), "the hold is taken")
 
 
 class SameTopic:
@@ -292,15 +292,15 @@ def test_a_batch_that_is_in_the_view_is_finished_as_it_was_planned(own: Own, clu
         inputs=(),
         readers=(spec,),
     )
-    readers = own_module.OwnReaders(spec=view, files=own.checkpoint.files, snapshot=snapshot, readers=(reader,))
+    readers = own_module.DirectReaders(spec=view, files=own.checkpoint.files, snapshot=snapshot, readers=(reader,))
     if cluster != "c":
         with pytest.raises(StalledError, match=r"UNFINISHED batch 1 of v.*UNDO OPERATION"):
-            readers.settle(1)
+            readers.align_checkpoint(1)
         return
-    assert readers.settle(1) == 1
+    assert readers.align_checkpoint(1) == 1
     assert {split: state.offset for split, state in reader.states.items()} == {"a:0": 30}
     assert readers.ranges(1) == {"1/a:0": (20, 30)}
     own.checkpoint.write("commits/1", "v1\n{}")
-    assert readers.settle(1) is None
+    assert readers.align_checkpoint(1) is None
     assert reader.positions == {"a:0": 5}
     assert own.checkpoint.line(1) == {"a:0": 5}

@@ -10,6 +10,7 @@ import pytest
 import rw_sql.runtime.ingest.job as module
 from rw_sql.runtime.ingest.job import Ingest
 from rw_sql.runtime.jobs.job import BatchGate
+from tests.support.waits import LAST_RESORT_SECONDS
 
 
 class _Query:
@@ -71,12 +72,12 @@ def test_a_batch_that_takes_long_is_cancelled_before_the_stop_returns(reader: An
         reader.gate.__enter__()
     batch = threading.Thread(target=write)
     batch.start()
-    assert begun.wait(20)
+    assert begun.wait(LAST_RESORT_SECONDS)
     assert reader.stop_async() is None
     assert reader.query.cancelled.is_set()
     assert reader.is_stopped
     assert not reader.fetcher.is_open
-    batch.join(20)
+    batch.join(LAST_RESORT_SECONDS)
 
 
 def test_a_stop_ends_all(reader: Any) -> None:

@@ -93,4 +93,5 @@ def test_it_fits_the_run_that_it_was_started_for(reader: _Reader) -> None:
     early = _early(reader)
     assert early.fits(7, dict(STATES))
     assert not early.fits(8, STATES)
-    assert not early.fits(7, {**STATES, "t:0": _State(4)})
+    moved: Any = {**STATES, "t:0": _State(4)}
+    assert not early.fits(7, moved)

@@ -39,7 +39,8 @@ class _Kafka:
         return at
 
 
-def opening_of(kind: _Kafka, session: str | None = None) -> SourceStream:
+def opening_of(kind: _Kafka, session: str | None = None) -> Any:
+    """The real one; what it opens and its session are not Spark's, they say what was asked for."""
     sessions = SimpleNamespace(
         new=lambda packages: "new", again=lambda before, packages: f"{before} again", load=lambda packages: None
     )

@@ -9,6 +9,7 @@ import pytest
 
 from rw_sql.runtime.jobs.rate_limit import BATCH_RECORDS, BatchLimits, Throttle, pace_of
 from rw_sql.runtime.spark.sessions import polling_delay_ms
+from tests.support.waits import LAST_RESORT_SECONDS
 
 
 @pytest.mark.parametrize(
@@ -64,8 +65,8 @@ def test_a_batch_waits_until_those_before_it_have_had_their_time() -> None:
     # 20 ms are owed; the clock stands still, so it is the wait itself that is measured.
     waiting = threading.Thread(target=take)
     waiting.start()
-    assert began.wait(10)
-    waiting.join(10)
+    assert began.wait(LAST_RESORT_SECONDS)
+    waiting.join(LAST_RESORT_SECONDS)
     assert taken == [True]
     clock.now += 0.04
     assert throttle.take(1)
@@ -78,7 +79,7 @@ def test_a_stop_ends_the_wait() -> None:
     waiting = threading.Thread(target=lambda: taken.append(throttle.take(1)))
     waiting.start()
     throttle.end()
-    waiting.join(10)
+    waiting.join(LAST_RESORT_SECONDS)
     assert taken == [False]
 
 

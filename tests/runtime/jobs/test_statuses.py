@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from rw_sql.metastore.facts import JobStatus
-from rw_sql.runtime.control import owner as module
 from rw_sql.runtime.control.owner import Owner
+from rw_sql.runtime.control.reconciler import Reconciler
 from tests.runtime.control.test_blocks import Session
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def test_an_owner_that_has_said_nothing_yet_starts_the_jobs(session: Session) ->
 def test_what_a_killed_owner_said_holds_no_more(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     (source,), (view,) = (session.metastore.snapshot().all(kind) for kind in ("source", "materialized_view"))
     reader, reading, dropped = f"ingest-{source.id}", f"mv-{view.id}", "mv-99"
-    facts = session.metastore.runtime
+    facts = session.metastore.jobs
     facts.write_job_status(
         [
             JobStatus(job=reader, object_id=source.id, state="STALLED", reason="no broker", restarts=2, updated_ms=1),
@@ -54,7 +54,7 @@ def test_what_a_killed_owner_said_holds_no_more(session: Session, monkeypatch: p
         ]
     )
     assert session.sql("SHOW SOURCES")[0][2] == "STOPPED"
-    monkeypatch.setattr(module.Reconciler, "reconcile", lambda _: None)
+    monkeypatch.setattr(Reconciler, "reconcile", lambda _: None)
     monkeypatch.setattr(session.context.sessions, "jvm_pid", 0, raising=False)
     owner = Owner(session.context)
     owner._try_take()

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from rw_sql.metastore.facts import JobStatus
 from rw_sql.metastore.records import MaterializedViewRecord
-from rw_sql.plan.result.plan import ObjectChange
-from rw_sql.runtime.observe.flush import Patience, _of_what_came, read_to
+from rw_sql.plan.result.plan import ResultRow
+from rw_sql.runtime.observe.flush import StallGrace, _of_what_came, read_to
 from tests.runtime.control.test_blocks import Session
 
 if TYPE_CHECKING:
@@ -25,14 +25,14 @@ def test_a_source_is_read_to_its_ends_or_has_none() -> None:
 
 def test_a_job_is_passed_over_once_it_has_been_stalled_for_a_while() -> None:
     stalled = JobStatus(job="mv-1", object_id=1, state="STALLED", reason="no disk", updated_ms=1_000)
-    assert not Patience().is_over(stalled, 3_000)
-    assert Patience().is_over(stalled, 6_000)
+    assert not StallGrace().is_over(stalled, 3_000)
+    assert StallGrace().is_over(stalled, 6_000)
     running = JobStatus(job="mv-1", object_id=1, state="RUNNING", updated_ms=1_000)
-    assert not Patience().is_over(running, 60_000)
+    assert not StallGrace().is_over(running, 60_000)
 
 
 def test_another_try_that_fails_soon_is_no_new_beginning() -> None:
-    patience = Patience()
+    patience = StallGrace()
     stalled = JobStatus(job="mv-1", object_id=1, state="STALLED", reason="no disk", updated_ms=1_000)
     assert not patience.is_over(stalled, 1_100)
     assert not patience.is_over(replace(stalled, state="RUNNING", updated_ms=2_000), 2_900)
@@ -47,7 +47,7 @@ def test_another_try_that_fails_soon_is_no_new_beginning() -> None:
 
 
 def test_what_waits_for_another_has_not_stalled() -> None:
-    patience = Patience()
+    patience = StallGrace()
     waiting = JobStatus(job="mv-1", object_id=1, state="STALLED", reason="WAITING for a", updated_ms=1_000)
     assert not patience.is_over(waiting, 20_000)
     assert not patience.is_over(replace(waiting, state="RUNNING", updated_ms=20_500), 20_600)
@@ -70,13 +70,13 @@ def test_flush_gives_up_when_nothing_moves_and_says_what_is_missing(tmp_path: Pa
     session = flushing(tmp_path, "200ms")
     (source,) = session.metastore.snapshot().all("source")
     running = JobStatus(job=f"ingest-{source.id}", object_id=source.id, state="RUNNING", run=1, updated_ms=1)
-    session.metastore.runtime.write_job_status([running])
+    session.metastore.jobs.write_job_status([running])
     error = session.refused("FLUSH")
     assert (error.code, error.message) == (
         "RW406",
         'FLUSH gave up: nothing moved for 0.2 s: source "s" is 20 records behind (RUNNING)',
     )
-    assert error.hint == "wait longer: SET statement_timeout = '1s'; FLUSH; SHOW JOBS tells what each job does"
+    assert error.hint == "wait longer: SET statement_timeout = '1s'; FLUSH; SHOW JOBS shows what each job does"
 
 
 def test_flush_goes_on_while_a_job_gets_on_with_its_batch(tmp_path: Path) -> None:
@@ -87,7 +87,7 @@ def test_flush_goes_on_while_a_job_gets_on_with_its_batch(tmp_path: Path) -> Non
     def get_on() -> None:
         for beat in range(beats):
             status = JobStatus(job=f"ingest-{source.id}", object_id=source.id, state="RUNNING", run=1, updated_ms=beat)
-            session.metastore.runtime.write_job_status([status])
+            session.metastore.jobs.write_job_status([status])
             stop.wait(0.5)
 
     work = threading.Thread(target=get_on, daemon=True)
@@ -104,7 +104,7 @@ def test_what_reads_a_stalled_job_has_all_but_what_that_lacks() -> None:
         return MaterializedViewRecord(id=id_, name=name, definition="", query="", schema="", inputs=inputs)
 
     behind = {1: "s"}
-    flushed = ObjectChange(object="", change="FLUSHED")
+    flushed = ResultRow(object="", change="FLUSHED")
     told = [
         _of_what_came(view(3, "a", 1), flushed, behind),
         _of_what_came(view(4, "b", 2), replace(flushed, change="NOTICE", detail="stalled, not waited for: x"), behind),

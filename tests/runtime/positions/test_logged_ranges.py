@@ -9,7 +9,7 @@ import pytest
 from deltalake import DeltaTable, Schema
 
 from rw_sql.metastore.records import SourceRecord
-from rw_sql.model.offset_ranges import ReadLife
+from rw_sql.model.offset_ranges import ReadIncarnation
 from rw_sql.runtime.delta.delta_log import JobCommit
 from rw_sql.runtime.delta.job_output import JobOutput
 from rw_sql.runtime.positions import logged_ranges as module
@@ -57,8 +57,8 @@ class Log:
         return read_ranges(self.warehouse, SOURCE)
 
 
-def life(*spans: tuple[int, int], reached: int, incarnation: str = "first") -> ReadLife:
-    return ReadLife(spans=spans, reached=reached, cluster="c", incarnation=incarnation)
+def life(*spans: tuple[int, int], reached: int, incarnation: str = "first") -> ReadIncarnation:
+    return ReadIncarnation(spans=spans, reached=reached, cluster="c", incarnation=incarnation)
 
 
 def test_ranges_join_and_lives_stay_apart(warehouse: Warehouse) -> None:
@@ -127,7 +127,9 @@ def test_commits_tell_the_lives_of_their_splits(lives: dict[str, tuple[str | Non
     commit = JobCommit(job="j", run=1, epoch=1, batch=0, ranges={"t:0": (0, 1), "t:1": (0, 2)}, lives=lives)
     read = JobCommit.from_json(commit.to_json())
     assert read is not None
-    assert [read.life_of(split) for split in ("t:0", "t:1")] == [commit.life_of(split) for split in ("t:0", "t:1")]
+    assert [read.identity_of(split) for split in ("t:0", "t:1")] == [
+        commit.identity_of(split) for split in ("t:0", "t:1")
+    ]
 
 
 def spelt(found: ReadRanges) -> dict[str, list[tuple[int, int, int, int]]]:

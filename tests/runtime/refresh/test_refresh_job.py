@@ -159,6 +159,7 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
         if made.fails is not None:
             raise made.fails
         held, rows = made.held(), dict(made.upstream)
+        changed: list[tuple[int, str | None, bool]]
         changed = [(key, word, True) for key, word in rows.items() if held.get(key) != word]
         changed += [(key, None, False) for key in held if key not in rows]
         staging.remove()
@@ -217,7 +218,7 @@ def test_a_refresh_goes_through_its_states_and_ends_idle(world: World) -> None:
         assert world.held() == world.upstream
         assert (world.record.refresh, world.record.failure) == (seed + 1, None)
         assert world.record.succeeded_ms is not None
-        told = world.context.metastore.runtime.chunks_of(TABLE)
+        told = world.context.metastore.jobs.chunks_of(TABLE)
         assert [chunk.chunk for chunk in told] == [-1, 0, 1, 2]
         assert all(chunk.is_done and chunk.refresh == seed + 1 for chunk in told)
         assert told[-1].position is not None
@@ -292,7 +293,7 @@ def test_killed_anywhere_the_end_is_right(world: World, point: str) -> None:
 
 
 def chunks(world: World) -> tuple[Any, ...]:
-    return world.context.metastore.runtime.chunks_of(TABLE)
+    return world.context.metastore.jobs.chunks_of(TABLE)
 
 
 def test_a_load_that_fails_changes_nothing_and_says_why(world: World) -> None:
@@ -315,7 +316,7 @@ def test_a_load_that_fails_changes_nothing_and_says_why(world: World) -> None:
 def test_a_load_that_was_cancelled_comes_to_nothing(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     from rw_sql.model.refresh_states import given_up
 
-    real = job_module.load
+    real: Callable[..., Staged] = job_module.__dict__["load"]
 
     def cancelled(*given: Any) -> Staged:
         staged = real(*given)

@@ -69,7 +69,8 @@ def held(folder: Path) -> Rows:
 
 def seen_changes(folder: Path, since: int) -> list[Mapping[str, Any]]:
     read = DeltaTable(str(folder / "table")).load_cdf(starting_version=since)
-    return pa.table(read.read_all()).to_pylist()
+    rows: list[Mapping[str, Any]] = pa.table(read.read_all()).to_pylist()
+    return rows
 
 
 def refreshed(folder: Path, run: int, old: Rows, new: Rows, chunks: int) -> JobOutput:
@@ -84,7 +85,7 @@ def refreshed(folder: Path, run: int, old: Rows, new: Rows, chunks: int) -> JobO
 
 def test_a_chunk_is_a_range_of_the_key(tmp_path: Path) -> None:
     loaded = staging(tmp_path)
-    rows = {(None if i % 7 == 0 else "ab"[i % 2], i): str(i) for i in range(100)}
+    rows: Rows = {(None if i % 7 == 0 else "ab"[i % 2], i): str(i) for i in range(100)}
     loaded.write_rows(changes({}, rows), 3)
     chunks = [loaded.chunk(number) for number in range(4)]
     assert [chunk.num_rows for chunk in chunks] == [34, 34, 32, 0]

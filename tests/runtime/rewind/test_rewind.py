@@ -193,7 +193,7 @@ def test_operations_on_the_same_rows_share_a_copy_and_old_points_go(tmp_path: Pa
     mini.run("INJECT SOURCE OFFSETS s VALUES ('1-0' = 7) ALLOW DUPLICATES")
     second = mini.epoch()
     mini.settle()
-    facts = mini.context.metastore.runtime
+    facts = mini.context.metastore.jobs
     points = facts.rewind_points(mini.source.id)
     assert [point.operation for point in points] == [first, second]
     assert len({point.folder for point in points}) == 1
@@ -235,7 +235,7 @@ def test_a_view_that_has_not_read_all_leaves_the_operation_without_a_point(tmp_p
     view = mini.context.metastore.snapshot().find("materialized_view", "counts")
     assert view is not None
     stalled = JobStatus(job=f"mv-{view.id}", object_id=view.id, state="STALLED", reason="no disk")
-    mini.context.metastore.runtime.write_job_status([stalled])
+    mini.context.metastore.jobs.write_job_status([stalled])
     mini.run("INJECT SOURCE OFFSETS s VALUES ('1-0' = 7) ALLOW DUPLICATES")
     operation = mini.epoch()
     mini.settle()
@@ -265,9 +265,16 @@ def test_a_view_whose_history_is_being_read_leaves_the_operation_without_a_point
 def test_a_copy_leaves_out_what_later_batches_left_behind(tmp_path: Path) -> None:
     mini = MiniWarehouse.at(tmp_path / "warehouse")
     origin, target = tmp_path / "origin", tmp_path / "copy"
-    later = ("offsets/3", "offsets/.3.crc", "commits/3", "state/0/0/4.delta", "state/0/0/.4.delta.crc")
+    later: tuple[str, ...] = ("offsets/3", "offsets/.3.crc", "commits/3", "state/0/0/4.delta", "state/0/0/.4.delta.crc")
     later += ("state/0/1/left-keyToNumValues/4.snapshot", "state/0/2/4_f81d.zip", "state/0/2/4.changelog")
-    kept = ("metadata", "offsets/2", "offsets/.2.crc", "commits/2", "state/0/0/3.delta", "state/0/0/_metadata/v2/0")
+    kept: tuple[str, ...] = (
+        "metadata",
+        "offsets/2",
+        "offsets/.2.crc",
+        "commits/2",
+        "state/0/0/3.delta",
+        "state/0/0/_metadata/v2/0",
+    )
     kept += ("state/0/1/left-keyToNumValues/3.snapshot", "state/0/2/3_a0c1.zip", "state/0/2/SSTs/00014.sst")
     for name in (*kept, *later):
         (origin / name).parent.mkdir(parents=True, exist_ok=True)
@@ -282,7 +289,7 @@ def test_what_is_gone_is_said_beforehand(mini: MiniWarehouse, operation: int, tm
     with pytest.raises(SqlError, match='materialized view "counts_late" was made after the operation'):
         mini.run(f"REWIND SOURCE s TO OPERATION {operation}")
     mini.run("DROP MATERIALIZED VIEW counts_late")
-    (point,) = mini.context.metastore.runtime.rewind_points(mini.source.id)
+    (point,) = mini.context.metastore.jobs.rewind_points(mini.source.id)
     counts = next(found for found in point.dependents if found.id == mini.views()[1].id)
     shutil.rmtree(f"{mini.context.warehouse.uri}/checkpoints/{point.folder}/mv-{counts.id}")
     with pytest.raises(SqlError, match='"counts" has no copy of its checkpoint any more'):

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from rw_sql.runtime.support import gc_pause as collector
-from rw_sql.runtime.support.gc_pause import collector_resting
+from rw_sql.runtime.support.gc_pause import gc_paused
 
 
 @pytest.fixture(autouse=True)
@@ -20,8 +20,8 @@ def collector_as_it_was() -> Iterator[None]:
 
 def test_it_rests_until_the_last_block_ends() -> None:
     gc.enable()
-    with collector_resting():
-        with collector_resting():
+    with gc_paused():
+        with gc_paused():
             assert not gc.isenabled()
         assert not gc.isenabled()
     assert gc.isenabled()
@@ -30,8 +30,8 @@ def test_it_rests_until_the_last_block_ends() -> None:
 def test_it_does_not_rest_long_where_somebody_always_wants_it_to(monkeypatch: pytest.MonkeyPatch) -> None:
     gc.enable()
     monkeypatch.setattr(collector, "MOST_SECONDS", 0.0)
-    with collector_resting():
-        with collector_resting():
+    with gc_paused():
+        with gc_paused():
             assert gc.isenabled()
         assert gc.isenabled()
     assert gc.isenabled()
@@ -39,13 +39,13 @@ def test_it_does_not_rest_long_where_somebody_always_wants_it_to(monkeypatch: py
 
 def test_an_error_wakes_it() -> None:
     gc.enable()
-    with pytest.raises(ValueError, match="broken"), collector_resting():
+    with pytest.raises(ValueError, match="broken"), gc_paused():
         raise ValueError("broken")
     assert gc.isenabled()
 
 
 def test_one_that_somebody_switched_off_stays_off() -> None:
     gc.disable()
-    with collector_resting():
+    with gc_paused():
         assert not gc.isenabled()
     assert not gc.isenabled()

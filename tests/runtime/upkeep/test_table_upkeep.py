@@ -260,7 +260,7 @@ def test_a_reader_whose_versions_are_gone_is_stalled_and_told_what_to_type(log: 
 
 
 def test_hours_go_by_age_when_they_have_been_read(log: TendedLog) -> None:
-    now = int(log_upkeep.time.time()) // 3600
+    now = int(time.time()) // 3600
     view = log.view("v")
     for hour in range(now - 5, now + 1):
         log.hour = hour
@@ -288,7 +288,7 @@ def test_hours_go_by_size(log: TendedLog) -> None:
     for hour in range(1000, 1006):
         log.hour = hour
         log.append(1, rows=100)
-    (size,) = {table_files.pa.table(log.output.table.get_add_actions()).column("size_bytes").to_pylist()[0]}
+    (size,) = {pa.table(log.output.table.get_add_actions()).column("size_bytes").to_pylist()[0]}
     log.retention = Retention(bytes=3 * size + size // 2)
     log.turn()
     assert log.ids() == list(range(300, 600))
@@ -407,7 +407,7 @@ def test_what_killed_writers_leave_behind_goes_after_a_day(log: TendedLog) -> No
     folder = Path(log.output.path) / "_rw_bucket=1000"
     for name, age in (("old.parquet", 90_000), ("new.parquet", 60)):
         (folder / name).write_bytes(b"PAR1")
-        os.utime(folder / name, (log_upkeep.time.time() - age,) * 2)
+        os.utime(folder / name, (time.time() - age,) * 2)
     log.turn()
     assert not (folder / "old.parquet").exists()
     assert (folder / "new.parquet").exists()

@@ -138,7 +138,7 @@ def test_an_owner_writes_down_how_long_there_was_none(tmp_path: Path) -> None:
     day = 24 * 3600 * 1000
     assert owner._lease is not None
     asleep = replace(owner._lease, heartbeat_ms=began - day)
-    assert metastore.runtime.renew_lease(asleep)
+    assert metastore.jobs.renew_lease(asleep)
     owner._lease = asleep
     owner._renew(-1)
     (stretch,) = downtime(warehouse)
@@ -146,7 +146,7 @@ def test_an_owner_writes_down_how_long_there_was_none(tmp_path: Path) -> None:
     assert stretch[1] >= began
     # It is killed, and somebody comes a week later.
     gone = replace(owner._lease, heartbeat_ms=began - 7 * day, is_released=True)
-    assert metastore.runtime.renew_lease(gone)
+    assert metastore.jobs.renew_lease(gone)
     Owner(context)._try_take()
     assert [start for start, _ in downtime(warehouse)] == [began - 7 * day, began - day]
     assert waited_ms(began - 7 * day, now_ms(), downtime(warehouse)) < day

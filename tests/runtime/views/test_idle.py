@@ -23,7 +23,7 @@ SOURCE, VIEW, UPPER, PAUSE = 1, 2, 3, 4
 @pytest.fixture
 def jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Jobs:
     """A source that runs, a view of it and a view of that; who rests does so at once."""
-    monkeypatch.setattr(module, "REST_AFTER_SECONDS", 0.05)
+    monkeypatch.setattr(module, "IDLE_AFTER_SECONDS", 0.05)
     made = Jobs(tmp_path / "warehouse", monkeypatch)
     definition = "CREATE SOURCE s (id INT) WITH (connector = 'datagen')"
     source = SourceRecord(id=SOURCE, name="s", definition=definition, connector="datagen", options=(), is_shared=True)

@@ -27,7 +27,7 @@ def run_new(mini: MiniWarehouse) -> None:
     (view,) = mini.views()
     MiniView(mini.context, replace(view, generation=rebuild.generation)).run()
     status = JobStatus(job=rebuild_job(rebuild), object_id=view.id, state="RUNNING", run=1)
-    mini.context.metastore.runtime.write_job_status([status])
+    mini.context.metastore.jobs.write_job_status([status])
 
 
 @pytest.mark.parametrize("point", SWAP_POINTS)

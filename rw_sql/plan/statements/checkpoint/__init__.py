@@ -1,6 +1,5 @@
-"""Statements on checkpoints of jobs made without rw_sql: INJECT INTO CHECKPOINT, RESTORE CHECKPOINT, their EXPLAIN.
+"""Statements on foreign checkpoints: SHOW CHECKPOINT, INJECT CHECKPOINT OFFSETS and their undo.
 
-
-Imports: ``inject_common`` and the rooms beside ``statements``. Imported by: ``move`` and ``plan/lower.py``.
-Begin with ``checkpoint``; ``context`` has what such a statement knows of the checkpoint, ``targets`` its offsets.
+Imports: ``inject_common`` and the rooms beside ``statements``. Imported by: ``move`` and ``plan/lower.py``. Begin with
+``checkpoint``; ``context`` collects the facts about the checkpoint, ``targets`` reads the new offsets.
 """

@@ -1,4 +1,4 @@
-"""Lowers SHOW CHECKPOINT and INJECT CHECKPOINT OFFSETS: where a job made without rw_sql stands, and moving it."""
+"""Lowers SHOW CHECKPOINT and INJECT CHECKPOINT OFFSETS, which show and move a foreign job."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from rw_sql.model.operation_kinds import INJECT_CHECKPOINT
 from rw_sql.model.split_status import AHEAD, EXPIRED, OK, ORPHAN, UNKNOWN
 from rw_sql.plan.requests.checkpoints import find_rewrite, look_at_checkpoint, missing_files
 from rw_sql.plan.result.external_actions import WATCH_SECONDS, RewriteCheckpoint, UndoCheckpoint
-from rw_sql.plan.result.plan import ObjectChange, Plan, Preview, SplitPreview, Table
+from rw_sql.plan.result.plan import Plan, Preview, ResultRow, SplitPreview, Table
 from rw_sql.plan.result.preview import render_preview
 from rw_sql.plan.statements.checkpoint.context import Target, look_around, require_brokers
 from rw_sql.plan.statements.checkpoint.targets import Moved, read_target, read_written
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from rw_sql.errors import Span
     from rw_sql.metastore import Snapshot
     from rw_sql.plan.requests.catalog import Asking
-    from rw_sql.plan.statements.checkpoint.context import Ground
+    from rw_sql.plan.statements.checkpoint.context import InjectContext
     from rw_sql.syntax.statements import InjectCheckpointOffsets, ShowCheckpoint, Statement
 
 STOPPED = "the job that runs on this checkpoint is stopped, on every machine"
@@ -46,7 +46,7 @@ _MOST_NAMED = 12
 
 
 def lower_show_checkpoint(statement: ShowCheckpoint, snapshot: Snapshot) -> Asking[Plan]:
-    """SHOW CHECKPOINT: where each split stands, and against its upstream where that is named."""
+    """SHOW CHECKPOINT: the position of each split, compared with its upstream if that is given."""
     ground = yield from look_around(statement, snapshot)
     checkpoint = ground.checkpoint
     watermark = _moment(checkpoint.watermark_ms)
@@ -91,7 +91,7 @@ def lower_show_checkpoint(statement: ShowCheckpoint, snapshot: Snapshot) -> Aski
     return Plan(statement=statement, table=Table(columns=columns, rows=tuple(rows)))
 
 
-def _status(ground: Ground, target: Target) -> str:
+def _status(ground: InjectContext, target: Target) -> str:
     bounds = ground.bounds(target)
     if bounds is None or target.position is None:
         return ORPHAN if ground.doubt(target) == "not there" else UNKNOWN
@@ -129,7 +129,7 @@ def lower_inject_checkpoint_offsets(statement: InjectCheckpointOffsets, snapshot
 
 
 def require_still(checkpoint: Checkpoint, running: str | None, span: Span | None) -> None:
-    """Raises SqlError where the checkpoint is rw_sql's own, runs in this process, or has a batch under way."""
+    """Raises SqlError if the checkpoint is rw_sql's own, is used in this process, or has a batch in progress."""
     path = checkpoint.path
     if checkpoint.owner is not None:
         raise SqlError(
@@ -156,7 +156,7 @@ def require_still(checkpoint: Checkpoint, running: str | None, span: Span | None
         )
 
 
-def _require_settled(ground: Ground, span: Span) -> None:
+def _require_settled(ground: InjectContext, span: Span) -> None:
     checkpoint = ground.checkpoint
     require_still(checkpoint, ground.look.running, span)
     if checkpoint.unfinished is not None:
@@ -177,8 +177,8 @@ def _watch_seconds(statement: InjectCheckpointOffsets) -> float:
     return seconds
 
 
-def _checked(statement: InjectCheckpointOffsets, ground: Ground, each: Moved) -> Moved:
-    """The move, once its position is one that the upstream holds (or may be clamped to it)."""
+def _checked(statement: InjectCheckpointOffsets, ground: InjectContext, each: Moved) -> Moved:
+    """Checks that the new position is one that the upstream has, or may be clamped to its bounds."""
     target, position = each.target, each.position
     source = ground.checkpoint.source(target.source)
     if source.is_in_snapshot:
@@ -197,7 +197,7 @@ def _checked(statement: InjectCheckpointOffsets, ground: Ground, each: Moved) ->
                 UPSTREAM_MISSING,
                 f'the brokers have no split "{target.local}"',
                 span=each.span,
-                hint="WITH (VALIDATE = false) writes what nobody checks",
+                hint="WITH (VALIDATE = false) writes it unchecked",
             )
         return each
     start, end = bounds
@@ -215,7 +215,7 @@ def _checked(statement: InjectCheckpointOffsets, ground: Ground, each: Moved) ->
 
 
 def _clamped(wanted: tuple[Moved, ...], moved: tuple[Moved, ...]) -> tuple[str, ...]:
-    """A notice of the positions that ALLOW CLAMP made others than were asked for."""
+    """A notice about positions that ALLOW CLAMP changed."""
     said = [
         f"{old.target.id} from {old.position} to {new.position}"
         for old, new in zip(wanted, moved, strict=True)
@@ -225,8 +225,8 @@ def _clamped(wanted: tuple[Moved, ...], moved: tuple[Moved, ...]) -> tuple[str, 
     return (f"clamped to what the upstream holds: {', '.join(said[:_MOST_NAMED])}{more}",) if said else ()
 
 
-def _dropped(statement: InjectCheckpointOffsets, ground: Ground, moved: tuple[Moved, ...]) -> tuple[Target, ...]:
-    """With EXACTLY: the splits that the checkpoint will not hold any more, of the Kafka sources that are moved."""
+def _dropped(statement: InjectCheckpointOffsets, ground: InjectContext, moved: tuple[Moved, ...]) -> tuple[Target, ...]:
+    """With EXACTLY: the splits that are removed from the checkpoint's Kafka sources."""
     if not statement.is_exactly:
         return ()
     sources = {each.target.source for each in moved if each.target.kind == KAFKA}
@@ -242,9 +242,9 @@ def _dropped(statement: InjectCheckpointOffsets, ground: Ground, moved: tuple[Mo
 
 
 def _require_files(
-    statement: InjectCheckpointOffsets, ground: Ground, moved: tuple[Moved, ...]
+    statement: InjectCheckpointOffsets, ground: InjectContext, moved: tuple[Moved, ...]
 ) -> Asking[tuple[str, ...]]:
-    """Files that are to be read again must still be there: Spark passes by those that are not, without a word."""
+    """Checks that files to be read again still exist: Spark silently skips missing ones."""
     notices: list[str] = []
     for each in moved:
         if each.target.kind != FILE or each.target.position is None or each.position >= each.target.position:
@@ -265,7 +265,7 @@ def _require_files(
 
 def _plan(
     statement: InjectCheckpointOffsets,
-    ground: Ground,
+    ground: InjectContext,
     moved: tuple[Moved, ...],
     dropped: tuple[Target, ...],
     rows: tuple[SplitPreview, ...],
@@ -278,21 +278,21 @@ def _plan(
         title=f"{INJECT_CHECKPOINT} into {checkpoint.path} (query {checkpoint.query_id}, batch {checkpoint.batch})",
         dependents=checkpoint.operators,
         splits=rows,
-        notices=notices if statement.is_assumed_stopped else (*notices, f"a yes also says that {STOPPED}"),
+        notices=notices if statement.is_assumed_stopped else (*notices, f"confirming also asserts that {STOPPED}"),
         is_checkpoint=True,
     )
     answers = [_answer(checkpoint.path, each) for each in moved]
     answers += [
-        ObjectChange(object=checkpoint.path, change="FORGOTTEN", detail=f"{target.id} (was {target.position})")
+        ResultRow(object=checkpoint.path, change="FORGOTTEN", detail=f"{target.id} (was {target.position})")
         for target in dropped
     ]
     named = {each.target for each in moved} | set(dropped)
     if kept := [target.id for target in ground.targets() if target not in named]:
         few = ", ".join(kept[:_MOST_NAMED]) + (f" and {len(kept) - _MOST_NAMED} more" if kept[_MOST_NAMED:] else "")
-        answers.append(ObjectChange(object=checkpoint.path, change="KEPT", detail=f"not named, position kept: {few}"))
+        answers.append(ResultRow(object=checkpoint.path, change="KEPT", detail=f"not named, position kept: {few}"))
     text = render(statement)
     if not files:
-        answers = [ObjectChange(object=checkpoint.path, change="NOTHING", detail="it stands there already")]
+        answers = [ResultRow(object=checkpoint.path, change="NOTHING", detail="it stands there already")]
     return Plan(
         statement=statement,
         operation=Operation(
@@ -319,13 +319,13 @@ def _plan(
         if files
         else None,
         unallowed=_unallowed(statement, rows),
-        claim="" if statement.is_assumed_stopped else STOPPED,
+        assertion="" if statement.is_assumed_stopped else STOPPED,
         fingerprint=checkpoint.stamp + ",".join(f"{each.target.id}={each.position}" for each in moved),
     )
 
 
 def _unallowed(statement: InjectCheckpointOffsets, rows: tuple[SplitPreview, ...]) -> tuple[str, ...]:
-    """The words of ALLOW that are missing for what is predicted, or cannot be counted and lies that way."""
+    """The words missing in ALLOW for predicted effects, and for those that cannot be counted."""
     gaps = duplicates = False
     for row in rows:
         if row.old is None or row.old == row.new:
@@ -338,9 +338,9 @@ def _unallowed(statement: InjectCheckpointOffsets, rows: tuple[SplitPreview, ...
 
 
 def _offsets(
-    statement: InjectCheckpointOffsets, ground: Ground, moved: tuple[Moved, ...], dropped: tuple[Target, ...]
+    statement: InjectCheckpointOffsets, ground: InjectContext, moved: tuple[Moved, ...], dropped: tuple[Target, ...]
 ) -> dict[str, str | None]:
-    """Spark's offset per moved source. It names every split: those that are not moved as they stand."""
+    """Spark's offset per moved source, with all of its splits."""
     made: dict[str, str | None] = {}
     for source in ground.checkpoint.sources:
         to = {each.target.local: each.position for each in moved if each.target.source == source.name}
@@ -357,11 +357,11 @@ def _offsets(
     return made
 
 
-def _answer(path: str, each: Moved) -> ObjectChange:
+def _answer(path: str, each: Moved) -> ResultRow:
     target = each.target
     was = f" (was {target.position})" if target.position is not None else " (new)"
     change = "INJECTED" if target.position != each.position else "UNCHANGED"
-    return ObjectChange(object=path, change=change, detail=f"{target.id} at {each.position}{was}")
+    return ResultRow(object=path, change=change, detail=f"{target.id} at {each.position}{was}")
 
 
 def lower_undo_checkpoint(
@@ -373,9 +373,9 @@ def lower_undo_checkpoint(
     watch_seconds: float = WATCH_SECONDS,
     is_assumed_stopped: bool = False,
 ) -> Asking[Plan]:
-    """Puts back what the newest rewrite of a checkpoint replaced: for a job that has not been started since.
+    """Reverts the newest rewrite of a checkpoint, if the job has not been started since.
 
-    With ``of`` that must be the rewrite that this statement made.
+    With ``of``, it must be the rewrite made by this statement.
     """
     look = yield from look_at_checkpoint(path)
     checkpoint = look.checkpoint
@@ -406,7 +406,7 @@ def lower_undo_checkpoint(
     said = " ".join(entry.statement.split())
     notices = [f"at {entry.at} {entry.actor} ran: {said}", "the job has not run since: no row was read"]
     if not is_assumed_stopped:
-        notices.append(f"a yes also says that {STOPPED}")
+        notices.append(f"confirming also asserts that {STOPPED}")
     preview = Preview(
         title=f"UNDO of operation {entry.number} on {path} (query {checkpoint.query_id}, batch {checkpoint.batch})",
         dependents=checkpoint.operators,
@@ -426,12 +426,12 @@ def lower_undo_checkpoint(
             plan=render_preview(preview),
         ),
         changes=tuple(
-            ObjectChange(object=path, change="RESTORED", detail=f"{row.split} at {row.new} (was {row.old})")
+            ResultRow(object=path, change="RESTORED", detail=f"{row.split} at {row.new} (was {row.old})")
             for row in rows
             if row.old != row.new
         ),
         preview=preview,
         is_unsafe=True,
         effect=UndoCheckpoint(path=path, number=entry.number, stamp=checkpoint.stamp, watch_seconds=watch_seconds),
-        claim="" if is_assumed_stopped else STOPPED,
+        assertion="" if is_assumed_stopped else STOPPED,
     )

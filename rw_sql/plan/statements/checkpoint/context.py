@@ -1,4 +1,4 @@
-"""What is known where a checkpoint is shown or moved: the checkpoint, and what the upstreams of its sources hold."""
+"""The facts needed to show or move a checkpoint: its content, and the bounds of its sources' upstreams."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ NO_TABLE = "no table"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """One split that a statement means: of which source, and its name there. ``position`` is None for a new one."""
+    """One split in a statement: its source and its name there. ``position`` is None for a new split."""
 
     id: str
     source: str
@@ -48,9 +48,9 @@ class Target:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ground:
-    """A checkpoint and what its upstreams hold. ``upstream`` is None where no brokers are named; ``tables`` and
-    ``lists`` are by source."""
+class InjectContext:
+    """A checkpoint and its upstreams. ``upstream`` is None if no brokers are given; ``tables`` and ``lists`` are by
+    source."""
 
     look: CheckpointLook
     options: PlannedOptions = ()
@@ -64,7 +64,7 @@ class Ground:
         return self.look.checkpoint
 
     def bounds(self, target: Target) -> tuple[int, int] | None:
-        """The positions that can be read, the next one to come included; None where that is not known."""
+        """The readable positions, with the end included; None if unknown."""
         match target.kind:
             case "kafka":
                 seen = self.upstream.splits.get(target.local) if self.upstream is not None else None
@@ -76,7 +76,7 @@ class Ground:
                 return 0, self.lists[target.source].next
 
     def doubt(self, target: Target) -> str:
-        """Why the bounds of a split are not known."""
+        """Why the bounds of a split are unknown."""
         if target.kind == DELTA:
             return NO_TABLE
         if self.upstream is None:
@@ -84,7 +84,7 @@ class Ground:
         return "no answer" if not self.upstream.is_reachable else "not there"
 
     def targets(self) -> tuple[Target, ...]:
-        """Every split that the checkpoint has."""
+        """All splits of the checkpoint."""
         return tuple(self._target(split) for split in self.checkpoint.splits)
 
     def _target(self, split: Split) -> Target:
@@ -97,10 +97,10 @@ class Ground:
         )
 
     def resolve(self, written: SplitId) -> Target:
-        """The split that a statement names. Raises SqlError UNKNOWN_SPLIT listing what there is.
+        """The split that a statement names. Raises SqlError UNKNOWN_SPLIT with the existing ones.
 
-        A Kafka source takes a partition that it does not know yet, of a topic that one source alone reads, or of any
-        topic where there is only one Kafka source.
+        A new partition is accepted for a Kafka source if only that source reads its topic, or if it is the only Kafka
+        source.
         """
         name = written.id.strip()
         targets = self.targets()
@@ -128,7 +128,7 @@ class Ground:
         )
 
     def _by_number(self, targets: Iterable[Target], number: str) -> list[Target]:
-        """A bare partition number, where the checkpoint reads one topic and nothing else."""
+        """The split for a bare partition number, if the checkpoint reads a single topic and nothing else."""
         targets = list(targets)
         topics = {(target.source, target.local.rpartition(":")[0]) for target in targets}
         if len(topics) != 1 or targets[0].kind != KAFKA:
@@ -151,7 +151,7 @@ class Ground:
         return Target(id=local, source=sources[0].name, local=local, kind=KAFKA, position=None)
 
 
-def resolve_all(ground: Ground, written: Iterable[SplitId]) -> tuple[Target, ...]:
+def resolve_all(ground: InjectContext, written: Iterable[SplitId]) -> tuple[Target, ...]:
     """The splits that a statement names, each once."""
     found: dict[tuple[str, str], Target] = {}
     for split in written:
@@ -164,8 +164,8 @@ def resolve_all(ground: Ground, written: Iterable[SplitId]) -> tuple[Target, ...
 
 def look_around(
     statement: InjectCheckpointOffsets | ShowCheckpoint, snapshot: Snapshot, named: tuple[SplitId, ...] = ()
-) -> Asking[Ground]:
-    """Looks at the checkpoint and at every upstream that the statement says how to reach."""
+) -> Asking[InjectContext]:
+    """Looks at the checkpoint and at every upstream that the statement gives access to."""
     try:
         found = yield from look_at_checkpoint(statement.path)
     except SqlError as error:
@@ -193,18 +193,18 @@ def look_around(
     for source in checkpoint.sources:
         if source.kind == FILE:
             lists[source.name] = yield from file_lists(statement.path, source.name)
-    return Ground(look=found, options=options, upstream=upstream, tables=tables, lists=lists)
+    return InjectContext(look=found, options=options, upstream=upstream, tables=tables, lists=lists)
 
 
-def require_brokers(ground: Ground, statement: InjectCheckpointOffsets) -> None:
-    """Raises SqlError UPSTREAM_UNREACHABLE where brokers are named and do not answer."""
+def require_brokers(ground: InjectContext, statement: InjectCheckpointOffsets) -> None:
+    """Raises SqlError UPSTREAM_UNREACHABLE if brokers are given and do not answer."""
     upstream = ground.upstream
     if upstream is not None and not upstream.is_reachable:
         raise SqlError(
             UPSTREAM_UNREACHABLE,
             f"the brokers do not answer: {upstream.error}",
             span=statement.options[0].span,
-            hint="WITH (VALIDATE = false) writes offsets that nobody checks",
+            hint="WITH (VALIDATE = false) writes offsets unchecked",
         )
 
 
@@ -219,7 +219,7 @@ def _require_bootstrap(statement: InjectCheckpointOffsets | ShowCheckpoint, opti
 
 
 def _topics(checkpoint: Checkpoint, named: tuple[SplitId, ...]) -> tuple[str, ...]:
-    """The topics of the checkpoint, and those that a statement names besides."""
+    """The topics of the checkpoint, and further ones that a statement names."""
     known = [split for source in checkpoint.sources if source.kind == KAFKA for split in source.splits]
     written = [split.id.strip().rpartition("/")[2] for split in named] if known else []
     return tuple(dict.fromkeys(name.rpartition(":")[0] for name in (*known, *written) if ":" in name))
@@ -228,7 +228,7 @@ def _topics(checkpoint: Checkpoint, named: tuple[SplitId, ...]) -> tuple[str, ..
 def _tables(
     statement: InjectCheckpointOffsets | ShowCheckpoint, checkpoint: Checkpoint
 ) -> Asking[dict[str, DeltaTable]]:
-    """The Delta tables that are named, each to the source that reads it: the offset holds the table's id."""
+    """The given Delta tables, assigned to the sources by the table ids in their offsets."""
     tables: dict[str, DeltaTable] = {}
     for path in statement.tables:
         try:

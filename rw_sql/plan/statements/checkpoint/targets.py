@@ -1,4 +1,4 @@
-"""What the target of INJECT CHECKPOINT OFFSETS asks for, split by split. A position is always the next to read."""
+"""Resolves the target of INJECT CHECKPOINT OFFSETS for each split. A position is always the next to read."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
     from rw_sql.errors import Span
     from rw_sql.metastore import Snapshot
-    from rw_sql.plan.statements.checkpoint.context import Ground, Target
+    from rw_sql.plan.statements.checkpoint.context import InjectContext, Target
     from rw_sql.syntax.statements import InjectCheckpointOffsets
 
 _SPARK_NAMES = {DELTA: "reservoirVersion", FILE: "logOffset", KAFKA: "offset"}
@@ -59,7 +59,7 @@ _SPARK_NAMES = {DELTA: "reservoirVersion", FILE: "logOffset", KAFKA: "offset"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Moved:
-    """A split and the position it is to go on from; ``span`` is where that stands in the statement."""
+    """A split and its new position; ``span`` is the position's place in the statement."""
 
     target: Target
     position: int
@@ -67,8 +67,8 @@ class Moved:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wish:
-    """What a statement asks for, and what about it an operator should know."""
+class ResolvedTarget:
+    """The resolved target, and notices for the operator."""
 
     moved: tuple[Moved, ...]
     notices: tuple[str, ...] = ()
@@ -76,7 +76,7 @@ class Wish:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Written:
-    """A split as it is written: a number or a state as text, a bound of the upstream, or None, which is its start."""
+    """A split as written: a number or a state as text, a bound of the upstream, or None, which is its start."""
 
     split: SplitId
     text: str | None
@@ -85,7 +85,7 @@ class Written:
 
 
 def read_written(statement: InjectCheckpointOffsets) -> Asking[tuple[Written, ...]]:
-    """The entries of VALUES or of a file; none where the target writes none. Raises SqlError."""
+    """The entries of VALUES or of a file; empty for other targets. Raises SqlError."""
     target = statement.target
     if isinstance(target, InjectValues):
         return _values(statement, target)
@@ -95,9 +95,9 @@ def read_written(statement: InjectCheckpointOffsets) -> Asking[tuple[Written, ..
 
 
 def read_target(
-    statement: InjectCheckpointOffsets, snapshot: Snapshot, ground: Ground, written: tuple[Written, ...]
-) -> Asking[Wish]:
-    """What the target asks for, ``written`` where it writes something. Raises SqlError at the first thing amiss."""
+    statement: InjectCheckpointOffsets, snapshot: Snapshot, ground: InjectContext, written: tuple[Written, ...]
+) -> Asking[ResolvedTarget]:
+    """Resolves the target; ``written`` are its entries, if it has any. Raises SqlError at the first error."""
     target = statement.target
     require_offsets_written(statement)
     if isinstance(target, InjectValues | InjectFromFile):
@@ -125,8 +125,10 @@ def read_target(
             assert_never(target)
 
 
-def _all(chosen: Iterable[Target], at: Mapping[Target, int], span: Span, notices: tuple[str, ...] = ()) -> Wish:
-    return Wish(
+def _all(
+    chosen: Iterable[Target], at: Mapping[Target, int], span: Span, notices: tuple[str, ...] = ()
+) -> ResolvedTarget:
+    return ResolvedTarget(
         moved=tuple(Moved(target=each, position=at[each], span=span) for each in chosen if each in at), notices=notices
     )
 
@@ -156,8 +158,8 @@ def _file(target: InjectFromFile) -> Asking[tuple[Written, ...]]:
     )
 
 
-def _written(statement: InjectCheckpointOffsets, ground: Ground, entries: tuple[Written, ...]) -> Wish:
-    """The entries of VALUES or of a file, as positions; those that FOR SPLITS leaves out stay."""
+def _written(statement: InjectCheckpointOffsets, ground: InjectContext, entries: tuple[Written, ...]) -> ResolvedTarget:
+    """The entries of VALUES or of a file as positions, without splits that FOR SPLITS excludes."""
     targets = resolve_all(ground, [entry.split for entry in entries])
     chosen = resolve_all(ground, statement.splits)
     moved = []
@@ -170,11 +172,11 @@ def _written(statement: InjectCheckpointOffsets, ground: Ground, entries: tuple[
             position = _number(ground, target, entry)
             position += statement.convention == "last_seen"
         moved.append(Moved(target=target, position=position, span=entry.span))
-    return Wish(moved=tuple(moved))
+    return ResolvedTarget(moved=tuple(moved))
 
 
-def _number(ground: Ground, target: Target, entry: Written) -> int:
-    """A bare number, or a state as JSON: ours, or Spark's own of that source."""
+def _number(ground: InjectContext, target: Target, entry: Written) -> int:
+    """A bare number, or a state as JSON: rw_sql's, or Spark's own for that source."""
     text = (entry.text or "").strip()
     if text.lstrip("+-").isdigit() or target.kind == KAFKA:
         try:
@@ -208,7 +210,7 @@ def _no_position(target: Target, entry: Written, what: str) -> SqlError:
     )
 
 
-def _bound(ground: Ground, target: Target, where: str, span: Span) -> int:
+def _bound(ground: InjectContext, target: Target, where: str, span: Span) -> int:
     bounds = ground.bounds(target)
     if bounds is None:
         hints = {
@@ -235,7 +237,7 @@ def _require_one_kind(chosen: tuple[Target, ...], span: Span) -> None:
         )
 
 
-def _group(target: InjectFromGroup, ground: Ground, chosen: tuple[Target, ...]) -> Asking[Wish]:
+def _group(target: InjectFromGroup, ground: InjectContext, chosen: tuple[Target, ...]) -> Asking[ResolvedTarget]:
     kafka = tuple(each for each in chosen if each.kind == KAFKA)
     if not kafka:
         raise SqlError(
@@ -264,7 +266,7 @@ def _group(target: InjectFromGroup, ground: Ground, chosen: tuple[Target, ...]) 
     return _all(chosen, found, target.span, tuple(notices))
 
 
-def _checkpoint(target: InjectFromCheckpoint, chosen: tuple[Target, ...]) -> Asking[Wish]:
+def _checkpoint(target: InjectFromCheckpoint, chosen: tuple[Target, ...]) -> Asking[ResolvedTarget]:
     try:
         other = (yield from look_at_checkpoint(target.path)).checkpoint
     except SqlError as error:
@@ -283,7 +285,7 @@ def _checkpoint(target: InjectFromCheckpoint, chosen: tuple[Target, ...]) -> Ask
     return _all(chosen, found, target.span, (f"taken from batch {other.batch} of {target.path}",))
 
 
-def _source(target: InjectFromSource, snapshot: Snapshot, chosen: tuple[Target, ...]) -> Asking[Wish]:
+def _source(target: InjectFromSource, snapshot: Snapshot, chosen: tuple[Target, ...]) -> Asking[ResolvedTarget]:
     source = find_source(snapshot, target.source)
     stands = yield from positions(source.id, only_fragment(snapshot, source, target.span))
     found = {
@@ -301,8 +303,8 @@ def _source(target: InjectFromSource, snapshot: Snapshot, chosen: tuple[Target, 
     return _all(chosen, found, target.span)
 
 
-def _at(ground: Ground, chosen: tuple[Target, ...], milliseconds: int, span: Span) -> Asking[Wish]:
-    """The first position at or after a time: of Kafka by the records' times, of Delta by the commits'."""
+def _at(ground: InjectContext, chosen: tuple[Target, ...], milliseconds: int, span: Span) -> Asking[ResolvedTarget]:
+    """The first position at or after a time: for Kafka by the records' times, for Delta by the commits'."""
     found: dict[Target, int] = {}
     kafka = [each for each in chosen if each.kind == KAFKA]
     for each in chosen:

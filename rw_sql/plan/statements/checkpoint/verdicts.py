@@ -1,4 +1,4 @@
-"""What moving a checkpoint will do to the rows of its job, split by split, before it is done."""
+"""Predicts the effect of moving a checkpoint on its job's rows, split by split."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from rw_sql.checkpoints.checkpoint import Checkpoint
-    from rw_sql.plan.statements.checkpoint.context import Ground, Target
+    from rw_sql.plan.statements.checkpoint.context import InjectContext, Target
     from rw_sql.plan.statements.checkpoint.targets import Moved
 
 _NOUNS = {DELTA: "version", FILE: "list of files"}
@@ -24,9 +24,9 @@ _COUNTING = frozenset({"aggregation", "session windows", "stream-stream join", "
 
 
 def previewed(
-    ground: Ground, moved: tuple[Moved, ...], dropped: tuple[Target, ...]
+    ground: InjectContext, moved: tuple[Moved, ...], dropped: tuple[Target, ...]
 ) -> Asking[tuple[tuple[SplitPreview, ...], tuple[str, ...]]]:
-    """The per-split table of every split of the checkpoint, and what else an operator should know of it."""
+    """The table of all splits of the checkpoint, and further notices for the operator."""
     sparse = ground.upstream.sparse if ground.upstream is not None else {}
     positions = {each.target: each.position for each in moved}
     rows: list[SplitPreview] = []
@@ -61,7 +61,7 @@ def previewed(
     return tuple(rows), (*notices, *_unread(ground, positions), *_subscription(ground, moved, dropped))
 
 
-def _of_kafka(ground: Ground, target: Target, new: int, sparse: Mapping[str, str]) -> Verdict:
+def _of_kafka(ground: InjectContext, target: Target, new: int, sparse: Mapping[str, str]) -> Verdict:
     bounds = ground.bounds(target)
     topic = target.local.rpartition(":")[0]
     if target.position is None:
@@ -80,8 +80,8 @@ def _of_kafka(ground: Ground, target: Target, new: int, sparse: Mapping[str, str
     return counted(duplicates, gaps, is_exact=topic not in sparse, why=sparse.get(topic, ""))
 
 
-def _of_dropped(ground: Ground, target: Target, sparse: Mapping[str, str]) -> Verdict:
-    """A partition that the job leaves: what it holds beyond the job's position stays unread."""
+def _of_dropped(ground: InjectContext, target: Target, sparse: Mapping[str, str]) -> Verdict:
+    """A partition that the job leaves: its records after the job's position stay unread."""
     bounds = ground.bounds(target)
     if bounds is None or target.position is None:
         return Verdict(text="UNKNOWN (no longer in the checkpoint)")
@@ -91,8 +91,8 @@ def _of_dropped(ground: Ground, target: Target, sparse: Mapping[str, str]) -> Ve
     return replace(found, text=f"{found.text} (left unread)") if found.gaps else found
 
 
-def _of_delta(ground: Ground, target: Target, new: int) -> Asking[tuple[Verdict, list[str]]]:
-    """Counted from the log's own statistics, where every file that was added says how many rows it has."""
+def _of_delta(ground: InjectContext, target: Target, new: int) -> Asking[tuple[Verdict, list[str]]]:
+    """Counts from the log's own statistics, if every added file has a row count."""
     old = target.position or 0
     low, high = min(old, new), max(old, new)
     between = yield from rows_between(ground.tables[target.source], low, high)
@@ -112,8 +112,8 @@ def _of_delta(ground: Ground, target: Target, new: int) -> Asking[tuple[Verdict,
     return counted(rows if is_back else 0, 0 if is_back else rows, is_exact=not why, why=why), notices
 
 
-def _of_numbers(ground: Ground, target: Target, new: int) -> Verdict:
-    """Where rows cannot be counted: what is read again, or passed by, in the source's own units."""
+def _of_numbers(ground: InjectContext, target: Target, new: int) -> Verdict:
+    """If rows cannot be counted: what is read again or skipped, in the source's own units."""
     old = target.position or 0
     low, high = min(old, new), max(old, new)
     if target.kind == FILE:
@@ -126,8 +126,8 @@ def _of_numbers(ground: Ground, target: Target, new: int) -> Verdict:
     return Verdict(text=f"UNKNOWN (passes {what} by)")
 
 
-def _unread(ground: Ground, positions: Mapping[Target, int]) -> Iterable[str]:
-    """Partitions that the brokers have and neither the checkpoint nor the statement: Spark takes them up by itself."""
+def _unread(ground: InjectContext, positions: Mapping[Target, int]) -> Iterable[str]:
+    """Partitions that exist but are neither in the checkpoint nor in the statement: Spark adds them by itself."""
     if ground.upstream is None:
         return
     known = {target.local for target in (*ground.targets(), *positions)}
@@ -135,8 +135,8 @@ def _unread(ground: Ground, positions: Mapping[Target, int]) -> Iterable[str]:
         yield f"not in the checkpoint, so read from their first record: {', '.join(new[:8])}"
 
 
-def _subscription(ground: Ground, moved: tuple[Moved, ...], dropped: tuple[Target, ...]) -> Iterable[str]:
-    """Where topics come or go, the job's own options must follow."""
+def _subscription(ground: InjectContext, moved: tuple[Moved, ...], dropped: tuple[Target, ...]) -> Iterable[str]:
+    """If topics are added or removed, the job's own options must be changed too."""
     changed = {each.target.source for each in moved if each.target.position is None} | {
         target.source for target in dropped
     }
@@ -148,7 +148,7 @@ def _subscription(ground: Ground, moved: tuple[Moved, ...], dropped: tuple[Targe
 
 
 def state_notices(checkpoint: Checkpoint, rows: Iterable[SplitPreview]) -> tuple[str, ...]:
-    """What the state that is kept makes of records that are read again."""
+    """The effect of repeated records on operator state."""
     is_back = any(row.old is not None and row.new is not None and row.new < row.old for row in rows)
     if not is_back:
         return ()

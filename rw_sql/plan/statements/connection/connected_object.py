@@ -1,4 +1,4 @@
-"""What can use a connection, sources and sinks alike: its definition, its checks, and the record of a changed one."""
+"""Objects that can use a connection, sources and sinks alike: definition, checks, and changed records."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ Definition = CreateSource | CreateSink
 
 
 def find_connected(snapshot: Snapshot, kind: str, name: Name) -> Connected:
-    """The source or sink that ``ALTER kind name`` means; of a table its source.
+    """The source or sink in ``ALTER kind name``; for a table its source.
 
-    Raises SqlError where none of that kind is.
+    Raises SqlError if there is none of that kind.
     """
     if kind == "SOURCE" or (kind == "TABLE" and snapshot.find("table", object_name(name))):
         return find_source_of(snapshot, kind, name)
@@ -51,12 +51,12 @@ def find_connected(snapshot: Snapshot, kind: str, name: Name) -> Connected:
 
 
 def connected_definition(user: Connected) -> Definition:
-    """The statement behind its record."""
+    """The statement of its record."""
     return definition_of(user) if isinstance(user, SourceRecord) else sink_definition(user.definition)
 
 
 def connected_spec(user: Connected) -> ConnectorSpec:
-    """The options that it takes."""
+    """The options that it accepts."""
     return connector(user.connector).spec if isinstance(user, SourceRecord) else sink_connector(user.connector).spec
 
 
@@ -66,7 +66,7 @@ def connection_type_of(user: Connected) -> str:
 
 
 def check_connected(snapshot: Snapshot, statement: Definition) -> None:
-    """Whether a changed definition fits. Raises SqlError at the first misfit."""
+    """Checks a changed definition. Raises SqlError at the first error."""
     match statement:
         case CreateSource():
             check_source(snapshot, statement)
@@ -94,7 +94,7 @@ def effect_of_change(
     is_validated: bool,
     is_switchable: bool = True,
 ) -> Asking[Effect]:
-    """Looks at what its changed record leads to. Raises SqlError where that does not do."""
+    """Looks at the upstream or target of its changed record. Raises SqlError if that cannot be used."""
     moved = after(snapshot, (change,))
     record = change.record
     if isinstance(user, SourceRecord) and isinstance(record, SourceRecord):

@@ -1,4 +1,4 @@
-"""Lowers CREATE, ALTER, DROP and VALIDATE CONNECTION: one change reaches everything that uses it, or nothing."""
+"""Lowers CREATE, ALTER, DROP and VALIDATE CONNECTION. A change applies to all objects that use it, or is refused."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from rw_sql.plan.checks.upstreams import address_place, require_target, require_
 from rw_sql.plan.effects.connection_impact import another_target, differences, effect_on, may_move, spell
 from rw_sql.plan.requests.catalog import Asking
 from rw_sql.plan.requests.upstream import look, look_at_target
-from rw_sql.plan.result.plan import ObjectChange, Plan, Preview
+from rw_sql.plan.result.plan import Plan, Preview, ResultRow
 from rw_sql.plan.result.preview import render_preview
 from rw_sql.plan.result.steps import after, steps_of
 from rw_sql.plan.statements.common import (
@@ -62,7 +62,7 @@ _REFUSED = (("ssh", "SSH tunnels are not supported"), ("privatelink", "PrivateLi
 
 
 def _refuse_detours(word: str, span: Span) -> None:
-    """What is to be reached through something else is refused by its name."""
+    """Refuses options for indirect access, such as tunnels, by name."""
     for part, message in _REFUSED:
         if part in word.lower():
             hint = "give an address that Spark and this process can reach by themselves"
@@ -93,7 +93,7 @@ def _type_of(statement: CreateConnection) -> str:
 
 
 def check_connection(snapshot: Snapshot, statement: CreateConnection, span: Span) -> tuple[str, PlannedOptions]:
-    """The connector's name and the planned options, once they fit. Raises SqlError at the first misfit."""
+    """Checks a connection; returns the connector's name and the planned options. Raises SqlError at the first error."""
     name = _type_of(statement)
     spec = connection_spec(name)
     for option in statement.options:
@@ -147,7 +147,7 @@ def lower_create_connection(statement: CreateConnection, snapshot: Snapshot) -> 
         statement=statement,
         steps=steps_of(snapshot, (change,)),
         operation=Operation(kind="CREATE CONNECTION", statement=record.definition, objects=(name,), changes=(change,)),
-        changes=(ObjectChange(object=name, change="CREATED", detail=f"type {kind}"),),
+        changes=(ResultRow(object=name, change="CREATED", detail=f"type {kind}"),),
         affected=(record.id,),
     )
 
@@ -155,7 +155,7 @@ def lower_create_connection(statement: CreateConnection, snapshot: Snapshot) -> 
 def _require_answer(
     kind: str, planned: PlannedOptions, name: str, span: Span, options: tuple[Option, ...] = ()
 ) -> Asking[None]:
-    """Raises SqlError where nobody answers, or access is refused; ``options`` are those that the statement writes."""
+    """Raises SqlError if the server does not answer or refuses the login. ``options`` are those of the statement."""
     if is_of_sources(kind):
         upstream = yield from look(kind, planned)
         if not upstream.is_reachable:
@@ -167,12 +167,13 @@ def _require_answer(
             UPSTREAM_UNREACHABLE,
             f'connection "{name}" does not lead anywhere: {unreachable(target.error)}',
             span=address_place(options) or span,
-            hint="check its address, user and rights; WITH (VALIDATE = false) stores it all the same",
+            hint="check its address, user and rights; WITH (VALIDATE = false) stores it anyway",
         )
 
 
 def lower_validate(statement: Validate, snapshot: Snapshot) -> Asking[Plan]:
-    """VALIDATE {CONNECTION | SOURCE | SINK} n: an error where nobody answers or what is named is not there."""
+    """VALIDATE {CONNECTION | SOURCE | SINK} n: an error if the server does not answer or a named object does not
+    exist."""
     if statement.kind == "SOURCE":
         source = find_source(snapshot, statement.name)
         upstream = yield from look(source.connector, source_options(snapshot, source))
@@ -195,17 +196,15 @@ def lower_validate(statement: Validate, snapshot: Snapshot) -> Asking[Plan]:
         require_target((yield from look_at_sink(snapshot, sink)), sink.name, statement.name.span)
         return Plan(
             statement=statement,
-            changes=(ObjectChange(object=sink.name, change="VALID", detail="the target takes its rows"),),
+            changes=(ResultRow(object=sink.name, change="VALID", detail="the target takes its rows"),),
         )
     else:
         raise SqlError(NOT_SUPPORTED, f"VALIDATE {statement.kind} is not supported yet", span=statement.span)
-    return Plan(
-        statement=statement, changes=(ObjectChange(object=name, change="VALID", detail="the upstream answers"),)
-    )
+    return Plan(statement=statement, changes=(ResultRow(object=name, change="VALID", detail="the upstream answers"),))
 
 
 def lower_drop_connection(statement: DropConnection, snapshot: Snapshot) -> Asking[Plan]:
-    """DROP CONNECTION: refused while anything uses it, unless CASCADE drops that too."""
+    """DROP CONNECTION: refused while an object uses it, unless CASCADE drops that too."""
     yield from ()
     name = object_name(statement.name)
     if statement.if_exists and snapshot.find("connection", name) is None:
@@ -216,10 +215,10 @@ def lower_drop_connection(statement: DropConnection, snapshot: Snapshot) -> Aski
 
 
 def altered(statement: AlterConnectionOptions, current: CreateConnection, spec: ConnectorSpec) -> CreateConnection:
-    """The connection's definition with the changes merged in. DROP and RESET both fall back to the default.
+    """The connection's definition with the changes merged in. DROP and RESET both restore the default.
 
-    What is set replaces the options that say the same in another way. That an option is changed once, the parser has
-    seen to. Raises SqlError where one is set and one that it excludes is dropped, or where the type is changed.
+    Setting an option removes its alternatives. The parser ensures that each option is changed once. Raises SqlError if
+    an option is set and its alternative dropped, or if the type is changed.
     """
     sets = {option.key: option for change in statement.changes for option in change.options}
     drops = {dropped.key: dropped.span for change in statement.changes for dropped in change.keys}
@@ -250,7 +249,7 @@ def altered(statement: AlterConnectionOptions, current: CreateConnection, spec: 
 def _check_altered(
     statement: AlterConnectionOptions, snapshot: Snapshot, merged: CreateConnection
 ) -> tuple[str, PlannedOptions]:
-    """As check_connection; the caret stays in this statement where the fault lies in what was there before."""
+    """As check_connection; an error in unchanged parts points at this statement."""
     options = [option for change in statement.changes for option in change.options]
     written = [span for option in options for span in (option.span, option.value.span)]
     try:
@@ -264,7 +263,7 @@ def _check_altered(
 
 
 def _check_user(statement: AlterConnectionOptions, moved: Snapshot, user: SourceRecord) -> None:
-    """As check_source; it is this statement that is refused, because of a source that says otherwise."""
+    """As check_source; the error is about this statement, because of a source that conflicts with it."""
     try:
         check_source(moved, definition_of(user))
     except SqlError as error:
@@ -273,7 +272,7 @@ def _check_user(statement: AlterConnectionOptions, moved: Snapshot, user: Source
 
 
 def _check_sink_user(statement: AlterConnectionOptions, moved: Snapshot, sink: SinkRecord) -> None:
-    """As _check_user, of a sink."""
+    """As _check_user, for a sink."""
     try:
         check_sink_options(moved, sink_definition(sink.definition))
     except SqlError as error:
@@ -284,7 +283,7 @@ def _check_sink_user(statement: AlterConnectionOptions, moved: Snapshot, sink: S
 def lower_alter_connection_options(statement: AlterConnectionOptions, snapshot: Snapshot) -> Asking[Plan]:
     """ALTER CONNECTION: the connection and every dependent's resulting configuration are validated before the commit.
 
-    Where it reaches another cluster, or that cannot be told, it is an unsafe operation with its gate and preview.
+    If the change may lead to another cluster, it is an unsafe operation, with a preview and a confirmation.
     """
     name = object_name(statement.name)
     if statement.if_exists and snapshot.find("connection", name) is None:
@@ -338,8 +337,8 @@ def lower_alter_connection_options(statement: AlterConnectionOptions, snapshot: 
         splits=tuple(split for _, effect in effects for split in effect.splits),
         notices=tuple(doubts),
     )
-    answers = [ObjectChange(object=name, change="ALTERED", detail=spell(*change)) for change in differs]
-    answers += [ObjectChange(object=user.name, change="FOLLOWS", detail=f"connection {name}") for user in followers]
+    answers = [ResultRow(object=name, change="ALTERED", detail=spell(*change)) for change in differs]
+    answers += [ResultRow(object=user.name, change="FOLLOWS", detail=f"connection {name}") for user in followers]
     return Plan(
         statement=statement,
         steps=steps_of(snapshot, tuple(changes)),

@@ -1,4 +1,4 @@
-"""Lowers CONNECTOR WITH: properties that may change at any time, as each connector's spec lists them."""
+"""Lowers CONNECTOR WITH, which changes properties that each connector's spec marks as alterable."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from rw_sql.model.names import find_connection
 from rw_sql.model.options import connection_of, names_in_connection, options_given, plan_options
 from rw_sql.plan.checks.sources import require_secret
 from rw_sql.plan.effects.connection_impact import differences, spell
-from rw_sql.plan.result.plan import ObjectChange, Plan
+from rw_sql.plan.result.plan import Plan, ResultRow
 from rw_sql.plan.result.steps import steps_of
 from rw_sql.plan.statements.common import nothing
 from rw_sql.plan.statements.connection.connected_object import (
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 
 
 def lower_alter_connector(statement: AlterConnector, snapshot: Snapshot) -> Asking[Plan]:
-    """ALTER … CONNECTOR WITH (…): only what the spec marks alterable; validated with the result, and without a gate."""
+    """ALTER … CONNECTOR WITH (…): only alterable properties; the result is validated, and no confirmation is needed."""
     if statement.kind == "CONNECTION":
         return _alter_connection(statement, snapshot)
     return _alter_connected(statement, snapshot)
@@ -88,13 +88,13 @@ def _alter_connected(statement: AlterConnector, snapshot: Snapshot) -> Asking[Pl
             objects=(user.name, *(record.name for record in snapshot.dependents_of(user.id))),
             changes=(change,),
         ),
-        changes=tuple(ObjectChange(object=user.name, change="ALTERED", detail=spell(*each)) for each in differs),
+        changes=tuple(ResultRow(object=user.name, change="ALTERED", detail=spell(*each)) for each in differs),
         affected=(user.id,),
     )
 
 
 def _alter_connection(statement: AlterConnector, snapshot: Snapshot) -> Asking[Plan]:
-    """RisingWave's ALTER CONNECTION … CONNECTOR WITH: SET, of what its list has."""
+    """RisingWave's ALTER CONNECTION … CONNECTOR WITH: equals SET, for the options on its list."""
     record = find_connection(snapshot, statement.name)
     spec = connection_spec(record.connector)
     sets = AlterConnectionOptions(
@@ -132,7 +132,7 @@ def _check_options(statement: AlterConnector, spec: ConnectorSpec) -> None:
             raise SqlError(DUPLICATE_CLAUSE, f'property "{option.key}" is given more than once', span=option.span)
         seen.add(option.key)
     spans = {option.key: option.span for option in statement.options}
-    # Before any hint repeats the statement: what stands at a name that nobody knows may be a secret.
+    # Checked before a hint repeats the statement: the value of an unknown option may be a secret.
     for error in find_option_errors(spec, dict.fromkeys(seen, ""), spans):
         if error.kind is UNKNOWN_PROPERTY:
             raise error
@@ -162,7 +162,7 @@ def _refuse_those_of_the_connection(statement: AlterConnector, snapshot: Snapsho
 
 
 def _require_alterable(statement: AlterConnector, spec: ConnectorSpec, of: str, instead: str) -> None:
-    """Raises SqlError NOT_ALTERABLE with the statement that changes it. What is not known is left to the checks."""
+    """Raises SqlError NOT_ALTERABLE with the statement to use. Unknown options are left to other checks."""
     for option in statement.options:
         known = spec.option(option.key)
         if known is not None and not known.is_alterable:
@@ -179,7 +179,7 @@ def _one_line(statement: Statement) -> str:
 
 
 def _check_merged(statement: AlterConnector, snapshot: Snapshot, merged: Definition) -> None:
-    """As check_connected; the caret stays in this statement where the fault lies in what was there before."""
+    """As check_connected; an error in unchanged parts points at this statement."""
     written = [span for option in statement.options for span in (option.span, option.value.span)]
     try:
         check_connected(snapshot, merged)

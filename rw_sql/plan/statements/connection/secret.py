@@ -20,7 +20,7 @@ from rw_sql.model.options import secrets_in, sink_options, source_options
 from rw_sql.plan.checks.upstreams import require_target, require_upstream
 from rw_sql.plan.requests.catalog import Asking, opened, sealed
 from rw_sql.plan.requests.upstream import look
-from rw_sql.plan.result.plan import ObjectChange, Plan
+from rw_sql.plan.result.plan import Plan, ResultRow
 from rw_sql.plan.result.steps import after, steps_of
 from rw_sql.plan.statements.common import drop_plan, drop_with_dependents, look_at_sink, nothing
 from rw_sql.syntax import render
@@ -37,7 +37,7 @@ BACKENDS = {
     "file": ("path",),
     "hashicorp_vault": ("addr", "path", "field", "auth_method", "mount", "namespace"),
 }
-"""Where a secret's value may be kept, and the options each takes beside ``backend``."""
+"""The stores for secret values, each with its options besides ``backend``."""
 
 _REQUIRED = {"meta": (), "env": ("name",), "file": ("path",), "hashicorp_vault": ("addr", "path", "field")}
 
@@ -63,7 +63,7 @@ def _backend(statement: CreateSecret) -> str:
 
 
 def _refuse_references(options: tuple[Option, ...]) -> None:
-    """Raises SqlError INVALID_PROPERTY for ``SECRET s``: no backend here takes its own credentials from a secret."""
+    """Raises SqlError INVALID_PROPERTY for ``SECRET s``: no backend reads its own credentials from a secret."""
     for option in options:
         if isinstance(option.value, SecretValue):
             raise SqlError(
@@ -75,7 +75,7 @@ def _refuse_references(options: tuple[Option, ...]) -> None:
 
 
 def _is_null(content: OptionValue | None) -> bool:
-    """Whether it is ``NULL``, which RisingWave asks for where the backend keeps the value."""
+    """True for ``NULL``, which RisingWave requires if the backend stores the value."""
     return isinstance(content, WordValue) and content.text == "null"
 
 
@@ -113,7 +113,7 @@ def _check(statement: CreateSecret, backend: str) -> None:
 
 
 def lower_create_secret(statement: CreateSecret, snapshot: Snapshot) -> Asking[Plan]:
-    """CREATE SECRET: a value of backend ``meta`` is encrypted before anything is stored; others must be readable."""
+    """CREATE SECRET: encrypts a value of backend ``meta`` before storing it; values elsewhere must be readable."""
     name = object_name(statement.name)
     if statement.if_not_exists and snapshot.find("secret", name):
         return nothing(statement, name, f'secret "{name}" already exists')
@@ -158,13 +158,13 @@ def _put(
             objects=(record.name, *(user.name for user in users)),
             changes=(change,),
         ),
-        changes=(ObjectChange(object=record.name, change=word, detail=detail),),
+        changes=(ResultRow(object=record.name, change=word, detail=detail),),
         affected=(record.id,),
     )
 
 
 def lower_alter_secret(statement: AlterSecret, snapshot: Snapshot) -> Asking[Plan]:
-    """ALTER SECRET: every source and sink that uses it is validated with the new value first; then they restart."""
+    """ALTER SECRET: validates every source and sink that uses it with the new value; then they restart."""
     secret = find_secret(snapshot, statement.name)
     if secret.backend != "meta" or statement.options:
         raise SqlError(
@@ -192,12 +192,12 @@ def lower_alter_secret(statement: AlterSecret, snapshot: Snapshot) -> Asking[Pla
 
 
 def _has(options: PlannedOptions, secret: SecretRecord) -> bool:
-    """Whether the secret is among the options: a sink also depends on those of the sources that it reads."""
+    """True if the options contain the secret: a sink also depends on those of its sources."""
     return any(reference.id == secret.id for reference in secrets_in(options).values())
 
 
 def lower_drop_secret(statement: DropSecret, snapshot: Snapshot) -> Asking[Plan]:
-    """DROP SECRET: refused while anything uses it, unless CASCADE drops that too."""
+    """DROP SECRET: refused while an object uses it, unless CASCADE drops that too."""
     yield from ()
     name = object_name(statement.name)
     if statement.if_exists and snapshot.find("secret", name) is None:

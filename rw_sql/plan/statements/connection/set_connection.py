@@ -1,4 +1,4 @@
-"""Lowers SET CONNECTION: swaps, attaches or detaches the connection of a source or sink that goes on existing."""
+"""Lowers SET CONNECTION, which swaps, attaches or detaches the connection of an existing source or sink."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rw_sql.model.definitions import connection_definition
 from rw_sql.model.names import find_connection, spoken
 from rw_sql.model.options import connection_of, names_in_connection, options_given, own_options, plan_options, shown
 from rw_sql.plan.effects.connection_impact import differences, spell
-from rw_sql.plan.result.plan import ObjectChange, Plan, Preview
+from rw_sql.plan.result.plan import Plan, Preview, ResultRow
 from rw_sql.plan.result.preview import render_preview
 from rw_sql.plan.result.steps import steps_of
 from rw_sql.plan.statements.common import nothing
@@ -37,11 +37,11 @@ _KEY = "connection"
 
 
 def lower_alter_set_connection(statement: AlterSetConnection, snapshot: Snapshot) -> Asking[Plan]:
-    """ALTER {SOURCE | SINK} s SET CONNECTION {c | NONE}: validated with the result before anything is stored.
+    """ALTER {SOURCE | SINK} s SET CONNECTION {c | NONE}: the result is validated before anything is stored.
 
-    A property that stands in the object and in the new connection with one value is the connection's from now on.
-    NONE writes the properties of the connection into the object: its job does not notice. Where the result may be
-    another upstream, it is an unsafe operation with its gate and preview.
+    A property with the same value in the object and in the new connection is then taken from the connection. NONE
+    copies the connection's properties to the object, so that its job does not change. If the result may be another
+    upstream, it is an unsafe operation, with a preview and a confirmation.
     """
     source = find_connected(snapshot, statement.kind, statement.name)
     current = connected_definition(source)
@@ -86,8 +86,8 @@ def lower_alter_set_connection(statement: AlterSetConnection, snapshot: Snapshot
             plan=render_preview(preview),
         ),
         changes=(
-            ObjectChange(object=source.name, change="ALTERED", detail=spell(_KEY, names[0], names[1])),
-            *(ObjectChange(object=source.name, change="ALTERED", detail=spell(*each)) for each in differs),
+            ResultRow(object=source.name, change="ALTERED", detail=spell(_KEY, names[0], names[1])),
+            *(ResultRow(object=source.name, change="ALTERED", detail=spell(*each)) for each in differs),
         ),
         preview=preview,
         is_unsafe=effect.doubt is not None,
@@ -96,7 +96,7 @@ def lower_alter_set_connection(statement: AlterSetConnection, snapshot: Snapshot
 
 
 def _detached(current: Definition, old: ConnectionRecord | None) -> Definition:
-    """The definition with the connection's own properties in the place of its name."""
+    """The definition with the connection's own properties in place of its name."""
     names = names_in_connection(current)
     given = connection_definition(old.definition).options if old is not None else ()
     moved = [replace(each, key=names.get(each.key, each.key)) for each in given]
@@ -109,7 +109,7 @@ def _detached(current: Definition, old: ConnectionRecord | None) -> Definition:
 def _attached(
     statement: AlterSetConnection, snapshot: Snapshot, current: Definition, new: ConnectionRecord
 ) -> Definition:
-    """The definition with the connection's name. Raises SqlError where the two set one property differently."""
+    """The definition with the connection's name. Raises SqlError if the two set a property differently."""
     given = dict(options_given(snapshot, new, names_in_connection(current)))
     own = dict(own_options(snapshot, current))
     if other := [key for key in own if key in given and own[key] != given[key]]:
@@ -135,7 +135,7 @@ def _written(value: str) -> str:
 
 
 def _check(statement: AlterSetConnection, snapshot: Snapshot, merged: Definition) -> None:
-    """As check_connected; the caret stays in this statement."""
+    """As check_connected; errors point at this statement."""
     try:
         check_connected(snapshot, merged)
     except SqlError as error:

@@ -1,8 +1,8 @@
-"""Statements that move positions, the heart of the product: UNSAFE SET, RESET, INJECT, SKIP, blocks, UNDO, REWIND.
+"""Statements that move positions, the core of the product: UNSAFE SET, RESET, INJECT, SKIP, blocks, UNDO, REWIND.
 
-Each builds a preview of duplicates and gaps, which must be confirmed, and is kept in the log of operations.
+Each builds a preview of duplicates and gaps, requires a confirmation, and is recorded in the log of operations.
 
 Imports: ``table``, ``connection``, ``checkpoint`` and the rooms beside ``statements``. Imported by: ``show``,
-``plan/lower.py``.
-Begin with ``unsafe_set_and_reset``, then ``inject`` and ``inject_targets`` (a new target goes there).
+``plan/lower.py``. Begin with ``unsafe_set_and_reset``, then ``inject`` and ``inject_targets`` (a new target goes
+there).
 """

@@ -1,4 +1,4 @@
-"""Lowers BEGIN UNSAFE … COMMIT: each statement on the catalog as those before would leave it, and one plan of all."""
+"""Lowers BEGIN UNSAFE … COMMIT: each statement on the catalog after the ones before it, joined into one plan."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rw_sql.errors import NOT_IN_A_BLOCK, SqlError
 from rw_sql.metastore.records import ConnectionRecord, Operation, PauseRecord, PutSplitStates
 from rw_sql.metastore.snapshot import effect_of
 from rw_sql.model.job_ids import fragment_source
-from rw_sql.model.pauses import holds_of
+from rw_sql.model.pauses import pauses_of
 from rw_sql.plan.effects.source_impact import (
     all_answers,
     connection_answers,
@@ -22,11 +22,11 @@ from rw_sql.plan.effects.source_impact import (
 )
 from rw_sql.plan.requests.catalog import as_if
 from rw_sql.plan.result.allow import predicted_words
-from rw_sql.plan.result.plan import ObjectChange, Plan
+from rw_sql.plan.result.plan import Plan, ResultRow
 from rw_sql.plan.result.preview import render_preview
 from rw_sql.plan.result.steps import after, steps_of
 from rw_sql.plan.statements.common import ALL_SOURCES
-from rw_sql.plan.statements.move.sink_impact import sink_moves_of
+from rw_sql.plan.statements.move.sink_impact import sink_impacts_of
 from rw_sql.syntax import render
 from rw_sql.syntax import statements as ast
 
@@ -63,15 +63,16 @@ SHOWN_INSIDE = (
     ast.ShowSourceSplits,
     ast.ShowSourceContinuity,
     ast.ShowUnsafeOperations,
+    ast.ShowLineage,
     ast.ShowCreate,
     ast.Describe,
 )
-"""The statements that a block answers at once, from the catalog as it would be."""
+"""The statements that a block runs at once, on the catalog as it would be."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Collected:
-    """What the statements of a block come to: the plan of each, all changes in order, and the catalog after them."""
+    """The collected statements of a block: the plan of each, all changes in order, and the catalog after them."""
 
     plans: tuple[Plan, ...]
     changes: tuple[Change, ...]
@@ -79,7 +80,7 @@ class Collected:
 
 
 def require_inside(statement: ast.Statement) -> None:
-    """Raises SqlError NOT_IN_A_BLOCK where a block does not collect such a statement."""
+    """Raises SqlError NOT_IN_A_BLOCK for a statement that a block does not collect."""
     if not isinstance(statement, INSIDE):
         words = " ".join(render(statement).split()[:2])
         raise SqlError(
@@ -92,7 +93,7 @@ def require_inside(statement: ast.Statement) -> None:
 
 
 def collect(statements: tuple[ast.Statement, ...], snapshot: Snapshot, lower: Lower) -> Asking[Collected]:
-    """Lowers statements one after the other, each on the catalog that those before it would leave."""
+    """Lowers statements in order, each on the catalog after the ones before it."""
     then = snapshot
     plans: list[Plan] = []
     changes: tuple[Change, ...] = ()
@@ -109,18 +110,18 @@ def collect(statements: tuple[ast.Statement, ...], snapshot: Snapshot, lower: Lo
 def lower_inside(
     before: tuple[ast.Statement, ...], statement: ast.Statement, snapshot: Snapshot, lower: Lower
 ) -> Asking[Plan]:
-    """The plan of one statement inside of a block, on what those ``before`` it come to."""
+    """The plan of one statement inside a block, on the catalog after ``before``."""
     collected = yield from collect(before, snapshot, lower)
     return (yield from as_if(collected.then, lower(statement, collected.then)))
 
 
 def lower_unsafe_block(statement: ast.UnsafeBlock, snapshot: Snapshot, lower: Lower) -> Asking[Plan]:
-    """The block as one operation: what its statements come to, from where each source stands to where it will."""
+    """The block as one operation: the combined effect of its statements on the positions of each source."""
     collected = yield from _located(statement, snapshot, lower)
     effect = effect_of(snapshot, snapshot.epoch + 1, "", collected.changes)
     affected = tuple(dict.fromkeys(id_ for plan in collected.plans for id_ in plan.affected))
     if not (effect.objects or effect.splits or effect.states):
-        answer = ObjectChange(object="", change="NOTHING", detail="the statements of the block come to nothing")
+        answer = ResultRow(object="", change="NOTHING", detail="the statements of the block change nothing")
         return Plan(statement=statement, changes=(answer,), affected=affected)
     then = after(snapshot, collected.changes)
     moves = yield from impacts_of(snapshot, then, _moved(effect, snapshot, then))
@@ -128,7 +129,7 @@ def lower_unsafe_block(statement: ast.UnsafeBlock, snapshot: Snapshot, lower: Lo
     holds = _holds(effect, snapshot, {move.source.id for move in moves})
     parts = [connection_part(snapshot, then, connection) for connection in connections]
     parts += [move.preview for move in moves]
-    sinks = yield from sink_moves_of(snapshot, then, effect.objects)
+    sinks = yield from sink_impacts_of(snapshot, then, effect.objects)
     parts += [sink.preview for sink in sinks]
     title = f"{BEGIN_TO_COMMIT}, {len(statement.statements)} statements"
     told = tuple(f"{row.object}: {row.change.lower()}" for row in holds)
@@ -167,20 +168,20 @@ def lower_unsafe_block(statement: ast.UnsafeBlock, snapshot: Snapshot, lower: Lo
 
 
 def _positions(snapshot: Snapshot, changes: Sequence[Change]) -> str:
-    """The positions that are set of sources that stand still: a token stands for these, whatever TO LATEST comes to.
+    """The positions set for sources that are stopped; a token covers them, so that it does not cover another TO LATEST.
 
-    A source that runs is moved from wherever it has come to by the time of the commit.
+    A running source is moved from whatever position it has reached at the commit.
     """
     put = (change for change in changes if isinstance(change, PutSplitStates))
     return ";".join(
         f"{each.fragment}: {sorted(each.states.items())}"
         for each in put
-        if holds_of(snapshot, fragment_source(each.fragment))
+        if pauses_of(snapshot, fragment_source(each.fragment))
     )
 
 
 def _unallowed(collected: Collected, moves: Sequence[SourceImpact]) -> tuple[str, ...]:
-    """The words of ALLOW that a statement lacks for what the block comes to."""
+    """The words that a statement's ALLOW lacks for the effect of the block."""
     comes = predicted_words(split for move in moves for split in move.preview.splits)
     lacking = {word for plan in collected.plans for word in plan.unallowed}
     return tuple(word for word in comes if word in lacking)
@@ -190,24 +191,24 @@ def _located(statement: ast.UnsafeBlock, snapshot: Snapshot, lower: Lower) -> As
     try:
         return (yield from collect(statement.statements, snapshot, lower))
     except SqlError as error:
-        # Its place is in another text than COMMIT: each statement was right when it was typed.
+        # Its position is in another text than COMMIT: each statement was valid when it was typed.
         error.span = statement.span
         raise
 
 
 def _moved(effect: Effect, snapshot: Snapshot, then: Snapshot) -> tuple[int, ...]:
-    """The sources of which more changes than their hold."""
+    """The sources with changes other than to their pauses."""
     ids = [id_ for id_, record in effect.objects.items() if record is not None and record.kind != "pause"]
     found = touched_sources((*effect.splits, *effect.states), ids, then)
     return tuple(id_ for id_ in found if snapshot.get(id_) is not None)
 
 
-def _holds(effect: Effect, snapshot: Snapshot, told: set[int]) -> tuple[ObjectChange, ...]:
-    """Holds that the block puts or lifts, of the sources that no other row tells of."""
+def _holds(effect: Effect, snapshot: Snapshot, told: set[int]) -> tuple[ResultRow, ...]:
+    """Pauses added or removed by the block, for sources without another result row."""
     rows = []
     for id_, record in effect.objects.items():
         hold = record if record is not None else snapshot.get(id_)
         if isinstance(hold, PauseRecord) and hold.source_id not in told:
             name = hold.name if hold.source_id is not None else ALL_SOURCES
-            rows.append(ObjectChange(object=name, change="RESUMED" if record is None else "PAUSED"))
+            rows.append(ResultRow(object=name, change="RESUMED" if record is None else "PAUSED"))
     return tuple(rows)

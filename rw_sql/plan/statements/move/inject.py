@@ -1,4 +1,4 @@
-"""Lowers INJECT SOURCE OFFSETS: forces where a paused source continues. All or nothing; unnamed splits stay."""
+"""Lowers INJECT SOURCE OFFSETS, which sets the positions of a paused source. All or nothing; other splits stay."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from rw_sql.errors import (
 from rw_sql.model.job_specs import named_splits
 from rw_sql.model.names import find_source
 from rw_sql.model.options import source_options
-from rw_sql.model.pauses import holds_of
+from rw_sql.model.pauses import pauses_of
 from rw_sql.model.source_readers import readers_of
 from rw_sql.model.split_status import OK, OTHER_CLUSTER, identified, identity_status
 from rw_sql.plan.checks.upstreams import require_upstream
@@ -29,9 +29,9 @@ from rw_sql.plan.requests.catalog import Asking, job_statuses
 from rw_sql.plan.requests.positions import positions
 from rw_sql.plan.requests.upstream import look_closely
 from rw_sql.plan.result.allow import unallowed_words
-from rw_sql.plan.result.plan import ObjectChange, Plan, Preview
+from rw_sql.plan.result.plan import Plan, Preview, ResultRow
 from rw_sql.plan.statements.common import dependents_of, resolve_splits, states_change, unsafe_plan
-from rw_sql.plan.statements.move.inject_targets import Ground, few, read_target
+from rw_sql.plan.statements.move.inject_targets import InjectContext, read_target, shorten
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from rw_sql.metastore.records import SourceRecord
     from rw_sql.model.source_readers import Reader
     from rw_sql.plan.requests.positions import Positions
-    from rw_sql.plan.statements.move.inject_targets import Wanted
+    from rw_sql.plan.statements.move.inject_targets import RequestedOffset
     from rw_sql.syntax.statements import InjectSourceOffsets
 
 
@@ -71,7 +71,7 @@ def _inject(statement: InjectSourceOffsets, snapshot: Snapshot, reader: Reader) 
     stands = yield from positions(source.id, reader.fragment)
     chosen = resolve_splits(kind, snapshot, source, statement.splits, splits) or splits
     chosen_set = frozenset(chosen)
-    ground = Ground(
+    ground = InjectContext(
         snapshot=snapshot,
         source=source,
         kind=kind,
@@ -101,14 +101,14 @@ def _inject(statement: InjectSourceOffsets, snapshot: Snapshot, reader: Reader) 
                 clamped.append(f"{id_} from {wanted.offset} to {states[id_].offset}")
     if wish.entries and not picked:
         raise _names_none(statement, ids)
-    said = (f"clamped to what the upstream holds: {few(clamped)}",) if clamped else ()
+    said = (f"clamped to what the upstream holds: {shorten(clamped)}",) if clamped else ()
     return (yield from _plan(statement, ground, reader, states, (*wish.notices, *said)))
 
 
 def require_stopped(span: Span, snapshot: Snapshot, source: SourceRecord) -> Asking[None]:
-    """Raises SqlError unless a source is paused, its readers have stopped, and there is one to take offsets."""
+    """Raises SqlError unless a source is paused, its readers have stopped, and there is a reader to receive offsets."""
     hint = f"PAUSE SOURCE {source.name} first, RESUME SOURCE {source.name} afterwards"
-    if not holds_of(snapshot, source.id):
+    if not pauses_of(snapshot, source.id):
         raise SqlError(
             SOURCE_IS_RUNNING,
             f'source "{source.name}" must be paused to take offsets',
@@ -131,20 +131,25 @@ def require_stopped(span: Span, snapshot: Snapshot, source: SourceRecord) -> Ask
                 SOURCE_IS_RUNNING,
                 f'source "{source.name}" is paused in the catalog, but its job still runs',
                 span=span,
-                hint="SHOW JOBS tells when it has stopped; then run this again",
+                hint="run this again when SHOW JOBS shows that it has stopped",
             )
 
 
 def _checked(
-    statement: InjectSourceOffsets, kind: Connector, split: str, entry: Wanted, upstream: Upstream, stands: Positions
+    statement: InjectSourceOffsets,
+    kind: Connector,
+    split: str,
+    entry: RequestedOffset,
+    upstream: Upstream,
+    stands: Positions,
 ) -> SplitState:
-    """The state that is asked for, once it is a valid one of this very split; its range is not looked at."""
+    """The requested state, checked to be valid for this split; its range is not checked."""
     if isinstance(entry.state, int):
         state = SplitState(split=split, offset=entry.state)
     else:
         state = _decoded(statement, kind, split, entry)
     seen, old = upstream.splits.get(split), stands.states.get(split)
-    # Where the upstream does not answer, the split is the one that was read last.
+    # If the upstream does not answer, the split is the one read last.
     is_of = seen or (
         None
         if old is None
@@ -168,7 +173,7 @@ def _checked(
 
 
 def _in_range(statement: InjectSourceOffsets, state: SplitState, seen: UpstreamSplit | None, span: Span) -> SplitState:
-    """The state to store: one that the upstream holds, or clamped to that where the statement allows it."""
+    """The state to store: within the upstream's bounds, or clamped to them if the statement allows it."""
     if seen is None or seen.start <= state.offset <= seen.end:
         return state
     if "CLAMP" in statement.allow:
@@ -183,16 +188,16 @@ def _in_range(statement: InjectSourceOffsets, state: SplitState, seen: UpstreamS
 
 
 def _names_none(statement: InjectSourceOffsets, ids: tuple[str, ...]) -> SqlError:
-    """The error where FOR SPLITS picks none of the splits that the target names."""
+    """The error if FOR SPLITS selects none of the target's splits."""
     return SqlError(
         INVALID_SPLIT_STATE,
         "no offsets are given of the splits in FOR SPLITS",
         span=statement.target.span,
-        hint=f"offsets are given of {few(ids)}",
+        hint=f"offsets are given of {shorten(ids)}",
     )
 
 
-def _decoded(statement: InjectSourceOffsets, kind: Connector, split: str, entry: Wanted) -> SplitState:
+def _decoded(statement: InjectSourceOffsets, kind: Connector, split: str, entry: RequestedOffset) -> SplitState:
     try:
         state = kind.decode_state(split, str(entry.state or ""))
     except SqlError as error:
@@ -204,7 +209,7 @@ def _decoded(statement: InjectSourceOffsets, kind: Connector, split: str, entry:
 
 def _plan(
     statement: InjectSourceOffsets,
-    ground: Ground,
+    ground: InjectContext,
     reader: Reader,
     states: Mapping[str, SplitState],
     notices: tuple[str, ...],
@@ -220,10 +225,12 @@ def _plan(
         old = stands.states.get(split)
         was = f" (was {old.offset})" if old else ""
         change = "INJECTED" if old is None or old.offset != state.offset else "UNCHANGED"
-        answers.append(ObjectChange(object=source.name, change=change, detail=f"{split} at {state.offset}{was}"))
+        answers.append(ResultRow(object=source.name, change=change, detail=f"{split} at {state.offset}{was}"))
     if kept:
-        answers.append(ObjectChange(object=source.name, change="KEPT", detail=f"not named, position kept: {few(kept)}"))
-    answers += [ObjectChange(object=source.name, change="NOTICE", detail=notice) for notice in notices]
+        answers.append(
+            ResultRow(object=source.name, change="KEPT", detail=f"not named, position kept: {shorten(kept)}")
+        )
+    answers += [ResultRow(object=source.name, change="NOTICE", detail=notice) for notice in notices]
     if not upstream.is_reachable:
         notices = (*notices, f"the upstream does not answer: {upstream.error}")
     rows = preview_splits(ground.kind, upstream, stands, after)

@@ -1,4 +1,4 @@
-"""What an INJECT asks for, split by split: as written, or out of a file, a group, a checkpoint, a time."""
+"""Resolves the target of an INJECT for each split: written values, a file, a group, a checkpoint, a time."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from rw_sql.errors import (
 from rw_sql.model.names import find_source
 from rw_sql.model.offset_files import EARLIEST, LATEST
 from rw_sql.model.options import visible
-from rw_sql.model.pauses import holds_of
+from rw_sql.model.pauses import pauses_of
 from rw_sql.model.source_readers import only_fragment
 from rw_sql.model.split_status import OK, identity_status
 from rw_sql.plan.requests.catalog import Asking, checkpoint_text
@@ -61,10 +61,10 @@ _MOST_NAMED = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
-    """One split and where it is to go on: a state as it was written, an offset that was worked out, or a reset (None).
+class RequestedOffset:
+    """One split and its new position: a state as written, a computed offset, or a reset (None).
 
-    ``span`` is where it stands in the statement.
+    ``span`` is its place in the statement.
     """
 
     split: SplitId
@@ -73,16 +73,16 @@ class Wanted:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wish:
-    """What a target asks for, and what about it an operator should know."""
+class ResolvedTarget:
+    """The resolved target, and notices for the operator."""
 
-    entries: tuple[Wanted, ...]
+    entries: tuple[RequestedOffset, ...]
     notices: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ground:
-    """What is known where a target is read: the source, the splits that were chosen, and what the upstream said."""
+class InjectContext:
+    """The facts for resolving a target: the source, the selected splits, and the look at the upstream."""
 
     snapshot: Snapshot
     source: SourceRecord
@@ -93,8 +93,8 @@ class Ground:
     stands: Positions
 
 
-def read_target(statement: InjectSourceOffsets, ground: Ground) -> Asking[Wish]:
-    """What the target asks for, among the splits that were chosen. Raises SqlError at the first thing amiss."""
+def read_target(statement: InjectSourceOffsets, ground: InjectContext) -> Asking[ResolvedTarget]:
+    """Resolves the target for the selected splits. Raises SqlError at the first error."""
     target = statement.target
     require_offsets_written(statement)
     match target:
@@ -111,7 +111,7 @@ def read_target(statement: InjectSourceOffsets, ground: Ground) -> Asking[Wish]:
         case InjectTo():
             return _bounds(target.where, target.span, ground)
         case InjectToOffset():
-            return _wish(dict.fromkeys(ground.chosen, target.offset), target.span)
+            return _resolved(dict.fromkeys(ground.chosen, target.offset), target.span)
         case InjectShift():
             return _shift(target, ground)
         case InjectToTimestamp() | InjectBack():
@@ -120,23 +120,25 @@ def read_target(statement: InjectSourceOffsets, ground: Ground) -> Asking[Wish]:
             assert_never(target)
 
 
-def few(names: Iterable[str]) -> str:
-    """The first of many names, and how many more there are."""
+def shorten(names: Iterable[str]) -> str:
+    """The first of many names, and the number of the others."""
     listed = list(names)
     more = f" and {len(listed) - _MOST_NAMED} more" if len(listed) > _MOST_NAMED else ""
     return ", ".join(listed[:_MOST_NAMED]) + more
 
 
-def _wish(offsets: dict[str, int], span: Span, *notices: str) -> Wish:
-    entries = tuple(Wanted(split=SplitId(id=split, span=span), state=at, span=span) for split, at in offsets.items())
-    return Wish(entries=entries, notices=notices)
+def _resolved(offsets: dict[str, int], span: Span, *notices: str) -> ResolvedTarget:
+    entries = tuple(
+        RequestedOffset(split=SplitId(id=split, span=span), state=at, span=span) for split, at in offsets.items()
+    )
+    return ResolvedTarget(entries=entries, notices=notices)
 
 
-def _values(statement: InjectSourceOffsets, target: InjectValues) -> Wish:
+def _values(statement: InjectSourceOffsets, target: InjectValues) -> ResolvedTarget:
     require_no_split_list(statement)
-    return Wish(
+    return ResolvedTarget(
         entries=tuple(
-            Wanted(
+            RequestedOffset(
                 split=entry.split,
                 state=None if isinstance(entry.value, NullValue) else entry.value.text,
                 span=entry.value.span,
@@ -146,7 +148,7 @@ def _values(statement: InjectSourceOffsets, target: InjectValues) -> Wish:
     )
 
 
-def _file(target: InjectFromFile, ground: Ground) -> Asking[Wish]:
+def _file(target: InjectFromFile, ground: InjectContext) -> Asking[ResolvedTarget]:
     written = yield from offsets_in_file(target)
     entries = []
     for entry in written.entries:
@@ -155,11 +157,11 @@ def _file(target: InjectFromFile, ground: Ground) -> Asking[Wish]:
             id_ = ground.kind.resolve_split(visible(ground.options), entry.split)
             _require_bounds((id_,), target.span, ground)
             state = _bound(ground, id_, entry.bound)
-        entries.append(Wanted(split=SplitId(id=entry.split, span=target.span), state=state, span=target.span))
-    return Wish(entries=tuple(entries))
+        entries.append(RequestedOffset(split=SplitId(id=entry.split, span=target.span), state=state, span=target.span))
+    return ResolvedTarget(entries=tuple(entries))
 
 
-def _group(target: InjectFromGroup, ground: Ground) -> Asking[Wish]:
+def _group(target: InjectFromGroup, ground: InjectContext) -> Asking[ResolvedTarget]:
     try:
         answer = yield from group_offsets(ground.source.connector, ground.options, target.group, ground.chosen)
     except SqlError as error:
@@ -175,11 +177,11 @@ def _group(target: InjectFromGroup, ground: Ground) -> Asking[Wish]:
         )
     notices = members_notices(target.group, answer.members)
     if uncommitted := [split for split in ground.chosen if split not in answer.offsets]:
-        notices.append(f'consumer group "{target.group}" has committed nothing of {few(uncommitted)}')
-    return _wish(dict(answer.offsets), target.span, *notices)
+        notices.append(f'consumer group "{target.group}" has committed nothing of {shorten(uncommitted)}')
+    return _resolved(dict(answer.offsets), target.span, *notices)
 
 
-def _checkpoint(target: InjectFromCheckpoint, ground: Ground) -> Asking[Wish]:
+def _checkpoint(target: InjectFromCheckpoint, ground: InjectContext) -> Asking[ResolvedTarget]:
     def refuse(message: str, hint: str) -> SqlError:
         return SqlError(INVALID_OFFSETS_FILE, f"checkpoint {target.path!r} {message}", span=target.span, hint=hint)
 
@@ -200,7 +202,7 @@ def _checkpoint(target: InjectFromCheckpoint, ground: Ground) -> Asking[Wish]:
         try:
             read = ground.kind.read_positions(text) if text else {}
         except (ValueError, TypeError, AttributeError, KeyError):
-            continue  # another kind of source: this one stands in other lines
+            continue  # Another kind of source, whose offset has another form.
         for split, offset in read.items():
             if split not in ground.chosen:
                 others.add(split)
@@ -210,7 +212,7 @@ def _checkpoint(target: InjectFromCheckpoint, ground: Ground) -> Asking[Wish]:
                     f"INJECT SOURCE OFFSETS {ground.source.name} VALUES ('{split}' = {min(offset, offsets[split])})",
                 )
     if not offsets:
-        reads = f"; it reads {few(sorted(others))}" if others else ""
+        reads = f"; it reads {shorten(sorted(others))}" if others else ""
         raise refuse(
             f'reads no split of source "{ground.source.name}"', f"SHOW SOURCE SPLITS {ground.source.name}{reads}"
         )
@@ -218,16 +220,16 @@ def _checkpoint(target: InjectFromCheckpoint, ground: Ground) -> Asking[Wish]:
     if found.planned > found.batch:
         notices.append(f"batch {found.planned} of the checkpoint is planned but not committed: it is not counted")
     if others:
-        notices.append(f"not of these splits, left out: {few(sorted(others))}")
-    return _wish(offsets, target.span, *notices)
+        notices.append(f"not of these splits, left out: {shorten(sorted(others))}")
+    return _resolved(offsets, target.span, *notices)
 
 
-def _source(target: InjectFromSource, ground: Ground) -> Asking[Wish]:
+def _source(target: InjectFromSource, ground: InjectContext) -> Asking[ResolvedTarget]:
     other = find_source(ground.snapshot, target.source)
     if other.id == ground.source.id:
         raise SqlError(
             INVALID_DEFINITION,
-            f'source "{other.name}" already stands where it stands',
+            f'source "{other.name}" is the source itself',
             span=target.span,
             hint="name another source that reads the same splits",
         )
@@ -241,43 +243,43 @@ def _source(target: InjectFromSource, ground: Ground) -> Asking[Wish]:
             hint=f"SHOW SOURCE SPLITS {other.name}",
         )
     notices = []
-    if not holds_of(ground.snapshot, other.id):
+    if not pauses_of(ground.snapshot, other.id):
         notices.append(f'source "{other.name}" is running: it moves on meanwhile')
     if missing := [split for split in ground.chosen if split not in stands.states]:
-        notices.append(f'source "{other.name}" has no position in {few(missing)}')
+        notices.append(f'source "{other.name}" has no position in {shorten(missing)}')
     entries = tuple(
-        Wanted(
+        RequestedOffset(
             split=SplitId(id=split, span=target.span),
             state=ground.kind.encode_state(stands.states[split]),
             span=target.span,
         )
         for split in common
     )
-    return Wish(entries=entries, notices=tuple(notices))
+    return ResolvedTarget(entries=entries, notices=tuple(notices))
 
 
-def _require_bounds(splits: Iterable[str], span: Span, ground: Ground) -> None:
+def _require_bounds(splits: Iterable[str], span: Span, ground: InjectContext) -> None:
     missing = [split for split in splits if split not in ground.upstream.splits]
     if missing:
         raise SqlError(
             SPLITS_UNKNOWN,
-            f"the upstream does not tell the bounds of {few(missing)}",
+            f"the upstream does not report the bounds of {shorten(missing)}",
             span=span,
             hint="name the offsets with VALUES, or wait until the upstream answers",
         )
 
 
-def _bound(ground: Ground, split: str, where: str) -> int:
+def _bound(ground: InjectContext, split: str, where: str) -> int:
     seen = ground.upstream.splits[split]
     return {EARLIEST: seen.start, LATEST: seen.end}[where]
 
 
-def _bounds(where: str, span: Span, ground: Ground) -> Wish:
+def _bounds(where: str, span: Span, ground: InjectContext) -> ResolvedTarget:
     _require_bounds(ground.chosen, span, ground)
-    return _wish({split: _bound(ground, split, where) for split in ground.chosen}, span)
+    return _resolved({split: _bound(ground, split, where) for split in ground.chosen}, span)
 
 
-def _time(milliseconds: int, span: Span, ground: Ground) -> Asking[Wish]:
+def _time(milliseconds: int, span: Span, ground: InjectContext) -> Asking[ResolvedTarget]:
     _require_bounds(ground.chosen, span, ground)
     try:
         found = yield from offsets_at(ground.source.connector, ground.options, milliseconds, ground.chosen)
@@ -285,11 +287,11 @@ def _time(milliseconds: int, span: Span, ground: Ground) -> Asking[Wish]:
         error.span = error.span or span
         raise
     nothing_later = [split for split in ground.chosen if found[split] >= ground.upstream.splits[split].end]
-    notices = [f"no record at or after that time, so at the end: {few(nothing_later)}"] if nothing_later else []
-    return _wish({split: found[split] for split in ground.chosen}, span, *notices)
+    notices = [f"no record at or after that time, so at the end: {shorten(nothing_later)}"] if nothing_later else []
+    return _resolved({split: found[split] for split in ground.chosen}, span, *notices)
 
 
-def _shift(target: InjectShift, ground: Ground) -> Wish:
+def _shift(target: InjectShift, ground: InjectContext) -> ResolvedTarget:
     offsets = {}
     for split in ground.chosen:
         state, seen = ground.stands.states.get(split), ground.upstream.splits.get(split)
@@ -301,4 +303,4 @@ def _shift(target: InjectShift, ground: Ground) -> Wish:
                 hint=f"RESET SOURCE SPLITS {ground.source.name}, or name an offset with VALUES",
             )
         offsets[split] = state.offset + target.records
-    return _wish(offsets, target.span)
+    return _resolved(offsets, target.span)

@@ -1,7 +1,7 @@
-"""Lowers REWIND SOURCE: a source and all that was made of it goes back to just before an operation.
+"""Lowers REWIND SOURCE, which restores a source and its dependents to their state just before an operation.
 
-The catalog gives back what UNDO would: definition, assignments, positions, of the operation and of all after it. Rows
-and operator state come from the rewind point that the owner made then; it takes them back before anything reads on.
+The catalog changes are those of UNDO for the operation and all later ones: definition, assignments, positions. Rows and
+operator state come from the rewind point that the owner made then; it restores them before anything reads on.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from rw_sql.model.job_ids import ingest_fragment, sink_job, view_job
 from rw_sql.model.names import find_operation, find_source, spoken
 from rw_sql.model.operation_kinds import REWIND
 from rw_sql.model.source_readers import readers_of
-from rw_sql.plan.effects.source_impact import answers_of, move_of, predictions
+from rw_sql.plan.effects.source_impact import answers_of, impact_of, predictions
 from rw_sql.plan.requests.catalog import operations
 from rw_sql.plan.requests.rewind import look_at_rewind, rewind_points
-from rw_sql.plan.result.plan import ObjectChange, Plan
+from rw_sql.plan.result.plan import Plan, ResultRow
 from rw_sql.plan.result.prediction import prediction_from_json
 from rw_sql.plan.result.preview import render_preview
 from rw_sql.plan.result.steps import Step, after, steps_of
@@ -50,15 +50,16 @@ if TYPE_CHECKING:
 
 
 def rewind_statement(source: SourceRecord, operation: int) -> str:
-    """The statement that goes back to just before an operation."""
+    """The statement that rewinds to just before an operation."""
     return f"{REWIND} {quoted(source.name)} TO OPERATION {operation}"
 
 
 def lower_rewind_source(statement: RewindSource, snapshot: Snapshot) -> Asking[Plan]:
-    """REWIND SOURCE: log, views and their state as they were just before an operation; the source reads on from there.
+    """REWIND SOURCE: restores log, views and their state as they were just before an operation; the source then
+    continues.
 
-    Refused where there is no rewind point, where what it holds is gone, where the upstream no longer has the records to
-    go on with, and where a sink has sent out rows since, unless ALLOW DUPLICATES.
+    Refused if there is no rewind point, if its data no longer exist, if the upstream no longer has the records to
+    continue with, or if a sink has sent rows since, unless ALLOW DUPLICATES.
     """
     source = find_source(snapshot, statement.name)
     if extra := [word for word in statement.allow if word != "DUPLICATES"]:
@@ -141,9 +142,9 @@ def _before(
     point: RewindPoint,
     records: Sequence[OperationRecord],
 ) -> BeforeImage:
-    """What the operation met, of the source alone: the oldest image of each thing from that operation on.
+    """The before-image of the source alone: for each key the oldest image from that operation on.
 
-    Every split that had a position gets the one that it had come to, whether an operation touched it since or not.
+    Every split that had a position gets the one it had reached, whether an operation changed it since or not.
     """
     fragment = ingest_fragment(source.id)
     objects: dict[int, ObjectRecord | None] = {}
@@ -166,7 +167,7 @@ def _before(
         states[split] = StoredState(
             fragment=fragment, split=split, state=text, epoch=statement.operation, log_version=point.log_version
         )
-    # A split whose position is not known from the point had none, or had been made to forget it.
+    # A split without a position in the point had none, or it had been reset.
     states = {
         split: row for split, row in states.items() if row is None or row.state == FORGOTTEN or split in point.states
     }
@@ -188,17 +189,17 @@ def _require_same_connection(
 
 def _require_settled(statement: RewindSource, snapshot: Snapshot, readers: Sequence[ObjectRecord]) -> None:
     ids = {record.id for record in readers}
-    names = [rebuild.name for rebuild in snapshot.all("rebuild") if rebuild.view_id in ids]
+    names = [rebuild.name for rebuild in snapshot.all("rebuild") if not ids.isdisjoint((rebuild.view_id, rebuild.id))]
     if names:
         raise _refused(
             statement,
             f"materialized view {', '.join(names)} is being rebuilt",
-            "SHOW JOBS tells how far it is; try again when it has caught up",
+            "SHOW JOBS shows its progress; try again when it has caught up",
         )
 
 
 def _require_known(statement: RewindSource, late: Sequence[ObjectRecord]) -> None:
-    """Raises SqlError where what reads the source was made after the operation: nothing was kept of it then."""
+    """Raises SqlError if a dependent was created after the operation: there is no saved state for it."""
     late = [record for record in late if isinstance(record, MaterializedViewRecord | SinkRecord)]
     if not late:
         return
@@ -207,23 +208,23 @@ def _require_known(statement: RewindSource, late: Sequence[ObjectRecord]) -> Non
     raise _refused(
         statement,
         f"{named} was made after the operation",
-        f"{drops}; then rewind, and create it again: SHOW CREATE tells how",
+        f"{drops}; then rewind, and create it again: SHOW CREATE shows how",
     )
 
 
 def _sink_notices(statement: RewindSource, sinks: Sequence[SinkRecord], look: RewindLook) -> tuple[str, ...]:
-    """What is said of sinks. Raises SqlError where one stands in the way."""
+    """Notices about sinks. Raises SqlError if one prevents the rewind."""
     emitted = {table.object_id for table in look.tables if table.has_emitted}
     out = [sink for sink in sinks if sink.id in emitted]
     if out and "DUPLICATES" not in statement.allow:
         named = ", ".join(f'sink "{sink.name}"' for sink in out)
         raise _refused(
             statement,
-            f"{named} has sent out rows since, which cannot be taken back, and sends out again what is read again",
+            f"{named} has sent rows since, which cannot be recalled, and will send repeated rows again",
             f"{render(replace(statement, allow=('DUPLICATES',), reason=None))}",
         )
     return tuple(
-        f"what sink {sink.name} has sent out since stays where it is; what is read again goes out again" for sink in out
+        f"what sink {sink.name} has sent since stays in its target; repeated rows are sent again" for sink in out
     )
 
 
@@ -247,7 +248,7 @@ def _plan(
     )
     changes: tuple[Change, ...] = (
         *base,
-        # Its batches are numbered from the copy's on, and must not be taken for those that it has sent out.
+        # Its batches continue the copy's numbers, and must not be mistaken for those already sent.
         *(PutObject(record=replace(sink, generation=sink.generation + 1)) for sink in sinks),
         PutObject(record=rewind),
     )
@@ -255,12 +256,12 @@ def _plan(
     reader, moved = readers_of(snapshot, source)[0], then.get(source.id)
     if not isinstance(moved, SourceRecord):
         raise LookupError(f"source {source.id} is not in the catalog")
-    move = yield from move_of(snapshot, then, reader, moved, is_taken_back=True)
+    move = yield from impact_of(snapshot, then, reader, moved, is_taken_back=True)
     if move.unreadable:
         listed = ", ".join(found.describe() for found in move.unreadable[:8])
         raise _refused(
             statement,
-            f"the upstream no longer has what it would go on with: {listed}",
+            f"the upstream no longer has the records to continue with: {listed}",
             f"INJECT SOURCE OFFSETS {quoted(source.name)} moves it to what the upstream has",
         )
     told = (*_taken_back(snapshot, source, look), *notices)
@@ -297,7 +298,7 @@ def _plan(
             prediction=predictions((move,)),
         ),
         changes=(
-            ObjectChange(object=source.name, change="REWOUND", detail=f"to just before operation {rewind.operation}"),
+            ResultRow(object=source.name, change="REWOUND", detail=f"to just before operation {rewind.operation}"),
             *answers_of(replace(move, preview=preview)),
         ),
         preview=preview,
@@ -308,7 +309,7 @@ def _plan(
 
 
 def _taken_back(snapshot: Snapshot, source: SourceRecord, look: RewindLook) -> tuple[str, ...]:
-    """How many rows go, per table."""
+    """The number of rows removed per table."""
     rows = []
     for table in look.tables:
         record = snapshot.get(table.object_id)

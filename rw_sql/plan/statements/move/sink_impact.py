@@ -1,4 +1,4 @@
-"""What a set of changes does to each sink that it touches: what an operator is shown of an undo or a block."""
+"""The effects of a set of changes on each sink concerned, for the previews of UNDO and blocks."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rw_sql.model.definitions import sink_definition
 from rw_sql.model.names import spoken
 from rw_sql.model.options import plan_options
 from rw_sql.plan.effects.connection_impact import another_target, differences, may_move, spell
-from rw_sql.plan.result.plan import ObjectChange, Preview
+from rw_sql.plan.result.plan import Preview, ResultRow
 from rw_sql.plan.statements.common import look_at_sink
 from rw_sql.plan.statements.connection.connected_object import connected_spec, connection_type_of
 from rw_sql.syntax.statements import ConnectionValue
@@ -25,36 +25,35 @@ _KEY = "connection"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SinkMove:
-    """A sink whose properties change. ``doubt`` says why it may write somewhere else, or not at all, from then on."""
+class SinkImpact:
+    """A sink whose properties change. ``doubt`` says why it may write elsewhere afterwards, or not at all."""
 
     sink: SinkRecord
     preview: Preview
     doubt: str | None
 
     @property
-    def answers(self) -> tuple[ObjectChange, ...]:
-        """What a statement says it changed of it."""
+    def answers(self) -> tuple[ResultRow, ...]:
+        """The result rows about it."""
         rows = [
-            ObjectChange(object=self.sink.name, change="ALTERED", detail=spell(*each))
-            for each in self.preview.properties
+            ResultRow(object=self.sink.name, change="ALTERED", detail=spell(*each)) for each in self.preview.properties
         ]
         if self.doubt is not None:
-            rows.append(ObjectChange(object=self.sink.name, change="NOTICE", detail=self.doubt))
+            rows.append(ResultRow(object=self.sink.name, change="NOTICE", detail=self.doubt))
         return tuple(rows)
 
 
-def sink_moves_of(snapshot: Snapshot, then: Snapshot, ids: Iterable[int]) -> Asking[tuple[SinkMove, ...]]:
-    """What becomes of the sinks among these objects, and of those that use a connection among them, by name.
+def sink_impacts_of(snapshot: Snapshot, then: Snapshot, ids: Iterable[int]) -> Asking[tuple[SinkImpact, ...]]:
+    """The changed sinks among these objects, and among the users of connections among them, by name.
 
-    ``then`` is the catalog that ``snapshot`` is to become. Sinks that are the same in both are left out.
+    ``then`` is the catalog after the changes. Sinks without a difference are left out.
     """
     found: dict[int, SinkRecord] = {}
     for id_ in ids:
         record = then.get(id_)
         users = then.users_of(id_) if isinstance(record, ConnectionRecord) else (record,)
         found |= {user.id: user for user in users if isinstance(user, SinkRecord)}
-    moves: list[SinkMove] = []
+    moves: list[SinkImpact] = []
     for sink in sorted(found.values(), key=lambda record: record.name):
         before = snapshot.get(sink.id)
         if isinstance(before, SinkRecord):
@@ -64,7 +63,7 @@ def sink_moves_of(snapshot: Snapshot, then: Snapshot, ids: Iterable[int]) -> Ask
     return tuple(moves)
 
 
-def _move(snapshot: Snapshot, then: Snapshot, before: SinkRecord, sink: SinkRecord) -> Asking[SinkMove]:
+def _move(snapshot: Snapshot, then: Snapshot, before: SinkRecord, sink: SinkRecord) -> Asking[SinkImpact]:
     old, new = (
         plan_options(catalog, sink_definition(record.definition))
         for catalog, record in ((snapshot, before), (then, sink))
@@ -78,7 +77,7 @@ def _move(snapshot: Snapshot, then: Snapshot, before: SinkRecord, sink: SinkReco
         target = yield from look_at_sink(then, sink)
         doubt = target.error and f"its target does not answer: {target.error}"
         doubt = doubt or (target.missing and f"its target has no {target.missing}")
-    return SinkMove(
+    return SinkImpact(
         sink=sink,
         preview=Preview(
             title=f"sink {sink.name}",

@@ -1,4 +1,4 @@
-"""Lowers SKIP RECORD: passes one record by that its source can neither read nor go round."""
+"""Lowers SKIP RECORD, which skips one record that its source cannot read."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from rw_sql.plan.effects.verdicts import preview_splits
 from rw_sql.plan.requests.catalog import Asking
 from rw_sql.plan.requests.positions import positions
 from rw_sql.plan.requests.upstream import look_closely
-from rw_sql.plan.result.plan import ObjectChange, Plan, Preview
+from rw_sql.plan.result.plan import Plan, Preview, ResultRow
 from rw_sql.plan.statements.common import dependents_of, resolve_splits, states_change, unsafe_plan
 from rw_sql.plan.statements.move.inject import require_stopped
 from rw_sql.syntax.lexing.identifiers import literal, quoted
@@ -29,10 +29,9 @@ if TYPE_CHECKING:
 
 
 def lower_skip_record(statement: SkipRecord, snapshot: Snapshot) -> Asking[Plan]:
-    """SKIP RECORD: the record must be the next one of its split, and the source paused; it is never read after that.
+    """SKIP RECORD: the record must be the next one of its split, and the source paused. It is never read afterwards.
 
-    One that was read already is in the log, where nothing takes it back; one that lies ahead would take all before it
-    along.
+    A record that was read already is in the log and cannot be removed; skipping a later one would skip all before it.
     """
     source = find_source(snapshot, statement.name)
     yield from require_stopped(statement.name.span, snapshot, source)
@@ -51,7 +50,7 @@ def _skip(statement: SkipRecord, snapshot: Snapshot, reader: Reader) -> Asking[P
     if old is None or seen is None:
         raise SqlError(
             SPLITS_UNKNOWN,
-            f'nobody knows where split "{split}" stands',
+            f'the position of split "{split}" is unknown',
             span=statement.split.span,
             hint=f"RESET SOURCE SPLITS {quoted(source.name)} finds it",
         )
@@ -71,7 +70,7 @@ def _skip(statement: SkipRecord, snapshot: Snapshot, reader: Reader) -> Asking[P
         kind="SKIP RECORD",
         changes=(states_change(reader.fragment, source.connector, {split: new}, stands.log_version),),
         preview=preview,
-        answers=(ObjectChange(object=source.name, change="SKIPPED", detail=detail),),
+        answers=(ResultRow(object=source.name, change="SKIPPED", detail=detail),),
         reason=statement.reason,
         stands=stands,
     )
@@ -84,7 +83,7 @@ def _require_next(statement: SkipRecord, split: str, old: SplitState, end: int) 
             OFFSET_OUT_OF_RANGE,
             f'record {at} of split "{split}" was read already: {old.offset} is the next one',
             span=statement.split.span,
-            hint="a record that does not decode is in no view; SHOW SOURCE SPLITS tells where each split stands",
+            hint="a record that does not decode is in no view; SHOW SOURCE SPLITS shows the position of each split",
         )
     if at >= end:
         raise SqlError(

@@ -1,8 +1,9 @@
-"""Lowers UNDO OPERATION: gives back what an operation met, as an operation of its own."""
+"""Lowers UNDO OPERATION, which reverts an operation by a new one."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from rw_sql.connectors.registry import connector
@@ -37,13 +38,16 @@ from rw_sql.plan.effects.source_impact import (
 from rw_sql.plan.requests.catalog import Asking, operations
 from rw_sql.plan.requests.positions import positions, positions_before
 from rw_sql.plan.result.allow import unallowed_words
-from rw_sql.plan.result.plan import ObjectChange, Plan
+from rw_sql.plan.result.plan import Plan, ResultRow
 from rw_sql.plan.result.prediction import prediction_from_json
 from rw_sql.plan.result.preview import render_preview
 from rw_sql.plan.result.steps import after, steps_of
 from rw_sql.plan.statements.checkpoint.checkpoint import lower_undo_checkpoint
 from rw_sql.plan.statements.common import ALL_SOURCES, source_record
-from rw_sql.plan.statements.move.sink_impact import sink_moves_of
+from rw_sql.plan.statements.move.sink_impact import sink_impacts_of
+from rw_sql.plan.statements.move.undo_rebuild import KINDS as UNDONE_REBUILDS
+from rw_sql.plan.statements.move.undo_rebuild import lower_undo_rebuild
+from rw_sql.plan.statements.move.undo_swap import lower_undo_swap, swapped_pair
 from rw_sql.plan.statements.table.source_of_table import follows_source, without_tables
 from rw_sql.syntax import parse_statement, render
 from rw_sql.syntax.lexing.identifiers import quoted
@@ -60,11 +64,11 @@ if TYPE_CHECKING:
 UNDO = "UNDO OPERATION"
 
 Key = tuple[object, ...]
-"""What an operation touches: an object, the hold of a source, the assignment or the position of a split."""
+"""A key that an operation touches: an object, the pause of a source, the assignment or the position of a split."""
 
 
 def undone_by(record: OperationRecord) -> int | None:
-    """The operation that this one undoes; None where it is no undo."""
+    """The operation that this one undoes; None if it is not an undo."""
     if record.kind != UNDO:
         return None
     statement = parse_statement(record.statement)
@@ -73,28 +77,28 @@ def undone_by(record: OperationRecord) -> int | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class History:
-    """Operations and which of them still hold: one that was undone does not, unless that undo was undone too."""
+    """Operations, and which of them are in effect: an undone one is not, unless that undo was undone too."""
 
     undoes: Mapping[int, int]
 
     @staticmethod
     def of(records: Sequence[OperationRecord]) -> History:
-        """The history that these operations make."""
+        """The history of these operations."""
         found = {record.epoch: undone_by(record) for record in records}
         return History(undoes={epoch: target for epoch, target in found.items() if target is not None})
 
     def undo_of(self, epoch: int) -> int | None:
-        """The operation by which this one is undone now."""
-        return next((undo for undo, target in self.undoes.items() if target == epoch and self.holds(undo)), None)
+        """The operation that currently undoes this one, or None."""
+        return next((undo for undo, target in self.undoes.items() if target == epoch and self.is_in_effect(undo)), None)
 
-    def holds(self, epoch: int) -> bool:
-        """Whether what this operation did was not taken back."""
+    def is_in_effect(self, epoch: int) -> bool:
+        """True if this operation is in effect."""
         return self.undo_of(epoch) is None
 
 
 def undo_statement(record: OperationRecord, history: History) -> str | None:
-    """The statement that would take an operation back; None where none can or it is taken back already."""
-    return f"{UNDO} {record.epoch}" if _why_never(record) is None and history.holds(record.epoch) else None
+    """The statement that would undo an operation; None if it cannot be undone or is undone already."""
+    return f"{UNDO} {record.epoch}" if _why_never(record) is None and history.is_in_effect(record.epoch) else None
 
 
 def _why_never(record: OperationRecord) -> str | None:
@@ -107,6 +111,8 @@ def _why_never(record: OperationRecord) -> str | None:
         return "what it put back lies in a checkpoint: INJECT CHECKPOINT OFFSETS moves that again"
     if record.kind == INJECT_CHECKPOINT and (record.outcome or "").startswith("failed"):
         return "it failed and changed nothing"
+    if record.kind in UNDONE_REBUILDS or swapped_pair(record) is not None:
+        return None
     before = before_from_json(record.before)
     put = _put(changes_from_json(record.changes))
     for id_, old in before.objects.items():
@@ -120,12 +126,12 @@ def _why_never(record: OperationRecord) -> str | None:
 
 
 def _put(changes: Sequence[Change]) -> dict[int, ObjectRecord]:
-    """The records that changes put, by id."""
+    """The records in changes, by id."""
     return {change.record.id: change.record for change in changes if isinstance(change, PutObject)}
 
 
 def touched_keys(record: OperationRecord) -> frozenset[Key]:
-    """What an operation touched."""
+    """The keys that an operation touched."""
     before = before_from_json(record.before)
     put = _put(changes_from_json(record.changes))
     keys: set[Key] = set()
@@ -133,7 +139,7 @@ def touched_keys(record: OperationRecord) -> frozenset[Key]:
         found: ObjectRecord | None = old or put.get(id_)
         if follows_source(old, put.get(id_)):
             continue
-        # A hold is put anew by every PAUSE: what matters is what it holds.
+        # Every PAUSE creates a new pause object: what matters is the paused source.
         keys.add(("hold", found.source_id) if isinstance(found, PauseRecord) else ("object", id_))
     keys |= {("split", fragment, split) for fragment, splits in before.splits.items() for split in splits}
     keys |= {("state", fragment, split) for fragment, states in before.states.items() for split in states}
@@ -141,7 +147,7 @@ def touched_keys(record: OperationRecord) -> frozenset[Key]:
 
 
 def _redirected_sources(record: OperationRecord) -> frozenset[int]:
-    """The sources whose unsafe properties an operation changed: they may point elsewhere since."""
+    """The sources whose unsafe properties an operation changed, so that they may have another upstream."""
     put = _put(changes_from_json(record.changes))
     return frozenset(
         id_
@@ -154,7 +160,7 @@ def _redirected_sources(record: OperationRecord) -> frozenset[int]:
 
 
 def _left_sources(record: OperationRecord) -> frozenset[int]:
-    """The sources of which an operation took splits away that were read: what the properties before it named."""
+    """The sources from which an operation removed splits that were read, as named by the earlier properties."""
     return frozenset(
         fragment_source(change.fragment)
         for change in changes_from_json(record.changes)
@@ -163,13 +169,20 @@ def _left_sources(record: OperationRecord) -> frozenset[int]:
 
 
 def lower_undo_operation(statement: UndoOperation, snapshot: Snapshot) -> Asking[Plan]:
-    """UNDO OPERATION: definitions, assignments, positions and holds as the operation met them. An undo can be undone.
+    """UNDO OPERATION: restores definitions, assignments, positions and pauses. An undo can be undone.
 
-    Refused where later operations rest on it, or where the upstream no longer has the records to go on with.
+    Refused if later operations depend on it, or if the upstream no longer has the records to continue with.
     """
     records = yield from operations(since=statement.operation)
     record = find_operation(records, statement.operation, statement.span, "SHOW UNSAFE OPERATIONS")
     _require_undoable(statement, record, records)
+    if record.kind in UNDONE_REBUILDS:
+        refused = partial(_refused, statement)
+        return (yield from lower_undo_rebuild(statement, snapshot, record, records, UNDO, refused))
+    pair = swapped_pair(record)
+    if pair is not None:
+        later = _refused(statement, "one of the two bears another name since, or was dropped")
+        return lower_undo_swap(statement, snapshot, pair, UNDO, later)
     if record.kind == INJECT_CHECKPOINT:
         return (
             yield from lower_undo_checkpoint(statement, record.objects[0], of=record.statement, reason=statement.reason)
@@ -194,14 +207,17 @@ def _require_undoable(statement: UndoOperation, record: OperationRecord, records
     undo = history.undo_of(record.epoch)
     if undo is not None:
         raise _refused(statement, f"operation {undo} has undone it", f"{UNDO} {undo} does it again")
+    if record.kind in UNDONE_REBUILDS or swapped_pair(record) is not None:
+        return  # what these rest on is looked at in the catalog
     keys, moved = touched_keys(record), _redirected_sources(record)
     later = [
         found
         for found in records
         if found.epoch > record.epoch
         and found.kind != DISCOVERY
-        and history.holds(found.epoch)
-        # An undo of something later than this has left nothing of it; one of something earlier has changed its base.
+        and history.is_in_effect(found.epoch)
+        # An undo of a later operation than this one has left no trace; one of an earlier operation has changed its
+        # basis.
         and history.undoes.get(found.epoch, 0) <= record.epoch
         and (keys & touched_keys(found) or moved & _left_sources(found))
     ]
@@ -215,7 +231,7 @@ def _require_undoable(statement: UndoOperation, record: OperationRecord, records
 
 
 def _with_positions(record: OperationRecord, snapshot: Snapshot) -> Asking[BeforeImage]:
-    """The before-image with the positions that splits had come to, in place of those that statements had set last."""
+    """The before-image with the positions that splits had reached, instead of those last set by statements."""
     before = before_from_json(record.before)
     predicted = prediction_from_json(record.prediction)
     states: dict[str, dict[str, StoredState | None]] = {}
@@ -247,9 +263,10 @@ def _stood(row: StoredState, state: str, log_version: int) -> StoredState:
 def checked(
     snapshot: Snapshot, changes: tuple[Change, ...], refused: Callable[[str, str | None], SqlError]
 ) -> tuple[Change, ...]:
-    """The changes, once the definitions they give back hold in today's catalog; what follows from those is made anew.
+    """The changes, after checking that the restored definitions are valid in the current catalog; derived fields are
+    renewed.
 
-    A connection or secret that a definition names may have been dropped since, or made again under another id.
+    A connection or secret in a definition may have been dropped since, or re-created with another id.
     """
     by_id = _put(changes)
     try:
@@ -297,7 +314,7 @@ def _plan(
     connections = [r for r in map(then.get, ids) if isinstance(r, ConnectionRecord)]
     parts = [connection_part(snapshot, then, connection) for connection in connections]
     parts += [move.preview for move in moves]
-    sinks = yield from sink_moves_of(snapshot, then, ids)
+    sinks = yield from sink_impacts_of(snapshot, then, ids)
     parts += [sink.preview for sink in sinks]
     holds = _hold_answers(snapshot, before)
     told = () if parts else tuple(f"{row.object}: {row.change.lower()}" for row in holds)
@@ -326,7 +343,7 @@ def _plan(
             plan=render_preview(preview),
             prediction=predictions(moves),
         ),
-        changes=answers or (ObjectChange(object=", ".join(record.objects), change="UNDONE", detail=record.kind),),
+        changes=answers or (ResultRow(object=", ".join(record.objects), change="UNDONE", detail=record.kind),),
         preview=preview,
         is_unsafe=is_unsafe,
         affected=tuple(dict.fromkeys((*ids, *(record.id for record in altered)))),
@@ -345,17 +362,17 @@ def _require_readable(statement: UndoOperation, moves: Sequence[SourceImpact]) -
             name = move.source.name
             raise _refused(
                 statement,
-                f'the upstream of source "{name}" no longer has what it would go on with: {listed}',
+                f'the upstream of source "{name}" no longer has the records to continue with: {listed}',
                 f"INJECT SOURCE OFFSETS {name} takes offsets that it has, RESET SOURCE SPLITS {name} finds its splits",
             )
 
 
-def _hold_answers(snapshot: Snapshot, before: BeforeImage) -> tuple[ObjectChange, ...]:
+def _hold_answers(snapshot: Snapshot, before: BeforeImage) -> tuple[ResultRow, ...]:
     rows = []
     for id_, old in before.objects.items():
         now = snapshot.get(id_)
         held = old if isinstance(old, PauseRecord) else now
         if isinstance(held, PauseRecord) and old != now:
             name = held.name if held.source_id is not None else ALL_SOURCES
-            rows.append(ObjectChange(object=name, change="RESUMED" if old is None else "PAUSED"))
+            rows.append(ResultRow(object=name, change="RESUMED" if old is None else "PAUSED"))
     return tuple(rows)

@@ -1,4 +1,4 @@
-"""Lowers UNSAFE SET and RESET SOURCE SPLITS: what moves a source to another upstream or forgets where it stood."""
+"""Lowers UNSAFE SET and RESET SOURCE SPLITS, which move a source to another upstream or reset its positions."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from rw_sql.model.definitions import PAUSED_AT_BIRTH, definition_of, listed_opti
 from rw_sql.model.job_specs import named_splits
 from rw_sql.model.names import find_source, find_source_of
 from rw_sql.model.options import plan_options, source_options
-from rw_sql.model.pauses import holds_of
+from rw_sql.model.pauses import pauses_of
 from rw_sql.model.sharing import refuse_sharing
 from rw_sql.model.split_status import OK, identity_status
 from rw_sql.plan.checks.sources import check_source
@@ -33,7 +33,7 @@ from rw_sql.plan.requests.catalog import Asking
 from rw_sql.plan.requests.positions import Positions, positions
 from rw_sql.plan.requests.upstream import look_closely
 from rw_sql.plan.result.allow import unallowed_words
-from rw_sql.plan.result.plan import ObjectChange, Plan, Preview
+from rw_sql.plan.result.plan import Plan, Preview, ResultRow
 from rw_sql.plan.result.steps import after
 from rw_sql.plan.statements.common import (
     dependents_of,
@@ -63,7 +63,7 @@ if TYPE_CHECKING:
 
 
 def check_keys(statement: AlterSourceUnsafeSet | AlterTableUnsafeSet, current: CreateSource) -> None:
-    """Raises SqlError where an option is given twice, is the connector, or is unset without being set."""
+    """Raises SqlError if an option is given twice, is the connector, or is unset but not set."""
     seen: set[str] = set()
     named: tuple[Option | OptionKey, ...] = (*statement.set_options, *statement.unset_options)
     refuse_sharing(statement.name.last, named)
@@ -78,7 +78,7 @@ def check_keys(statement: AlterSourceUnsafeSet | AlterTableUnsafeSet, current: C
         if option.key == PAUSED_AT_BIRTH:
             raise SqlError(
                 UNKNOWN_PROPERTY,
-                "paused is a state at birth, not a property",
+                "paused is an initial state, not a property",
                 span=option.span,
                 hint=f"PAUSE SOURCE {statement.name.last}, RESUME SOURCE {statement.name.last}",
             )
@@ -100,7 +100,7 @@ def check_keys(statement: AlterSourceUnsafeSet | AlterTableUnsafeSet, current: C
 def _check_merged(
     statement: AlterSourceUnsafeSet | AlterTableUnsafeSet, snapshot: Snapshot, merged: CreateSource
 ) -> None:
-    """As check_source; the caret stays in this statement where the fault lies in what was there before."""
+    """As check_source; an error in unchanged parts points at this statement."""
     try:
         check_source(snapshot, merged)
     except SqlError as error:
@@ -141,7 +141,7 @@ def _unsafe_set(
     if statement.is_validated:
         require_upstream(upstream, source.name, statement.name.span, options=statement.set_options, is_switchable=True)
     stands = yield from positions(source.id, fragment)
-    is_running = not holds_of(snapshot, source.id)
+    is_running = not pauses_of(snapshot, source.id)
     changes: list[Change] = []
     notes: list[str] = []
     if shown:
@@ -189,11 +189,11 @@ def _unsafe_set(
 
 def _answers(
     source: SourceRecord, shown: tuple[tuple[str, str, str], ...], notes: Iterable[str]
-) -> tuple[ObjectChange, ...]:
+) -> tuple[ResultRow, ...]:
     if not shown:
-        return (ObjectChange(object=source.name, change="NOTHING", detail="the properties have these values already"),)
-    rows = [ObjectChange(object=source.name, change="ALTERED", detail=_spell(*change)) for change in shown]
-    return (*rows, *(ObjectChange(object=source.name, change="NOTICE", detail=note) for note in notes))
+        return (ResultRow(object=source.name, change="NOTHING", detail="the properties have these values already"),)
+    rows = [ResultRow(object=source.name, change="ALTERED", detail=_spell(*change)) for change in shown]
+    return (*rows, *(ResultRow(object=source.name, change="NOTICE", detail=note) for note in notes))
 
 
 def _spell(key: str, old: str, new: str) -> str:
@@ -203,7 +203,8 @@ def _spell(key: str, old: str, new: str) -> str:
 
 
 def lower_reset_source_splits(statement: ResetSourceSplits, snapshot: Snapshot) -> Asking[Plan]:
-    """RESET SOURCE SPLITS: forgets the assignment (orphans with their states) and takes up what the upstream shows."""
+    """RESET SOURCE SPLITS: discards the assignment (orphans with their states) and adopts the upstream's current
+    splits."""
     source = find_source(snapshot, statement.name)
     return (yield from for_each_reader(snapshot, source, lambda reader: _reset(statement, snapshot, reader)))
 
@@ -227,7 +228,7 @@ def _reset(statement: ResetSourceSplits, snapshot: Snapshot, reader: Reader) -> 
         return (yield from _rediscovered(statement, snapshot, reader, chosen, stands, changes))
     forgotten = chosen if statement.is_forgetting_offsets else set()
     if marked := sorted(forgotten & set(stands.states)):
-        # Not removed: a split that was forgotten must not be taken for a new partition when it is found again.
+        # Marked, not removed: a reset split that is discovered again must not be mistaken for a new partition.
         changes.append(PutSplitStates(fragment=fragment, states=dict.fromkeys(marked, FORGOTTEN)))
     rows = preview_splits(kind, upstream, stands, {**stands.states, **dict.fromkeys(forgotten)})
     note = "splits are unknown until RESUME or the next discovery finds them again"
@@ -244,8 +245,8 @@ def _reset(statement: ResetSourceSplits, snapshot: Snapshot, reader: Reader) -> 
             notices=(note,) if upstream.is_reachable else (note, f"the upstream does not answer: {upstream.error}"),
         ),
         answers=(
-            *(ObjectChange(object=source.name, change="FORGOTTEN", detail=split) for split in dropped),
-            ObjectChange(object=source.name, change="NOTICE", detail=note),
+            *(ResultRow(object=source.name, change="FORGOTTEN", detail=split) for split in dropped),
+            ResultRow(object=source.name, change="NOTICE", detail=note),
         ),
         reason=statement.reason,
         stands=stands,
@@ -284,14 +285,14 @@ def _rediscovered(
         changes.append(ForgetSplitStates(fragment=fragment, splits=tuple(known_gone)))
     if fresh:
         changes.append(states_change(fragment, source.connector, fresh, stands.log_version))
-    answers = [ObjectChange(object=source.name, change="FORGOTTEN", detail=split) for split in gone]
+    answers = [ResultRow(object=source.name, change="FORGOTTEN", detail=split) for split in gone]
     for split in taken:
         state = found.states[split]
         change = "STARTED" if split in fresh else "KEPT"
-        answers.append(ObjectChange(object=source.name, change=change, detail=f"{split} at {state.offset}"))
+        answers.append(ResultRow(object=source.name, change=change, detail=f"{split} at {state.offset}"))
     if not gone and not fresh:
         answers.append(
-            ObjectChange(
+            ResultRow(
                 object=source.name,
                 change="NOTHING",
                 detail="every split still exists and keeps its position; WITH (FORGET_OFFSETS = true) forgets them",
@@ -302,7 +303,7 @@ def _rediscovered(
     target: dict[str, SplitState | None] = {**stands.states, **dict.fromkeys(gone)}
     target |= {split: state for split, state in found.states.items() if split in is_taken}
     rows = preview_splits(kind, upstream, stands, target)
-    restart = ("the source is running: it restarts once",) if changes and not holds_of(snapshot, source.id) else ()
+    restart = ("the source is running: it restarts once",) if changes and not pauses_of(snapshot, source.id) else ()
     preview = Preview(
         title=f"RESET SOURCE SPLITS of source {source.name}",
         dependents=dependents_of(snapshot, reader),

@@ -1,6 +1,5 @@
-"""Statements on the session: SET, SHOW and RESET of parameters.
+"""Statements on parameters: SET and ALTER SYSTEM SET.
 
-
-Imports: ``result``, ``requests``, ``model``. Imported by: ``plan/lower.py``.
-Begin with ``parameters``; the parameters themselves are in ``model/parameters.py``.
+Imports: ``result``, ``requests``, ``model``. Imported by: ``plan/lower.py``. Begin with ``parameters``; the parameters
+themselves are in ``model/parameters.py``.
 """

@@ -8,7 +8,7 @@ from rw_sql.errors import NOT_SUPPORTED, SqlError
 from rw_sql.metastore.records import DropObject, Operation, ParameterRecord, PutObject
 from rw_sql.model.parameters import read_value, session_parameter, system_parameter
 from rw_sql.plan.requests.catalog import Asking
-from rw_sql.plan.result.plan import ObjectChange, Plan
+from rw_sql.plan.result.plan import Plan, ResultRow
 from rw_sql.plan.result.steps import steps_of
 from rw_sql.syntax import render
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def lower_alter_system_set(statement: AlterSystemSet, snapshot: Snapshot) -> Asking[Plan]:
-    """ALTER SYSTEM SET: stored, for every session of the warehouse."""
+    """ALTER SYSTEM SET: stored, valid for every session of the warehouse."""
     yield from ()
     parameter = system_parameter(statement.parameter, statement.parameter_span)
     stored = snapshot.find("parameter", parameter.name)
@@ -35,7 +35,7 @@ def lower_alter_system_set(statement: AlterSystemSet, snapshot: Snapshot) -> Ask
     if change is None:
         return Plan(
             statement=statement,
-            changes=(ObjectChange(object=parameter.name, change="NOTHING", detail=f"it is {value} already"),),
+            changes=(ResultRow(object=parameter.name, change="NOTHING", detail=f"it is {value} already"),),
         )
     return Plan(
         statement=statement,
@@ -43,12 +43,12 @@ def lower_alter_system_set(statement: AlterSystemSet, snapshot: Snapshot) -> Ask
         operation=Operation(
             kind="ALTER SYSTEM", statement=render(statement), objects=(parameter.name,), changes=(change,)
         ),
-        changes=(ObjectChange(object=parameter.name, change="SET", detail=value),),
+        changes=(ResultRow(object=parameter.name, change="SET", detail=value),),
     )
 
 
 def lower_set_parameter(statement: SetParameter, snapshot: Snapshot) -> Asking[Plan]:
-    """SET: for this session only; nothing is stored."""
+    """SET: valid for this session only; nothing is stored."""
     yield from ()
     if statement.is_local or statement.more_values:
         what = "SET LOCAL" if statement.is_local else "a list of values"
@@ -62,6 +62,6 @@ def lower_set_parameter(statement: SetParameter, snapshot: Snapshot) -> Asking[P
     value = None if statement.value is None else read_value(parameter, statement.value.text, statement.value.span)
     return Plan(
         statement=statement,
-        changes=(ObjectChange(object=parameter.name, change="SET", detail=value or parameter.default),),
+        changes=(ResultRow(object=parameter.name, change="SET", detail=value or parameter.default),),
         session=(parameter.name, value),
     )

@@ -1,9 +1,9 @@
-"""SHOW SOURCE CONTINUITY: what operations were said to repeat and leave out, and what the log's commits say they did.
+"""SHOW SOURCE CONTINUITY: the gaps and duplicates that operations were predicted to cause, and those in the log.
 
-The log's commits tell which offsets each run read, in order. An operation divides them: runs that started at its epoch
-or later read what it led to. What they read of what had been read before is repeated; what lies between the newest
-record that was read before and the first one after, and was never read, is left out. Between two operations nothing may
-be either.
+The log's commits show which offsets each run read, in order. An operation divides them: runs that started at its epoch
+or later read its result. Offsets that they read and that had been read before are duplicates; offsets between the
+newest record read before and the first one read after, never read, are a gap. Between two operations there must be
+neither.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ UNBROKEN = "UNBROKEN"
 BROKEN = "BROKEN"
 
 READING = "READING"
-"""The kind of the row that tells of the reading between operations."""
+"""The kind of the row about reading between operations."""
 
 COLUMNS = (
     ("operation", "BIGINT"),
@@ -58,15 +58,15 @@ COLUMNS = (
     ("fragment", "STRING"),
 )
 
-Life = tuple[str | None, str | None]
+SplitIdentity = tuple[str | None, str | None]
 
 
 @dataclass(slots=True)
 class _Read:
-    """What was read of a split so far: spans per life, and where the newest read ended."""
+    """What was read of a split so far: ranges per incarnation, and the end of the newest read."""
 
-    spans: dict[Life, Spans] = field(default_factory=dict)
-    reached: dict[Life, int] = field(default_factory=dict)
+    spans: dict[SplitIdentity, Spans] = field(default_factory=dict)
+    reached: dict[SplitIdentity, int] = field(default_factory=dict)
     last: int | None = None
 
 
@@ -86,7 +86,8 @@ class _Stretch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observed:
-    """What the log says of one split after one operation: None of counts where its life had not been read before."""
+    """What the log shows of one split after one operation; counts are None if its incarnation had not been read
+    before."""
 
     duplicates: int
     gaps: int
@@ -98,9 +99,9 @@ class Observed:
 def stretches(
     commits: Iterable[CommittedRanges], epochs: Sequence[int]
 ) -> tuple[Mapping[tuple[int, str], Observed], Mapping[str, tuple[int, int]]]:
-    """Per (operation's epoch, split) what its runs repeated and left out, and per split what happened in between.
+    """Per (operation's epoch, split) the duplicates and gaps of its runs, and per split those in between.
 
-    ``epochs`` ascend; ``commits`` are in the order of the log.
+    ``epochs`` ascend; ``commits`` are in log order.
     """
     read: dict[str, _Read] = {}
     before: dict[tuple[int, str], _Read] = {}
@@ -142,14 +143,14 @@ def stretches(
     return observed, between
 
 
-def _begin(before: _Read, life: Life, start: int) -> _Stretch:
+def _begin(before: _Read, life: SplitIdentity, start: int) -> _Stretch:
     is_known = life in before.reached
     gaps = uncovered(before.spans[life], before.reached[life], start) if is_known else 0
     return _Stretch(first=start, gaps=gaps, last_before=before.last, is_known=is_known)
 
 
 def lower_show_source_continuity(statement: ShowSourceContinuity, snapshot: Snapshot) -> Asking[Plan]:
-    """SHOW SOURCE CONTINUITY: per operation and split what was predicted and what came, then the reading in between."""
+    """SHOW SOURCE CONTINUITY: prediction and observation per operation and split, then the reading in between."""
     source = find_source(snapshot, statement.name)
     all_records = tuple(reversed((yield from operations(object_name=source.name))))
     rows: list[tuple[object, ...]] = []
@@ -185,11 +186,11 @@ def _rows_of(fragment: str, source_id: int, all_records: Sequence[OperationRecor
 
 
 def taken_back(records: Iterable[OperationRecord]) -> frozenset[int]:
-    """The operations whose rows a later REWIND took back, by epoch."""
+    """The operations whose rows a later REWIND removed, by epoch."""
     found: set[int] = set()
     listed = sorted(records, key=lambda record: -record.epoch)
     for record in listed:
-        # A REWIND that was itself taken back has taken nothing back.
+        # A REWIND that was itself reverted has removed nothing.
         if record.kind == REWIND and record.epoch not in found:
             statement = parse_statement(record.statement)
             if isinstance(statement, RewindSource):
@@ -198,7 +199,7 @@ def taken_back(records: Iterable[OperationRecord]) -> frozenset[int]:
 
 
 def _sets_states(record: OperationRecord, fragment: str) -> bool:
-    """Whether an operation set or forgot positions of splits that had some: a discovery of new ones moves nothing."""
+    """True if an operation set or reset positions of known splits: the discovery of new ones moves nothing."""
     states = before_from_json(record.before).states.get(fragment, {})
     return any(state is not None for state in states.values())
 
@@ -224,7 +225,7 @@ def _status(said: PredictedSplit | None, came: Observed | None, is_closed: bool)
     if said is None:
         return NOT_PREDICTED
     if came is None:
-        # Nothing was read since. Of a split that is not read any more nothing will be.
+        # Nothing was read since. Of a split that is no longer read nothing will be.
         return AS_PREDICTED if said.new is None else CUT_SHORT if is_closed else PENDING
     if said.new is None:
         return DIFFERS

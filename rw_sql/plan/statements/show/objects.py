@@ -1,4 +1,4 @@
-"""Lowers SHOW and DESCRIBE: what there is, as tables. Nothing is changed."""
+"""Lowers SHOW and DESCRIBE to tables. Nothing is changed."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from rw_sql.model.names import (
     undefined,
 )
 from rw_sql.model.options import connection_options, shown
-from rw_sql.model.pauses import holds_of, is_standing_still, is_view_held, own_inputs
+from rw_sql.model.pauses import direct_inputs, is_suspended, is_view_paused, pauses_of
 from rw_sql.model.rates import THROTTLED, is_throttled, throttled_reason
 from rw_sql.model.refresh_states import refresh_of, refresh_state, source_of
 from rw_sql.model.relations import schema_columns
@@ -61,11 +61,11 @@ def _plan(statement: Statement, columns: tuple[tuple[str, str], ...], rows: list
 
 
 def source_state(snapshot: Snapshot, source: SourceRecord, statuses: Mapping[str, JobStatus]) -> tuple[str, str]:
-    """A source's state and the reason for it: PAUSED, THROTTLED, IDLE (nothing reads it), or what the owner reports.
+    """A source's state and its reason: PAUSED, THROTTLED, IDLE (nothing reads it), or the state its owner reports.
 
-    Of several readers, the one that is worst off tells.
+    With several readers, the worst state is shown.
     """
-    holds = holds_of(snapshot, source.id)
+    holds = pauses_of(snapshot, source.id)
     if holds:
         own = [hold.reason or "PAUSE SOURCE" for hold in holds if hold.source_id is not None]
         every = [hold.reason or "PAUSE ALL SOURCES" for hold in holds if hold.source_id is None]
@@ -90,18 +90,18 @@ def view_state(
     status: JobStatus | None,
     made: Mapping[str, BackfillProgress] | None = None,
 ) -> tuple[str, str]:
-    """A view's state and the reason for it: PAUSED with a source that it reads itself, or what its owner reports.
+    """A view's state and its reason: PAUSED with a source that it reads directly, or the state its owner reports.
 
-    Of those that are being ``made`` it is BACKFILLING while they run.
+    BACKFILLING if the view is in ``made`` and running.
     """
     refresh = refresh_of(snapshot, view.id) if isinstance(view, TableRecord) else None
     if refresh is not None and source_of(snapshot, refresh) is not None:
         return refresh_state(refresh, status, (made or {}).get(view_job(view.id)))
     if isinstance(view, TableRecord) and not view.inputs:
         return "IDLE", "it has no connector any more: nothing comes"
-    if is_view_held(snapshot, view):
-        held = [source for source in own_inputs(snapshot, view) if is_standing_still(snapshot, source)]
-        state = "PAUSED" if any(holds_of(snapshot, source.id) for source in held) else THROTTLED
+    if is_view_paused(snapshot, view):
+        held = [source for source in direct_inputs(snapshot, view) if is_suspended(snapshot, source)]
+        state = "PAUSED" if any(pauses_of(snapshot, source.id) for source in held) else THROTTLED
         return state, f"it reads {', '.join(source.name for source in held)} itself"
     progress = (made or {}).get(view_job(view.id))
     if progress is not None and status is not None and status.state == "RUNNING":
@@ -241,7 +241,7 @@ def _show_tables(statement: ShowObjects, snapshot: Snapshot) -> Asking[Plan]:
 
 
 def sink_state(sink: SinkRecord, status: JobStatus | None) -> tuple[str, str]:
-    """A sink's state and the reason for it: PAUSED, or what its job's owner reports."""
+    """A sink's state and its reason: PAUSED, or the state its owner reports."""
     if sink.is_paused:
         return "PAUSED", sink.pause_reason or "PAUSE SINK"
     return (status.state, status.reason or "") if status else ("WAITING", "")
@@ -305,7 +305,7 @@ def _show_jobs(statement: ShowObjects, snapshot: Snapshot) -> Asking[Plan]:
         if isinstance(record, SourceRecord):
             job = ingest_fragment(record.id)
             status = statuses.get(job)
-            if not record.is_shared:  # its readers are the jobs of its views
+            if not record.is_shared:  # Its readers are the jobs of its views.
                 continue
             state, reason = source_state(snapshot, record, statuses)
         elif isinstance(record, SinkRecord):
@@ -356,8 +356,8 @@ def _show_jobs(statement: ShowObjects, snapshot: Snapshot) -> Asking[Plan]:
 def lower_show_unsafe_operations(statement: ShowUnsafeOperations, snapshot: Snapshot) -> Asking[Plan]:
     """SHOW UNSAFE OPERATIONS [FOR n]: the audit, newest first. ``n`` may be a dropped source's name.
 
-    ``undo`` is the statement that would take an operation back; it says itself whether it can now. ``rewind`` takes the
-    rows back too, where a rewind point was made.
+    ``undo`` is the statement that would undo an operation; running it shows whether that is possible now. ``rewind``
+    also restores the rows, if a rewind point was made.
     """
     name = object_name(statement.name) if statement.name else None
     records = yield from operations(is_unsafe=True, object_name=name)
@@ -398,7 +398,7 @@ def lower_show_unsafe_operations(statement: ShowUnsafeOperations, snapshot: Snap
 
 
 def _rewinds(snapshot: Snapshot, record: OperationRecord, points: Iterable[RewindPoint]) -> str | None:
-    """The statements that go back to just before an operation, rows included; None where there is no rewind point."""
+    """The statements that rewind to just before an operation, rows included; None without a rewind point."""
     sources = [
         source
         for point in points
@@ -409,7 +409,7 @@ def _rewinds(snapshot: Snapshot, record: OperationRecord, points: Iterable[Rewin
 
 
 def lower_show_metrics(statement: ShowMetrics, snapshot: Snapshot) -> Asking[Plan]:
-    """SHOW METRICS: what the metrics' port serves, one row a figure."""
+    """SHOW METRICS: what the metrics server provides, one row per value."""
     rows: list[tuple[object, ...]] = [
         (sample.name, ", ".join(f"{name}={value}" for name, value in sample.labels), float(sample.value))
         for sample in (yield from metrics())
@@ -418,7 +418,7 @@ def lower_show_metrics(statement: ShowMetrics, snapshot: Snapshot) -> Asking[Pla
 
 
 def lower_show_create(statement: ShowCreate, snapshot: Snapshot) -> Asking[Plan]:
-    """SHOW CREATE: the canonical definition that the catalog holds; it parses back to the catalog's record."""
+    """SHOW CREATE: the canonical definition in the catalog; parsing it gives the catalog's record."""
     yield from ()
     match statement.kind:
         case "SOURCE":
@@ -436,7 +436,7 @@ def lower_show_create(statement: ShowCreate, snapshot: Snapshot) -> Asking[Plan]
         case kind:
             raise SqlError(NOT_SUPPORTED, f"SHOW CREATE {kind} is not supported yet", span=statement.span)
     columns = (("name", "STRING"), ("create_sql", "STRING"))
-    # Anew, since an earlier version may have stored it: its canonical text was not that of today in every word.
+    # Rendered again, because an earlier version may have stored it with another canonical form.
     return _plan(statement, columns, [(object_name(statement.name), render(parse_statement(definition)))])
 
 

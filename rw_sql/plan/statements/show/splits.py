@@ -1,4 +1,4 @@
-"""Lowers SHOW SOURCE SPLITS: every split's position, and how far behind its upstream it is."""
+"""Lowers SHOW SOURCE SPLITS: the position of every split, and its lag behind the upstream."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ COLUMNS = (
     ("status", "STRING"),
     ("fragment", "STRING"),
 )
-"""What SHOW SOURCE SPLITS shows of each split of each reader."""
+"""The columns of SHOW SOURCE SPLITS, one row per split and reader."""
 
 
 def lower_show_source_splits(statement: ShowSourceSplits, snapshot: Snapshot) -> Asking[Plan]:
-    """SHOW SOURCE SPLITS: where each split began and stands, per reader, against what the upstream holds.
+    """SHOW SOURCE SPLITS: the start and the position of each split, per reader, compared with the upstream's bounds.
 
-    ``start`` is the position that a statement or the discovery set last; ``lag_ms`` the age of the oldest record that
-    waits, NULL where it cannot be told.
+    ``start`` is the position that a statement or discovery set last; ``lag_ms`` is the age of the oldest unread record,
+    NULL if unknown.
     """
     source = find_source(snapshot, statement.name)
     options = source_options(snapshot, source)
@@ -58,7 +58,7 @@ def _rows_of(snapshot: Snapshot, reader: Reader, upstream: Upstream, now: int) -
     stands = yield from positions(source.id, fragment)
     assigned, stored = snapshot.splits(fragment), snapshot.states(fragment)
     named = frozenset(named_splits(snapshot, source, assigned))
-    # A topic that is not there tells nothing of its splits: an orphan is one that the source no longer names.
+    # If a topic is missing, its splits are unknown: an orphan is a split that the source no longer names.
     tells = upstream.is_reachable and not upstream.missing
     lags = {split: _records_waiting(stands.states.get(split), seen) for split, seen in upstream.splits.items()}
     waiting = {split: stands.states[split].offset for split, lag in lags.items() if lag}
@@ -88,7 +88,7 @@ def _rows_of(snapshot: Snapshot, reader: Reader, upstream: Upstream, now: int) -
 
 
 def _records_waiting(state: SplitState | None, seen: UpstreamSplit) -> int | None:
-    """How many offsets wait to be read; None where nothing is read, or the split has no end."""
+    """The number of unread offsets; None if nothing is read, or the split has no end."""
     if state is None or seen.is_endless or identity_status(state, seen) != OK:
         return None
     return max(0, seen.end - max(state.offset, seen.start))

@@ -1,4 +1,4 @@
-"""Lowers the statements that make, drop, pause and resume sinks."""
+"""Lowers the statements that create, drop, pause and resume sinks."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from rw_sql.plan.requests.catalog import Asking, clock
 from rw_sql.plan.requests.positions import table_version
 from rw_sql.plan.requests.queries import analysis
 from rw_sql.plan.requests.upstream import look_at_target
-from rw_sql.plan.result.plan import ObjectChange, Plan
+from rw_sql.plan.result.plan import Plan, ResultRow
 from rw_sql.plan.result.steps import after, steps_of
 from rw_sql.plan.statements.common import drop_plan, nothing, require_not_rebuilding, sink_record
 from rw_sql.syntax import render
@@ -82,17 +82,17 @@ def lower_create_sink(statement: CreateSink, snapshot: Snapshot, query_dialect: 
         view = snapshot.get(input_id)
         if isinstance(view, MaterializedViewRecord) and view.keys and not view.has_change_feed:
             changes.append(PutObject(record=replace(view, has_change_feed=True)))
-    answers = [ObjectChange(object=name, change="CREATED", detail=f"{shape.type}, from {given.name}")]
+    answers = [ResultRow(object=name, change="CREATED", detail=f"{shape.type}, from {given.name}")]
     if shape.type != APPEND_ONLY and not given.keys and not given.is_ordered:
         keys = ", ".join(shape.keys)
         answers.append(
-            ObjectChange(
+            ResultRow(
                 object=name,
                 change="NOTICE",
                 detail=f"rows of {given.name} have no order: where ({keys}) repeats, any one of them stays",
             )
         )
-    answers += [ObjectChange(object=name, change="NOTICE", detail=s) for s in only_appended(snapshot, record.inputs)]
+    answers += [ResultRow(object=name, change="NOTICE", detail=s) for s in only_appended(snapshot, record.inputs)]
     return Plan(
         statement=written,
         steps=steps_of(base, tuple(changes)),
@@ -163,7 +163,7 @@ def _relation_input(name: Name, snapshot: Snapshot) -> Asking[SinkInput]:
 
 
 def _delta_input(name: Name, snapshot: Snapshot) -> Asking[SinkInput | None]:
-    """A Delta table of the user's own; None where that name has none."""
+    """An external Delta table as a sink's input; None if there is none of that name."""
     written = ".".join(quoted_spark(part) for part in name.parts)
     table, is_new = yield from delta_table(snapshot, written, name.last)
     if table is None:
@@ -180,7 +180,7 @@ def _delta_input(name: Name, snapshot: Snapshot) -> Asking[SinkInput | None]:
 
 
 def quoted_spark(name: str) -> str:
-    """A name between Spark's quotes."""
+    """A name quoted for Spark."""
     return "`" + name.replace("`", "``") + "`"
 
 
@@ -199,7 +199,7 @@ def _has_snapshot(statement: CreateSink) -> bool:
 
 
 def lower_drop_sink(statement: DropSink, snapshot: Snapshot) -> Asking[Plan]:
-    """DROP SINK: what it wrote stays in its target."""
+    """DROP SINK: the rows in its target stay."""
     yield from ()
     name = object_name(statement.name)
     if statement.if_exists and snapshot.find("sink", name) is None:
@@ -219,13 +219,13 @@ def _put(statement: PauseSink | ResumeSink, snapshot: Snapshot, record: SinkReco
             changes=(change,),
             reason=statement.reason,
         ),
-        changes=(ObjectChange(object=record.name, change=word, detail=statement.reason or ""),),
+        changes=(ResultRow(object=record.name, change=word, detail=statement.reason or ""),),
         affected=(record.id,),
     )
 
 
 def lower_pause_sink(statement: PauseSink, snapshot: Snapshot) -> Asking[Plan]:
-    """PAUSE SINK: a hold that survives restarts; the sink keeps its place."""
+    """PAUSE SINK: the pause survives restarts; the sink keeps its positions."""
     yield from ()
     sink = find_sink(snapshot, statement.name)
     if sink.is_paused:
@@ -235,7 +235,7 @@ def lower_pause_sink(statement: PauseSink, snapshot: Snapshot) -> Asking[Plan]:
 
 
 def lower_resume_sink(statement: ResumeSink, snapshot: Snapshot) -> Asking[Plan]:
-    """RESUME SINK: it goes on where it stood."""
+    """RESUME SINK: it continues at its positions."""
     yield from ()
     sink = find_sink(snapshot, statement.name)
     if not sink.is_paused:

@@ -1,4 +1,4 @@
-"""Lowers ALTER SOURCE … SET parameter: how fast a source is read, changed at run time and without a look upstream."""
+"""Lowers ALTER SOURCE … SET parameter, which changes a source's rate without contacting its upstream."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from rw_sql.metastore.records import Operation, PutObject
 from rw_sql.model.definitions import definition_of
 from rw_sql.model.names import find_source_of
 from rw_sql.model.options import plan_options
-from rw_sql.model.pauses import holds_of
+from rw_sql.model.pauses import pauses_of
 from rw_sql.model.rates import is_throttled, throttled_reason
 from rw_sql.plan.checks.sources import check_source
 from rw_sql.plan.effects.connection_impact import differences, spell
-from rw_sql.plan.result.plan import ObjectChange, Plan
+from rw_sql.plan.result.plan import Plan, ResultRow
 from rw_sql.plan.result.steps import steps_of
 from rw_sql.plan.statements.common import nothing, source_record
 from rw_sql.syntax import render
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 
 
 def lower_alter_source_set(statement: AlterSet, snapshot: Snapshot) -> Asking[Plan]:
-    """ALTER {SOURCE | TABLE} s SET source_rate_limit or barrier_interval_ms; DEFAULT takes it out of the definition.
+    """ALTER {SOURCE | TABLE} s SET source_rate_limit or barrier_interval_ms; DEFAULT removes it from the definition.
 
-    The upstream is not asked: a source that cannot be reached may be told to read slower, too.
+    The upstream is not contacted, so that an unreachable source can be slowed down too.
     """
     yield from ()
     source = find_source_of(snapshot, statement.kind, statement.name)
@@ -48,11 +48,11 @@ def lower_alter_source_set(statement: AlterSet, snapshot: Snapshot) -> Asking[Pl
         return nothing(statement, source.name, f"{key} has this value already")
     record = source_record(snapshot, source, merged)
     change = PutObject(record=record)
-    rows = [ObjectChange(object=source.name, change="ALTERED", detail=spell(*each)) for each in differs]
+    rows = [ResultRow(object=source.name, change="ALTERED", detail=spell(*each)) for each in differs]
     if is_throttled(record):
-        rows.append(ObjectChange(object=source.name, change="NOTICE", detail=throttled_reason(record)))
-    elif is_throttled(source) and holds_of(snapshot, source.id):
-        rows.append(ObjectChange(object=source.name, change="NOTICE", detail="it is paused and stays so until RESUME"))
+        rows.append(ResultRow(object=source.name, change="NOTICE", detail=throttled_reason(record)))
+    elif is_throttled(source) and pauses_of(snapshot, source.id):
+        rows.append(ResultRow(object=source.name, change="NOTICE", detail="it is paused and stays so until RESUME"))
     return Plan(
         statement=statement,
         steps=steps_of(snapshot, (change,)),

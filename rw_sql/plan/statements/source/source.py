@@ -1,4 +1,4 @@
-"""Lowers the statements that make, drop, pause and resume sources."""
+"""Lowers the statements that create, drop, pause and resume sources."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from rw_sql.plan.checks.upstreams import require_upstream
 from rw_sql.plan.effects.discovery import discover
 from rw_sql.plan.requests.catalog import Asking, clock
 from rw_sql.plan.requests.upstream import look
-from rw_sql.plan.result.plan import ObjectChange, Plan
+from rw_sql.plan.result.plan import Plan, ResultRow
 from rw_sql.plan.result.steps import steps_of
 from rw_sql.plan.statements.common import (
     ALL_SOURCES,
@@ -70,10 +70,10 @@ if TYPE_CHECKING:
 def lower_create_source(
     statement: CreateSource, snapshot: Snapshot, *, is_shared: bool = True, is_of_table: bool = False
 ) -> Asking[Plan]:
-    """CREATE SOURCE: everything is checked, the upstream included, and its splits are resolved to numbers.
+    """CREATE SOURCE: everything is checked, the upstream included, and the splits' start positions become offsets.
 
-    ``is_shared`` counts where its properties do not say it. Of a source that is not shared each view resolves them.
-    Only that of a table may have a format whose records change rows.
+    ``is_shared`` is the default if the properties do not set it. For a source that is not shared, each view resolves
+    start positions. Only the source of a table may have a change format.
     """
     name = object_name(statement.name)
     if statement.if_not_exists and snapshot.find("source", name):
@@ -121,20 +121,20 @@ def lower_create_source(
         statement=statement,
         steps=steps_of(snapshot, tuple(changes)),
         operation=Operation(kind="CREATE SOURCE", statement=render(statement), objects=(name,), changes=tuple(changes)),
-        changes=(ObjectChange(object=name, change="CREATED", detail=detail),),
+        changes=(ResultRow(object=name, change="CREATED", detail=detail),),
         affected=(record.id,),
     )
 
 
 def _require_stream(statement: CreateSource) -> None:
-    """Raises SqlError for what only a table can be: loaded as a whole."""
+    """Raises SqlError for options that only a table loaded as a whole may have."""
     for option in statement.options:
         if option.key in REFRESH_OPTIONS:
             raise SqlError(
                 INVALID_DEFINITION,
                 f"`{option.key}` only supported for CREATE TABLE",
                 span=option.span,
-                hint="a source holds no rows that could be loaded anew: leave it out, or use CREATE TABLE",
+                hint="a source has no rows to reload: leave it out, or use CREATE TABLE",
             )
     name = connector_of(statement)
     if name in connector_names() and connector(name).spec.is_batch:
@@ -183,7 +183,7 @@ def lower_drop_source(statement: DropSource, snapshot: Snapshot) -> Asking[Plan]
 
 
 def forget_source(snapshot: Snapshot, source: SourceRecord) -> list[Change]:
-    """What goes with a source that is dropped: its splits, positions, holds and rewinds."""
+    """The changes for the splits, positions, pauses and rewinds of a dropped source."""
     fragment = ingest_fragment(source.id)
     changes: list[Change] = [
         UnassignSplits(fragment=fragment, splits=tuple(snapshot.splits(fragment))),
@@ -210,25 +210,25 @@ def _pause(statement: PauseSource | PauseAllSources, snapshot: Snapshot, source:
             changes=(change,),
             reason=statement.reason,
         ),
-        changes=(ObjectChange(object=name, change="PAUSED", detail=statement.reason or ""),),
+        changes=(ResultRow(object=name, change="PAUSED", detail=statement.reason or ""),),
         affected=(source_id,) if source_id is not None else (),
     )
 
 
 def lower_pause_source(statement: PauseSource, snapshot: Snapshot) -> Asking[Plan]:
-    """PAUSE SOURCE: a hold that survives restarts."""
+    """PAUSE SOURCE: the pause survives restarts."""
     yield from ()
     return _pause(statement, snapshot, find_source(snapshot, statement.name))
 
 
 def lower_pause_all_sources(statement: PauseAllSources, snapshot: Snapshot) -> Asking[Plan]:
-    """PAUSE ALL SOURCES: one hold on every source, present and future."""
+    """PAUSE ALL SOURCES: one pause for every source, present and future."""
     yield from ()
     return _pause(statement, snapshot, None)
 
 
 def lower_resume_source(statement: ResumeSource, snapshot: Snapshot) -> Asking[Plan]:
-    """RESUME SOURCE: lifts its own hold and takes up splits of a topic that the source names since then."""
+    """RESUME SOURCE: removes its own pause and adopts the splits of topics that the source names since then."""
     source = find_source(snapshot, statement.name)
     own = [record for record in snapshot.all("pause") if record.source_id == source.id]
     held = [record for record in snapshot.all("pause") if record.source_id is None]
@@ -251,7 +251,7 @@ def lower_resume_source(statement: ResumeSource, snapshot: Snapshot) -> Asking[P
             changes=changes,
             reason=statement.reason,
         ),
-        changes=(ObjectChange(object=source.name, change="RESUMED", detail="; ".join(notes)),),
+        changes=(ResultRow(object=source.name, change="RESUMED", detail="; ".join(notes)),),
         affected=(source.id,),
     )
 
@@ -268,9 +268,9 @@ def unread_topics(snapshot: Snapshot, source: SourceRecord) -> frozenset[str]:
 
 
 def lower_resume_all_sources(statement: ResumeAllSources, snapshot: Snapshot) -> Asking[Plan]:
-    """RESUME ALL SOURCES: lifts PAUSE ALL SOURCES; sources paused by name stay paused.
+    """RESUME ALL SOURCES: reverts PAUSE ALL SOURCES; sources paused by name stay paused.
 
-    Like RESUME SOURCE it takes up topics that a source names since then, so that ``latest`` means this moment.
+    Like RESUME SOURCE it adopts newly named topics, so that ``latest`` means this moment.
     """
     held = [record for record in snapshot.all("pause") if record.source_id is None]
     if not held:
@@ -279,13 +279,13 @@ def lower_resume_all_sources(statement: ResumeAllSources, snapshot: Snapshot) ->
     paused = {record.source_id: record.name for record in snapshot.all("pause") if record.source_id is not None}
     still = sorted(paused.values())
     answers = [
-        ObjectChange(object=ALL_SOURCES, change="RESUMED", detail=f"still paused: {', '.join(still)}" if still else "")
+        ResultRow(object=ALL_SOURCES, change="RESUMED", detail=f"still paused: {', '.join(still)}" if still else "")
     ]
     for source in snapshot.all("source"):
         if source.id not in paused and unread_topics(snapshot, source):
             taken, notes = yield from take_up_new_topics(snapshot, source)
             changes += taken
-            answers += [ObjectChange(object=source.name, change="NOTICE", detail=note) for note in notes]
+            answers += [ResultRow(object=source.name, change="NOTICE", detail=note) for note in notes]
     return Plan(
         statement=statement,
         steps=steps_of(snapshot, changes),

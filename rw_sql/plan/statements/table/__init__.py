@@ -1,7 +1,7 @@
 """CREATE, ALTER, REFRESH and DROP TABLE, changes of columns, and RENAME of any object.
 
-A table is a source and a view of one name: ``source_of_table`` keeps both definitions true.
+A table is a source and a view with the same name: ``source_of_table`` keeps their definitions consistent.
 
-Imports: ``common``, ``source`` and the rooms beside ``statements``. Imported by: ``move`` and ``plan/lower.py``.
-Begin with ``table``.
+Imports: ``common``, ``source`` and the rooms beside ``statements``. Imported by: ``move`` and ``plan/lower.py``. Begin
+with ``table``.
 """

@@ -1,8 +1,8 @@
-"""Lowers ALTER TABLE … ADD, DROP and RENAME COLUMN; the rows that are there stay as they are.
+"""Lowers ALTER TABLE … ADD, DROP and RENAME COLUMN; existing rows are not rewritten.
 
-A column that was added is NULL in them until records replace them, and what was made before it does not see it. One
-that was dropped stays in the table's files, where nothing shows it any more. One that was renamed keeps its name in the
-files and in the source, which is what records call it: only the table's own definition calls it otherwise.
+An added column is NULL in existing rows until records replace them, and objects created before it do not see it. A
+dropped column stays in the table's files, hidden. A renamed column keeps its name in the files and in the source, whose
+records use it; only the table's own definition has the new name.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from rw_sql.model.refresh_states import refresh_of
 from rw_sql.model.relations import renamed_schema, schema_columns, seen_columns, stored_columns, stored_name
 from rw_sql.plan.checks.sources import check_source
 from rw_sql.plan.checks.tables import check_runnable, check_table, table_columns
-from rw_sql.plan.result.plan import ObjectChange, Plan
+from rw_sql.plan.result.plan import Plan, ResultRow
 from rw_sql.plan.result.steps import after, steps_of
-from rw_sql.plan.statements.common import nothing, source_record
+from rw_sql.plan.statements.common import nothing, require_not_read_anew, source_record
 from rw_sql.plan.statements.table.table import table_record
 from rw_sql.syntax import render
 from rw_sql.syntax.lexing.identifiers import quoted
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
 
 
 def lower_add_column(statement: AlterAddColumn, snapshot: Snapshot) -> Asking[Plan]:
-    """ALTER TABLE … ADD COLUMN: the source's definition gets it too, unless it is generated."""
+    """ALTER TABLE … ADD COLUMN: added to the source's definition too, unless it is generated."""
     if statement.kind != "TABLE":
         raise SqlError(
             NOT_SUPPORTED,
@@ -78,7 +78,7 @@ def lower_add_column(statement: AlterAddColumn, snapshot: Snapshot) -> Asking[Pl
             DUPLICATE_OBJECT,
             f'table "{table.name}" had a column of the field "{field_of(column)}", and its source\'s log still has it',
             span=column.span,
-            hint="make the table anew, with that column: SHOW CREATE TABLE tells how",
+            hint="create the table again, with that column: SHOW CREATE TABLE shows how",
         )
     definition = replace(written, columns=(*written.columns, column))
     check_runnable(definition)
@@ -98,10 +98,11 @@ def lower_add_column(statement: AlterAddColumn, snapshot: Snapshot) -> Asking[Pl
 
 
 def lower_drop_column(statement: AlterTableDropColumn, snapshot: Snapshot) -> Asking[Plan]:
-    """ALTER TABLE … DROP COLUMN: of both definitions; refused while views or sinks may use it."""
+    """ALTER TABLE … DROP COLUMN: removed from both definitions; refused while views or sinks may use it."""
     table = find_table(snapshot, statement.name)
     source = find_source_of(snapshot, "TABLE", statement.name)
     _require_no_refresh(snapshot, table, statement, "DROP COLUMN")
+    require_not_read_anew(snapshot, (table.id,), statement.name.span)
     written = table_definition(table.definition)
     column = next((known for known in written.columns if known.name == statement.column), None)
     if column is None:
@@ -112,7 +113,7 @@ def lower_drop_column(statement: AlterTableDropColumn, snapshot: Snapshot) -> As
     if written.format is not None and written.format.encode == "CSV":
         raise SqlError(
             NOT_SUPPORTED,
-            f'column "{column.name}" cannot be dropped: the fields of CSV are told by their places',
+            f'column "{column.name}" cannot be dropped: the fields of CSV are identified by position',
             span=statement.name.span,
             hint="leave it: views that name their columns do not see it",
         )
@@ -129,7 +130,7 @@ def lower_drop_column(statement: AlterTableDropColumn, snapshot: Snapshot) -> As
             INVALID_DEFINITION,
             f'column "{column.name}" of table "{table.name}" is used in its definition: {error.message}',
             span=statement.name.span,
-            hint="what is computed of it, and its watermark, would have nothing to go by: SHOW CREATE TABLE tells what",
+            hint="computed columns and the watermark may use it: SHOW CREATE TABLE shows them",
         ) from error
     _require_unused(snapshot, table, statement, column.name, "drop")
     detail = f"column {column.name} dropped: records' values of it are left out from now on"
@@ -137,13 +138,14 @@ def lower_drop_column(statement: AlterTableDropColumn, snapshot: Snapshot) -> As
 
 
 def lower_rename_column(statement: AlterTableRenameColumn, snapshot: Snapshot) -> Asking[Plan]:
-    """ALTER TABLE … RENAME COLUMN: records and files go on calling it as they do, the definition tells how.
+    """ALTER TABLE … RENAME COLUMN: records and files keep the old name; the definition maps it.
 
-    Refused while views or sinks may use it, as DROP COLUMN is.
+    Refused while views or sinks may use it, like DROP COLUMN.
     """
     table = find_table(snapshot, statement.name)
     source = find_source_of(snapshot, "TABLE", statement.name)
     _require_no_refresh(snapshot, table, statement, "RENAME COLUMN")
+    require_not_read_anew(snapshot, (table.id,), statement.name.span)
     written = table_definition(table.definition)
     old, new = statement.column, statement.new_column
     if old not in (column.name for column in written.columns):
@@ -181,7 +183,7 @@ def lower_rename_column(statement: AlterTableRenameColumn, snapshot: Snapshot) -
 
 
 def _with_renamed(statement: AlterTableRenameColumn, written: CreateTable, dialect: str) -> CreateTable:
-    """A table's definition with another name for one of its columns, wherever it is named there."""
+    """A table's definition with a column renamed, wherever it is named."""
     old, new = statement.column, statement.new_column
 
     def computed(expression: Expression | None, language: str = dialect) -> Expression | None:
@@ -220,12 +222,12 @@ def _with_renamed(statement: AlterTableRenameColumn, written: CreateTable, diale
 
 
 def _told(stored: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
-    """What a table's files call its columns, where it is another name."""
+    """The pairs (column, name in the table's files) where the two differ."""
     return tuple((name, called) for name, called in stored.items() if name != called)
 
 
 def _free_name(table: TableRecord, name: str) -> str:
-    """What the files are to call a new column: its name, unless one that is or was there is called so."""
+    """The name of a new column in the files: its own, unless an existing or former column uses that."""
     taken = {called.lower() for _, called in stored_columns(table)} | {gone.lower() for gone in table.dropped_columns}
     names = (name if number == 1 else f"{name}_{number}" for number in count(1))
     return next(free for free in names if free.lower() not in taken)
@@ -238,7 +240,7 @@ def _require_unused(
     column: str,
     what: str,
 ) -> None:
-    """Raises SqlError where views or sinks right above a table may use one of its columns."""
+    """Raises SqlError if views or sinks that read the table directly may use one of its columns."""
     using = _using(snapshot, table, column)
     if using:
         names = ", ".join(f'{spoken(record.kind)} "{record.name}"' for record in using)
@@ -246,9 +248,9 @@ def _require_unused(
             DEPENDENTS_EXIST,
             f'cannot {what} column "{column}" of table "{table.name}" because other objects use it: {names}',
             span=statement.name.span,
-            hint="drop them first; CASCADE drops none here, since only names in their queries tell that they use it"
+            hint="drop them first; CASCADE does not drop them, because only their queries mention the column"
             if what == "drop"
-            else "drop them, rename it, and create them again with its new name: SHOW CREATE tells how they are made",
+            else "drop them, rename it, and create them again with its new name: SHOW CREATE shows how",
         )
 
 
@@ -258,7 +260,7 @@ def _require_no_refresh(snapshot: Snapshot, table: TableRecord, statement: State
             NOT_SUPPORTED,
             f'table "{table.name}" is loaded as a whole: {what} is not supported yet',
             span=statement.span,
-            hint=f"DROP TABLE {quoted(table.name)} and create it as you want it: SHOW CREATE TABLE tells how",
+            hint=f"DROP TABLE {quoted(table.name)} and create it as you want it: SHOW CREATE TABLE shows how",
         )
 
 
@@ -282,11 +284,11 @@ def _no_such_column(
 
 
 def _check_unused(statement: AlterTableDropColumn, table: TableRecord, written: CreateTable, left: CreateTable) -> None:
-    """Raises SqlError where the column tells which rows are one, or nothing would be left of the source."""
+    """Raises SqlError if the column identifies rows, or if the source would have no columns left."""
     name, of_table = statement.column, f'table "{table.name}"'
     refused = (
         (name in primary_key(written), f'column "{name}" identifies the rows of {of_table}'),
-        (name in written.version_columns, f'column "{name}" tells the versions of the rows of {of_table}'),
+        (name in written.version_columns, f'column "{name}" is a version column of {of_table}'),
         (not source_of_table(left).columns, f'column "{name}" is the only one that {of_table} has of records'),
         (
             name in _required(table.schema),
@@ -304,14 +306,14 @@ def _check_unused(statement: AlterTableDropColumn, table: TableRecord, written: 
 
 
 def _required(schema: str) -> frozenset[str]:
-    """The columns that cannot be NULL in a table's files: those of older versions' tables that have a DEFAULT."""
+    """The columns that are not nullable in a table's files: those with a DEFAULT, in tables of older versions."""
     return frozenset(field["name"] for field in json.loads(schema)["fields"] if not field["nullable"])
 
 
 def _redefined(
     snapshot: Snapshot, table: TableRecord, source: SourceRecord, definition: CreateTable, *, renews_source: bool
 ) -> Asking[list[Change]]:
-    """The changes that give a table, and its source where that has the column too, another definition."""
+    """The changes for a new definition of a table, and of its source if that has the column too."""
     changes: list[Change] = []
     of_source = source_of_table(definition)
     if renews_source:
@@ -342,12 +344,12 @@ def _redefined(
 
 
 def _require_unknown(snapshot: Snapshot, table: TableRecord, statement: AlterTableRenameColumn) -> None:
-    """Raises SqlError where a view or sink that sees the column has its new name for something else."""
+    """Raises SqlError if a view or sink that sees the column uses its new name for something else."""
     old, new = statement.column, statement.new_column
     knowing = [
         record
         for record in snapshot.readers_of(table.id)
-        if old in (name for name, _ in seen_columns(table, record.id))
+        if old in (name for name, _ in seen_columns(table, record))
         and any(may_use_column(query, new) for query in _queries(record))
     ]
     if knowing:
@@ -356,12 +358,12 @@ def _require_unknown(snapshot: Snapshot, table: TableRecord, statement: AlterTab
             DEPENDENTS_EXIST,
             f'cannot rename column "{old}" of table "{table.name}": "{new}" is something else to {names}',
             span=statement.name.span,
-            hint="another name; or drop them, rename it, and create them again: SHOW CREATE tells how they are made",
+            hint="another name; or drop them, rename it, and create them again: SHOW CREATE shows how",
         )
 
 
 def _queries(record: ObjectRecord) -> tuple[str, ...]:
-    """All that is computed for a view or sink: its query, and those by which it is kept, which name keys beside it."""
+    """The queries of a view or sink: its own, and those of its maintenance, which name keys too."""
     if isinstance(record, MaterializedViewRecord):
         kept = record.maintenance
         return tuple(query for query in (record.query, kept.query, kept.touched) if query)
@@ -369,14 +371,14 @@ def _queries(record: ObjectRecord) -> tuple[str, ...]:
 
 
 def _using(snapshot: Snapshot, table: TableRecord, column: str) -> tuple[ObjectRecord, ...]:
-    """The views and sinks right above a table that may use one of its columns.
+    """The views and sinks that read a table directly and may use one of its columns.
 
-    A query counts where it names the column, as one of any relation: what it would mean without it is not asked.
+    A query counts if it names the column, even as one of another relation.
     """
     return tuple(
         record
         for record in snapshot.readers_of(table.id)
-        if column in (name for name, _ in seen_columns(table, record.id))
+        if column in (name for name, _ in seen_columns(table, record))
         and (
             any(may_use_column(query, column) for query in _queries(record))
             if _queries(record)
@@ -398,7 +400,7 @@ def _plan(
             objects=(table.name, *(found.name for found in snapshot.dependents_of(table.id))),
             changes=tuple(changes),
         ),
-        changes=(ObjectChange(object=table.name, change="ALTERED", detail=detail),),
+        changes=(ResultRow(object=table.name, change="ALTERED", detail=detail),),
         affected=tuple(id_ for id_ in (table.source_id, table.id, *readers) if id_ is not None),
     )
 

@@ -1,4 +1,4 @@
-"""Lowers REFRESH TABLE: what is refused, in RisingWave's order and words, and the state that the owner acts on."""
+"""Lowers REFRESH TABLE: the refusals, in RisingWave's order and words, and the state that starts a refresh."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from rw_sql.errors import (
 from rw_sql.metastore.records import Operation, SourceRecord
 from rw_sql.metastore.refresh_records import IDLE, RefreshRecord
 from rw_sql.model.names import find_relation, object_name, undefined
-from rw_sql.model.pauses import holds_of
+from rw_sql.model.pauses import pauses_of
 from rw_sql.model.refresh_states import REFRESH, begun, refresh_of, source_of
 from rw_sql.plan.requests.catalog import Asking, clock
-from rw_sql.plan.result.plan import ObjectChange, Plan
+from rw_sql.plan.result.plan import Plan, ResultRow
 from rw_sql.plan.result.steps import steps_of
 from rw_sql.syntax import render
 from rw_sql.syntax.lexing.identifiers import quoted
@@ -29,7 +29,7 @@ _SPOKEN = {"source": "Source", "materialized_view": "MaterializedView", "sink": 
 
 
 def lower_refresh_table(statement: RefreshTable, snapshot: Snapshot) -> Asking[Plan]:
-    """REFRESH TABLE: the table is to be what its upstream is now. Returns at once; the table's job does it."""
+    """REFRESH TABLE: makes the table equal to its current upstream. Returns at once; the table's job does the work."""
     record = _require_refreshable(statement, snapshot)
     _require_idle(statement, snapshot, record)
     change = begun(record, (yield from clock()))
@@ -38,7 +38,7 @@ def lower_refresh_table(statement: RefreshTable, snapshot: Snapshot) -> Asking[P
         steps=steps_of(snapshot, (change,)),
         operation=Operation(kind=REFRESH, statement=render(statement), objects=(record.name,), changes=(change,)),
         changes=(
-            ObjectChange(
+            ResultRow(
                 object=record.name, change="NOTICE", detail=f"REFRESH initiated for table '{_qualified(record.name)}'"
             ),
         ),
@@ -62,7 +62,7 @@ def _require_refreshable(statement: RefreshTable, snapshot: Snapshot) -> Refresh
             NOT_SUPPORTED,
             f"REFRESH is only supported for tables, got {_SPOKEN.get(other.kind, other.kind)}.",
             span=span,
-            hint=f"REBUILD MATERIALIZED VIEW {quoted(name)} makes a view anew"
+            hint=f"REBUILD MATERIALIZED VIEW {quoted(name)} rebuilds a view"
             if other.kind == "materialized_view"
             else "a source reads on by itself",
         )
@@ -93,11 +93,11 @@ def _require_idle(statement: RefreshTable, snapshot: Snapshot, record: RefreshRe
             f"Table '{_qualified(record.name)}' is currently in state {record.status}. "
             "Cannot start a new refresh operation.",
             span=span,
-            hint=f"WAIT TABLE {quoted(record.name)} waits until it is done; SHOW JOBS tells how far it is",
+            hint=f"WAIT TABLE {quoted(record.name)} waits until it is done; SHOW JOBS shows its progress",
         )
     source = source_of(snapshot, record)
-    if source is not None and holds_of(snapshot, source.id):
-        of_all = all(hold.source_id is None for hold in holds_of(snapshot, source.id))
+    if source is not None and pauses_of(snapshot, source.id):
+        of_all = all(hold.source_id is None for hold in pauses_of(snapshot, source.id))
         raise SqlError(
             CANNOT_REFRESH,
             f"Table '{_qualified(record.name)}' cannot be refreshed while its source is paused",

@@ -1,6 +1,6 @@
-"""Lowers CREATE TABLE … WITH (refresh_mode = 'FULL_RELOAD'): a table whose upstream is read as a whole, when asked for.
+"""Lowers CREATE TABLE … WITH (refresh_mode = 'FULL_RELOAD'): a table whose upstream is read as a whole on request.
 
-Nothing reads its source by itself, and nothing is loaded before the first REFRESH TABLE.
+Nothing reads its source otherwise, and nothing is loaded before the first REFRESH TABLE.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from rw_sql.plan.checks.sources import check_source
 from rw_sql.plan.checks.upstreams import require_upstream
 from rw_sql.plan.requests.catalog import Asking, clock
 from rw_sql.plan.requests.upstream import look
-from rw_sql.plan.result.plan import ObjectChange, Plan
+from rw_sql.plan.result.plan import Plan, ResultRow
 from rw_sql.plan.result.steps import after, steps_of
 from rw_sql.plan.statements.common import source_record
 
@@ -38,19 +38,19 @@ MODE, INTERVAL = REFRESH_OPTIONS
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RefreshOptions:
-    """What WITH says of refreshing: the mode, and how often a refresh begins by itself; None where only by hand."""
+    """The refresh options in WITH: the mode, and the interval of automatic refreshes; None for manual ones only."""
 
     mode: str = STREAMING
     interval_s: int | None = None
 
     @property
     def is_full(self) -> bool:
-        """Whether the upstream is read as a whole."""
+        """True if the upstream is read as a whole."""
         return self.mode == FULL_RELOAD
 
 
 def refresh_options(statement: CreateTable) -> RefreshOptions:
-    """What a table's WITH list says of refreshing. Raises SqlError in RisingWave's words where that does not fit."""
+    """The refresh options of a table's WITH list. Raises SqlError, in RisingWave's words, if they are invalid."""
     given = {option.key: option for option in statement.options if option.key in REFRESH_OPTIONS}
     mode = _mode(given.get(MODE))
     interval = given.get(INTERVAL)
@@ -121,7 +121,7 @@ def _require_reader(name: str, option: Option) -> None:
             INVALID_DEFINITION,
             f"{FULL_RELOAD} refresh mode is only supported for connectors: {', '.join(names)}, but got: {name}",
             span=option.span,
-            hint=f"leave {MODE} out: the table then follows what comes",
+            hint=f"leave {MODE} out: the table then follows its source",
         )
 
 
@@ -136,7 +136,7 @@ def _require_key(statement: CreateTable) -> None:
 
 
 def check_refreshable(statement: CreateTable) -> None:
-    """Raises SqlError for clauses that mean nothing where the whole table is loaded each time."""
+    """Raises SqlError for clauses without a meaning for a table that is loaded as a whole."""
     span: Span = statement.name.span
     included = statement.include[0].span if statement.include else span
     formatted = statement.format.span if statement.format is not None else span
@@ -166,11 +166,11 @@ def lower_create_refreshable(
     *,
     must_fit: bool = True,
 ) -> Asking[Plan]:
-    """The table, its source and its state, IDLE, in one commit. Nothing of the upstream is read.
+    """The table, its source and its state, IDLE, in one commit. No rows are read from upstream.
 
-    With ``must_fit`` the upstream must answer and have the columns, of such types.
+    With ``must_fit``, the upstream must answer and have the columns with compatible types.
 
-    ``make`` gives the table's record over the source.
+    ``make`` returns the table's record for the source.
     """
     check_refreshable(statement)
     name, span = statement.name.last, statement.name.span
@@ -206,13 +206,13 @@ def lower_create_refreshable(
         statement=statement,
         steps=steps_of(snapshot, changes),
         operation=Operation(kind="CREATE TABLE", statement=table.definition, objects=(name,), changes=changes),
-        changes=(ObjectChange(object=name, change="CREATED", detail=_how(table, options)),),
+        changes=(ResultRow(object=name, change="CREATED", detail=_how(table, options)),),
         affected=(source.id, table.id),
     )
 
 
 def _require_upstream(upstream: Upstream, name: str, span: Span) -> None:
-    """Raises SqlError where the upstream does not answer, or lacks what is to be read."""
+    """Raises SqlError if the upstream does not answer, or lacks what is to be read."""
     if upstream.missing:
         raise SqlError(
             UPSTREAM_MISSING,

@@ -1,4 +1,4 @@
-"""A table and the source it is associated with: what is said to the source is said to the table's definition too."""
+"""A table and its source: keeps the table's definition consistent with changes of the source."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
     from rw_sql.metastore.records import Change, ObjectRecord
     from rw_sql.plan.result.plan import Plan
 
-RESHAPING = ("ADD COLUMN", "DROP COLUMN", "RENAME TABLE")
+RESHAPING = ("ADD COLUMN", "DROP COLUMN", "RENAME TABLE", "RENAME SOURCE", "SWAP TABLE", "SWAP SOURCE")
 """The kinds of operations after which a table's definition does not follow from an older one of its source."""
 
 
 def added_fields(snapshot: Snapshot, source: SourceRecord) -> int:
-    """How many of a source's columns, its last ones, ALTER TABLE … ADD COLUMN gave it: older records lack them."""
+    """The number of a source's last columns that ALTER TABLE … ADD COLUMN added: older records lack them."""
     table = snapshot.table_of(source.id)
     if table is None:
         return 0
@@ -30,7 +30,7 @@ def added_fields(snapshot: Snapshot, source: SourceRecord) -> int:
 
 
 def with_tables(snapshot: Snapshot, plan: Plan) -> Plan:
-    """A plan that rewrites the definitions of tables along with those of their sources."""
+    """A plan that changes the definitions of tables along with those of their sources."""
     operation = plan.operation
     if operation is None:
         return plan
@@ -41,7 +41,7 @@ def with_tables(snapshot: Snapshot, plan: Plan) -> Plan:
 
 
 def following(snapshot: Snapshot, changes: tuple[Change, ...]) -> tuple[Change, ...]:
-    """The changes, with the definition of each table as its source is after them."""
+    """The changes, plus the definition of each table whose source they change."""
     told = {change.record.id for change in changes if isinstance(change, PutObject)}
     sources = {
         c.record.id: c.record for c in changes if isinstance(c, PutObject) and isinstance(c.record, SourceRecord)
@@ -58,12 +58,12 @@ def following(snapshot: Snapshot, changes: tuple[Change, ...]) -> tuple[Change, 
 
 
 def without_tables(changes: tuple[Change, ...]) -> tuple[Change, ...]:
-    """Changes to sources without those of their tables, which follow from them: see :func:`following`."""
+    """Changes to sources without those of their tables, which :func:`following` derives."""
     return tuple(c for c in changes if not (isinstance(c, PutObject) and isinstance(c.record, TableRecord)))
 
 
 def follows_source(old: ObjectRecord | None, new: ObjectRecord | None) -> bool:
-    """Whether a table changed only as its source's properties did."""
+    """True if a table changed only in its source's properties."""
     if not isinstance(old, TableRecord) or not isinstance(new, TableRecord):
         return False
     return replace(old, definition=new.definition) == new

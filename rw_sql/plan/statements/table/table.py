@@ -1,4 +1,4 @@
-"""Lowers CREATE and DROP TABLE and DROP CONNECTOR: a table with a connector is a source and the rows it comes to."""
+"""Lowers CREATE and DROP TABLE and DROP CONNECTOR: a table with a connector is a source and the resulting rows."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from rw_sql.plan.checks.columns import is_validated, without_switch
 from rw_sql.plan.checks.tables import check_runnable, check_table, conflict_of, table_columns
 from rw_sql.plan.requests.catalog import Asking, job_statuses
 from rw_sql.plan.requests.queries import WHOLE, analysis
-from rw_sql.plan.result.plan import ObjectChange, Plan
+from rw_sql.plan.result.plan import Plan, ResultRow
 from rw_sql.plan.result.steps import after, steps_of
 from rw_sql.plan.statements.common import begin_reading, drop_plan, drop_with_dependents, nothing
 from rw_sql.plan.statements.source.source import forget_source, lower_create_source
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
 
 
 def lower_create_table(statement: CreateTable, snapshot: Snapshot, query_dialect: str) -> Asking[Plan]:
-    """CREATE TABLE with a connector: everything is checked, the upstream included, and one commit makes both."""
+    """CREATE TABLE with a connector: everything is checked, the upstream included, and one commit creates both."""
     name = object_name(statement.name)
     if statement.if_not_exists and snapshot.find("table", name):
         return nothing(statement, name, f'table "{name}" already exists')
@@ -88,7 +88,7 @@ def lower_create_table(statement: CreateTable, snapshot: Snapshot, query_dialect
         statement=statement,
         steps=steps_of(snapshot, tuple(changes)),
         operation=Operation(kind="CREATE TABLE", statement=render(statement), objects=(name,), changes=tuple(changes)),
-        changes=(ObjectChange(object=name, change="CREATED", detail=f"{splits}; {record.maintenance.reason}"),),
+        changes=(ResultRow(object=name, change="CREATED", detail=f"{splits}; {record.maintenance.reason}"),),
         affected=(source.id, record.id),
     )
 
@@ -100,7 +100,7 @@ def table_record(
     query_dialect: str,
     stored_names: tuple[tuple[str, str], ...] = (),
 ) -> Asking[TableRecord]:
-    """The record of a new table over a source of the catalog. Raises SqlError where its expressions do not fit."""
+    """The record of a new table for a source in the catalog. Raises SqlError if its expressions are invalid."""
     key = primary_key(statement)
     query = table_query(statement, query_dialect)
     relation = relation_of(source)
@@ -146,7 +146,7 @@ def _how_kept(statement: CreateTable, key: tuple[str, ...]) -> str:
 
 
 def table_query(statement: CreateTable, dialect: str) -> str:
-    """A table's columns out of a row of its source, as Spark SQL."""
+    """The Spark SQL query that computes a table's columns from a row of its source."""
     declared = {column.name: column for column in statement.columns}
     items = []
     for name, kind in table_columns(statement):
@@ -168,7 +168,7 @@ def _with_columns(query: str, more: tuple[tuple[str, str], ...]) -> str:
 
 
 def reading(query: str, name: str) -> str:
-    """A table's query over the source of another name."""
+    """A table's query with its source renamed."""
     return f"{query.rpartition(' FROM ')[0]} FROM {_quoted(name)}"
 
 
@@ -212,7 +212,7 @@ def lower_drop_table(statement: DropTable, snapshot: Snapshot) -> Asking[Plan]:
 
 
 def lower_drop_connector(statement: AlterTableDropConnector, snapshot: Snapshot) -> Asking[Plan]:
-    """ALTER TABLE … DROP CONNECTOR: the source goes, the rows and what reads them stay."""
+    """ALTER TABLE … DROP CONNECTOR: drops the source; the rows and the table's readers stay."""
     table = find_table(snapshot, statement.name)
     source = find_source_of(snapshot, "TABLE", statement.name)
     status = (yield from job_statuses()).get(view_job(table.id))
@@ -222,7 +222,7 @@ def lower_drop_connector(statement: AlterTableDropConnector, snapshot: Snapshot)
             f"the job of table '{table.name}' stands still, and may not have given it its new columns yet: "
             f"{status.reason}",
             span=statement.name.span,
-            hint=f"RESUME SOURCE {quoted(table.name)} if it is paused, then again; SHOW JOBS tells what it waits for",
+            hint=f"RESUME SOURCE {quoted(table.name)} if it is paused, then again; SHOW JOBS shows what it waits for",
         )
     written = table_definition(table.definition)
     included = tuple(_as_column(source.connector, column) for column in written.include)
@@ -238,7 +238,7 @@ def lower_drop_connector(statement: AlterTableDropConnector, snapshot: Snapshot)
         if refresh.status == FINISHING:
             raise SqlError(
                 CANNOT_REFRESH,
-                f"a refresh of table '{table.name}' is being merged: half of it is nothing that the upstream ever held",
+                f"a refresh of table '{table.name}' is being merged: a partial merge matches no state of the upstream",
                 span=statement.name.span,
                 hint=f"WAIT TABLE {quoted(table.name)}, then drop its connector",
             )
@@ -256,13 +256,13 @@ def lower_drop_connector(statement: AlterTableDropConnector, snapshot: Snapshot)
             objects=(table.name, *(record.name for record in snapshot.dependents_of(table.id))),
             changes=tuple(changes),
         ),
-        changes=(ObjectChange(object=table.name, change="ALTERED", detail="its connector is dropped: its rows stay"),),
+        changes=(ResultRow(object=table.name, change="ALTERED", detail="its connector is dropped: its rows stay"),),
         affected=(table.id,),
     )
 
 
 def _as_column(connector_name: str, column: IncludeColumn) -> ColumnDefinition:
-    """A column that INCLUDE added, as one of the table's own."""
+    """A column added by INCLUDE, as one of the table's own."""
     kind = column.inner_type
     if kind is None:
         known = "BYTEA" if column.inner is not None else connector(connector_name).spec.include[column.kind].type

@@ -1,4 +1,4 @@
-"""Plans what came before a new view: where its history of each source begins and ends, fixed by the view's commit."""
+"""Plans the backfill of a new view: the start and end of its history of each source, fixed by the view's commit."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from rw_sql.connectors.registry import connector
 from rw_sql.connectors.spec import OptionError
 from rw_sql.errors import INVALID_PROPERTY, UNKNOWN_PROPERTY, SqlError
 from rw_sql.metastore.records import SourceRecord
-from rw_sql.model.backfill_ranges import History, SplitHistory, same_life
+from rw_sql.model.backfill_ranges import History, SplitHistory, same_incarnation
 from rw_sql.model.definitions import option_text
 from rw_sql.model.job_ids import ingest_fragment
 from rw_sql.model.job_specs import named_splits
@@ -41,7 +41,7 @@ _OWN = (MODE, TIME, RATE_LIMIT)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ViewOptions:
-    """What a view's WITH list says: where its history begins, and how many records of it are read a second at most.
+    """A view's WITH list: the start of its history, and the backfill's maximum number of records per second.
 
     Without ``startup`` it begins where the sources began.
     """
@@ -52,7 +52,7 @@ class ViewOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedHistories:
-    """The histories as the catalog keeps them, of those inputs whose log is not just read from its beginning."""
+    """The histories as stored in the catalog, for inputs whose log is not simply read from the beginning."""
 
     texts: tuple[str, ...] = ()
     offsets: int = 0
@@ -60,7 +60,7 @@ class PlannedHistories:
 
 
 def view_options(statement: CreateMaterializedView) -> ViewOptions:
-    """The WITH list of CREATE MATERIALIZED VIEW. Raises SqlError for what it does not take."""
+    """Parses the WITH list of CREATE MATERIALIZED VIEW. Raises SqlError for unsupported options."""
     startup = []
     limit = None
     for option in statement.options:
@@ -81,7 +81,7 @@ def view_options(statement: CreateMaterializedView) -> ViewOptions:
 
 
 def with_rate_limit(statement: CreateMaterializedView, limit: str) -> CreateMaterializedView:
-    """The statement with the session's rate limit, where that is one and the statement says none of its own."""
+    """The statement with the session's rate limit, if there is one and the statement has none."""
     if limit == NO_LIMIT or any(option.key == RATE_LIMIT for option in statement.options):
         return statement
     span = statement.name.span
@@ -102,7 +102,7 @@ def _rate_limit(option: Option) -> int:
 
 
 def startup_of(statement: CreateMaterializedView) -> dict[str, Span]:
-    """Where the startup options stand in a statement."""
+    """The positions of the startup options in a statement."""
     return {option.key: option.span for option in statement.options}
 
 
@@ -114,10 +114,11 @@ def plan_histories(
     spans: Mapping[str, Span],
     span: Span,
 ) -> Asking[PlannedHistories]:
-    """The histories of a view over these inputs as of now. A view that is made anew is planned again by this too.
+    """The histories of a view over these inputs as of now; also used to rebuild a view.
 
-    ``startup`` are the view's own startup options, ``spans`` where they stand; ``name`` and ``span`` are the view's.
-    An input gets none where the rows of its log are the view's, each once: the view then reads it from its beginning.
+    ``startup`` are the view's own startup options, ``spans`` their positions; ``name`` and ``span`` are the view's. An
+    input has no history if the rows of its log are exactly the view's rows: the view then reads the log from the
+    beginning.
     """
     sources = [record for record in map(snapshot.get, inputs) if isinstance(record, SourceRecord)]
     given = dict(startup)
@@ -188,7 +189,7 @@ def _plan_history(
 def _check_startup(
     source: SourceRecord, options: PlannedOptions, given: Mapping[str, str], spans: Mapping[str, Span], span: Span
 ) -> None:
-    """Whether a source's connector takes the view's startup options. Raises SqlError."""
+    """Checks that a source's connector supports the view's startup options. Raises SqlError."""
     if not given:
         return
     kind = connector(source.connector)
@@ -207,9 +208,11 @@ def _check_startup(
 
 
 def _own(pieces: tuple[LogPiece, ...], state: SplitState) -> tuple[LogPiece, ...]:
-    """The pieces that are of the life of a split that is read now."""
+    """The pieces of a split's current incarnation."""
     return tuple(
-        piece for piece in pieces if same_life(piece.cluster, piece.incarnation, state.cluster, state.incarnation)
+        piece
+        for piece in pieces
+        if same_incarnation(piece.cluster, piece.incarnation, state.cluster, state.incarnation)
     )
 
 
@@ -225,9 +228,8 @@ def _starts(
     pieces: Mapping[str, tuple[LogPiece, ...]],
     upstream: Upstream | None,
 ) -> Asking[dict[str, int]]:
-    """Where the history of each split begins."""
-    # Where the source itself began: its own startup mode as it was resolved then, or what an operator set before the
-    # first record was read.
+    """The start of each split's history."""
+    # Where the source began: its startup mode as resolved then, or a position set before the first record was read.
     began = {
         split: min([stands.states[split].offset, *(piece.start for piece in of_split)])
         for split, of_split in pieces.items()
@@ -254,8 +256,8 @@ def _starts(
 
 
 def _latest(source: SourceRecord, began: Mapping[str, int], seen: Mapping[str, UpstreamSplit]) -> dict[str, int]:
-    """The ends at the moment of CREATE SOURCE. A partition that a topic got since is new from its first record; a topic
-    that the source was moved to has no such moment, and counts from where the source began on it."""
+    """The end offsets at the time of CREATE SOURCE. A partition added to a topic later counts from its first record; a
+    topic that the source was moved to counts from where the source began to read it."""
     born = History.from_text(source.birth).splits if source.birth else ()
     ends = {split.split: split for split in born}
     kind = connector(source.connector)
@@ -271,8 +273,8 @@ def _latest(source: SourceRecord, began: Mapping[str, int], seen: Mapping[str, U
 
 
 def is_plain(stands: Positions, splits: Iterable[SplitHistory]) -> bool:
-    """Whether a log holds the history of the splits, each offset once, and no other rows: then, and as all rows after
-    it are live, a view just reads the log from its beginning."""
+    """True if a log has the history of the splits, each offset once, and no other rows. A view then just reads the log
+    from the beginning, because all later rows are live."""
     if not stands.is_complete or stands.is_trimmed:
         return False
     by_split = {split.split: split for split in splits}
@@ -293,7 +295,7 @@ def is_plain(stands: Positions, splits: Iterable[SplitHistory]) -> bool:
 
 
 def _gone(missing: Spans, state: SplitState, upstream: Upstream) -> Spans:
-    """Which of the offsets that the log does not have the upstream does not have either."""
+    """The offsets missing in the log that the upstream lacks too."""
     seen = upstream.splits.get(state.split)
     if seen is None or identity_status(state, seen) != OK:
         return missing

@@ -1,16 +1,18 @@
-"""Lowers REBUILD MATERIALIZED VIEW: a view is made anew beside its old rows, which serve until it has caught up."""
+"""Lowers REBUILD MATERIALIZED VIEW: a new table is built while the old rows serve, until it has caught up."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from rw_sql.errors import DEPENDENTS_EXIST, NOT_SUPPORTED, SqlError
+from rw_sql.errors import CONCURRENT_CHANGE, DEPENDENTS_EXIST, NOT_SUPPORTED, SqlError
 from rw_sql.metastore.records import DropObject, MaterializedViewRecord, Operation, PutObject, RebuildRecord, SinkRecord
+from rw_sql.model.job_specs import rebuilt, rebuilt_view
 from rw_sql.model.names import find_view, spoken
-from rw_sql.model.pauses import own_inputs
+from rw_sql.model.pauses import direct_inputs
+from rw_sql.model.reading_order import in_reading_order
 from rw_sql.plan.requests.catalog import Asking, clock
-from rw_sql.plan.result.plan import ObjectChange, Plan
+from rw_sql.plan.result.plan import Plan, ResultRow
 from rw_sql.plan.result.steps import steps_of
 from rw_sql.plan.statements.view.backfill_plan import plan_histories, view_options
 from rw_sql.syntax import parse_statement, render
@@ -26,39 +28,46 @@ if TYPE_CHECKING:
 
 REBUILD = "REBUILD MATERIALIZED VIEW"
 SWAP = "SWAP REBUILT"
-"""The kind of the operation by which the owner puts what was made anew in the place of the old."""
+"""The kind of the owner's operation that replaces a view's table by the rebuilt one."""
 
 
 def lower_rebuild_materialized_view(statement: RebuildMaterializedView, snapshot: Snapshot) -> Asking[Plan]:
-    """REBUILD: the view anew from the current splits of its sources, and with CASCADE the views on it.
+    """REBUILD: builds the view anew from the current splits of its sources, and with CASCADE the views on it.
 
-    Refused where sinks depend on it, or views without CASCADE: what they have read would not be what there is.
+    Refused if sinks depend on it, or views without CASCADE: they would have read other rows than the view then has.
     """
     view = find_view(snapshot, statement.name)
     span = statement.name.span
-    dependents = snapshot.dependents_of(view.id)
+    dependents = tuple(found for found in snapshot.dependents_of(view.id) if not isinstance(found, RebuildRecord))
     _require_alone(statement, view, dependents)
     views = (view, *(found for found in dependents if isinstance(found, MaterializedViewRecord)))
     known = {rebuild.view_id: rebuild for rebuild in snapshot.all("rebuild")}
     changes: list[Change] = []
-    answers: list[ObjectChange] = []
+    answers: list[ResultRow] = []
     next_id = snapshot.next_id
     now = yield from clock()
     for found in views:
-        if own_inputs(snapshot, found):
+        if direct_inputs(snapshot, found):
             raise SqlError(
                 NOT_SUPPORTED,
                 f'materialized view "{found.name}" reads a source that is not shared: it cannot be rebuilt',
                 span=span,
-                hint=f"DROP MATERIALIZED VIEW {quoted(found.name)} and create it again: SHOW CREATE tells how",
+                hint=f"DROP MATERIALIZED VIEW {quoted(found.name)} and create it again: SHOW CREATE shows how",
+            )
+        before = known.get(found.id)
+        if before is not None and before.view is not None:
+            raise SqlError(
+                CONCURRENT_CHANGE,
+                f'materialized view "{found.name}" is being made anew by another query',
+                span=span,
+                hint=f"WAIT MATERIALIZED VIEW {quoted(found.name)} waits until it serves",
             )
         history = yield from plan_histories(snapshot, found.inputs, _startup(found), found.name, {}, span)
-        before = known.get(found.id)
         record = RebuildRecord(
             id=before.id if before is not None else next_id,
             name=found.name,
             view_id=found.id,
-            generation=max(found.generation, before.generation if before is not None else 0) + 1,
+            generation=next_generation(found, before),
             histories=history.texts,
             created_at_ms=now,
         )
@@ -67,8 +76,8 @@ def lower_rebuild_materialized_view(statement: RebuildMaterializedView, snapshot
         how = "its rows serve until the new ones have caught up"
         if history.offsets:
             how += f"; {history.offsets} records of history to read"
-        answers.append(ObjectChange(object=found.name, change="REBUILDING", detail=how))
-        answers += [ObjectChange(object=found.name, change="NOTICE", detail=notice) for notice in history.notices]
+        answers.append(ResultRow(object=found.name, change="REBUILDING", detail=how))
+        answers += [ResultRow(object=found.name, change="NOTICE", detail=notice) for notice in history.notices]
     return Plan(
         statement=statement,
         steps=steps_of(snapshot, tuple(changes)),
@@ -84,8 +93,13 @@ def lower_rebuild_materialized_view(statement: RebuildMaterializedView, snapshot
     )
 
 
+def next_generation(view: MaterializedViewRecord, before: RebuildRecord | None) -> int:
+    """The generation of a view's next table: one that it never had. ``before`` is its rebuild that is under way."""
+    return max(view.generation, view.last_generation, before.generation if before is not None else 0) + 1
+
+
 def _startup(view: MaterializedViewRecord) -> tuple[tuple[str, str], ...]:
-    """Where the view's own WITH list lets its history begin."""
+    """The startup options in the view's own WITH list."""
     made = parse_statement(view.definition)
     return view_options(made).startup if isinstance(made, CreateMaterializedView) else ()
 
@@ -102,7 +116,7 @@ def _require_alone(
     hint = "; ".join(f"DROP SINK {quoted(sink.name)}" for sink in sinks)
     if views:
         cascade = render(replace(statement, is_cascade=True, reason=None))
-        hint = f"{hint}; then {cascade}" if hint else f"{cascade} makes these anew too"
+        hint = f"{hint}; then {cascade}" if hint else f"{cascade} rebuilds these too"
     else:
         hint += ", rebuild, and create it again WITH (snapshot = 'false')"
     raise SqlError(
@@ -114,14 +128,16 @@ def _require_alone(
 
 
 def rebuild_groups(snapshot: Snapshot) -> tuple[tuple[RebuildRecord, ...], ...]:
-    """The views that are being made anew, those together that read each other: they serve together too."""
+    """The rebuilds in progress, grouped by views that read each other: a group is swapped together."""
     groups: list[tuple[RebuildRecord, ...]] = []
-    # A view has a higher id than what it reads, so that what it joins is there.
-    for rebuild in sorted(snapshot.all("rebuild"), key=lambda found: found.view_id):
+    then = rebuilt(snapshot)
+    places = {view.id: at for at, view in enumerate(in_reading_order(then.all("materialized_view")))}
+    # A view comes behind what it reads, so that what it joins is there.
+    for rebuild in sorted(snapshot.all("rebuild"), key=lambda found: places.get(found.view_id, 0)):
         joined = [
             group
             for group in groups
-            if any(rebuild.view_id in {r.id for r in snapshot.dependents_of(found.view_id)} for found in group)
+            if any(rebuild.view_id in {r.id for r in then.dependents_of(found.view_id)} for found in group)
         ]
         made = (*(found for group in joined for found in group), rebuild)
         groups = [*(group for group in groups if group not in joined), made]
@@ -129,14 +145,14 @@ def rebuild_groups(snapshot: Snapshot) -> tuple[tuple[RebuildRecord, ...], ...]:
 
 
 def swap_operation(snapshot: Snapshot, rebuilds: Iterable[RebuildRecord], actor: str) -> Operation:
-    """Puts views that were made anew in the place of the old ones."""
+    """The operation that swaps rebuilt views in."""
     changes: list[Change] = []
     names = []
     for rebuild in rebuilds:
         view = snapshot.get(rebuild.view_id)
         changes.append(DropObject(id=rebuild.id))
         if isinstance(view, MaterializedViewRecord):
-            changes.append(PutObject(record=replace(view, generation=rebuild.generation, histories=rebuild.histories)))
+            changes.append(PutObject(record=rebuilt_view(view, rebuild)))
             names.append(view.name)
     return Operation(
         kind=SWAP,

@@ -1,4 +1,4 @@
-"""Lowers what is said to views that are being made: their rate, and that they are not wanted any more."""
+"""Lowers statements on backfills in progress: their rate, and their cancellation."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING
 from rw_sql.errors import CANNOT_REFRESH, UNDEFINED_OBJECT, SqlError
 from rw_sql.metastore.records import DropObject, MaterializedViewRecord, Operation, PutObject, TableRecord
 from rw_sql.metastore.refresh_records import REFRESHING, RefreshRecord
+from rw_sql.model.definitions import view_definition
 from rw_sql.model.names import find_view
 from rw_sql.model.refresh_states import given_up, progress_of, refresh_of
 from rw_sql.model.source_readers import forget_fragments
 from rw_sql.plan.requests.catalog import Asking, backfills
-from rw_sql.plan.result.plan import ObjectChange, Plan
+from rw_sql.plan.result.plan import Plan, ResultRow
 from rw_sql.plan.result.steps import steps_of
 from rw_sql.plan.statements.common import drop_with_dependents, nothing
 from rw_sql.plan.statements.view.backfill_plan import RATE_LIMIT, view_options
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 
 
 def lower_alter_materialized_view_set(statement: AlterSet, snapshot: Snapshot) -> Asking[Plan]:
-    """ALTER MATERIALIZED VIEW v SET backfill_rate_limit: heeded at the next chunk that is read; DEFAULT is no limit."""
+    """ALTER MATERIALIZED VIEW v SET backfill_rate_limit: takes effect at the next chunk; DEFAULT is no limit."""
     yield from ()
     view = find_view(snapshot, statement.name)
     current = parse_statement(view.definition)
@@ -41,15 +42,23 @@ def lower_alter_materialized_view_set(statement: AlterSet, snapshot: Snapshot) -
     limit = view_options(merged).rate_limit
     if limit == view.backfill_rate_limit:
         return nothing(statement, view.name, f"{RATE_LIMIT} has this value already")
-    change = PutObject(record=replace(view, definition=render(merged), backfill_rate_limit=limit))
+    changes = [PutObject(record=replace(view, definition=render(merged), backfill_rate_limit=limit))]
+    for rebuild in snapshot.all("rebuild"):
+        if rebuild.view_id == view.id and rebuild.view is not None:
+            later = merge_options(view_definition(rebuild.view.definition), given, () if given else (RATE_LIMIT,))
+            made = replace(rebuild.view, definition=render(later), backfill_rate_limit=limit)
+            changes.append(PutObject(record=replace(rebuild, view=made)))
     return Plan(
         statement=statement,
-        steps=steps_of(snapshot, (change,)),
+        steps=steps_of(snapshot, tuple(changes)),
         operation=Operation(
-            kind="ALTER MATERIALIZED VIEW SET", statement=render(statement), objects=(view.name,), changes=(change,)
+            kind="ALTER MATERIALIZED VIEW SET",
+            statement=render(statement),
+            objects=(view.name,),
+            changes=tuple(changes),
         ),
         changes=(
-            ObjectChange(
+            ResultRow(
                 object=view.name,
                 change="ALTERED",
                 detail=f"{RATE_LIMIT}: {_said(view.backfill_rate_limit)} -> {_said(limit)}",
@@ -64,9 +73,9 @@ def _said(limit: int | None) -> str:
 
 
 def lower_cancel_jobs(statement: CancelJobs, snapshot: Snapshot) -> Asking[Plan]:
-    """CANCEL JOBS: views that are still being made are dropped, and a refresh that is being loaded comes to nothing.
+    """CANCEL JOBS: drops views that are still being backfilled, and cancels refreshes that are loading.
 
-    The ids are those of ``rw_ddl_progress``.
+    The ids are those in ``rw_ddl_progress``.
     """
     unfinished = yield from backfills()
     made = {progress.object_id: progress for progress in unfinished.values()}
@@ -82,7 +91,7 @@ def lower_cancel_jobs(statement: CancelJobs, snapshot: Snapshot) -> Asking[Plan]
         if id_ not in made or not isinstance(view, MaterializedViewRecord):
             raise SqlError(
                 UNDEFINED_OBJECT,
-                f"there is no job {id_} that is being made",
+                f"there is no backfill or refresh with id {id_}",
                 span=statement.span,
                 hint="SELECT ddl_id, ddl_statement FROM rw_catalog.rw_ddl_progress lists those that are",
             )
@@ -101,14 +110,15 @@ def lower_cancel_jobs(statement: CancelJobs, snapshot: Snapshot) -> Asking[Plan]
             changes=tuple(changes),
         ),
         changes=tuple(
-            ObjectChange(object=view.name, change="CANCELLED", detail=_told(view, made[view.id])) for view in gone
+            ResultRow(object=view.name, change="CANCELLED", detail=_told(view, made[view.id])) for view in gone
         ),
         affected=tuple(view.id for view in gone),
     )
 
 
 def _cancelled(refresh: RefreshRecord, span: Span) -> PutObject:
-    """Raises SqlError where it has begun to change the table: half of it is nothing that upstream ever was."""
+    """Raises SqlError if the refresh has begun to change the table: a partial merge matches no state of the
+    upstream."""
     if refresh.status != REFRESHING:
         raise SqlError(
             CANNOT_REFRESH,
@@ -124,6 +134,6 @@ def _told(view: MaterializedViewRecord, progress: BackfillProgress) -> str:
 
 
 def progress_text(progress: BackfillProgress) -> str:
-    """How far a view has come, in RisingWave's words: ``reading history: 45.00% (450/1000)``."""
+    """The progress of a view, in RisingWave's words: ``reading history: 45.00% (450/1000)``."""
     share = 100 * progress.done / progress.total if progress.total else 100.0
     return f"{progress.phase}: {share:.2f}% ({progress.done}/{progress.total})"

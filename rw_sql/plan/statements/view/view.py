@@ -13,7 +13,7 @@ from rw_sql.plan.queries.delta_inputs import only_appended
 from rw_sql.plan.queries.maintenance import how_maintained, kept_as
 from rw_sql.plan.queries.view_query import plan_query
 from rw_sql.plan.requests.catalog import Asking, clock
-from rw_sql.plan.result.plan import ObjectChange, Plan
+from rw_sql.plan.result.plan import Plan, ResultRow
 from rw_sql.plan.result.steps import after, steps_of
 from rw_sql.plan.statements.common import (
     begin_reading,
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 def lower_create_materialized_view(
     statement: CreateMaterializedView, snapshot: Snapshot, query_dialect: str
 ) -> Asking[Plan]:
-    """CREATE MATERIALIZED VIEW: its query must read a source or view and be one that Spark can keep up to date."""
+    """CREATE MATERIALIZED VIEW: its query must read a source or view, and be one that can be kept up to date."""
     name = object_name(statement.name)
     if statement.if_not_exists and snapshot.find("materialized_view", name):
         return nothing(statement, name, f'materialized view "{name}" already exists')
@@ -93,13 +93,10 @@ def lower_create_materialized_view(
             kind="CREATE MATERIALIZED VIEW", statement=render(statement), objects=(name,), changes=tuple(changes)
         ),
         changes=(
-            ObjectChange(object=name, change="CREATED", detail=how),
-            *(ObjectChange(object=name, change="NOTICE", detail=notice) for notice in history.notices),
-            *((ObjectChange(object=name, change="NOTICE", detail=found.notice),) if found.notice else ()),
-            *(
-                ObjectChange(object=name, change="NOTICE", detail=said)
-                for said in only_appended(snapshot, record.inputs)
-            ),
+            ResultRow(object=name, change="CREATED", detail=how),
+            *(ResultRow(object=name, change="NOTICE", detail=notice) for notice in history.notices),
+            *((ResultRow(object=name, change="NOTICE", detail=found.notice),) if found.notice else ()),
+            *(ResultRow(object=name, change="NOTICE", detail=said) for said in only_appended(snapshot, record.inputs)),
         ),
         affected=(record.id,),
         notes=(how_maintained(record),),

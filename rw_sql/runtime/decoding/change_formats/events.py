@@ -1,8 +1,8 @@
-"""The changes that one record tells, per FORMAT. Spark expressions only: nothing of a record goes through Python.
+"""Extracts the changes of a record, per FORMAT. Spark expressions only; no record passes through Python.
 
-A record's changes are an array of ``struct<op, error, fields, keys>``: ``fields`` maps the names of an upstream row to
-the texts of their values, numbers with marks or as they are written (:mod:`rw_sql.runtime.decoding.json_text`);
-``keys``, where it is not NULL, holds the key's columns instead. ``error`` says why a record or a part of it is none.
+A record's changes are an array of ``struct<op, error, fields, keys>``. ``fields`` maps column names of an upstream row
+to their values as text, with numbers marked or as written (:mod:`rw_sql.runtime.decoding.json_text`); ``keys``, if not
+NULL, has the key's columns instead. ``error`` is set if the record or a part of it is invalid.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ UPSERT, DELETE = 1, -1
 
 CHANGES = "_rw_changes"
 TYPES = "_rw_types"
-"""What a record's own schema says of its fields: map<name, struct<type, scale>>."""
+"""The field types in a record's own schema: map<name, struct<type, scale>>."""
 
 NO_KEY = "the record has no key"
 
@@ -61,9 +61,9 @@ _VALUE_ALONE = r'^\s*("([^"\\]|\\.)*"|-?[0-9]+([.][0-9]+)?([eE][+-]?[0-9]+)?|tru
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventKey:
-    """A table's primary key: its columns, and whether the one column is the record's key itself (INCLUDE key).
+    """A table's primary key: its columns, and whether its only column is the record's key itself (INCLUDE key).
 
-    ``encode`` is how the records' keys are written. ``is_text``: JSON writes the one column's value as a string.
+    ``encode`` is the encoding of the records' keys. ``is_text``: JSON writes the column's value as a string.
     """
 
     columns: tuple[str, ...]
@@ -73,7 +73,7 @@ class EventKey:
 
 
 def upsert_changes(records: StepsT, key: EventKey) -> StepsT:
-    """UPSERT: the value is the row, no value deletes it. The key's columns come from the record's key."""
+    """UPSERT: the value is the row; a missing value deletes it. The key's columns come from the record's key."""
     read = _exact(records, "value", _VALUE_TEXT)
     read = read.withColumn(_EVENT, once(all_members(f.col(_VALUE_TEXT))))
     keys = _nothing()
@@ -96,9 +96,9 @@ def upsert_changes(records: StepsT, key: EventKey) -> StepsT:
 def debezium_changes(
     records: StepsT, key: EventKey, placeholder: Placeholder, *, ignore_key: bool, has_types: bool
 ) -> StepsT:
-    """DEBEZIUM: the envelope, by itself or as ``payload``; a record without a value deletes its key.
+    """DEBEZIUM: the envelope, on its own or as ``payload``; a record without a value deletes its key.
 
-    ``has_types``: what a record's schema says of its fields is wanted too, as ``_rw_types``.
+    ``has_types``: also returns the field types in a record's schema, as ``_rw_types``.
     """
     envelope = f"op: STRING, before: {_FIELDS}, after: {_FIELDS}"
     types = f"schema STRUCT<fields: ARRAY<STRUCT<{_TYPE}, fields: ARRAY<STRUCT<{_TYPE}>>>>>, " if has_types else ""
@@ -143,7 +143,7 @@ def debezium_changes(
 
 
 def _tombstone(key: EventKey, *, ignore_key: bool) -> Column:
-    """It comes after the event that deleted the row: where its key is no JSON object, that event has said it all."""
+    """A record without a value, which follows the delete event: ignored if its key is not a JSON object."""
     if ignore_key:
         return f.array().cast(_NONE)
     told = f.col(_KEY_MEMBERS)
@@ -151,7 +151,7 @@ def _tombstone(key: EventKey, *, ignore_key: bool) -> Column:
         part(f.try_element_at(told, f.lit("payload")), _FIELDS),
         lambda wrapped: _holding(f.coalesce(last_of_each(wrapped), told), key.columns),
     )
-    # What begins as an object and is none is an error; of any other key the event before has said it all.
+    # Text that begins like an object but is none is an error; with any other key, the delete event was enough.
     is_other = told.isNull() & ~characters(f.col("key")).rlike(r"^\s*[{]")
     return (
         f.when(f.col("key").isNull(), _failed(NO_VALUE))
@@ -162,7 +162,7 @@ def _tombstone(key: EventKey, *, ignore_key: bool) -> Column:
 
 
 def _types(fields: Column) -> Column:
-    """What ``schema`` says of the columns: it has them under ``before`` and ``after``."""
+    """The column types in ``schema``, where they are below ``before`` and ``after``."""
     row = f.get(f.filter(fields, lambda part: part["field"].isin("after", "before")), f.lit(0))["fields"]
     named = f.filter(row, lambda part: part["field"].isNotNull())
     distinct = f.filter(
@@ -182,7 +182,7 @@ def _types(fields: Column) -> Column:
 
 
 def maxwell_changes(records: StepsT, key: EventKey) -> StepsT:
-    """MAXWELL: ``data`` is the row, ``old`` what an update changed. A bootstrap's rows are inserts."""
+    """MAXWELL: ``data`` is the row, ``old`` the values that an update replaced. Rows of a bootstrap are inserts."""
     read = _read(records, f"type STRING, data {_FIELDS}, old {_FIELDS}")
     event = f.col(_EVENT)
     rows = f.struct(last_of_each(event["data"]).alias("data"), last_of_each(event["old"]).alias("old"))
@@ -206,7 +206,7 @@ def maxwell_changes(records: StepsT, key: EventKey) -> StepsT:
 
 
 def canal_changes(records: StepsT, key: EventKey) -> StepsT:
-    """CANAL: ``data`` are the rows of one statement, ``old`` what an update changed of each."""
+    """CANAL: ``data`` are the rows of one statement, ``old`` the values that an update replaced in each."""
     read = _read(records, f"isDdl BOOLEAN, type STRING, data ARRAY<{_FIELDS}>, old ARRAY<{_FIELDS}>")
     event = f.col(_EVENT)
     rows = f.struct(*(f.transform(event[part], last_of_each).alias(part) for part in ("data", "old")))
@@ -230,10 +230,10 @@ def canal_changes(records: StepsT, key: EventKey) -> StepsT:
         )
         .when(kind.isNull() | ~kind.isin("INSERT", "UPDATE", "DELETE"), _failed("op field not found in canal json"))
         .when(data.isNull(), _failed("field `data` is missing for creating event"))
-        .when(f.exists(data, lambda row: row.isNull()), _failed("field `data` holds what is no row"))
+        .when(f.exists(data, lambda row: row.isNull()), _failed("field `data` contains a value that is not a row"))
         .when(kind == "INSERT", f.transform(data, lambda row: _change(UPSERT, row)))
         .when(kind == "DELETE", f.transform(data, lambda row: _change(DELETE, row)))
-        # Rows that take each other's keys: the last change of a key counts.
+        # Rows may take over each other's keys: the last change of a key counts.
         .when(f.size(updated) > f.size(data), _last_of_each_key(updated, key.columns))
         .otherwise(updated)
     )
@@ -246,7 +246,7 @@ def _read(records: StepsT, schema: str) -> StepsT:
 
 
 def _exact(records: StepsT, name: str, into: str) -> StepsT:
-    """The records with the text of a key or value as it is parsed; NULL where the bytes are no text."""
+    """The records with the text of a key or value, ready for parsing; NULL if the bytes are not text."""
     return records.withColumn(into, once(f.when(is_text(f.col(name)), exact(with_end(f.col(name))))))
 
 
@@ -283,7 +283,7 @@ def _failed(message: Column | str) -> Column:
 
 
 def _moved(row: Column, old: Column, keys: Sequence[str]) -> Column:
-    """A row that is written; where an update gave it another key, the row of the old key goes first."""
+    """An upserted row; if an update changed its key, preceded by the delete of the old key."""
     old_keys = [f.coalesce(field_of(old, name, keys), field_of(row, name, keys)) for name in keys]
     is_other = f.lit(False)
     for name, old_key in zip(keys, old_keys, strict=True):
@@ -310,10 +310,10 @@ def _last_of_each_key(changes: Column, keys: Sequence[str]) -> Column:
 
 
 def _record_keys(key: EventKey) -> Column:
-    """The key's columns out of a record's key; NULL where it does not have them.
+    """The key's columns from a record's key; NULL if they are missing.
 
-    TEXT and BYTES are the one column's value. JSON is an object of the columns, or the one column's value by itself:
-    written as that type is in JSON, since of plain text some keys are JSON by chance (``12``, ``true``) and others not.
+    TEXT and BYTES are the single column's value. JSON is an object with the columns, or the single column's value in
+    that type's JSON form: plain text keys would be valid JSON only by chance (``12``, ``true``).
     """
     names = key.columns
     if key.encode == "BYTES":
@@ -324,7 +324,7 @@ def _record_keys(key: EventKey) -> Column:
     told = let(all_members(f.col(_KEY_TEXT)), lambda fields: _holding(fields, names))
     if len(names) > 1:
         return told
-    # With an element behind it that no key has in it: nothing else can be there.
+    # The extra last element shows that the key is a single value: no key can contain it.
     several = f.from_json(with_marks(f.concat(f.lit("["), text, f.lit(f',"{SECRET}"]'))), "ARRAY<STRING>", OPTIONS)
     alone = let(
         several, lambda items: f.when((f.size(items) == 2) & (f.get(items, f.lit(1)) == SECRET), f.get(items, f.lit(0)))
@@ -341,7 +341,7 @@ def _no_key(key: EventKey) -> str:
 
 
 def _holding(fields: Column, keys: Sequence[str]) -> Column:
-    """The fields, where all of the key's columns are among them."""
+    """The fields if they include all of the key's columns, else NULL."""
     found = f.lit(True)
     for name in keys:
         found = found & field_of(fields, name, keys).isNotNull()

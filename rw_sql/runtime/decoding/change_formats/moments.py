@@ -1,7 +1,7 @@
-"""Dates and times out of their text or number (:func:`count`): exactly, or NULL. Spark expressions only.
+"""Parses dates and times from text or a number (:func:`count`): exactly, or NULL. Spark expressions only.
 
-Columns hold microseconds of the years 1 to 9999: a finer time, or one of another year, is no value of theirs. What
-each language writes stands in ``docs/reference/formats.md``.
+Columns have microseconds and the years 1 to 9999; finer times and other years do not fit. ``docs/reference/formats.md``
+lists the accepted forms.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _OFFSET = r"[+-][0-9]{2}(:?[0-9]{2}(:?[0-9]{2})?)?"
 _UTC = r"(Z|UTC|GMT|[+-]00(:?00(:?00)?)?)"
 _ZONE = rf" ?(Z|UTC|GMT|{_OFFSET})"
 _MORE = r"((?! ?(BC|AD)) ?[A-Z]{1,5}| [+-][0-9]{2,4})?( m=[+-][0-9.]+)?|\[[A-Za-z0-9_+/:-]+\]"
-"""What stands behind an offset and adds nothing to it: Go's name of the zone, and Java's in brackets."""
+"""Text after an offset without meaning: Go's name of the zone, and Java's in brackets."""
 
 _FIRST_MICROS, _LAST_MICROS = -62_135_596_800_000_000, 253_402_300_799_999_999
 _FIRST_DAY, _LAST_DAY = -719_162, 2_932_896
@@ -31,16 +31,16 @@ _NANOS = ("io.debezium.time.NanoTimestamp",)
 
 
 def count(text: Column) -> Column:
-    """The whole number that a text is; NULL where it is none.
+    """The whole number in a text; NULL if it is not one.
 
-    The pattern comes first: a cast of other text makes an exception and catches it, which took four fifths of the time
-    that a record with a time took. Best a column of its own: it is looked at many times.
+    The pattern is checked first: a cast of other text throws and catches an exception, which took four fifths of the
+    time for a record with a time. Best used as a column of its own, because it is referenced many times.
     """
     return f.when(text.rlike(r"^\s*[+-]?[0-9]+\s*$"), text.try_cast("bigint"))
 
 
 def date(text: Column, days: Column) -> Column:
-    """A day that is written, or counted from 1970-01-01. A time of that day other than midnight is no day."""
+    """A date, written or as days since 1970-01-01. A time of day other than midnight does not fit."""
     counted = f.when(
         days.between(_FIRST_DAY, _LAST_DAY), f.date_add(f.lit("1970-01-01").cast("date"), days.cast("int"))
     )
@@ -50,8 +50,9 @@ def date(text: Column, days: Column) -> Column:
 
 
 def timestamp(text: Column, number: Column, mode: str, type_name: Column | None) -> Column:
-    """A time without a zone: written so, or in UTC, or counted. ``type_name`` is what Debezium's schema says of it."""
-    # Not through TIMESTAMP, whose wall clock is that of the session's zone.
+    """A time without a zone: written without one, in UTC, or as a number. ``type_name`` is its type in Debezium's
+    schema."""
+    # Without TIMESTAMP, whose wall clock depends on the session's time zone.
     seconds = (_micros_of(number, mode, type_name).cast("decimal(20, 0)") / f.lit(1_000_000)).cast("decimal(18, 6)")
     counted = f.lit("1970-01-01 00:00:00").cast("timestamp_ntz") + f.make_dt_interval(secs=seconds)
     written = f.when(
@@ -61,7 +62,7 @@ def timestamp(text: Column, number: Column, mode: str, type_name: Column | None)
 
 
 def timestamptz(text: Column, number: Column, mode: str, type_name: Column | None, *, needs_zone: bool) -> Column:
-    """A point in time: written with its zone, or counted. Without ``needs_zone`` text that has none is in UTC."""
+    """A point in time: written with its zone, or as a number. Unless ``needs_zone``, text without a zone is UTC."""
     if mode == "utc_without_suffix":
         return _in_range(f.when(text.rlike(f"^{_DATE}{_TIME}$"), f.concat(text, f.lit("Z")).try_cast("timestamp")))
     zoned = f.when(text.rlike(f"^{_DATE}{_TIME}{_ZONE}({_MORE})?$"), _as_spark_reads(text).try_cast("timestamp"))
@@ -80,7 +81,7 @@ def _zone_of(text: Column) -> Column:
 
 
 def _as_spark_reads(text: Column) -> Column:
-    """The text with seconds, which Spark wants before a zone, and without what stands behind its offset."""
+    """The text with seconds, which Spark requires before a zone, and without a suffix after its offset."""
     bare = f.regexp_replace(text, f.lit(f"^({_DATE}{_TIME}{_ZONE})({_MORE})$"), f.lit("$1"))
     has_seconds = (f.length(text) < 17) | (f.substring(text, 17, 1) == ":")
     whole = f.concat(f.substring(bare, 1, 16), f.lit(":00"), f.substr(bare, f.lit(17)))
@@ -90,12 +91,12 @@ def _as_spark_reads(text: Column) -> Column:
 
 
 def _in_range(moment: Column) -> Column:
-    # In UTC the first and last hours that other zones write are of the years 0 and 10000.
+    # In UTC, the first and last hours written in other zones fall into the years 0 and 10000.
     return f.when(f.unix_micros(moment).between(_FIRST_MICROS, _LAST_MICROS), moment)
 
 
 def _micros_of(number: Column, mode: str, type_name: Column | None) -> Column:
-    """Microseconds since 1970, by the unit that the type of a field says, else by the mode; NULL where out of range."""
+    """Microseconds since 1970, in the unit of the field's type, else of the mode; NULL if out of range."""
     found = _micros(number, mode)
     if type_name is not None:
         found = (

@@ -1,7 +1,7 @@
-"""Numbers out of their text: exactly, or NULL. Spark expressions only.
+"""Parses numbers from text: exactly, or NULL. Spark expressions only.
 
-Spark's own casts are not enough: they round decimals to the column's scale, give infinity for a float that is too
-large, and take Java's literals (``1d``, ``0x1p3``) for numbers.
+Spark's casts are not sufficient: they round decimals to the column's scale, return infinity for a float that is too
+large, and accept Java's literals (``1d``, ``0x1p3``).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column
 
 WIDEST = 38
-"""The digits of Spark's widest decimal."""
+"""The maximum number of digits of Spark's decimals."""
 
 _FLOAT = r"^\s*[+-]?([0-9]+[.]?[0-9]*|[.][0-9]+)([eE][+-]?[0-9]+)?\s*$"
 _INFINITY = r"^\s*[+-]?(Infinity|inf|INF|Inf)\s*$"
@@ -25,24 +25,24 @@ _MOST_BYTES = 14
 
 
 def whole(text: Column, kind: str) -> Column:
-    """An integer; NULL where it has a fraction or an exponent, or is too large."""
+    """An integer; NULL with a fraction or an exponent, or if it is too large."""
     return text.try_cast(kind)
 
 
 def floating(text: Column, kind: str) -> Column:
-    """The nearest float; NULL where that is infinite and the text is not."""
+    """The nearest float; NULL if that is infinite and the text is not."""
     number = f.when(text.rlike(_FLOAT) | (f.lower(f.trim(text)) == "nan"), text.try_cast(kind))
     finite = f.when(~is_infinite(number), number)
     return f.when(text.rlike(_INFINITY), text.try_cast(kind)).otherwise(finite)
 
 
 def is_infinite(number: Column) -> Column:
-    """Whether a float is infinite."""
+    """True if a float is infinite."""
     return f.abs(number) == f.lit(float("inf"))
 
 
 def decimal(text: Column, precision: int, scale: int) -> Column:
-    """A decimal; NULL where it has more digits than its column, before or after the point, other than zeros."""
+    """A decimal; NULL if it has more digits than its column, before or after the point, other than zeros."""
     written = text.try_cast(f"decimal({precision}, {scale})")
     return f.when(_has_scale(text, written, scale), written)
 
@@ -50,7 +50,7 @@ def decimal(text: Column, precision: int, scale: int) -> Column:
 def _has_scale(text: Column, written: Column, scale: int) -> Column:
     point = f.instr(text, ".")
     has_exponent = text.contains("e") | text.contains("E")
-    # What rounds to fewer digits is another double, unless there are more digits than tell one double from the next.
+    # Rounding to fewer digits gives another double, unless there are more digits than a double can distinguish.
     digits = f.length(f.regexp_replace(text, f.lit("[eE].*|[^0-9]"), f.lit("")))
     is_same = (digits <= _DIGITS_OF_A_DOUBLE) & (text.try_cast("double") == written.cast("double"))
     return (
@@ -61,17 +61,17 @@ def _has_scale(text: Column, written: Column, scale: int) -> Column:
 
 
 def wider_scale(precision: int, scale: int) -> int:
-    """The scale of the widest decimal in which numbers of a column are read, to see whether they have other digits.
+    """The scale of the widest decimal in which a column's numbers are read, to detect excess digits.
 
-    One with more digits before the point than that has room for is read by its text.
+    Numbers with more digits before the point than that allows are read as text.
     """
     return max(scale, WIDEST - min(precision - scale, 14))
 
 
 def plain_decimal(encoded: Column, scale: Column) -> Column:
-    """The text of a decimal out of the base64 of its unscaled value, big-endian in two's complement, and its scale.
+    """The text of a decimal from its scale and the base64 of its unscaled value (big-endian two's complement).
 
-    NULL for one of more than 14 bytes, 33 digits.
+    NULL for more than 14 bytes, which are 33 digits.
     """
     both = f.struct(f.hex(f.try_to_binary(encoded, f.lit("base64"))).alias("digits"), scale.alias("scale"))
     return let(both, lambda parts: _plain(parts.getField("digits"), parts.getField("scale")))
@@ -80,7 +80,7 @@ def plain_decimal(encoded: Column, scale: Column) -> Column:
 def _plain(digits: Column, scale: Column) -> Column:
     is_negative = f.substring(digits, 1, 1) >= "8"
     flipped = f.when(is_negative, f.translate(digits, "0123456789ABCDEF", "FEDCBA9876543210")).otherwise(digits)
-    # Spark's sums of decimals are right up to 34 digits: 14 bytes.
+    # Spark's sums of decimals are exact up to 34 digits: 14 bytes.
     padded = f.when(f.length(digits).between(1, 2 * _MOST_BYTES), f.lpad(flipped, 2 * _MOST_BYTES, "0"))
     shift = f.lit(2**48).cast("decimal(38, 0)")
     found = _part(padded, 1, 4)
@@ -92,7 +92,7 @@ def _plain(digits: Column, scale: Column) -> Column:
 
 
 def _pointed(text: Column, scale: Column) -> Column:
-    """The digits of an unscaled value with its point."""
+    """The digits of an unscaled value with the decimal point."""
     padded = f.lpad(text, f.greatest(f.length(text), scale + 1), "0")
     whole_part = f.substr(padded, f.lit(1), f.length(padded) - scale)
     zeros = f.repeat(f.lit("0"), f.least(-scale, f.lit(WIDEST)))

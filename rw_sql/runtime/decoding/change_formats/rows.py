@@ -1,4 +1,4 @@
-"""From the changes that records tell to rows of a source's columns."""
+"""Converts the changes in records to rows with a source's columns."""
 
 from __future__ import annotations
 
@@ -60,17 +60,17 @@ OP, UNCHANGED = CHANGE_COLUMN[0], UNCHANGED_COLUMN[0]
 ROW = "_rw_row"
 _CHANGE = "_rw_change"
 _BARE = ("BOOLEAN", "SMALLINT", "INT", "BIGINT", "SERIAL", *FLOATING, *TEMPORAL)
-"""The types, decimals aside, whose values JSON writes without quotes, or may."""
+"""The types, besides decimals, whose JSON values need not be quoted."""
 _TEXTS, _PREPARED, _COUNTS = "_rw_texts", "_rw_prepared", "_rw_counts"
 _TOLD = ("NUMERIC", "BIGINT", *FLOATING, "TIMESTAMP", "TIMESTAMP WITH TIME ZONE")
-"""The types whose values Debezium writes in ways that only a record's schema tells apart."""
+"""The types that Debezium encodes in several ways, which only a record's schema distinguishes."""
 
 
 def change_rows(records: StepsT, statement: CreateSource) -> tuple[StepsT, Column]:
-    """The changes of upstream records, a row each, and why a row is none (NULL where it is one).
+    """The changes in upstream records, a row each, and the error of a row (NULL if it is valid).
 
-    Adds ``_rw_row``, a struct of the declared columns, ``_rw_op``, and ``_rw_unchanged`` where records may leave out
-    what did not change; the records' own columns stay.
+    Adds ``_rw_row``, a struct of the declared columns, ``_rw_op``, and ``_rw_unchanged`` if records may omit unchanged
+    values; the records' own columns stay.
     """
     key = _event_key(statement)
     format = statement.format.format if statement.format else ""
@@ -93,7 +93,7 @@ def change_rows(records: StepsT, statement: CreateSource) -> tuple[StepsT, Colum
             raise ValueError(f"FORMAT {other} tells no changes")
     rows = told.withColumn(_CHANGE, f.explode(CHANGES))
     change = f.col(_CHANGE)
-    # Step by step: what is looked at several times is a column, or it would be worked out and written down each time.
+    # In steps: a value that is referenced several times must be a column, or Spark computes it each time.
     names = [column.name for column in statement.columns]
     texts = [_text(column, key, names).alias(column.name) for column in statement.columns]
     rows = rows.withColumn(_TEXTS, f.struct(*texts))
@@ -108,7 +108,7 @@ def change_rows(records: StepsT, statement: CreateSource) -> tuple[StepsT, Colum
 
 
 def _with_unchanged(rows: StepsT, statement: CreateSource, key: EventKey, placeholder: Placeholder) -> StepsT:
-    """The texts without those that stand for what did not change, and ``_rw_unchanged``."""
+    """The texts without placeholders for unchanged values, and ``_rw_unchanged``."""
     texts, marks = [], []
     for column in statement.columns:
         text = f.col(_TEXTS)[column.name]
@@ -124,7 +124,7 @@ def _with_unchanged(rows: StepsT, statement: CreateSource, key: EventKey, placeh
 
 
 def _prepared(rows: StepsT, statement: CreateSource, *, has_types: bool) -> StepsT:
-    """Texts as ``value_of`` takes them, as ``_rw_prepared``."""
+    """Adds ``_rw_prepared``: texts in the form that ``value_of`` expects."""
     texts = []
     for column in statement.columns:
         told = None
@@ -141,7 +141,7 @@ def _prepared(rows: StepsT, statement: CreateSource, *, has_types: bool) -> Step
 
 
 def _told_of(column: ColumnDefinition) -> Column:
-    """What a record's own schema says of a column."""
+    """A column's type in a record's own schema."""
     types, own = f.col(TYPES), f.lit(column.name)
     like = f.filter(f.map_keys(types), lambda key: f.lower(key) == f.lit(column.name.lower()))
     return f.try_element_at(types, f.when(f.map_contains_key(types, own), own).otherwise(f.get(like, f.lit(0))))

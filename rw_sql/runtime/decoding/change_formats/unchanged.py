@@ -1,10 +1,9 @@
-"""Values that a record leaves out since they did not change. Spark expressions only.
+"""Detects values that a record omits because they did not change. Spark expressions only.
 
-Debezium writes a placeholder where the database did not give it a value: PostgreSQL a value that is stored apart
-(TOAST), Oracle a large object. The placeholder has the form of its column's type: text, base64 or hexadecimal digits
-of its bytes, an array of one such text, an array of its bytes' numbers, an array of the UUID of its bytes, a map of it
-to itself. What such a column says is known by its path alone; ``rw_sql/runtime/views/unchanged.py`` puts in the value
-that the row has.
+Debezium writes a placeholder if the database did not provide a value: a value stored out of line in PostgreSQL (TOAST),
+a large object in Oracle. The placeholder has the form of its column's type: text, base64 or hexadecimal digits of its
+bytes, an array of one such text, an array of its bytes as numbers, an array of the UUID of its bytes, a map of it to
+itself. Only the path of such a column is recorded; ``rw_sql/runtime/views/unchanged.py`` fills in the row's value.
 """
 
 from __future__ import annotations
@@ -27,24 +26,24 @@ if TYPE_CHECKING:
     from rw_sql.syntax.statements import ColumnDefinition, DataType
 
 MOVED = ""
-"""What stands among the paths of a row that had another key: its values are those of that key's row."""
+"""Marks, among the paths, a row whose key changed: its values are those of the old key's row."""
 
 
 @dataclass(frozen=True, slots=True)
 class Placeholder:
-    """A placeholder in all forms that it is written in."""
+    """A placeholder in all its forms."""
 
     text: str
 
     @property
     def plain(self) -> tuple[str, ...]:
-        """As the value of a column that is no array."""
+        """The forms for a column that is not an array."""
         raw = self.text.encode()
         return (self.text, base64.b64encode(raw).decode(), base64.urlsafe_b64encode(raw).decode(), raw.hex())
 
     @property
     def forms(self) -> tuple[str, ...]:
-        """As the text of any JSON value."""
+        """The forms as text of any JSON value."""
         raw = self.text.encode()
         digest = bytearray(hashlib.md5(raw, usedforsecurity=False).digest())
         digest[6], digest[8] = digest[6] & 0x0F | 0x30, digest[8] & 0x3F | 0x80
@@ -54,11 +53,11 @@ class Placeholder:
         return tuple(dict.fromkeys((*self.plain, *(_dump(value) for value in written))))
 
     def is_in(self, text: Column) -> Column:
-        """Whether a value's text is the placeholder."""
+        """True if a value's text is the placeholder."""
         return without_marks(text).isin(*self.forms)
 
     def is_part_of(self, text: Column) -> Column:
-        """Whether the placeholder is a part of an array, struct or map."""
+        """True if the placeholder is a part of an array, struct or map."""
         found, text = f.lit(False), without_marks(text)
         for form in (*(_dump(plain) for plain in self.plain[:2]), *self.forms[len(set(self.plain)) :]):
             found = found | text.contains(form)
@@ -70,7 +69,7 @@ def _dump(value: object) -> str:
 
 
 def completed(after: Column, before: Column, placeholder: Placeholder) -> Column:
-    """The fields of a row that is written, with those of the row before where only that has the value."""
+    """The fields of an upserted row, completed from the old row where only that one has the value."""
 
     def filled(name: Column, text: Column) -> Column:
         old = f.try_element_at(before, name)
@@ -81,7 +80,7 @@ def completed(after: Column, before: Column, placeholder: Placeholder) -> Column
 
 
 def told(column: ColumnDefinition, text: Column, placeholder: Placeholder) -> tuple[Column, list[tuple[str, Column]]]:
-    """A column's text without the placeholder, and for each path of the column whether its value did not change."""
+    """A column's text without the placeholder, and for each path of the column whether its value is unchanged."""
     path = (column.name,)
     marks = _marks(path, text, column.data_type, placeholder)
     known = text
@@ -103,13 +102,13 @@ def _marks(
 
 
 def _parts(text: Column, data_type: DataType, placeholder: Placeholder) -> Column:
-    """A struct's parts as text; NULL where none is the placeholder."""
+    """A struct's parts as text; NULL if none is the placeholder."""
     named = ", ".join(f"`{field.name.replace('`', '``')}`: STRING" for field in data_type.fields)
     return f.when(placeholder.is_part_of(text), f.try_variant_get(f.try_parse_json(text), "$", f"STRUCT<{named}>"))
 
 
 def _without(text: Column, data_type: DataType, placeholder: Placeholder) -> Column:
-    """A struct's text without the parts that are the placeholder. In a map or array they stay, and do not fit."""
+    """A struct's text without the parts that are the placeholder. In a map or array they stay, and are errors."""
     read = _parts(text, data_type, placeholder)
     parts = []
     for field in data_type.fields:
@@ -125,7 +124,7 @@ def _without(text: Column, data_type: DataType, placeholder: Placeholder) -> Col
 
 
 def unchanged(marks: list[tuple[str, Column]], is_moved: Column) -> Column:
-    """The paths that did not change, with MOVED where the row had another key; NULL where there are none."""
+    """The unchanged paths, with MOVED if the row's key changed; NULL if there are none."""
     is_some = f.lit(False)
     for _, is_unchanged in marks:
         is_some = is_some | is_unchanged

@@ -1,7 +1,7 @@
-"""From the text of a JSON value or CSV field to a column's value: exactly, or NULL. Spark expressions only.
+"""Converts the text of a JSON value or CSV field to a column's value: exactly, or NULL. Spark expressions only.
 
-This is the one list of what is read, for all formats: ``docs/reference/formats.md``. Where a text does not fit its
-column the value is NULL, and the text is not.
+All formats use these rules; ``docs/reference/formats.md`` lists them. A text that does not fit its column gives NULL
+although it is not NULL itself.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ if TYPE_CHECKING:
     from rw_sql.syntax.statements import ColumnDefinition, DataType
 
 TEMPORAL = ("DATE", "TIMESTAMP", "TIMESTAMP WITH TIME ZONE")
-"""The types that JSON writes in several ways."""
+"""The types with several JSON forms."""
 
 NESTED = ("STRUCT", "ARRAY", "MAP")
 _WHOLE = ("SMALLINT", "INT", "BIGINT", "SERIAL")
 _DECIMALS = ("NUMERIC", "RW_INT256", "RW_UINT256")
 FLOATING = ("REAL", "DOUBLE")
-"""The types that hold the nearest number."""
+"""The types that store the nearest number."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ValueRules:
-    """What encodings write differently.
+    """Rules that differ between encodings.
 
     ``timestamptz`` and ``timestamp`` are modes of :mod:`rw_sql.connectors.formats`. ``needs_zone``: text without a zone
-    is no point in time. ``bytes_as`` is how bytes are written: as ``base64``, as the characters of their numbers
-    (``latin1``), or as UTF-8 text (``utf8``).
+    is not a point in time. ``bytes_as`` is the form of bytes: ``base64``, characters with their values (``latin1``), or
+    UTF-8 text (``utf8``).
     """
 
     timestamptz: str = GUESS
@@ -49,14 +49,14 @@ class ValueRules:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Told:
-    """What a record's own schema says of a value: its type's name, a decimal's scale. Either may be NULL."""
+    """A value's type in a record's own schema: the type's name and a decimal's scale. Either may be NULL."""
 
     type: Column
     scale: Column
 
 
 def precision_of(data_type: DataType) -> tuple[int, int] | None:
-    """The precision and scale of a type that is a decimal."""
+    """The precision and scale of a decimal type; None for other types."""
     if data_type.name not in _DECIMALS:
         return None
     precision, _, scale = spark_type(data_type).removeprefix("DECIMAL(").removesuffix(")").partition(", ")
@@ -64,7 +64,7 @@ def precision_of(data_type: DataType) -> tuple[int, int] | None:
 
 
 def prepared(text: Column, data_type: DataType, told: Told | None = None) -> Column:
-    """A member's text as :func:`value_of` takes it: a number as it is written."""
+    """A member's text in the form that :func:`value_of` expects: a number as written."""
     if data_type.name in NESTED:
         return text
     if told is not None and (precision_of(data_type) is not None or data_type.name in (*_WHOLE, *FLOATING)):
@@ -79,11 +79,11 @@ def value_of(
     type_name: Column | None = None,
     number: Column | None = None,
 ) -> Column:
-    """The value of a column of a type, out of a JSON value's text (a string's content); NULL where it does not fit.
+    """The value of a type from a JSON value's text (the content of a string); NULL if it does not fit.
 
-    Numbers in the JSON of a nested type may have marks (:mod:`rw_sql.runtime.decoding.json_text`), other texts have
-    none. ``type_name`` is what a record's own schema says of a time, ``number`` its :func:`moments.count` where that is
-    a column. The text is best a column: it is looked at many times.
+    Numbers inside the JSON of a nested type may be marked (:mod:`rw_sql.runtime.decoding.json_text`), other texts not.
+    ``type_name`` is the type of a time in a record's own schema, ``number`` its :func:`moments.count` if that is a
+    column. ``text`` is best a column, because it is referenced many times.
     """
     name = data_type.name
     if name in NESTED:
@@ -116,9 +116,9 @@ def value_of(
 
 
 def misfit(column: ColumnDefinition, text: Column, value: Column, shown: str | None = None) -> Column:
-    """Why a text that was written is no value of a column; NULL where it is one, or nothing was written.
+    """Why a text is not a value of a column; NULL if it is one, or there is no text.
 
-    ``shown`` is the name that the column goes by where that is not the one of the field it is read from.
+    ``shown`` is the column's name in the message, if that differs from the field's.
     """
     kind = canonical_type(column.data_type)
     says = f.concat(
@@ -138,7 +138,7 @@ def _bytes(text: Column, rules: ValueRules) -> Column:
 
 
 def _as_told(text: Column, told: Told) -> Column:
-    """A number's text, out of what Debezium's ``precise`` decimals are where the record says that it is one."""
+    """A number's text; decodes Debezium's ``precise`` decimals if the record's schema says so."""
     variable = f.from_json(text, "scale STRING, value STRING")
     own_scale = without_marks(variable.getField("scale")).try_cast("int")
     is_decimal = told.type == "org.apache.kafka.connect.data.Decimal"
@@ -149,12 +149,12 @@ def _as_told(text: Column, told: Told) -> Column:
 
 
 def _nested(text: Column, data_type: DataType, rules: ValueRules) -> Column:
-    """Arrays, structs and maps: each of their parts by the same rules; NULL where a part does not fit."""
+    """Arrays, structs and maps: their parts follow the same rules; NULL if a part does not fit."""
     return let(_read(text, data_type, rules), lambda read: f.when(~read["is_misfit"], read["value"]))
 
 
 def _read(text: Column, data_type: DataType, rules: ValueRules) -> Column:
-    """A struct of the ``value`` of a text, and whether the text ``is_misfit``: it or a part of it is no value."""
+    """A struct of the ``value`` of a text and ``is_misfit``, which is true if it or a part of it does not fit."""
     if data_type.name not in NESTED:
         return let(
             without_marks(text),

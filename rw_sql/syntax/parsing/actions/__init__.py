@@ -1,9 +1,9 @@
-"""What each grammar rule means: one function per rule or alias, given the rule's kept values, returning a value.
+"""The actions of grammar rules: one function per rule or alias, from the rule's kept values to one value.
 
-A rule without a function passes its only value on, and is None if it has none.
+A rule without a function returns its only value, or None if it has none.
 
-Imports: ``statements``, ``lexing``. Imported by: ``parser``, which calls them by the rule's name.
-Begin with the family of a statement: ``source``, ``table``, ``sink``, …
+Imports: ``statements``, ``lexing``. Imported by: ``parser``, which calls them by the rule's name. Begin with the family
+of a statement: ``source``, ``table``, ``sink``, …
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Changes that several kinds of objects take: each is a function that still needs the kind and name of the object."""
+"""Changes that several kinds of objects support: each is a function that takes the object's kind and name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Statements about checkpoints that were made elsewhere."""
+"""Statements about foreign checkpoints."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def _brokers(written: tuple[Option, ...]) -> tuple[tuple[Option, ...], tuple[Opt
 
 
 def _text(key: str, written: tuple[Option, ...]) -> tuple[str | None, tuple[Option, ...]]:
-    """The text of an option, None where it is not given, and the other options."""
+    """The text of an option, None if it is missing, and the other options."""
     for option in written:
         if option.key == key:
             if not isinstance(option.value, TextValue):

@@ -1,4 +1,4 @@
-"""Columns, constraints, watermarks, INCLUDE and FORMAT: what sources and tables are made of."""
+"""Columns, constraints, watermarks, INCLUDE and FORMAT of sources and tables."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ INCLUDED = (
 
 @dataclass(frozen=True, slots=True)
 class UntypedColumn:
-    """A column whose type another part of the statement must give."""
+    """A column whose type another part of the statement must provide."""
 
     token: Token
 
 
 @dataclass(frozen=True, slots=True)
 class Wildcard:
-    """``*``: all columns that the upstream has."""
+    """``*``: all columns of the upstream."""
 
     token: Token
 
@@ -54,7 +54,7 @@ Item = ColumnDefinition | UntypedColumn | Wildcard | TableConstraint | Watermark
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """A column list taken apart."""
+    """A column list, divided by kinds of items."""
 
     columns: tuple[ColumnDefinition, ...]
     untyped: tuple[Token, ...]
@@ -64,7 +64,7 @@ class Columns:
 
 
 def columns(items: list[Item] | None = None) -> Columns:
-    """The list by kinds. Raises SqlError for a second ``*``, watermark, primary key or column of the same name."""
+    """Divides the list. Raises SqlError for a second ``*``, watermark, primary key or column of the same name."""
     listed = items or []
     typed = [item for item in listed if isinstance(item, ColumnDefinition)]
     untyped = [item.token for item in listed if isinstance(item, UntypedColumn)]
@@ -234,7 +234,8 @@ def watermark(column_name: Token, text: Token, is_with_ttl: bool | None) -> Wate
 
 
 def one_of(token: Token, known: tuple[str, ...], message: str) -> str:
-    """The word as listed in ``known``, whatever its case. Raises SqlError SYNTAX_ERROR listing near or all words."""
+    """The word as listed in ``known``, ignoring case. Raises SqlError SYNTAX_ERROR with similar words or all of
+    them."""
     for word in known:
         if word.lower() == token.value.lower():
             return word
@@ -311,7 +312,7 @@ RowSchema = tuple[str, tuple[Option, ...]]
 
 
 def row_format(word: Token, schema: RowSchema | None) -> FormatEncode:
-    """The old way to write FORMAT and ENCODE; read as the new one."""
+    """The legacy syntax of FORMAT and ENCODE, as the current one."""
     known = one_of(word, tuple(_ROW_FORMATS), f"expected {' | '.join(_ROW_FORMATS)} after ROW FORMAT")
     needs = _ROW_NEEDS.get(known)
     kind = schema[0] if schema is not None else None

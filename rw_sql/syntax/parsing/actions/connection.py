@@ -24,7 +24,9 @@ if TYPE_CHECKING:
     from rw_sql.syntax.statements.common import Option, OptionKey, OptionValue, Statement
 
 
-def create_connection(if_not_exists: bool | None, name: Name, options: tuple[Option, ...]) -> CreateConnection:
+def create_connection(
+    or_replace: bool | None, if_not_exists: bool | None, name: Name, options: tuple[Option, ...]
+) -> CreateConnection:
     if not options:
         raise SqlError(SYNTAX_ERROR, "connection properties not provided", hint="add WITH (type = 'kafka', ...)")
     for option in options:
@@ -34,7 +36,7 @@ def create_connection(if_not_exists: bool | None, name: Name, options: tuple[Opt
                 "connection reference is not allowed in options in CREATE CONNECTION",
                 span=option.span,
             )
-    return CreateConnection(name=name, options=options, if_not_exists=bool(if_not_exists))
+    return CreateConnection(name=name, options=options, if_not_exists=bool(if_not_exists), or_replace=bool(or_replace))
 
 
 def drop_connection(if_exists: bool | None, name: Name, is_cascade: bool | None) -> DropConnection:
@@ -95,7 +97,7 @@ Content = "OptionValue | Name | None"
 
 
 def _content(value: OptionValue | Name) -> OptionValue:
-    """A secret's content. Raises SqlError SYNTAX_ERROR for what is no literal."""
+    """A secret's content. Raises SqlError SYNTAX_ERROR if it is not a literal."""
     if isinstance(value, Name) and len(value.parts) == 1 and value.span.end - value.span.start > len(value.last):
         return TextValue(text=value.last, span=value.span)
     if isinstance(value, SecretValue):

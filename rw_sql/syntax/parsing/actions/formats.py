@@ -1,4 +1,4 @@
-"""Which connectors need FORMAT … ENCODE …, and which fix it."""
+"""The connectors that require FORMAT … ENCODE …, and those with a fixed one."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def require_no_slip(options: Iterable[Option]) -> None:
 
 
 def connector_of(options: tuple[Option, ...]) -> str | None:
-    """The connector that WITH names, None where it names none."""
+    """The connector in the WITH list, None if there is none."""
     for option in options:
         if option.key == "connector":
             return option.value.text if isinstance(option.value, TextValue) else ""
@@ -41,7 +41,7 @@ def connector_of(options: tuple[Option, ...]) -> str | None:
 
 
 def require_format(connector: str, given: FormatEncode | None, *, is_source: bool) -> None:
-    """Raises SqlError SYNTAX_ERROR where FORMAT … ENCODE … is missing, or is not what the connector fixes."""
+    """Raises SqlError SYNTAX_ERROR if FORMAT … ENCODE … is missing, or differs from the connector's fixed one."""
     if given is not None and given.key_encode is not None and given.format != "UPSERT":
         raise SqlError(SYNTAX_ERROR, "key encode clause is not supported in source schema", span=given.span)
     fixed = _fixed(connector, is_source=is_source)

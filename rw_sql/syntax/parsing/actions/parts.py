@@ -1,4 +1,4 @@
-"""The parts that many statements share: names, options, switches, types, columns."""
+"""Parts shared by many statements: names, options, switches, types, columns."""
 
 from __future__ import annotations
 
@@ -53,12 +53,12 @@ def more(items: list[T], item: T) -> list[T]:
 
 
 def joined(start: Span, end: Span) -> Span:
-    """From the start of one to the end of the other."""
+    """The range from the start of one span to the end of the other."""
     return Span(start.start, end.end, start.line, start.column)
 
 
 def name(*parts: Token) -> Name:
-    """A dotted name. A reserved word is a part of it only where it touches the dot."""
+    """A dotted name. A reserved word belongs to it only if it touches the dot."""
     for before, part in pairwise(parts):
         if part.kind == WORD and part.start > before.end + 1 and part.upper in RESERVED | _ENDINGS:
             raise SqlError(SYNTAX_ERROR, f"expected identifier, found: {part.text}", span=part.span)
@@ -69,7 +69,7 @@ _ENDINGS = frozenset({"CASCADE", "RESTRICT"})
 
 
 def dropped(name: Name) -> Name:
-    """The name that DROP names. Raises SqlError SYNTAX_ERROR for CASCADE and RESTRICT: what to drop is missing."""
+    """The name after DROP. Raises SqlError SYNTAX_ERROR for CASCADE and RESTRICT: the name is missing."""
     if len(name.parts) == 1 and name.last.upper() in _ENDINGS and name.span.end - name.span.start == len(name.last):
         raise SqlError(
             SYNTAX_ERROR,
@@ -99,7 +99,7 @@ def number_value(token: Token) -> NumberValue:
 
 
 def word_value(token: Token) -> WordValue | TextValue:
-    """A bare word, or a text in double quotes, which is a text like any other where values stand."""
+    """A bare word, or a text in double quotes, which is an ordinary text in place of a value."""
     if token.kind == QUOTED:
         return TextValue(text=token.value, span=token.span)
     return WordValue(text=token.value, span=token.span)
@@ -130,7 +130,7 @@ def name_value(written: Name) -> Name:
 
 
 def named_connection(word: Name, connection: Name) -> ConnectionValue:
-    """``connection = connection c``, as RisingWave printed it for a while."""
+    """``connection = connection c``, which RisingWave printed for a while."""
     if word.parts != ("connection",):
         message = f"expected ',' or ')' after option definition, found: {connection}"
         raise SqlError(SYNTAX_ERROR, message, span=connection.span)
@@ -217,9 +217,9 @@ def refuse_twice(what: str, named: Sequence[tuple[str, Span]]) -> None:
 
 
 def read_switches(written: Sequence[Option], known: Mapping[str, T]) -> dict[str, Any]:
-    """The values of ``known`` switches, defaults where they are not written.
+    """The values of the ``known`` switches, with defaults for missing ones.
 
-    A default that is a bool asks for true or false, a tuple for one of its words (the first is the default).
+    A default that is a bool allows true or false, a tuple allows its words (the first is the default).
     """
     read: dict[str, Any] = {k: d[0] if isinstance(d, tuple) else d for k, d in known.items()}
     for each in written:
@@ -251,12 +251,12 @@ def for_splits(*splits: SplitId) -> tuple[SplitId, ...]:
 
 
 def expression(token: Token) -> Expression:
-    """A cut-out expression."""
+    """A captured expression."""
     return Expression(text=spaced(token), span=token.span)
 
 
 def query(token: Token) -> Query:
-    """A cut-out query."""
+    """A captured query."""
     return Query(text=token.text, span=token.span)
 
 
@@ -270,12 +270,12 @@ def name_list(*names: Token) -> tuple[str, ...]:
 
 
 def words(*tokens: Token) -> str:
-    """The words as one: ``MATERIALIZED VIEWS``."""
+    """The words joined by blanks: ``MATERIALIZED VIEWS``."""
     return " ".join(token.upper for token in tokens)
 
 
 def whole(token: Token) -> int:
-    """A whole number, sign included. Raises SqlError INVALID_OPTION for any other."""
+    """A whole number with its sign. Raises SqlError INVALID_OPTION for other numbers."""
     digits = token.value.removeprefix("-")
     if not (digits.isascii() and digits.isdigit()) or len(digits) > 19:
         raise SqlError(INVALID_OPTION, f"expected a whole number, found: {token.text}", span=token.span)

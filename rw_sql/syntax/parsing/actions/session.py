@@ -31,6 +31,7 @@ from rw_sql.syntax.statements.show import (
     DescribeFragments,
     ShowColumns,
     ShowCreate,
+    ShowLineage,
     ShowMetrics,
     ShowObjects,
     ShowParameter,
@@ -198,6 +199,10 @@ def show_metrics() -> ShowMetrics:
     return ShowMetrics()
 
 
+def show_lineage(name: Name | None) -> ShowLineage:
+    return ShowLineage(name=name)
+
+
 def show_parameter(name: Name) -> ShowParameter:
     return ShowParameter(parameter=str(name))
 
@@ -261,6 +266,7 @@ SESSION_RULES: dict[str, Callable[..., Any]] = {
     "show_source_continuity": show_source_continuity,
     "show_unsafe_operations": show_unsafe_operations,
     "show_metrics": show_metrics,
+    "show_lineage": show_lineage,
     "show_create": show_create,
     "show_parameter": show_parameter,
     "show_all": show_all,

@@ -1,4 +1,4 @@
-"""Types: what RisingWave calls them, in every spelling, and in canonical form."""
+"""Types: RisingWave's names in every spelling, and the canonical form."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def named_type(token: Token, *arguments: Token) -> DataType:
             span=token.span,
         )
     numbers = tuple(_whole(argument) for argument in arguments)
-    if canonical == "DOUBLE" and numbers:  # float(n): single precision up to 24 bits
+    if canonical == "DOUBLE" and numbers:  # float(n): single precision up to 24 bits.
         if not 1 <= numbers[0] <= 53:
             raise SqlError(UNSUPPORTED_TYPE, "the precision of FLOAT lies between 1 and 53", span=arguments[0].span)
         canonical, numbers = ("REAL" if numbers[0] <= 24 else "DOUBLE"), ()
@@ -75,7 +75,7 @@ MOST_DIMENSIONS = 32
 
 
 def array_type(element: DataType) -> DataType:
-    """An array type. Raises SqlError TOO_COMPLEX for one of too many dimensions."""
+    """An array type. Raises SqlError TOO_COMPLEX for too many dimensions."""
     inner, dimensions = element, 1
     while inner.element is not None:
         inner = inner.element
@@ -110,7 +110,7 @@ def struct_type(*fields: StructField) -> DataType:
 
 
 def empty_struct(word: Token, less: Token, greater: Token) -> DataType:
-    """``STRUCT< >``: with a blank between, since ``<>`` is one sign."""
+    """``STRUCT< >``: with a blank, because ``<>`` is a single token."""
     if less.end == greater.start:
         raise SqlError(SYNTAX_ERROR, "expected <, found: <>", hint="write STRUCT< >", span=less.span)
     return DataType(name="STRUCT", span=word.span)

@@ -387,7 +387,7 @@ def test_undo_operation_puts_it_back(tmp_path: Path) -> None:
         plan = world.run(f"UNDO OPERATION {number} REASON 'not this one'")
         assert plan.is_unsafe
         assert world.operations[0].reason == "not this one"
-        assert plan.claim
+        assert plan.assertion
         assert plan.effect is not None
         carry_out(_at_once(plan.effect), actor="operator")
     assert [row.detail for row in plan.changes] == ["a:0 at 40 (was 12)"]

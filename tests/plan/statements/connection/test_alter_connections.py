@@ -6,6 +6,7 @@ import pytest
 
 from rw_sql.connectors.registry import connector
 from rw_sql.connectors.sink import SinkLook
+from rw_sql.metastore.records import ConnectionRecord, SinkRecord, SourceRecord
 from rw_sql.plan.lower import lower
 from rw_sql.syntax import parse_statement
 from rw_sql.syntax.statements import UnsafeBlock
@@ -50,8 +51,8 @@ ON_THE_FLY = (
 
 def definition(world: CannedWorld, name: str = "a", kind: str = "source") -> str:
     record = world.snapshot.find(kind, name)
-    assert record is not None
-    return " ".join(record.definition.split())  # type: ignore[attr-defined]
+    assert isinstance(record, ConnectionRecord | SourceRecord | SinkRecord)
+    return " ".join(record.definition.split())
 
 
 def with_connection(world: CannedWorld, name: str, at: str, *options: str) -> CannedWorld:
@@ -160,7 +161,7 @@ def test_brokers_that_do_not_tell_their_cluster_may_be_others() -> None:
         plan = world.plan(statement)
         assert plan.is_unsafe
         assert plan.preview is not None
-        assert "nobody can tell whether it is the same" in plan.preview.notices[0]
+        assert "they may be another cluster" in plan.preview.notices[0]
     assert not world.plan("ALTER CONNECTION c SET (properties.client.id = 'x')").is_unsafe
 
 

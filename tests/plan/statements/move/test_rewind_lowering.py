@@ -17,10 +17,8 @@ from tests.plan.canned import ELSEWHERE, CannedWorld, moved_world, refused
 STATE = '{{"cluster":"cluster 127.0.0.1:9092","incarnation":"first","offset":{}}}'
 
 
-def with_point(
-    world: CannedWorld, operation: int, *, lost: str | None = None, reason: str | None = None
-) -> CannedWorld:
-    """A world with a rewind point of an operation: the source stood at 40 and 50."""
+def with_point(world: CannedWorld, operation: int, *, lost: str | None = None, reason: str | None = None) -> None:
+    """Gives a world a rewind point of an operation: the source stood at 40 and 50."""
     source = world.snapshot.find("source", "s")
     assert source is not None
     readers = world.snapshot.readers_of(source.id)
@@ -133,7 +131,7 @@ def test_refused_where_the_upstream_has_dropped_the_records() -> None:
     with_point(world, operation)
     world.put_topic("old", (43, 60), (0, 60))
     error = refused_rewind(world, f"REWIND SOURCE s TO OPERATION {operation}")
-    assert "the upstream no longer has what it would go on with: old:0 at 40 (EXPIRED" in error.message
+    assert "the upstream no longer has the records to continue with: old:0 at 40 (EXPIRED" in error.message
 
 
 def test_refused_where_a_connection_was_altered_since() -> None:
@@ -191,11 +189,11 @@ def test_a_sink_that_has_sent_out_rows_needs_a_word() -> None:
     world.points = (replace(point, dependents=known),)
     world.rewind_look = RewindLook(tables=(TableBack(object_id=sink.id, has_emitted=True),))
     error = refused_rewind(world, f"REWIND SOURCE s TO OPERATION {operation}")
-    assert 'sink "k" has sent out rows since, which cannot be taken back' in error.message
+    assert 'sink "k" has sent rows since, which cannot be recalled' in error.message
     assert error.hint == f"REWIND SOURCE s TO OPERATION {operation} ALLOW DUPLICATES"
     plan = world.run(error.hint)
     assert plan.preview is not None
-    assert any(notice.startswith("what sink k has sent out since stays where it is") for notice in plan.preview.notices)
+    assert any(notice.startswith("what sink k has sent since stays in its target") for notice in plan.preview.notices)
     after = world.snapshot.find("sink", "k")
     assert after is not None
     # Its batches are numbered from the copy's on: they must not pass for those that it has sent out.

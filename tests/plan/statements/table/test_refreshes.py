@@ -222,27 +222,35 @@ def test_streaming_is_what_a_table_is_by_itself() -> None:
     assert "refresh_mode" not in source(world).definition
 
 
+def record_of(operation: Operation) -> RefreshRecord:
+    """The record that an operation writes."""
+    (change,) = operation.changes
+    assert isinstance(change, PutObject)
+    assert isinstance(change.record, RefreshRecord)
+    return change.record
+
+
 def test_the_states_follow_each_other_and_no_other_way() -> None:
     refreshing = begun(RECORD, 5).record
     assert isinstance(refreshing, RefreshRecord)
-    finishing = staged(refreshing, first_batch=3, chunks=2, rows=9).changes[0].record  # type: ignore[union-attr]
-    idle = finished(finishing, 8).changes[0].record  # type: ignore[union-attr, arg-type]
+    finishing = record_of(staged(refreshing, first_batch=3, chunks=2, rows=9))
+    idle = record_of(finished(finishing, 8))
     assert (refreshing.status, refreshing.refresh, refreshing.triggered_ms) == (REFRESHING, 1, 5)
-    assert (finishing.status, finishing.first_batch, finishing.chunks) == (FINISHING, 3, 2)  # type: ignore[union-attr]
+    assert (finishing.status, finishing.first_batch, finishing.chunks) == (FINISHING, 3, 2)
     assert idle == replace(RECORD, refresh=1, triggered_ms=5, succeeded_ms=8)
-    back = given_up_operation(refreshing, "it broke").changes[0].record  # type: ignore[union-attr]
+    back = record_of(given_up_operation(refreshing, "it broke"))
     assert back == replace(RECORD, refresh=1, triggered_ms=5, failure="it broke")
-    assert begun(back, 9).record == replace(RECORD, status=REFRESHING, refresh=2, triggered_ms=9)  # type: ignore[arg-type]
+    assert begun(back, 9).record == replace(RECORD, status=REFRESHING, refresh=2, triggered_ms=9)
     for wrong in (finishing, refreshing):
         with pytest.raises(ValueError, match="not IDLE"):
-            begun(wrong, 5)  # type: ignore[arg-type]
+            begun(wrong, 5)
         with pytest.raises(ValueError, match="not IDLE"):
-            triggered(wrong, 5)  # type: ignore[arg-type]
+            triggered(wrong, 5)
     for wrong in (RECORD, finishing):
         with pytest.raises(ValueError, match="not REFRESHING"):
-            staged(wrong, first_batch=0, chunks=0, rows=0)  # type: ignore[arg-type]
+            staged(wrong, first_batch=0, chunks=0, rows=0)
         with pytest.raises(ValueError, match="not REFRESHING"):
-            given_up(wrong, "")  # type: ignore[arg-type]
+            given_up(wrong, "")
     for wrong in (RECORD, refreshing):
         with pytest.raises(ValueError, match="not FINISHING"):
             finished(wrong, 0)
@@ -314,16 +322,16 @@ def test_show_jobs_tells_the_state_and_how_far_it_is() -> None:
     commit(world, finished(state(world), 1))
     world.run("REFRESH TABLE t")
     commit(world, given_up_operation(state(world), "connection refused"))
-    assert jobs_row(world) == ("IDLE", "the newest refresh came to nothing: connection refused")
+    assert jobs_row(world) == ("IDLE", "the newest refresh failed: connection refused")
     shown = world.plan("SHOW TABLES").table
     assert shown is not None
-    assert shown.rows[0][:4] == ("t", "jdbc", "IDLE", "the newest refresh came to nothing: connection refused")
+    assert shown.rows[0][:4] == ("t", "jdbc", "IDLE", "the newest refresh failed: connection refused")
 
 
 def test_cancel_ends_a_loading_and_no_merge() -> None:
     world = refreshable_world()
     id_ = table(world).id
-    assert refused(world, f"CANCEL JOBS {id_}").message == f"there is no job {id_} that is being made"
+    assert refused(world, f"CANCEL JOBS {id_}").message == f"there is no backfill or refresh with id {id_}"
     world.run("REFRESH TABLE t")
     progress(world, "loading", 3, 8)
     assert world.answers(f"CANCEL JOBS {id_}") == [("CANCELLED", "loading: 37.50% (3/8)")]

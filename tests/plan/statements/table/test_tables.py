@@ -240,13 +240,14 @@ def test_a_table_without_a_key_has_rows_twice_that_are_read_again() -> None:
     world.run("PAUSE SOURCE t")
     preview = world.plan("INJECT SOURCE OFFSETS t TO EARLIEST ALLOW DUPLICATES").preview
     assert preview is not None
-    assert "rows that are read again stand twice in t" in preview.notices
+    assert "repeated rows are duplicated in t" in preview.notices
 
 
 def test_rename_gives_both_the_new_name() -> None:
     world = tables_world(KEYED, "PAUSE SOURCE t", "CREATE MATERIALIZED VIEW v AS SELECT id FROM t")
     assert world.answers("ALTER TABLE t RENAME TO u") == [("RENAMED", "was t"), ("ALTERED", "reads u")]
-    assert world.snapshot.find("table", "t") is world.snapshot.find("source", "t") is None
+    assert world.snapshot.find("table", "t") is None
+    assert world.snapshot.find("source", "t") is None
     assert table(world, "u").query == "SELECT `id`, `name` FROM `u`"
     assert source_of_table(table_definition(table(world, "u").definition)) == definition_of(source(world, "u"))
     assert [pause.name for pause in world.snapshot.all("pause")] == ["u"]
@@ -296,7 +297,8 @@ def test_sinks_take_the_rows_of_a_table_that_only_appends() -> None:
 def test_the_watermark_of_an_append_only_table_holds_for_views_over_it() -> None:
     columns = "id INT, at TIMESTAMPTZ, WATERMARK FOR at AS at - INTERVAL '5' SECOND"
     world = tables_world(create_table(columns, "APPEND ONLY"), "CREATE MATERIALIZED VIEW v AS SELECT id FROM t")
-    (given,) = [spec.inputs[0] for spec in desired_jobs(world.snapshot).values() if getattr(spec, "name", "") == "v"]
+    views = [spec for spec in desired_jobs(world.snapshot).values() if isinstance(spec, ViewSpec)]
+    (given,) = [view.inputs[0] for view in views if view.name == "v"]
     assert given.watermark == ("at", "5 seconds")
     assert not definition_of(source(world)).watermarks
     both_are_true(world)

@@ -30,7 +30,7 @@ def view_jobs(world: CannedWorld) -> dict[str, ViewSpec]:
 
 
 def swap(world: CannedWorld) -> Operation:
-    """What the owner commits when all that is being made anew has caught up."""
+    """What the owner commits when all that is being rebuilt has caught up."""
     (group,) = rebuild_groups(world.snapshot)
     return swap_operation(world.snapshot, group, "the owner")
 
@@ -90,7 +90,7 @@ def test_views_on_it_are_made_anew_with_cascade() -> None:
         world.run("REBUILD MATERIALIZED VIEW v")
     assert (caught.value.code, caught.value.hint) == (
         "RW306",
-        "REBUILD MATERIALIZED VIEW v CASCADE makes these anew too",
+        "REBUILD MATERIALIZED VIEW v CASCADE rebuilds these too",
     )
     world.run("REBUILD MATERIALIZED VIEW v CASCADE")
     jobs = view_jobs(world)

@@ -1,0 +1,341 @@
+"""The commands ``rw-sql diff``, ``apply`` and ``rollback``."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.text import Text
+
+from rw_sql.cli.fmt import read_text
+from rw_sql.cli.output import console_for, print_error
+from rw_sql.errors import (
+    CANNOT_REPLACE,
+    CANNOT_UNDO,
+    CONFIRMATION_NEEDED,
+    FILE_UNREADABLE,
+    INVALID_OPTION,
+    SqlError,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from rich.console import Console
+
+    from rw_sql.metastore import Snapshot
+    from rw_sql.plan.deploy.changes import DeployChange
+    from rw_sql.plan.deploy.plan_file import SavedPlan
+    from rw_sql.runtime.support.warehouse import Warehouse
+
+_DIFFERS = 2
+"""The exit status of ``diff --exit-code`` where there is a difference."""
+
+_MARKS = {"create": "+", "alter": "~", "rename": "~", "unsafe": "!", "rebuild": "↻", "recreate": "±", "drop": "-"}
+
+_Folder = Annotated[str, typer.Argument(metavar="FOLDER", help="A folder of SQL files with CREATE statements.")]
+_Warehouse = Annotated[
+    str | None,
+    typer.Option(
+        "--warehouse",
+        "-w",
+        metavar="PATH",
+        envvar="RW_SQL_WAREHOUSE",
+        help="The folder or URI of tables and metadata. ./rw_warehouse by default.",
+    ),
+]
+_Env = Annotated[
+    str | None,
+    typer.Option("--env", metavar="NAME", help="Take ${variables} from FOLDER/NAME.env; ${env} is NAME itself."),
+]
+_Var = Annotated[
+    list[str] | None, typer.Option("--var", metavar="NAME=VALUE", help="A ${variable}; wins over the file's.")
+]
+_Allow = Annotated[
+    list[str] | None,
+    typer.Option("--allow", metavar="WORD", help="Put ALLOW GAPS or DUPLICATES into unsafe statements."),
+]
+
+
+def diff_command(
+    folder: _Folder,
+    warehouse: _Warehouse = None,
+    env: _Env = None,
+    var: _Var = None,
+    allow: _Allow = None,
+    out: Annotated[str | None, typer.Option("--out", metavar="FILE", help="Write the plan, to apply it later.")] = None,
+    output: Annotated[
+        str, typer.Option("--format", metavar="text|json", help="Changes as text, or the plan as JSON.")
+    ] = "text",
+    exit_code: Annotated[
+        bool, typer.Option("--exit-code", help="Exit 2 where folder and warehouse differ, 0 where not.")
+    ] = False,
+) -> None:
+    """Show what separates a warehouse from a folder of CREATE statements. Needs no Spark and changes nothing."""
+    from rw_sql.plan.deploy.plan_file import saved_plan, to_json
+
+    if output not in ("text", "json"):
+        raise SqlError(INVALID_OPTION, f'--format must be text or json, found: "{output}"')
+    location, snapshot, changes = _compared(folder, warehouse, env, var, allow)
+    plan = saved_plan(snapshot, location.uri, changes)
+    if out is not None:
+        Path(out).write_text(to_json(plan), encoding="utf-8")
+    if output == "json":
+        sys.stdout.write(to_json(plan))
+    else:
+        show_changes(console_for(), location, snapshot, changes)
+    raise typer.Exit(_DIFFERS if exit_code and changes else 0)
+
+
+def apply_command(
+    target: Annotated[
+        str, typer.Argument(metavar="FOLDER|PLAN", help="A folder of SQL files, or a plan that rw-sql diff wrote.")
+    ],
+    warehouse: _Warehouse = None,
+    env: _Env = None,
+    var: _Var = None,
+    allow: _Allow = None,
+    allow_drop: Annotated[
+        bool, typer.Option("--allow-drop", help="Drop what the folder does not have, and what must be made again.")
+    ] = False,
+    yes: Annotated[
+        bool, typer.Option("--yes", help="Do not ask; predicted loss or repetition must be named by --allow.")
+    ] = False,
+    confirm: Annotated[
+        list[str] | None,
+        typer.Option("--confirm", metavar="TOKEN", help="Confirm the request that was refused with this token."),
+    ] = None,
+) -> None:
+    """Bring a warehouse to a folder of CREATE statements. After a failure the same command goes on."""
+    from rw_sql.plan.deploy.plan_file import from_json, require_current, saved_plan
+
+    console = console_for()
+    if Path(target).is_file():
+        plan = from_json(read_text(target), target)
+        location, snapshot = _catalog(warehouse if warehouse is not None else plan.warehouse)
+        require_current(snapshot, plan, location.uri)
+    else:
+        location, snapshot, changes = _compared(target, warehouse, env, var, allow)
+        plan = saved_plan(snapshot, location.uri, changes)
+    chosen = _require_allowed(plan.changes, allow_drop=allow_drop)
+    show_changes(console, location, snapshot, plan.changes, left=[c for c in plan.changes if c not in chosen])
+    if not chosen:
+        return
+    if not yes:
+        _require_yes(console, len(chosen))
+    _carry_out(console, location, plan, chosen, is_confirmed=yes, tokens=frozenset(confirm or ()))
+
+
+def rollback_command(
+    view: Annotated[str, typer.Argument(metavar="VIEW", help="The view whose rows of before are to serve again.")],
+    warehouse: _Warehouse = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+) -> None:
+    """Let the rows serve again that a view had before it was rebuilt; they are kept until it is rebuilt again."""
+    from rw_sql.metastore import Metastore
+    from rw_sql.model.names import undefined
+    from rw_sql.plan.statements.move.undo import History
+    from rw_sql.plan.statements.view.rebuild import SWAP
+    from rw_sql.syntax.statements import Name
+
+    console = console_for()
+    location, snapshot = _catalog(warehouse)
+    record = snapshot.find("materialized_view", view)
+    if record is None:
+        raise undefined(snapshot, "materialized_view", Name(parts=(view,)))
+    records = Metastore.open(location.uri).operations()
+    history = History.of(records)
+    swap = next((r for r in records if r.kind == SWAP and view in r.objects and history.is_in_effect(r.epoch)), None)
+    if swap is None:
+        raise SqlError(
+            CANNOT_UNDO,
+            f'materialized view "{view}" was not rebuilt, or is rolled back already',
+            hint="SELECT epoch, statement FROM rw_catalog.rw_operations lists what was done",
+        )
+    text = f"UNDO OPERATION {swap.epoch}"
+    console.print(Text(f"{text};  [{', '.join(swap.objects)}: the rows before serve again]", style="bold"))
+    if not yes:
+        _require_yes(console, 1)
+    _undo(console, location, text)
+
+
+def _compared(
+    folder: str, warehouse: str | None, env: str | None, var: Sequence[str] | None, allow: Sequence[str] | None
+) -> tuple[Warehouse, Snapshot, tuple[DeployChange, ...]]:
+    from rw_sql.plan.deploy.changes import compare
+    from rw_sql.plan.deploy.folder import read_folder
+
+    words = tuple(dict.fromkeys(word.upper() for given in allow or () for word in given.replace(",", " ").split()))
+    for word in words:
+        if word not in ("GAPS", "DUPLICATES"):
+            raise SqlError(INVALID_OPTION, f'--allow takes GAPS and DUPLICATES, found: "{word}"')
+    objects = read_folder(_files(folder), _variables(folder, env, var or ()))
+    location, snapshot = _catalog(warehouse)
+    return location, snapshot, compare(snapshot, objects, words)
+
+
+def _catalog(warehouse: str | None) -> tuple[Warehouse, Snapshot]:
+    """The warehouse and its catalog; where there is none yet, an empty one."""
+    from deltalake import DeltaTable
+
+    from rw_sql.metastore import Metastore, Snapshot
+    from rw_sql.runtime.support.warehouse import Warehouse
+
+    location = Warehouse.at(warehouse or "./rw_warehouse")
+    if not DeltaTable.is_deltatable(f"{location.uri}/rw_catalog/operations"):
+        return location, Snapshot()
+    return location, Metastore.open(location.uri).snapshot()
+
+
+def _files(folder: str) -> list[tuple[str, str]]:
+    root = Path(folder)
+    if not root.is_dir():
+        raise SqlError(FILE_UNREADABLE, f'"{folder}" is no folder', hint="rw-sql apply takes a folder or a plan's file")
+    paths = sorted(
+        path
+        for path in root.rglob("*.sql")
+        if path.is_file() and not any(part.startswith(".") for part in path.relative_to(root).parts)
+    )
+    if not paths:
+        raise SqlError(FILE_UNREADABLE, f'folder "{folder}" has no .sql file')
+    return [(str(path), read_text(str(path))) for path in paths]
+
+
+def _variables(folder: str, env: str | None, given: Sequence[str]) -> Mapping[str, str]:
+    from rw_sql.plan.deploy.folder import read_variables, require_fit
+
+    found: dict[str, str] = {}
+    if env is not None:
+        path = Path(folder) / f"{env}.env"
+        require_fit("env", env)
+        found = {"env": env, **read_variables(read_text(str(path)), str(path))}
+    for each in given:
+        name, equals, value = each.partition("=")
+        if not equals or not name:
+            raise SqlError(INVALID_OPTION, f'--var takes NAME=VALUE, found: "{each}"')
+        require_fit(name, value)
+        found[name] = value
+    return found
+
+
+def show_changes(
+    console: Console,
+    warehouse: Warehouse,
+    snapshot: Snapshot,
+    changes: Sequence[DeployChange],
+    left: Sequence[DeployChange] = (),
+) -> None:
+    """Prints changes, their statements, how much is read for them, and a line that counts them; nothing for none."""
+    from rw_sql.plan.deploy.changes import may_ask
+
+    if not changes:
+        return
+    for change in changes:
+        head = f"{_MARKS[change.action]} {change.action} {change.kind.replace('_', ' ')} {change.name}"
+        notes = [change.place, change.reason, "asks before it is done" if may_ask(change) else ""]
+        notes.append("left as it is: needs --allow-drop" if change in left else "")
+        console.print(Text("  ".join([head, *(f"[{note}]" for note in notes if note)]), style="bold"))
+        if change in left:
+            continue
+        for text in change.texts:
+            console.print(Text("    " + text.replace("\n", "\n    ") + ";", style="cyan"))
+    counts = {action: sum(change.action == action for change in changes) for action in _MARKS}
+    console.print(", ".join(f"{count} to {action}" for action, count in counts.items() if count))
+    _show_reading(console, warehouse, snapshot, [change for change in changes if change not in left])
+
+
+def _show_reading(console: Console, warehouse: Warehouse, snapshot: Snapshot, changes: Sequence[DeployChange]) -> None:
+    from rw_sql.runtime.positions.rows_to_read import rows_to_read
+
+    made = [
+        change
+        for change in changes
+        if change.action in ("create", "rebuild", "recreate")
+        and change.kind in ("materialized_view", "sink")
+        and change.place
+    ]
+    # The first that a rebuild touches is the view itself.
+    read = [id_ for change in made for id_ in change.touches[change.action == "rebuild" :]]
+    found = rows_to_read(warehouse, snapshot, read)
+    if found.rows or found.bytes:
+        console.print(f"to be read: about {found.rows:,} rows, {found.bytes / 1_000_000:,.1f} MB of files")
+
+
+def _require_allowed(changes: Sequence[DeployChange], *, allow_drop: bool) -> list[DeployChange]:
+    """The changes to carry out: without ``--allow-drop`` what the folder does not have is left. Raises SqlError where
+    that would not do."""
+    if allow_drop:
+        return list(changes)
+    for change in changes:
+        if change.needs_drop and change.action != "drop":
+            kind = change.kind.replace("_", " ")
+            why = f": {change.reason}" if change.reason else ""
+            raise SqlError(
+                CANNOT_REPLACE,
+                f'{kind} "{change.name}" cannot come to its definition without something being dropped{why}',
+                detail="\n".join(f"{text};" for text in change.texts),
+                hint="rw-sql diff shows all of it; --allow-drop does it, and what depends on it is made again",
+            )
+    return [change for change in changes if change.action != "drop"]
+
+
+def _require_yes(console: Console, count: int) -> None:
+    if not (console.is_terminal and sys.stdin.isatty()):
+        raise SqlError(
+            CONFIRMATION_NEEDED,
+            "nobody can be asked whether these changes are to be made",
+            hint="nothing was changed; --yes does it without a question",
+        )
+    try:
+        reply = console.input(Text(f"Make {count} change{'s' if count != 1 else ''}? Type yes: ", style="bold"))
+    except EOFError:
+        reply = ""
+    if reply.strip().lower() not in {"y", "yes"}:
+        raise SqlError(CONFIRMATION_NEEDED, "the changes were not confirmed", hint="nothing was changed")
+
+
+def _carry_out(
+    console: Console,
+    location: Warehouse,
+    plan: SavedPlan,
+    changes: Sequence[DeployChange],
+    *,
+    is_confirmed: bool,
+    tokens: frozenset[str],
+) -> None:
+    from rw_sql.cli.question import choose_answer
+    from rw_sql.cli.spark_start import spark_for
+    from rw_sql.cli.transcript import Transcript
+    from rw_sql.plan.deploy.plan_file import require_current
+
+    transcript = Transcript(console, choose_answer(console, is_confirmed=is_confirmed, tokens=tokens))
+    with spark_for(location.uri) as spark:
+        from rw_sql.runtime.support.faults import fault
+        from rw_sql.session.scripts import run_statements
+
+        # Whoever was asked has taken a while, and Spark to start.
+        require_current(_catalog(location.uri)[1], plan, location.uri)
+        done = 0
+        try:
+            for change in changes:
+                fault("apply.before_change")
+                for text in change.texts:
+                    run_statements(spark, text, answer=transcript.answer, on_result=transcript.show)
+                done += 1
+        except (SqlError, KeyboardInterrupt):
+            print_error(f"{done} of {len(changes)} changes are made; the same command goes on from there")
+            raise
+
+
+def _undo(console: Console, location: Warehouse, text: str) -> None:
+    from rw_sql.cli.question import choose_answer
+    from rw_sql.cli.spark_start import spark_for
+    from rw_sql.cli.transcript import Transcript
+
+    transcript = Transcript(console, choose_answer(console, is_confirmed=True, tokens=frozenset()))
+    with spark_for(location.uri) as spark:
+        from rw_sql.session.scripts import run_statements
+
+        run_statements(spark, text, answer=transcript.answer, on_result=transcript.show)

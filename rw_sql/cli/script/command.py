@@ -1,0 +1,83 @@
+"""``rw-sql run``: the command line of it."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from rw_sql.cli.script.loading import load_scripts, read_assignments
+from rw_sql.cli.script.report import UNUSABLE
+from rw_sql.errors import SqlError
+
+Variables = Annotated[
+    list[str] | None,
+    typer.Option("--var", "-v", metavar="NAME=VALUE", help="Set a variable: :NAME, :'NAME', :\"NAME\" in the files."),
+]
+
+_WAREHOUSE = typer.Option(
+    "--warehouse",
+    "-w",
+    metavar="PATH",
+    envvar="RW_SQL_WAREHOUSE",
+    help="The folder or URI of tables and metadata. ./rw_warehouse by default.",
+)
+Warehouse = Annotated[str | None, _WAREHOUSE]
+
+
+def run_command(
+    files: Annotated[
+        list[str], typer.Argument(metavar="FILES|-", help="Files of SQL statements; - reads standard input.")
+    ],
+    warehouse: Warehouse = None,
+    variables: Variables = None,
+    dry_run: Annotated[
+        bool,
+        typer.Option(
+            "--dry-run", help="Run nothing: EXPLAIN each statement on the catalog that those before it lead to."
+        ),
+    ] = False,
+    keep_going: Annotated[
+        bool, typer.Option("--keep-going/--stop-on-error", help="After an error, run the statements behind it too.")
+    ] = False,
+    output: Annotated[
+        str,
+        typer.Option(
+            "--output", "-o", metavar="text|json|junit", help="How to report; json and junit are written at the end."
+        ),
+    ] = "text",
+    yes: Annotated[
+        bool,
+        typer.Option("--yes", help="Confirm unsafe statements without asking; predicted loss must be listed in ALLOW."),
+    ] = False,
+    confirm: Annotated[
+        list[str] | None,
+        typer.Option("--confirm", metavar="TOKEN", help="Confirm the request that was refused with this token."),
+    ] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print results without the statements.")] = False,
+) -> None:
+    """Run the statements of files one by one; stop at the first error.
+
+    The exit status is 0 if all statements are done, 1 if one failed, 2 if nothing was run because the command line, a
+    file or a variable is wrong, 3 if a statement lacks a confirmation, 130 after Ctrl-C.
+    """
+    from rw_sql.cli.output import print_error
+    from rw_sql.cli.script.running import OUTPUTS, RunOptions, run_scripts
+
+    if output not in OUTPUTS:
+        raise typer.BadParameter(f"{output!r} is none of {', '.join(OUTPUTS)}", param_hint="--output")
+    try:
+        scripts, hide = load_scripts(files, read_assignments(variables or ()))
+    except SqlError as error:
+        print_error(error.render())
+        raise typer.Exit(UNUSABLE) from None
+    options = RunOptions(
+        warehouse=warehouse,
+        is_confirmed=yes,
+        tokens=frozenset(confirm or ()),
+        is_quiet=quiet,
+        keeps_going=keep_going,
+        is_dry=dry_run,
+        output=output,
+    )
+    raise typer.Exit(run_scripts(scripts, options, hide).exit_status)

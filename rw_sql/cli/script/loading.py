@@ -1,0 +1,91 @@
+"""The files of a command as statements: read, their variables replaced, each statement with its place in its file."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rw_sql.cli.fmt import read_text
+from rw_sql.errors import INVALID_OPTION, SqlError, masked
+from rw_sql.syntax import split_script
+from rw_sql.syntax.variables.expand import expand
+from rw_sql.syntax.variables.references import NAME
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from rw_sql.syntax import ScriptStatement
+    from rw_sql.syntax.variables.source_map import Expanded
+
+_TELLING = re.compile(r"passw|pwd|secret|token|credential|jaas|private_?key|api_?key", re.IGNORECASE)
+_HIDDEN = "*****"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Script:
+    """One file of a command: ``name`` is its path, None for standard input."""
+
+    name: str | None
+    expanded: Expanded
+    parts: tuple[ScriptStatement, ...]
+
+    def place(self, part: ScriptStatement) -> tuple[str | None, int, int]:
+        """The file, line and column in which a statement begins: those of a file that the script includes, maybe."""
+        origin, span = self.expanded.source(part.start, part.start + len(part.text))
+        return origin.file, span.line, span.column
+
+
+def read_assignments(texts: Iterable[str]) -> dict[str, str]:
+    """The variables of ``--var NAME=VALUE``. Raises SqlError INVALID_OPTION."""
+    variables = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals or not NAME.match(name):
+            raise SqlError(
+                INVALID_OPTION,
+                f"--var takes NAME=VALUE, not {masked(text, every_literal=True) if equals else text!r}",
+                hint="letters, digits and _ make a name: --var topic=orders",
+            )
+        variables[name] = value
+    return variables
+
+
+def load_scripts(files: Iterable[str], variables: Mapping[str, str]) -> tuple[list[Script], Callable[[str], str]]:
+    """The scripts of some files, ``-`` being standard input; what one sets holds in those after it.
+
+    With them comes what hides the values of variables whose names say that they are secret. Raises SqlError where a
+    file cannot be read, a variable is not set, or a backslash command is wrong.
+    """
+    scripts = []
+    known = dict(variables)
+    secrets = set(_secrets(known))
+    for path in files:
+        name = None if path == "-" else path
+        expanded = expand(read_text(path), known, read_text, file=name)
+        secrets.update(_secrets({key: value for key, value in expanded.settings.items() if value is not None}))
+        known = expanded.variables_after(known)
+        scripts.append(Script(name=name, expanded=expanded, parts=split_script(expanded.text)))
+    return scripts, hiding(secrets)
+
+
+def _secrets(variables: Mapping[str, str]) -> Iterable[str]:
+    return (value for name, value in variables.items() if value and _TELLING.search(name))
+
+
+def hiding_of(variables: Mapping[str, str]) -> Callable[[str], str]:
+    """What puts asterisks in the place of secrets, those of these variables too."""
+    return hiding(_secrets(variables))
+
+
+def hiding(secrets: Iterable[str]) -> Callable[[str], str]:
+    """What puts asterisks in the place of secrets: those of these variables, and those that statements hold."""
+    # A value that holds another goes first.
+    values = sorted({form for secret in secrets for form in (secret, secret.replace("'", "''"))}, key=len, reverse=True)
+    pattern = re.compile("|".join(map(re.escape, values))) if values else None
+
+    def hide(text: str) -> str:
+        text = masked(text)
+        return pattern.sub(_HIDDEN, text) if pattern is not None else text
+
+    return hide

@@ -1,0 +1,185 @@
+"""What came of each statement of a run: the summary, the exit status, JSON and JUnit."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import re
+from dataclasses import dataclass, field, replace
+from decimal import Decimal
+from itertools import groupby
+from typing import TYPE_CHECKING, Any, Literal
+
+from rw_sql.cli.junit import Case, Suite, render_junit
+from rw_sql.errors import CONFIRMATION_NEEDED, UNSAFE_OPERATIONS_OFF
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from rw_sql.errors import SqlError
+    from rw_sql.session.results import Values
+
+Status = Literal["done", "failed", "refused", "not run"]
+
+OK, FAILED, UNUSABLE, REFUSED, INTERRUPTED = 0, 1, 2, 3, 130
+"""Exit statuses: all done; a statement failed; nothing was run since the command line, a file or a variable is wrong;
+what stopped it is a confirmation that is missing; Ctrl-C."""
+
+_REFUSALS = (CONFIRMATION_NEEDED.code, UNSAFE_OPERATIONS_OFF.code)
+_NAME_WIDTH = 80
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StatementRun:
+    """One statement and what came of it. ``plan`` is what a dry run foresees."""
+
+    file: str | None
+    line: int
+    column: int
+    text: str
+    status: Status
+    seconds: float = 0.0
+    result: Values | None = None
+    plan: tuple[str, ...] | None = None
+    needs_confirmation: bool = False
+    error: SqlError | None = None
+
+
+def status_of(error: SqlError) -> Status:
+    """Whether a statement failed, or was refused since nobody confirmed it."""
+    return "refused" if error.code in _REFUSALS else "failed"
+
+
+@dataclass(slots=True)
+class RunReport:
+    """A run so far. ``hide`` puts asterisks in the place of secrets."""
+
+    hide: Callable[[str], str]
+    is_dry: bool = False
+    started: dt.datetime = field(default_factory=lambda: dt.datetime.now(dt.UTC))
+    seconds: float = 0.0
+    statements: list[StatementRun] = field(default_factory=list)
+    is_interrupted: bool = False
+
+    @property
+    def exit_status(self) -> int:
+        """The status of the process."""
+        if self.is_interrupted:
+            return INTERRUPTED
+        found = {statement.status for statement in self.statements}
+        return FAILED if "failed" in found else REFUSED if "refused" in found else OK
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """How many statements there are of each status."""
+        statuses = [statement.status for statement in self.statements]
+        return {status: statuses.count(status) for status in ("done", "failed", "refused", "not run")}
+
+    @property
+    def summary(self) -> str:
+        """One line: ``12 statements: 10 done, 1 failed, 1 not run; 3.2 s``."""
+        total = len(self.statements)
+        counts = {"planned" if self.is_dry and word == "done" else word: n for word, n in self.counts.items()}
+        told = ", ".join(f"{count} {word}" for word, count in counts.items() if count) or "nothing to do"
+        asks = sum(statement.needs_confirmation for statement in self.statements)
+        needs = f" ({asks} {'needs' if asks == 1 else 'need'} a confirmation)" if asks else ""
+        return f"{total} statement{'' if total == 1 else 's'}: {told}{needs}; {self.seconds:.1f} s"
+
+    def as_json(self) -> str:
+        """One document, every key always there."""
+        document = {
+            "format": "rw-sql/run/1",
+            "dry_run": self.is_dry,
+            "started_at": self.started.isoformat(timespec="milliseconds"),
+            "exit_status": self.exit_status,
+            "summary": {
+                "statements": len(self.statements),
+                **{word.replace(" ", "_"): count for word, count in self.counts.items()},
+                "seconds": round(self.seconds, 3),
+            },
+            "statements": [self._statement(statement) for statement in self.statements],
+        }
+        return json.dumps(document, indent=2, ensure_ascii=False)
+
+    def _statement(self, run: StatementRun) -> dict[str, Any]:
+        result = run.result
+        return {
+            "file": run.file,
+            "line": run.line,
+            "column": run.column,
+            "text": self.hide(run.text),
+            "status": run.status.replace(" ", "_"),
+            "seconds": round(run.seconds, 3),
+            "columns": None if result is None else list(result.columns),
+            "rows": None if result is None else [[json_value(value) for value in row] for row in result.rows],
+            "has_more": result is not None and result.has_more,
+            "plan": None if run.plan is None else [self.hide(line) for line in run.plan],
+            "needs_confirmation": run.needs_confirmation,
+            "error": None if run.error is None else self._error(run.error),
+        }
+
+    def _error(self, error: SqlError) -> dict[str, Any]:
+        return {
+            "code": error.code,
+            "sqlstate": error.sqlstate,
+            "message": self.hide(error.message),
+            "hint": None if error.hint is None else self.hide(error.hint),
+            "detail": None if error.detail is None else self.hide(error.detail),
+            "file": error.file,
+            "line": error.line,
+            "column": error.column,
+        }
+
+    def as_junit(self) -> str:
+        """A suite a file, a case a statement."""
+        timestamp = self.started.replace(tzinfo=None).isoformat(timespec="seconds")
+        suites = [
+            Suite(name=file or "-", cases=[self._case(run) for run in runs], timestamp=timestamp)
+            for file, runs in groupby(self.statements, key=lambda run: run.file)
+        ]
+        return render_junit("rw-sql run", suites)
+
+    def _case(self, run: StatementRun) -> Case:
+        file = run.file or "-"
+        words = " ".join(self.hide(run.text).split())
+        short = words if len(words) <= _NAME_WIDTH else words[: _NAME_WIDTH - 1] + "…"
+        case = Case(name=f"line {run.line}: {short}", classname=_dotted(file), seconds=run.seconds)
+        if run.status == "not run":
+            return replace(case, outcome="skipped", message="not run: a statement before it failed")
+        if run.error is None:
+            return case
+        return replace(
+            case,
+            outcome="error" if run.status == "refused" else "failure",
+            kind=run.error.code,
+            message=f"{run.error.code}: {self.hide(run.error.message)}",
+            text=self.hide(run.error.render()),
+        )
+
+
+def _dotted(file: str) -> str:
+    """A path as class names look."""
+    return re.sub(r"[/\\]+", ".", re.sub(r"\.\w+$", "", file)).strip(".") or file
+
+
+def json_value(value: Any) -> Any:
+    """A value as JSON has it: numbers, booleans and NULL as such, exact decimals, times and bytes as text."""
+    match value:
+        case None | bool() | int() | str():
+            return value
+        case float():
+            return value if value == value and abs(value) != float("inf") else str(value)
+        case Decimal():
+            return str(value)
+        case dt.datetime() | dt.date() | dt.time():
+            return value.isoformat()
+        case bytes() | bytearray():
+            return "\\x" + bytes(value).hex()
+        case dict():
+            return {str(key): json_value(inner) for key, inner in value.items()}
+        case tuple() if hasattr(value, "asDict"):
+            return json_value(value.asDict())
+        case list() | tuple():
+            return [json_value(inner) for inner in value]
+        case _:
+            return str(value)

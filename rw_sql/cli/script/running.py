@@ -1,0 +1,232 @@
+"""Runs the statements of scripts one by one, or foresees them, and keeps what came of each."""
+
+from __future__ import annotations
+
+import sys
+import time
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
+
+from rich.text import Text
+
+from rw_sql.cli.output import console_for, print_error
+from rw_sql.cli.question import choose_answer
+from rw_sql.cli.script.report import RunReport, StatementRun, status_of
+from rw_sql.cli.spark_start import spark_for
+from rw_sql.cli.transcript import Transcript
+from rw_sql.errors import BLOCK_LEFT_OPEN, SqlError
+from rw_sql.session.results import read_values
+from rw_sql.syntax import could_be_ours, route
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from pyspark.sql import SparkSession
+
+    from rw_sql.cli.question import Answer
+    from rw_sql.cli.script.loading import Script
+    from rw_sql.session.attach import Attached
+    from rw_sql.session.results import Values
+    from rw_sql.syntax import ScriptStatement
+
+OUTPUTS = ("text", "json", "junit")
+
+_NOT_RUN = "a dry run does not run Spark's statements"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunOptions:
+    """How scripts are run. With an ``output`` other than text nothing but the report is on standard output."""
+
+    warehouse: str | None = None
+    is_confirmed: bool = False
+    tokens: frozenset[str] = frozenset()
+    is_quiet: bool = False
+    keeps_going: bool = False
+    is_dry: bool = False
+    output: str = "text"
+
+
+def run_scripts(scripts: Sequence[Script], options: RunOptions, hide: Callable[[str], str]) -> RunReport:
+    """Runs the scripts in order until the first error (``keeps_going``: to the end), and prints results and errors as
+    they come. What stops it is in the report."""
+    is_text = options.output == "text"
+    console = console_for() if is_text else console_for(sys.stderr)
+    report = RunReport(hide=hide, is_dry=options.is_dry)
+    answer = choose_answer(console, is_confirmed=options.is_confirmed, tokens=options.tokens)
+    transcript = Transcript(console, answer, is_quiet=options.is_quiet, hide=hide)
+    run = ScriptRun(scripts, options, report, transcript if is_text else None)
+    started = time.monotonic()
+    if options.is_dry:
+        with _dry_session(options.warehouse) as attached:
+            run.foresee(attached)
+    else:
+        with spark_for(options.warehouse) as spark:
+            run.carry_out(spark, transcript.answer)
+    report.seconds = time.monotonic() - started
+    if options.output != "text":
+        sys.stdout.write(report.as_json() + "\n" if options.output == "json" else report.as_junit())
+    elif not report.is_interrupted:
+        console_for(sys.stderr).print(Text(report.summary, style="dim"))
+    return report
+
+
+class ScriptRun:
+    """One run of all scripts. ``transcript`` is None where nothing is printed on the way."""
+
+    def __init__(
+        self, scripts: Sequence[Script], options: RunOptions, report: RunReport, transcript: Transcript | None
+    ) -> None:
+        self._scripts = scripts
+        self._keeps_going = options.keeps_going
+        self._report = report
+        self._transcript = transcript
+        self._is_over = False
+
+    def carry_out(self, spark: SparkSession, answer: Answer | None) -> None:
+        """Runs every statement."""
+        from rw_sql.session.scripts import answering, run_part
+
+        def run(script: Script, part: ScriptStatement) -> _Outcome:
+            kept: list[Values] = []
+            run_part(attached, part, script.expanded.text, None, lambda frame: kept.append(read_values(frame)))
+            return _Outcome(result=kept[0])
+
+        with answering(spark, answer) as attached:
+            for script in self._scripts:
+                self._each(script, run)
+                if attached.block_state is not None:
+                    self._leave_block(script)
+                    attached.spark.sql("ROLLBACK")
+
+    def foresee(self, attached: Attached) -> None:
+        """Explains every statement."""
+        dry = attached.dry_run()
+        sparks = 0
+
+        def explain(script: Script, part: ScriptStatement) -> _Outcome:
+            nonlocal sparks
+            try:
+                statement = route(part.text, dry) if could_be_ours(part.text) else None
+                if statement is None:
+                    sparks += 1
+                    return _Outcome(plan=("a statement of Spark's, which is not planned",))
+                foreseen = dry.explain(statement)
+                return _Outcome(plan=foreseen.lines, needs_confirmation=foreseen.needs_confirmation)
+            except SqlError as error:
+                if sparks and error.detail is None:
+                    error.detail = f"{_NOT_RUN}: {sparks} before this one may have made what it needs"
+                raise error.moved_into(script.expanded.text, part.start, part.line, part.column, None) from None
+
+        for script in self._scripts:
+            self._each(script, explain)
+            if dry.has_open_block:
+                self._leave_block(script)
+
+    def _each(self, script: Script, act: Callable[[Script, ScriptStatement], _Outcome]) -> None:
+        """Does one thing with each statement, and prints before it what ``\\echo`` says there."""
+        echoes = list(script.expanded.echoes)
+        for part in script.parts:
+            file, line, column = script.place(part)
+            run = StatementRun(file=file, line=line, column=column, text=part.text, status="not run")
+            if not self._is_over:
+                while echoes and echoes[0].at <= part.start:
+                    self._say(echoes.pop(0).text)
+                run = self._attempt(script, part, run, act)
+            self._report.statements.append(run)
+        if not self._is_over:
+            for echo in echoes:
+                self._say(echo.text)
+
+    def _attempt(
+        self,
+        script: Script,
+        part: ScriptStatement,
+        run: StatementRun,
+        act: Callable[[Script, ScriptStatement], _Outcome],
+    ) -> StatementRun:
+        started = time.monotonic()
+        try:
+            outcome = act(script, part)
+            if self._transcript is not None:
+                self._transcript.show_outcome(part.text, outcome.result, outcome.plan)
+        except SqlError as error:
+            script.expanded.locate(error)
+            self._tell(error)
+            self._is_over = not self._keeps_going
+            return replace(run, status=status_of(error), error=error, seconds=time.monotonic() - started)
+        except KeyboardInterrupt as interrupt:
+            self._report.is_interrupted = self._is_over = True
+            print_error(f"cancelled: {self._interrupted(run, str(interrupt))}")
+            return replace(run, seconds=time.monotonic() - started)
+        return replace(
+            run,
+            status="done",
+            result=outcome.result,
+            plan=outcome.plan,
+            needs_confirmation=outcome.needs_confirmation,
+            seconds=time.monotonic() - started,
+        )
+
+    def _leave_block(self, script: Script) -> None:
+        """The script ends inside of a block, which nobody will commit: its last statement counts as failed."""
+        if self._is_over:
+            return
+        error = open_block(script.name)
+        self._tell(error)
+        self._is_over = not self._keeps_going
+        last = self._report.statements[-1]
+        if last.error is None:
+            self._report.statements[-1] = replace(last, status="failed", error=error)
+
+    def _interrupted(self, run: StatementRun, why: str) -> str:
+        from rw_sql.session.scripts import interrupted_at
+
+        done, total = len(self._report.statements), sum(len(script.parts) for script in self._scripts)
+        place = (
+            f"{run.file}, line {run.line}" if run.file is not None and len(self._scripts) > 1 else f"line {run.line}"
+        )
+        return interrupted_at(done, total, place, why)
+
+    def _tell(self, error: SqlError) -> None:
+        if self._transcript is not None:
+            print_error(self._report.hide(error.render()))
+
+    def _say(self, text: str) -> None:
+        if self._transcript is not None:
+            self._transcript.say(text)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Outcome:
+    """What a statement gave, or would do."""
+
+    result: Values | None = None
+    plan: tuple[str, ...] | None = None
+    needs_confirmation: bool = False
+
+
+def open_block(script: str | None) -> SqlError:
+    """The error of a script that ended inside of a block, which nobody will ever commit."""
+    return SqlError(
+        BLOCK_LEFT_OPEN,
+        f"{script or 'the script'} ends inside of a BEGIN UNSAFE block: nothing of the block was done",
+        hint="COMMIT; at its end does it",
+    )
+
+
+@contextmanager
+def _dry_session(warehouse: str | None) -> Iterator[Attached]:
+    """A session that runs no jobs: on the warehouse, or on an empty one for the time where that does not exist yet."""
+    from rw_sql.session.attach import attach
+    from rw_sql.session.location import warehouse_at
+
+    where = warehouse_at(warehouse).uri
+    with ExitStack() as left:
+        if "://" not in where and not Path(where).exists():
+            where = left.enter_context(TemporaryDirectory(prefix="rw_sql-dry-run-"))
+        spark = left.enter_context(spark_for(where, run_jobs=False))
+        yield attach(spark, where, run_jobs=False)

@@ -1,0 +1,63 @@
+"""What ``rw-sql serve`` writes: a line an event, with its time, as text or as JSON."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from datetime import UTC, datetime
+from typing import TextIO
+
+from rw_sql.errors import INVALID_OPTION, SqlError
+
+FORMS = ("text", "json")
+
+said = logging.getLogger("rw_sql.serve")
+"""What the command itself says."""
+
+
+def start_log(form: str, stream: TextIO | None = None) -> logging.Handler:
+    """Writes what rw_sql logs from level INFO on to a stream (standard output). Raises SqlError INVALID_OPTION."""
+    if form not in FORMS:
+        raise SqlError(INVALID_OPTION, f"--log is text or json, not {form!r}", hint="--log json")
+    handler = logging.StreamHandler(stream or sys.stdout)
+    handler.setFormatter(JsonLines() if form == "json" else TextLines())
+    logger = logging.getLogger("rw_sql")
+    logger.setLevel(logging.INFO)
+    logger.addHandler(handler)
+    logger.propagate = False  # a root handler of Spark's or of the user's would write it twice
+    return handler
+
+
+def _at(record: logging.LogRecord) -> str:
+    moment = datetime.fromtimestamp(record.created, UTC)
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+class TextLines(logging.Formatter):
+    """``2026-11-26T03:53:10.123Z INFO event=job job=mv-9 state=RUNNING``; what would break the line is escaped."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """One line, and a traceback below it where there is one."""
+        message = "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in record.getMessage())
+        line = f"{_at(record)} {record.levelname} {message}"
+        return line if not record.exc_info else f"{line}\n{self.formatException(record.exc_info)}"
+
+
+class JsonLines(logging.Formatter):
+    """An object a line: ``at``, ``level``, ``logger``, ``message``; of an event its fields as well."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """One line."""
+        body: dict[str, object] = {
+            "at": _at(record),
+            "level": record.levelname,
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        fields = getattr(record, "fields", None)
+        if isinstance(fields, dict):
+            body |= {key: value for key, value in fields.items() if key not in body and value is not None}
+        if record.exc_info:
+            body["traceback"] = self.formatException(record.exc_info)
+        return json.dumps(body, ensure_ascii=False, default=str)

@@ -1,0 +1,118 @@
+"""``rw-sql serve``: a process that owns a warehouse and runs its jobs."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from types import FrameType
+from typing import TYPE_CHECKING
+
+import typer
+
+from rw_sql.cli.service.log_lines import said, start_log
+from rw_sql.errors import FILE_UNREADABLE, INVALID_PARAMETER, SqlError
+
+if TYPE_CHECKING:
+    from rw_sql.runtime.status.http_server import StatusServer
+
+_LOOK_SECONDS = 0.5
+
+_STANDING_BY = "standing by: another process runs the jobs; SIGTERM or Ctrl-C stops"
+
+
+def serve_until_told(
+    *,
+    warehouse: str | None,
+    metrics: str | None = None,
+    host: str = "127.0.0.1",
+    port: int | None = None,
+    has_http: bool = True,
+    token_file: str | None = None,
+    log: str = "text",
+) -> None:
+    """Attaches to a warehouse, runs its jobs until SIGTERM or SIGINT, then stops them and gives the lease back.
+
+    Where another process owns the warehouse this one stands by and takes over when the other is gone. Ends with status
+    1 where it cannot run them any more, because Spark has ended.
+    """
+    told = threading.Event()
+
+    def on_signal(_number: int, _frame: FrameType | None) -> None:
+        told.set()
+
+    # Before Spark starts: a signal that comes while it does is obeyed as soon as it has.
+    signal.signal(signal.SIGTERM, on_signal)
+    signal.signal(signal.SIGINT, on_signal)
+    start_log(log)
+    server = listen(host, port, token_file) if has_http else None
+
+    from rw_sql.session.attach import attach, connect, detach
+
+    said.info("starting Spark")
+    spark = connect(warehouse)
+    signal.signal(signal.SIGINT, on_signal)  # PySpark put its own in this one's place
+    attached = attach(spark, warehouse)
+    served = attached.served()
+    last: bool | None = None
+    try:
+        if server is not None:
+            server.show(served)
+        if metrics is not None:
+            said.info("metrics at port %d", attached.serve_metrics(metrics))
+        while not told.is_set() and attached.why_ended is None:
+            if attached.is_owner != last:
+                last = attached.is_owner
+                said.info("serving; SIGTERM or Ctrl-C stops" if last else _STANDING_BY)
+            served.count()
+            told.wait(_LOOK_SECONDS)
+        why = attached.why_ended
+        if why is not None:
+            said.error("%s: this process cannot run the jobs any more", why)
+            print(f"{why}: this process cannot run the jobs any more", file=sys.stderr)
+            raise typer.Exit(1)
+        said.info("stopping")
+    finally:
+        detach(spark)
+        if server is not None:
+            server.close()
+        if attached.is_alive:
+            spark.stop()
+
+
+def listen(host: str, port: int | None, token_file: str | None) -> StatusServer:
+    """The status page's server, which answers from here on. Raises SqlError where it cannot listen.
+
+    Without a ``port``, the usual one, or a free one where another process has that: a standby on the same machine.
+    """
+    from rw_sql.runtime.status.http_server import DEFAULT_PORT, StatusServer
+
+    token = _token(token_file)
+    try:
+        server = StatusServer(host, DEFAULT_PORT if port is None else port, token=token)
+    except SqlError as error:
+        if port is not None or not isinstance(error.__cause__, OSError):
+            raise
+        server = StatusServer(host, 0, token=token)
+    said.info("status page at %s", server.url)
+    return server
+
+
+def _token(file: str | None) -> str | None:
+    """The token for the status page, from a file or the environment. Raises SqlError where the file is not readable."""
+    from rw_sql.runtime.status.http_server import TOKEN_VARIABLE
+
+    if file is None:
+        return os.environ.get(TOKEN_VARIABLE) or None
+    try:
+        with open(file, encoding="utf-8") as opened:
+            token = opened.read().strip()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = (getattr(error, "strerror", None) or str(error)).lower()
+        raise SqlError(
+            FILE_UNREADABLE, f"cannot read file {file!r}: {reason}", hint="name another --token-file"
+        ) from error
+    if not token:
+        raise SqlError(INVALID_PARAMETER, f"file {file!r} holds no token", hint=f"openssl rand -hex 16 > {file}")
+    return token

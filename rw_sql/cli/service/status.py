@@ -1,0 +1,165 @@
+"""``rw-sql status`` and ``rw-sql lineage``: a warehouse at a glance, without Spark or Java."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections import Counter
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from rw_sql.errors import INVALID_OPTION, UNDEFINED_OBJECT, SqlError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rich.console import Console
+
+    from rw_sql.runtime.jobs.context import Context
+    from rw_sql.runtime.status.reading import JobLine, WarehouseStatus
+
+OUTPUTS = ("text", "json")
+FORMATS = ("text", "mermaid", "json", "svg")
+LOOK_SECONDS = 0.7
+"""How long all upstreams together may take to say where they end, and again how old their records are."""
+
+_WATCH_SECONDS = 2.0
+
+_Warehouse = Annotated[
+    str | None,
+    typer.Option(
+        "--warehouse", "-w", metavar="PATH", envvar="RW_SQL_WAREHOUSE", help="The warehouse; ./rw_warehouse by default."
+    ),
+]
+
+
+def status_command(
+    warehouse: _Warehouse = None,
+    output: Annotated[str, typer.Option("--output", "-o", metavar="FORM", help="text or json.")] = "text",
+    watch: Annotated[bool, typer.Option("--watch", help="Show it anew every 2 seconds, until Ctrl-C.")] = False,
+) -> None:
+    """Show the owner, the jobs with their lag and rates, what stalled, and unsafe operations. Starts no Spark."""
+    from rw_sql.cli.output import console_for
+    from rw_sql.session.sparkless import sparkless
+
+    if output not in OUTPUTS:
+        raise SqlError(INVALID_OPTION, f"--output is text or json, not {output!r}", hint="--output json")
+    console = console_for()
+    with sparkless(warehouse, only_reads=True) as context:
+        for number, status in enumerate(_statuses(context, is_endless=watch)):
+            if output == "json":
+                # A line each, so that what reads them can tell where one ends.
+                print(json.dumps(status.to_json(), indent=None if watch else 2, ensure_ascii=False), flush=True)
+            else:
+                if watch and console.is_terminal:
+                    console.clear()
+                elif number:
+                    console.print()
+                print_status(console, status)
+
+
+def _statuses(context: Context, *, is_endless: bool) -> Iterator[WarehouseStatus]:
+    from rw_sql.runtime.status.reading import measure, read_status
+
+    while True:
+        yield read_status(context, measure(context, context.metastore.snapshot(), seconds=LOOK_SECONDS))
+        if not is_endless:
+            return
+        time.sleep(_WATCH_SECONDS)
+
+
+def print_status(console: Console, status: WarehouseStatus) -> None:
+    """Prints it: a line each for the warehouse and its owner, the jobs as a table, then what needs an operator."""
+    from rich.text import Text
+
+    from rw_sql.cli.output import print_rows
+    from rw_sql.runtime.status.words import ago, owner_text, worst_first
+    from rw_sql.session.results import Rows
+
+    console.print(Text(f"warehouse {status.warehouse}, epoch {status.epoch}"), soft_wrap=True)
+    console.print(Text(owner_text(status.owner, status.epoch, status.at_ms)), soft_wrap=True)
+    counts = Counter(job.state for job in status.jobs)
+    told = ", ".join(f"{number} {state}" for state, number in sorted(counts.items()))
+    console.print(Text(f"jobs: {told or 'none'}"), soft_wrap=True)
+    if status.jobs:
+        rows = tuple(_cells(job, status.at_ms) for job in worst_first(status.jobs))
+        columns = ("object", "kind", "job", "state", "lag", "lag_time", "rows_per_second", "last_batch", "restarts")
+        print_rows(console, Rows(columns=columns, rows=rows))
+    for job in status.jobs:
+        if job.state == "STALLED":
+            console.print(Text(f"\n{job.object} ({job.job}) is STALLED: {job.reason}"), soft_wrap=True)
+            for statement in job.statements:
+                console.print(Text(f"  {statement};", style="bold"), soft_wrap=True)
+    if status.operations:
+        console.print(Text("\nnewest unsafe operations:"))
+        for operation in status.operations[:5]:
+            said = f"  {operation.operation}, {ago(operation.at_ms, status.at_ms)}, {operation.actor}:"
+            console.print(Text(f"{said} {operation.statement};"), soft_wrap=True)
+            if operation.undo:
+                console.print(Text(f"      undo: {operation.undo};", style="dim"), soft_wrap=True)
+
+
+def _cells(job: JobLine, at_ms: int) -> tuple[str | None, ...]:
+    from rw_sql.runtime.status.words import ago, duration
+
+    return (
+        job.object,
+        job.kind.replace("_", " "),
+        job.job,
+        job.state,
+        None if job.lag_records is None else str(job.lag_records),
+        None if job.lag_seconds is None else duration(job.lag_seconds),
+        None if job.rows_per_second is None else f"{job.rows_per_second:.1f}",
+        None if job.last_batch_ms is None else ago(job.last_batch_ms, at_ms),
+        str(job.restarts),
+    )
+
+
+def lineage_command(
+    of: Annotated[str | None, typer.Option("--of", metavar="NAME", help="Only this object's lineage.")] = None,
+    form: Annotated[str, typer.Option("--format", metavar="FORM", help="text, mermaid, json or svg.")] = "text",
+    file: Annotated[
+        str | None, typer.Option("--file", "-f", metavar="PATH", help="The file to write; standard output by default.")
+    ] = None,
+    warehouse: _Warehouse = None,
+) -> None:
+    """Draw which objects read which, with their states and lags. Starts no Spark."""
+    from rw_sql.session.sparkless import sparkless
+
+    if form not in FORMATS:
+        raise SqlError(INVALID_OPTION, f"--format is text, mermaid, json or svg, not {form!r}", hint="--format svg")
+    with sparkless(warehouse, only_reads=True) as context:
+        text = _drawn(context, of, form)
+    if file is None:
+        sys.stdout.write(text)
+        return
+    try:
+        with open(file, "w", encoding="utf-8") as written:
+            written.write(text)
+    except OSError as error:
+        from rw_sql.errors import FILE_UNREADABLE
+
+        reason = (error.strerror or str(error)).lower()
+        raise SqlError(FILE_UNREADABLE, f"cannot write file {file!r}: {reason}", hint="name another --file") from error
+
+
+def _drawn(context: Context, of: str | None, form: str) -> str:
+    from rw_sql.plan.result.graph import to_mermaid, to_text
+    from rw_sql.plan.result.graph_svg import to_svg
+    from rw_sql.runtime.status.reading import read_lineage
+
+    snapshot = context.metastore.snapshot()
+    graph = read_lineage(context, snapshot, of)
+    if graph is None:
+        raise SqlError(UNDEFINED_OBJECT, f'"{of}" does not exist', hint="rw-sql lineage shows all objects")
+    match form:
+        case "mermaid":
+            return to_mermaid(graph)
+        case "svg":
+            return to_svg(graph)
+        case "json":
+            return json.dumps(graph.to_json(), indent=2, ensure_ascii=False) + "\n"
+        case _:
+            return to_text(graph)

@@ -1,0 +1,95 @@
+"""``rw-sql test``: the command line of it."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from rw_sql.cli.script.command import Variables
+from rw_sql.cli.script.loading import hiding_of, read_assignments
+from rw_sql.cli.script.report import FAILED, OK, UNUSABLE
+from rw_sql.errors import SqlError
+
+if TYPE_CHECKING:
+    from rw_sql.cli.testing.outcome import TestOutcome
+
+OUTPUTS = ("text", "json", "junit")
+
+
+def run_test_command(
+    paths: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="PATHS", help="Files or folders: *.slt, *.test.yaml, *.sqltest; FILE::NAME chooses unit tests."
+        ),
+    ],
+    workers: Annotated[
+        int, typer.Option("--jobs", "-j", metavar="N", min=1, help="How many tests run side by side, on one Spark.")
+    ] = 1,
+    kafka: Annotated[
+        bool, typer.Option("--kafka", help="Start a Kafka broker for the tests; the first start fetches Kafka.")
+    ] = False,
+    variables: Variables = None,
+    label: Annotated[
+        list[str] | None, typer.Option("--label", metavar="LABEL", help="A label for skipif and onlyif in .slt files.")
+    ] = None,
+    fail_fast: Annotated[bool, typer.Option("--fail-fast", help="Run no more tests after the first failure.")] = False,
+    override: Annotated[
+        bool, typer.Option("--override", help="Rewrite the expected rows of .slt files to those found.")
+    ] = False,
+    output: Annotated[
+        str,
+        typer.Option(
+            "--output", "-o", metavar="text|json|junit", help="How to report; json and junit are written at the end."
+        ),
+    ] = "text",
+) -> None:
+    """Run tests of pipelines, each on a warehouse that is thrown away.
+
+    The exit status is 0 if all tests passed, 1 if one did not, 2 if none was run because the command line, a path or a
+    file is wrong.
+    """
+    from rw_sql.cli.output import console_for, print_error
+    from rw_sql.cli.testing.outcome import WrongTestError
+    from rw_sql.cli.testing.report import TestReport, print_outcome
+    from rw_sql.cli.testing.runner import TestOptions, collect, run_tests
+
+    if output not in OUTPUTS:
+        raise typer.BadParameter(f"{output!r} is none of {', '.join(OUTPUTS)}", param_hint="--output")
+    try:
+        known = read_assignments(variables or ())
+        collected = collect(paths, known)
+    except (SqlError, WrongTestError) as error:
+        print_error(str(error))
+        raise typer.Exit(UNUSABLE) from None
+    if collected.wrong:
+        for wrong in collected.wrong:
+            print_error(str(wrong))
+        raise typer.Exit(UNUSABLE)
+    hide = hiding_of(known)
+    console = console_for() if output == "text" else console_for(sys.stderr)
+
+    def tell(outcome: TestOutcome) -> None:
+        if outcome.rewritten is not None:
+            Path(outcome.file).write_text(outcome.rewritten, encoding="utf-8")
+        print_outcome(console, outcome, hide)
+
+    options = TestOptions(
+        workers=workers,
+        has_broker=kafka,
+        labels=frozenset(label or ()),
+        variables=known,
+        is_recording=override,
+        stops_at_first=fail_fast,
+    )
+    started = time.monotonic()
+    outcomes = run_tests(collected.tests, options, tell)
+    report = TestReport(outcomes=outcomes, seconds=time.monotonic() - started, hide=hide)
+    if output != "text":
+        sys.stdout.write(report.as_json() + "\n" if output == "json" else report.as_junit())
+    console.print(report.summary)
+    raise typer.Exit(FAILED if report.has_failures else OK)

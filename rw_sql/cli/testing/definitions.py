@@ -1,0 +1,139 @@
+"""The pipeline that unit tests are about: the CREATE statements of its files, and what reads what."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from rw_sql.cli.fmt import statement_of
+from rw_sql.cli.script.loading import load_scripts
+from rw_sql.cli.testing.outcome import WrongTestError
+from rw_sql.connectors.registry import connector
+from rw_sql.errors import SqlError
+from rw_sql.model.definitions import connector_of, include_name, include_type, option_text
+from rw_sql.syntax import parse_statement, render, spark_type
+from rw_sql.syntax import statements as ast
+from rw_sql.syntax.dialect.to_spark import to_spark
+from rw_sql.syntax.lexing.identifiers import literal, quoted
+from rw_sql.syntax.query.tables_read import table_names
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+Input = ast.CreateSource | ast.CreateTable
+Definition = Input | ast.CreateMaterializedView
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Defined:
+    """One object of the pipeline: its statement, the SETs in force there, and the file that it is in."""
+
+    statement: Definition
+    settings: tuple[str, ...]
+    dialect: str
+    file: str
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """The names that it reads: none but of a view."""
+        if not isinstance(self.statement, ast.CreateMaterializedView):
+            return ()
+        if self.dialect == "risingwave":
+            closes = self.statement.is_emit_on_window_close
+            return to_spark(self.statement.query, is_emit_on_window_close=closes).tables
+        return table_names(self.statement.query.text)
+
+    @property
+    def text(self) -> str:
+        """The statement as it is run, whatever was there before."""
+        return render(self.statement)
+
+
+def read_definitions(files: Sequence[str], variables: Mapping[str, str]) -> dict[str, Defined]:
+    """The sources, tables and materialized views that files make, by name. Spark's statements are left out.
+
+    Raises WrongTestError where a file cannot be read or a statement is wrong, or two files make the same.
+    """
+    found: dict[str, Defined] = {}
+    try:
+        scripts, _ = load_scripts(files, variables)
+    except SqlError as error:
+        raise WrongTestError(error.render(), file=error.file or files[0], line=error.line) from error
+    for script in scripts:
+        settings: list[str] = []
+        dialect = "spark"
+        for part in script.parts:
+            file, line, _ = script.place(part)
+            try:
+                statement = statement_of(part.text)
+            except SqlError as error:
+                script.expanded.locate(error.moved_into(script.expanded.text, part.start, part.line, part.column, None))
+                raise WrongTestError(error.render(), file=file or "-", line=error.line) from error
+            match statement:
+                case ast.SetParameter(parameter=name, value=value):
+                    settings.append(part.text)
+                    if name == "query_dialect" and value is not None:
+                        dialect = part.text.rpartition("=")[2].strip(" '\"").lower()
+                case ast.CreateSource() | ast.CreateTable() | ast.CreateMaterializedView():
+                    name = statement.name.last
+                    if name in found:
+                        told = f'"{name}" is made in {found[name].file} too'
+                        raise WrongTestError(told, file=file or "-", line=line)
+                    found[name] = Defined(
+                        statement=statement, settings=tuple(settings), dialect=dialect, file=file or "-"
+                    )
+    return found
+
+
+def input_columns(statement: Input) -> tuple[tuple[str, str], ...]:
+    """The columns that rows of an input can have, with their Spark types: those of INCLUDE too, generated ones not."""
+    name = connector_of(statement) or ""
+    plain = [(column.name, spark_type(column.data_type)) for column in statement.columns if column.generated is None]
+    return (*plain, *((include_name(name, column), include_type(column)) for column in statement.include))
+
+
+def has_hidden_columns(statement: Input) -> bool:
+    """Whether INCLUDE gives columns that only the connector itself can: their names are no others'."""
+    return any((column.alias or "_rw_").startswith("_rw_") for column in statement.include)
+
+
+def fed_from_delta(statement: Input, path: str) -> str:
+    """The statement with the same columns, read from a Delta table."""
+    name = connector_of(statement) or ""
+    columns = (*statement.columns, *(_plain_column(name, column) for column in statement.include))
+    options = _options({"connector": "delta", "delta.path": path})
+    return render(replace(statement, columns=columns, include=(), options=options, format=None))
+
+
+def fed_from_kafka(statement: Input, topic: str, bootstrap: str) -> str:
+    """The statement with the same columns and format, read from a topic."""
+    options = _options({"connector": "kafka", "topic": topic, "properties.bootstrap.server": bootstrap})
+    return render(replace(statement, options=options))
+
+
+def source_of_rows(name: str, columns: Iterable[tuple[str, str]], path: str) -> str:
+    """A source with these columns (names and types of ours), read from a Delta table."""
+    listed = ", ".join(f"{quoted(column)} {kind}" for column, kind in columns)
+    return f"CREATE SOURCE {quoted(name)} ({listed}) WITH (connector = 'delta', delta.path = {literal(path)})"
+
+
+def _plain_column(connector_name: str, column: ast.IncludeColumn) -> ast.ColumnDefinition:
+    if column.kind == "header" and column.inner is not None:
+        kind = "BYTEA" if column.inner_type is None else None
+    else:
+        kind = connector(connector_name).spec.include[column.kind].type
+    if kind is None:
+        assert column.inner_type is not None
+        return ast.ColumnDefinition(name=include_name(connector_name, column), data_type=column.inner_type)
+    made = parse_statement(f"CREATE SOURCE s (c {kind}) WITH (connector = 'datagen')")
+    assert isinstance(made, ast.CreateSource)
+    return replace(made.columns[0], name=include_name(connector_name, column))
+
+
+def _options(values: Mapping[str, str]) -> tuple[ast.Option, ...]:
+    return tuple(ast.Option(key=key, value=ast.TextValue(text=value)) for key, value in values.items())
+
+
+def option_of(statement: Input, key: str) -> str | None:
+    """The value of an option as it is written."""
+    return next((option_text(option.value) for option in statement.options if option.key == key), None)

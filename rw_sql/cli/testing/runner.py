@@ -1,0 +1,331 @@
+"""Finds tests and runs them: each on an empty warehouse with a session of its own, all on one Spark."""
+
+from __future__ import annotations
+
+import fnmatch
+import shutil
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from itertools import count
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
+
+from rw_sql.cli.testing.definitions import read_definitions
+from rw_sql.cli.testing.outcome import MismatchError, TestOutcome, WrongTestError
+from rw_sql.cli.testing.slt_file import read_records, rewritten, topics_of
+from rw_sql.cli.testing.unit_file import SQL_END, YAML_ENDS, read_unit_file
+from rw_sql.errors import SqlError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from pyspark.sql import SparkSession
+
+    from rw_sql.cli.testing.definitions import Defined
+    from rw_sql.cli.testing.slt_file import SltRecord
+    from rw_sql.cli.testing.unit_file import UnitTest
+    from rw_sql.session.attach import Attached
+
+_SLT_END = ".slt"
+ENDS = (_SLT_END, *YAML_ENDS, SQL_END)
+
+TEST_SETTINGS = {
+    "spark.ui.enabled": "false",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.streaming.pollingDelay": "100ms",
+}
+"""Settings of the Spark that tests run on: few rows, and times that do not depend on the machine."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SltTest:
+    """One ``.slt`` file."""
+
+    file: str
+    text: str
+    records: tuple[SltRecord, ...]
+
+    @property
+    def id(self) -> str:
+        """How it is chosen."""
+        return self.file
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ViewTest:
+    """One unit test, with the pipeline that it is about."""
+
+    test: UnitTest
+    definitions: Mapping[str, Defined]
+
+    @property
+    def id(self) -> str:
+        """How it is chosen."""
+        return f"{self.test.file}::{self.test.name}"
+
+
+Test = SltTest | ViewTest
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TestOptions:
+    """How tests are run. ``labels`` are those of skipif and onlyif; ``is_recording`` rewrites expected rows."""
+
+    __test__ = False
+
+    workers: int = 1
+    has_broker: bool = False
+    labels: frozenset[str] = frozenset()
+    variables: Mapping[str, str] = field(default_factory=dict)
+    is_recording: bool = False
+    stops_at_first: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Collected:
+    """The tests of some paths, and the files that are wrong."""
+
+    tests: tuple[Test, ...]
+    wrong: tuple[WrongTestError, ...]
+
+
+def collect(paths: Sequence[str], variables: Mapping[str, str]) -> Collected:
+    """The tests of files and folders. ``file::name`` chooses some of a file's; a name may have ``*`` and ``?``.
+
+    Raises WrongTestError for a path that does not exist or holds no test.
+    """
+    tests: dict[str, Test] = {}
+    wrong: list[WrongTestError] = []
+    for given in paths:
+        path, _, pattern = given.partition("::")
+        found: list[Test] = []
+        faults = len(wrong)
+        for file in _files(Path(path)):
+            try:
+                found += _tests_of(str(file), variables)
+            except WrongTestError as error:
+                wrong.append(error)
+        if pattern:
+            found = [test for test in found if isinstance(test, ViewTest) and _is_named(test.test.name, pattern)]
+        if not found and len(wrong) == faults:
+            raise WrongTestError(f"no test is named {pattern}" if pattern else "there is no test here", file=path)
+        tests.update((test.id, test) for test in found)
+    return Collected(tests=tuple(tests.values()), wrong=tuple(wrong))
+
+
+def _is_named(name: str, pattern: str) -> bool:
+    return name == pattern or fnmatch.fnmatchcase(name, pattern)
+
+
+def _files(path: Path) -> list[Path]:
+    if path.is_dir():
+        return sorted(file for file in path.rglob("*") if file.name.endswith(ENDS) and not _is_hidden(file, path))
+    if not path.exists():
+        raise WrongTestError("there is no such file or folder", file=str(path))
+    if not path.name.endswith(ENDS):
+        raise WrongTestError(f"a test's file ends in {', '.join(ENDS)}", file=str(path))
+    return [path]
+
+
+def _is_hidden(file: Path, below: Path) -> bool:
+    return any(part.startswith(".") for part in file.relative_to(below).parts)
+
+
+def _tests_of(file: str, variables: Mapping[str, str]) -> list[Test]:
+    try:
+        text = Path(file).read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise WrongTestError(f"cannot be read: {error}", file=file) from error
+    if file.endswith(_SLT_END):
+        return [SltTest(file=file, text=text, records=tuple(read_records(text, file)))]
+    found = read_unit_file(text, file)
+    definitions = read_definitions(found.definition_files(), {**found.variables, **variables})
+    return [ViewTest(test=test, definitions=definitions) for test in found.tests]
+
+
+class Bench:
+    """One Spark for all tests, and maybe a broker. Each test gets a session, a database and a warehouse of its own."""
+
+    def __init__(self, spark: SparkSession, folder: Path, options: TestOptions, bootstrap: str | None) -> None:
+        self._spark = spark
+        self._folder = folder
+        self._options = options
+        self._bootstrap = bootstrap
+        self._numbers = count(1)
+        self._topics: dict[str, threading.Lock] = {}
+        self._lock = threading.Lock()
+        self._is_over = threading.Event()
+
+    def run_all(self, tests: Sequence[Test], tell: Callable[[TestOutcome], None]) -> list[TestOutcome]:
+        """Runs tests side by side; ``tell`` gets each outcome as it comes. The outcomes are in the tests' order."""
+        with ThreadPoolExecutor(max_workers=self._options.workers, thread_name_prefix="rw_sql-test") as pool:
+            running = [pool.submit(self._one, test, tell) for test in tests]
+            try:
+                return [future.result() for future in running]
+            except BaseException:
+                self._is_over.set()
+                raise
+
+    def _one(self, test: Test, tell: Callable[[TestOutcome], None]) -> TestOutcome:
+        if self._is_over.is_set():
+            outcome = _outcome(test, "skipped", message="not run: a test before it failed")
+        else:
+            outcome = self.run(test)
+        if outcome.status in ("failed", "error") and self._options.stops_at_first:
+            self._is_over.set()
+        with self._lock:
+            tell(outcome)
+        return outcome
+
+    def run(self, test: Test) -> TestOutcome:
+        """Runs one test on an empty warehouse."""
+        started = time.monotonic()
+        notes: list[str] = []
+        recorded: str | None = None
+        try:
+            with self._session() as (attached, folder):
+                if isinstance(test, SltTest):
+                    recorded = self._run_slt(test, attached, folder, notes)
+                else:
+                    self._run_view_test(test, attached, folder)
+        except MismatchError as error:
+            return _outcome(test, "failed", started, error.message, error.detail, line=error.line, notes=notes)
+        except WrongTestError as error:
+            return _outcome(test, "error", started, str(error), notes=notes)
+        except SqlError as error:
+            told = f"{error.code}: {error.message}"
+            return _outcome(test, "error", started, told, error.render(), notes=notes)
+        return _outcome(test, "passed", started, notes=notes, recorded=recorded)
+
+    def _run_slt(self, test: SltTest, attached: Attached, folder: Path, notes: list[str]) -> str | None:
+        from rw_sql.cli.testing.slt_run import SltRun
+
+        names = {**self._options.variables, "dir": str(folder), "warehouse": attached.warehouse}
+        if self._bootstrap is not None:
+            names["bootstrap"] = self._bootstrap
+        run = SltRun(
+            attached=attached,
+            folder=folder,
+            names=names,
+            bootstrap=self._bootstrap,
+            is_recording=self._options.is_recording,
+            notes=notes,
+        )
+        counting = [record for record in test.records if record.counts(self._options.labels | {"rw_sql"})]
+        with self._own_topics(topics_of(counting)):
+            for record in counting:
+                run.run(record)
+        if not run.found:
+            return None
+        text = rewritten(test.text, test.file, list(test.records), run.found)
+        return text if text != test.text else None
+
+    def _run_view_test(self, test: ViewTest, attached: Attached, folder: Path) -> None:
+        from rw_sql.cli.testing.unit_run import UnitRun
+
+        run = UnitRun(
+            attached=attached,
+            folder=folder,
+            definitions=test.definitions,
+            test=test.test,
+            topic=f"test_{folder.name}",
+            bootstrap=self._bootstrap,
+        )
+        run.run()
+
+    @contextmanager
+    def _session(self) -> Iterator[tuple[Attached, Path]]:
+        """A session of a database and a warehouse that nobody else has, for one test."""
+        from rw_sql.session.attach import attach, detach
+
+        number = next(self._numbers)
+        folder = self._folder / str(number)
+        folder.mkdir()
+        database = f"rw_test_{number}"
+        session = self._spark.newSession()
+        session.sql(f"CREATE DATABASE {database} LOCATION '{folder}/database'")
+        session.sql(f"USE {database}")
+        try:
+            attached = attach(session, str(folder / "warehouse"))
+            attached.ask = None
+            try:
+                yield attached, folder
+            finally:
+                detach(session)
+        finally:
+            self._spark.sql(f"DROP DATABASE IF EXISTS {database} CASCADE")
+            # Delta keeps what it knows of every table for an hour; nobody reads these again.
+            from rw_sql.runtime.spark.jvm import java_packages
+
+            java_packages(self._spark).org.apache.spark.sql.delta.DeltaLog.clearCache()
+            shutil.rmtree(folder, ignore_errors=True)
+
+    @contextmanager
+    def _own_topics(self, topics: frozenset[str]) -> Iterator[None]:
+        """Files that make the same topic run one after the other; each finds none of it."""
+        from rw_sql.cli.kafka_topics import delete_topic, partition_count
+
+        with ExitStack() as held:
+            for topic in sorted(topics):
+                with self._lock:
+                    lock = self._topics.setdefault(topic, threading.Lock())
+                held.enter_context(lock)
+            try:
+                yield
+            finally:
+                for topic in topics if self._bootstrap is not None else ():
+                    if partition_count(self._bootstrap or "", topic) is not None:
+                        delete_topic(self._bootstrap or "", topic)
+
+
+def run_tests(tests: Sequence[Test], options: TestOptions, tell: Callable[[TestOutcome], None]) -> list[TestOutcome]:
+    """Starts what the tests need and runs them. Raises SqlError where Spark or the broker does not start."""
+    from rw_sql.cli.kafka_broker import start_broker, stop_broker
+    from rw_sql.cli.keeper import keep_tidy
+    from rw_sql.cli.spark_start import spark_for
+    from rw_sql.session.attach import detach
+
+    keep_tidy()  # a broker does not end with the process that started it
+    with ExitStack() as left:
+        folder = Path(left.enter_context(TemporaryDirectory(prefix="rw_sql-test-")))
+        bootstrap = None
+        if options.has_broker:
+            home = folder / "broker"
+            left.callback(stop_broker, home)
+            bootstrap = start_broker(home, port=0).bootstrap
+        spark = left.enter_context(spark_for(str(folder / "first"), run_jobs=False, config=TEST_SETTINGS))
+        detach(spark)
+        (folder / "tests").mkdir()
+        return Bench(spark, folder / "tests", options, bootstrap).run_all(tests, tell)
+
+
+def _outcome(
+    test: Test,
+    status: str,
+    started: float | None = None,
+    message: str = "",
+    detail: str = "",
+    *,
+    line: int | None = None,
+    notes: Sequence[str] = (),
+    recorded: str | None = None,
+) -> TestOutcome:
+    file, name, own = (
+        (test.file, "", 1) if isinstance(test, SltTest) else (test.test.file, test.test.name, test.test.line)
+    )
+    return TestOutcome(
+        file=file,
+        name=name,
+        line=line or own,
+        status=status,  # type: ignore[arg-type]  # the callers' words
+        seconds=0.0 if started is None else time.monotonic() - started,
+        message=message,
+        detail=detail,
+        notes=tuple(notes),
+        rewritten=recorded,
+    )

@@ -1,0 +1,154 @@
+"""Reads ``.slt`` files: sqllogictest as its Rust runner writes it, with directives of ours for Kafka.
+
+Records are separated by empty lines; ``#`` begins a comment::
+
+    statement ok                        the statement below succeeds
+    statement error [CODE] [regex]      it fails: with this code or SQLSTATE, and a text that matches
+    query TI [rowsort | valuesort]      it returns the rows below ``----``: T text, I integer, R real, ? anything
+    query error [CODE] [regex]          as ``statement error``
+    query T retry 100 backoff 200ms     asked again until the rows are those
+    query TT columns kind,statement     only these of the columns it returns
+    flush                               waits until every view has read all there is
+    include common/*.slt                the records of other files, named from this one's folder
+    let a, b                            the query below returns one row, whose values become ``${a}`` and ``${b}``
+    skipif LABEL, onlyif LABEL          before a record: whether it counts (``rw_sql``, and those of ``--label``)
+    halt                                the rest of the file does not count
+    topic orders partitions 2           makes a topic
+    add partitions orders 3             grows it
+    produce orders [partition 0]        each line below is a record's value
+    produce records orders              each line below is a JSON object: value, key, partition, timestamp_ms, headers
+    file offsets.json                   the lines below are a file; ``${dir}`` is its folder
+    answer yes | no | nobody            who is asked before an unsafe statement
+
+Values are compared with white space squeezed; NULL and ``(empty)`` are written out, ``<slt:ignore>`` is anything.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from rw_sql.cli.testing.outcome import WrongTestError
+
+SEPARATOR = "----"
+
+_REFUSED = {
+    "sleep": "a test waits for a condition: flush, or retry and backoff at the end of a query line",
+    "system": "a test runs no programs",
+    "connection": "each file has one session",
+    "hash-threshold": "rows are written out",
+    "control": "query lines say how rows are sorted, and ${name} is always replaced",
+    "subtest": "put it into a file of its own",
+}
+_WORDS = ("statement", "query", "flush", "include", "let", "halt", "topic", "add", "produce", "file", "answer")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SltRecord:
+    """One record: the words of its first line, the lines below it, and for a query the rows it expects.
+
+    ``file`` and 1-based ``line`` are where it stands; ``rows_at`` is the index of the first expected row's line in the
+    file, ``end`` the index after the record's last line. ``conditions`` are its skipif and onlyif.
+    """
+
+    file: str
+    line: int
+    words: tuple[str, ...]
+    body: tuple[str, ...]
+    rows: tuple[str, ...] = ()
+    rows_at: int = 0
+    end: int = 0
+    conditions: tuple[tuple[str, str], ...] = ()
+
+    def counts(self, labels: frozenset[str]) -> bool:
+        """Whether the record counts for an engine with these labels."""
+        return all((label in labels) == (word == "onlyif") for word, label in self.conditions)
+
+
+def read_records(text: str, file: str, *, within: tuple[str, ...] = ()) -> list[SltRecord]:
+    """The records of a file, with those of the files that it includes. Raises WrongTestError naming the line."""
+    lines = text.split("\n")
+    records: list[SltRecord] = []
+    conditions: list[tuple[str, str]] = []
+    at = 0
+    while at < len(lines):
+        if not lines[at].strip() or lines[at].startswith("#"):
+            at += 1
+            continue
+        words = tuple(lines[at].split())
+        if words[0] in ("skipif", "onlyif"):
+            if len(words) != 2:
+                raise WrongTestError(f"{words[0]} takes one label", file=file, line=at + 1)
+            conditions.append((words[0], words[1]))
+            at += 1
+            continue
+        if words[0] in _REFUSED:
+            raise WrongTestError(f"{words[0]} is not there: {_REFUSED[words[0]]}", file=file, line=at + 1)
+        if words[0] not in _WORDS:
+            raise WrongTestError(f"not a record: {lines[at].strip()}", file=file, line=at + 1)
+        record, at = _record(lines, at, file, tuple(conditions))
+        conditions.clear()
+        if words[0] == "halt":
+            break
+        if words[0] == "include":
+            records += _included(record, within or (str(Path(file).resolve()),))
+        else:
+            records.append(record)
+    return records
+
+
+def _record(lines: list[str], start: int, file: str, conditions: tuple[tuple[str, str], ...]) -> tuple[SltRecord, int]:
+    at = start
+    while at < len(lines) and lines[at].strip():
+        at += 1
+    words = tuple(lines[start].split())
+    body, rows, rows_at = lines[start + 1 : at], [], at
+    if SEPARATOR in body:
+        cut = body.index(SEPARATOR)
+        rows_at = start + 2 + cut
+        body, rows = body[:cut], body[cut + 1 :]
+    elif words[0] == "query" and words[1:2] != ("error",):
+        raise WrongTestError(f"a query needs {SEPARATOR} and its rows", file=file, line=start + 1)
+    record = SltRecord(
+        file=file,
+        line=start + 1,
+        words=words,
+        body=tuple(body),
+        rows=tuple(rows),
+        rows_at=rows_at,
+        end=at,
+        conditions=conditions,
+    )
+    return record, at
+
+
+def _included(record: SltRecord, within: tuple[str, ...]) -> list[SltRecord]:
+    if len(record.words) != 2:
+        raise WrongTestError("include takes one path or pattern", file=record.file, line=record.line)
+    found = sorted(Path(record.file).parent.glob(record.words[1]))
+    if not found:
+        raise WrongTestError(f"no file is named {record.words[1]}", file=record.file, line=record.line)
+    records: list[SltRecord] = []
+    for path in found:
+        if str(path.resolve()) in within:
+            raise WrongTestError(f"{path} includes itself", file=record.file, line=record.line)
+        try:
+            text = path.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise WrongTestError(f"{path} cannot be read: {error}", file=record.file, line=record.line) from error
+        records += read_records(text, str(path), within=(*within, str(path.resolve())))
+    return records
+
+
+def topics_of(records: list[SltRecord]) -> frozenset[str]:
+    """The topics that a file makes: two files that make the same one cannot run side by side."""
+    return frozenset(record.words[1] for record in records if record.words[0] == "topic" and len(record.words) > 1)
+
+
+def rewritten(text: str, file: str, records: list[SltRecord], found: dict[int, list[str]]) -> str:
+    """The file with the rows that its queries returned, each by the index of its first expected row's line."""
+    lines = text.split("\n")
+    for record in reversed(records):
+        if record.file == file and record.rows_at in found:
+            lines[record.rows_at : record.end] = found[record.rows_at]
+    return "\n".join(lines)

@@ -1,0 +1,318 @@
+"""Runs the records of a ``.slt`` file on an attached session, and a broker where it has one."""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from rw_sql.cli.testing.outcome import MismatchError, WrongTestError
+from rw_sql.cli.testing.row_diff import compare_lists
+from rw_sql.cli.testing.slt_file import SEPARATOR
+from rw_sql.errors import SqlError
+from rw_sql.session.scripts import run_part
+from rw_sql.syntax import ScriptStatement
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from pyspark.sql import DataFrame
+
+    from rw_sql.cli.testing.row_diff import Row
+    from rw_sql.cli.testing.slt_file import SltRecord
+    from rw_sql.session.attach import Attached
+
+_NAME = re.compile(r"\$\{(\w+)\}")
+_CODE = re.compile(r"\(?(RW\d{3}|[0-9A-Z]{5})\)?\Z")
+_IGNORED = "<slt:ignore>"
+_ORDERED = re.compile(r"\border\s+by\b", re.IGNORECASE)
+_NEEDS_BROKER = "needs a broker: run rw-sql test --kafka"
+_FAILING = ("stalled, not waited for", "not waited for", "but for what")
+_CATALOG = threading.Lock()
+"""The views of ``rw_catalog`` show one warehouse at a time of those that the sessions of one Spark are attached to."""
+
+
+def shown(value: object) -> str:
+    """A value as a file writes it."""
+    match value:
+        case None:
+            return "NULL"
+        case "":
+            return "(empty)"
+        case bool():
+            return str(value).lower()
+        case float():
+            return f"{value:.3f}"
+        case bytes() | bytearray():
+            return "x" + bytes(value).hex()
+        case list() | tuple():
+            return "[" + ", ".join(shown(inner) for inner in value) + "]"
+        case _:
+            return " ".join(str(value).split())
+
+
+@dataclass(slots=True)
+class SltRun:
+    """One run of a file. ``names`` are what ``${…}`` stands for; ``found`` are the rows of queries to be recorded.
+
+    ``is_recording``: rows that differ are kept instead of raised.
+    """
+
+    attached: Attached
+    folder: Path
+    names: dict[str, str]
+    bootstrap: str | None = None
+    is_recording: bool = False
+    found: dict[int, list[str]] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+    def run(self, record: SltRecord) -> None:
+        """Runs one record. Raises MismatchError saying what was expected, with the line."""
+        match record.words:
+            case ("statement", "ok"):
+                self._rows(record)
+            case ("statement" | "query", "error", *wanted):
+                self._refused(record, wanted)
+            case ("query", types, *modes):
+                self._query(record, types, modes)
+            case ("flush",):
+                self._flush(record)
+            case ("let", *names):
+                self._let(record, [name for word in names for name in word.split(",") if name])
+            case ("file", name):
+                (self.folder / name).write_text("\n".join(record.body), encoding="utf-8")
+            case ("answer", "yes" | "no" as word):
+                self.attached.ask = partial(_say, word == "yes")
+            case ("answer", "nobody"):
+                self.attached.ask = None
+            case _:
+                self._upstream(record)
+
+    def _flush(self, record: SltRecord) -> None:
+        try:
+            _, rows = self._run_sql("FLUSH", record)
+        except SqlError as error:
+            raise MismatchError(f"{error.code}: {error.message}", error.render(), line=record.line) from error
+        if (lacking := passed_over(rows)) is not None:
+            raise MismatchError(lacking, line=record.line)
+
+    def _upstream(self, record: SltRecord) -> None:
+        from rw_sql.cli.kafka_topics import Record, add_partitions, create_topic, produce
+
+        match record.words:
+            case ("topic", topic, "partitions", count) if count.isdigit():
+                create_topic(self._broker(record), topic, int(count))
+            case ("add", "partitions", topic, count) if count.isdigit():
+                add_partitions(self._broker(record), topic, int(count))
+            case ("produce", "records", topic):
+                produce(self._broker(record), topic, [_record(line, record) for line in record.body])
+            case ("produce", topic):
+                produce(self._broker(record), topic, record.body)
+            case ("produce", topic, "partition", number) if number.isdigit():
+                values = [Record(value=line.encode(), partition=int(number)) for line in record.body]
+                produce(self._broker(record), topic, values)
+            case _:
+                raise WrongTestError(f"not a record: {' '.join(record.words)}", file=record.file, line=record.line)
+
+    def _broker(self, record: SltRecord) -> str:
+        if self.bootstrap is None:
+            raise WrongTestError(f"{record.words[0]} {_NEEDS_BROKER}", file=record.file, line=record.line)
+        return self.bootstrap
+
+    def _text(self, lines: Sequence[str], record: SltRecord) -> str:
+        def value(found: re.Match[str]) -> str:
+            if found[1] not in self.names:
+                told = f"${{{found[1]}}} {_NEEDS_BROKER}" if found[1] == "bootstrap" else f"${{{found[1]}}} is not set"
+                raise WrongTestError(told, file=record.file, line=record.line)
+            return self.names[found[1]]
+
+        return _NAME.sub(value, "\n".join(lines))
+
+    def _run_sql(self, text: str, record: SltRecord) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
+        """The columns and rows of a statement. Raises SqlError, with its line in the file."""
+        kept: list[tuple[tuple[str, ...], list[tuple[Any, ...]]]] = []
+
+        def keep(result: DataFrame) -> None:
+            kept.append((tuple(result.columns), [tuple(row) for row in result.collect()]))
+
+        part = ScriptStatement(text=text, start=0, line=1, column=1)
+        try:
+            if "rw_catalog" in text.casefold():
+                with _CATALOG:
+                    run_part(self.attached, part, text, None, keep)
+            else:
+                run_part(self.attached, part, text, None, keep)
+        except SqlError as error:
+            if error.span is not None and error.text == text:
+                # The text as it ran, under the line of the file.
+                error.text = "\n" * record.line + text
+                error.span = type(error.span)(
+                    error.span.start + record.line,
+                    error.span.end + record.line,
+                    error.span.line + record.line,
+                    error.span.column,
+                )
+            raise
+        return kept[0]
+
+    def _rows(self, record: SltRecord, columns: tuple[str, ...] = ()) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
+        try:
+            names, rows = self._run_sql(self._text(record.body, record), record)
+        except SqlError as error:
+            raise MismatchError(f"{error.code}: {error.message}", error.render(), line=record.line) from error
+        if not columns:
+            return names, rows
+        unknown = [name for name in columns if name not in names]
+        if unknown:
+            raise MismatchError(f"the query has no column {unknown[0]}", f"it has {', '.join(names)}", line=record.line)
+        places = [names.index(name) for name in columns]
+        return columns, [tuple(row[place] for place in places) for row in rows]
+
+    def _refused(self, record: SltRecord, wanted: Sequence[str]) -> None:
+        code = _CODE.match(wanted[0]) if wanted else None
+        pattern = " ".join(wanted[1:] if code else wanted)
+        try:
+            self._run_sql(self._text(record.body, record), record)
+        except SqlError as error:
+            text = str(error)
+            if code is not None and code[1] not in (error.code, error.sqlstate):
+                raise MismatchError(f"the error is {error.code}, not {code[1]}", text, line=record.line) from error
+            if pattern and not re.search(pattern, text):
+                raise MismatchError(f"the error does not match /{pattern}/", text, line=record.line) from error
+            exact = "\n".join(record.rows).strip()
+            if exact and error.render().strip() != self._text([exact], record) and error.message != exact:
+                raise MismatchError(f"the error is not the one below {SEPARATOR}", text, line=record.line) from error
+            return
+        raise MismatchError(f"no error, where {' '.join(wanted) or 'one'} was expected", line=record.line)
+
+    def _let(self, record: SltRecord, names: list[str]) -> None:
+        _, rows = self._rows(record)
+        if len(rows) != 1 or len(rows[0]) != len(names):
+            found = f"{len(rows)} rows" if len(rows) != 1 else f"{len(rows[0])} columns"
+            raise MismatchError(
+                f"let {', '.join(names)} takes one row of {len(names)} columns, not {found}", line=record.line
+            )
+        self.names.update(zip(names, map(shown, rows[0]), strict=True))
+
+    def _query(self, record: SltRecord, types: str, modes: Sequence[str]) -> None:
+        attempts, pause = _retries(modes, record)
+        columns = tuple(modes[modes.index("columns") + 1].split(",")) if "columns" in modes else ()
+        expected = (
+            [" ".join(line.split()) for line in self._text(record.rows, record).split("\n")] if record.rows else []
+        )
+        never = threading.Event()
+        while True:
+            names, rows = self._rows(record, columns)
+            found = _sorted([" ".join(map(shown, row)) for row in rows], modes)
+            wanted = _sorted(expected, modes)
+            attempts -= 1
+            is_right = len(found) == len(wanted) and all(map(_is_match, wanted, found))
+            if is_right or attempts < 1:
+                break
+            never.wait(pause)
+        if self.is_recording:
+            self.found[record.rows_at] = [self._hidden(line) for line in found]
+            return
+        if not is_right:
+            raise MismatchError(
+                "the rows of the query are not those expected",
+                _difference(names, expected, found, [tuple(map(shown, row)) for row in rows], modes),
+                line=record.line,
+            )
+        if len(found) > 1 and not _is_ordered(record, modes):
+            self.notes.append(f"line {record.line}: the query has no ORDER BY and the record no rowsort")
+        for row in rows:
+            _check_types(row, types, record)
+
+    def _hidden(self, line: str) -> str:
+        for name, value in self.names.items():
+            line = line.replace(value, "${" + name + "}") if value else line
+        return line
+
+
+def passed_over(rows: Sequence[Sequence[Any]]) -> str | None:
+    """What the answer of a FLUSH says of objects that it has not waited for, since their jobs fail; None where it says
+    nothing. A pause is wanted, and is not among it."""
+    told = [f"{name}: {detail}" for name, _, detail in rows if detail.startswith(_FAILING)]
+    return "; ".join(told) or None
+
+
+def _say(word: bool, _question: object) -> bool:
+    return word
+
+
+def _is_match(wanted: str, found: str) -> bool:
+    if _IGNORED not in wanted:
+        return wanted == found
+    return re.fullmatch(".*".join(map(re.escape, wanted.split(_IGNORED))), found) is not None
+
+
+def _is_ordered(record: SltRecord, modes: Sequence[str]) -> bool:
+    text = " ".join(record.body)
+    is_read = re.match(r"\s*(?:select|with|values|from|table)\b", text, re.IGNORECASE) is not None
+    return not is_read or "rowsort" in modes or "valuesort" in modes or _ORDERED.search(text) is not None
+
+
+def _sorted(lines: list[str], modes: Sequence[str]) -> list[str]:
+    if "valuesort" in modes:
+        return sorted(value for line in lines for value in line.split())
+    return sorted(lines) if "rowsort" in modes else lines
+
+
+def _difference(
+    names: Sequence[str], expected: list[str], found: list[str], rows: Sequence[Row], modes: Sequence[str]
+) -> str:
+    """The rows side by side: in the query's columns where each expected line has as many values."""
+    split = [tuple(line.split()) for line in expected]
+    is_plain = all(len(row) == len(names) for row in split) and all(" " not in cell for row in rows for cell in row)
+    if is_plain and "valuesort" not in modes:
+        kept = list(rows)
+        if "rowsort" in modes:
+            split, kept = sorted(split), sorted(kept)
+        return compare_lists(names, split, kept) or ""
+    return compare_lists(["row"], [(line,) for line in expected], [(line,) for line in found]) or ""
+
+
+def _retries(modes: Sequence[str], record: SltRecord) -> tuple[int, float]:
+    if "retry" not in modes:
+        return 1, 0.0
+    told = re.search(r"\bretry (\d+) backoff (\d+)(ms|s)\b", " ".join(modes))
+    if told is None:
+        raise WrongTestError(
+            "retry takes a number and a time: retry 5 backoff 200ms", file=record.file, line=record.line
+        )
+    return int(told[1]), int(told[2]) / (1000 if told[3] == "ms" else 1)
+
+
+def _check_types(row: tuple[object, ...], types: str, record: SltRecord) -> None:
+    if len(row) != len(types):
+        raise MismatchError(f"the query has {len(row)} columns, not {len(types)}", line=record.line)
+    for value, kind in zip(row, types, strict=True):
+        if value is None or kind == "?":
+            continue
+        is_integer = isinstance(value, int) and not isinstance(value, bool)
+        fits = {"I": is_integer, "R": isinstance(value, float), "T": not is_integer and not isinstance(value, float)}
+        if not fits.get(kind, False):
+            raise MismatchError(f"{value!r} is not of type {kind}", line=record.line)
+
+
+def _record(line: str, record: SltRecord) -> Any:
+    from rw_sql.cli.kafka_topics import Record
+
+    try:
+        given = json.loads(line)
+        value, key = given.get("value"), given.get("key")
+        return Record(
+            value=value.encode() if isinstance(value, str) else None,
+            key=key.encode() if isinstance(key, str) else None,
+            partition=given.get("partition"),
+            timestamp_ms=given.get("timestamp_ms"),
+            headers=tuple((name, text.encode()) for name, text in given.get("headers", ())),
+        )
+    except (ValueError, AttributeError) as error:
+        told = f"a record is a JSON object with value, key, partition, timestamp_ms and headers, not {line}"
+        raise WrongTestError(told, file=record.file, line=record.line) from error

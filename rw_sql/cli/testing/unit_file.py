@@ -1,0 +1,318 @@
+"""Reads unit tests of views: ``*.test.yaml`` and ``*.sqltest``.
+
+YAML::
+
+    definitions: ["../*.sql"]           # default: *.sql beside the file, and above it in a folder called tests
+    variables: {topic: orders}
+    tests:
+      - name: totals add up
+        view: totals
+        given:
+          orders:                       # rows; a column that a row leaves out is NULL
+            - {id: 1, customer: ann, amount: 10}
+          customers: {file: customers.csv}
+          rates: {sql: "SELECT 'EUR' AS currency, 1.1 AS rate"}
+          events: {records: [{value: '{"id": 1}', key: a}]}     # as the topic has them: needs --kafka
+        expect:                         # only the columns named here are compared
+          - {customer: ann, amount: 10}
+
+SQL, whose queries Spark runs::
+
+    DEFINITIONS '../*.sql';
+    TEST 'totals add up' FOR totals
+    GIVEN orders (id, customer, amount) AS (VALUES (1, 'ann', 10))
+    EXPECT (customer, amount) AS (VALUES ('ann', 10));
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rw_sql.cli.testing.outcome import WrongTestError
+from rw_sql.errors import near_names
+from rw_sql.syntax.lexing.lexemes import SPARKS, lexemes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+YAML_ENDS = (".test.yaml", ".test.yml")
+SQL_END = ".sqltest"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowsGiven:
+    """Rows of a test: ``rows`` as written with the ``columns`` that they name, or the ``sql`` that gives them, or the
+    ``records`` of a topic. ``types`` are those of columns that no definition has."""
+
+    columns: tuple[str, ...] = ()
+    rows: tuple[Mapping[str, Any], ...] = ()
+    sql: str | None = None
+    records: tuple[Mapping[str, Any], ...] | None = None
+    types: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnitTest:
+    """One test: what its view shows of these rows."""
+
+    file: str
+    line: int
+    name: str
+    view: str
+    given: Mapping[str, RowsGiven]
+    expect: RowsGiven
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnitFile:
+    """The tests of a file; ``definitions`` are patterns of the files that make what they test (None: the default)."""
+
+    file: str
+    tests: tuple[UnitTest, ...]
+    definitions: tuple[str, ...] | None = None
+    variables: Mapping[str, str] = field(default_factory=dict)
+
+    def definition_files(self) -> list[str]:
+        """The files of definitions, sorted. Raises WrongTestError where a pattern fits none."""
+        folder = Path(self.file).parent
+        if self.definitions is None:
+            folders = [folder, folder.parent] if folder.resolve().name == "tests" else [folder]
+            found = [path for each in folders for path in sorted(each.glob("*.sql"))]
+            if not found:
+                raise WrongTestError("there is no *.sql beside it: say definitions", file=self.file)
+            return [str(path) for path in found]
+        files: list[str] = []
+        for pattern in self.definitions:
+            matching = sorted(folder.glob(pattern)) if not Path(pattern).is_absolute() else [Path(pattern)]
+            if not matching:
+                raise WrongTestError(f"no file is named {pattern}", file=self.file)
+            files += [str(path) for path in matching if str(path) not in files]
+        return files
+
+
+def read_unit_file(text: str, file: str) -> UnitFile:
+    """The tests of a file. Raises WrongTestError naming the line."""
+    found = _read_sql(text, file) if file.endswith(SQL_END) else _read_yaml(text, file)
+    names = [test.name for test in found.tests]
+    twice = next((test for test in found.tests if names.count(test.name) > 1), None)
+    if twice is not None:
+        raise WrongTestError(f'"{twice.name}" is the name of two tests', file=file, line=twice.line)
+    if not found.tests:
+        raise WrongTestError("the file holds no test", file=file)
+    return found
+
+
+def _read_yaml(text: str, file: str) -> UnitFile:
+    import yaml
+
+    loader = yaml.SafeLoader(text)
+    try:
+        root = loader.get_single_node()
+        document = loader.construct_document(root) if root is not None else None
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        problem = getattr(error, "problem", None) or str(error)
+        raise WrongTestError(f"no YAML: {problem}", file=file, line=mark.line + 1 if mark else None) from error
+    finally:
+        loader.dispose()
+    top = _Keys(document, file, 1, "the file", ("definitions", "variables", "tests"))
+    definitions = top.get("definitions", (list, str))
+    lines = _lines_of_tests(root)
+    tests = [
+        _yaml_test(item, file, lines[number] if number < len(lines) else 1)
+        for number, item in enumerate(top.get("tests", list) or [])
+    ]
+    return UnitFile(
+        file=file,
+        tests=tuple(tests),
+        definitions=None
+        if definitions is None
+        else (definitions,)
+        if isinstance(definitions, str)
+        else (*definitions,),
+        variables={str(key): str(value) for key, value in (top.get("variables", dict) or {}).items()},
+    )
+
+
+def _lines_of_tests(root: Any) -> list[int]:
+    for key, value in getattr(root, "value", ()):
+        if key.value == "tests" and isinstance(value.value, list):
+            return [item.start_mark.line + 1 for item in value.value]
+    return []
+
+
+def _yaml_test(item: Any, file: str, line: int) -> UnitTest:
+    keys = _Keys(item, file, line, "a test", ("name", "view", "given", "expect"))
+    view, name = keys.need("view", str), keys.get("name", (str, int))
+    given = keys.get("given", dict) or {}
+    return UnitTest(
+        file=file,
+        line=line,
+        name=str(name) if name is not None else view,
+        view=view,
+        given={str(key): _yaml_rows(value, file, line, f"given {key}") for key, value in given.items()},
+        expect=_yaml_rows(keys.need("expect", (list, dict)), file, line, "expect"),
+    )
+
+
+def _yaml_rows(value: Any, file: str, line: int, what: str) -> RowsGiven:
+    if value is None or isinstance(value, list):
+        return _listed(value or [], file, line, what)
+    allowed = ("rows", "file", "sql", "columns") if what == "expect" else ("rows", "file", "sql", "records", "columns")
+    keys = _Keys(value, file, line, what, allowed)
+    ways = [key for key in ("rows", "file", "sql", "records") if key in keys.values]
+    if len(ways) != 1:
+        raise WrongTestError(f"{what} has one of {', '.join(allowed[:-1])}", file=file, line=line)
+    types = {str(key): str(kind) for key, kind in (keys.get("columns", dict) or {}).items()}
+    match ways[0]:
+        case "sql":
+            return RowsGiven(sql=keys.need("sql", str), types=types)
+        case "records":
+            records = keys.need("records", list)
+            for record in records:
+                _Keys(record, file, line, f"a record of {what}", ("value", "key", "partition", "timestamp", "headers"))
+            return RowsGiven(records=tuple(records), types=types)
+        case "file":
+            return _csv_rows(Path(file).parent / keys.need("file", str), file, line, types)
+        case _:
+            return _listed(keys.need("rows", list), file, line, what, types)
+
+
+def _listed(rows: list[Any], file: str, line: int, what: str, types: Mapping[str, str] | None = None) -> RowsGiven:
+    for row in rows:
+        if not isinstance(row, dict):
+            raise WrongTestError(f"a row of {what} is {{column: value, …}}, not {row!r}", file=file, line=line)
+    named = dict.fromkeys(str(column) for row in rows for column in row)
+    columns = tuple(dict.fromkeys([*(types or {}), *named]))
+    return RowsGiven(columns=columns, rows=tuple(rows), types=types or {})
+
+
+def _csv_rows(path: Path, file: str, line: int, types: Mapping[str, str]) -> RowsGiven:
+    """Rows of a CSV file with a header. An empty cell is NULL."""
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as opened:
+            reader = csv.DictReader(opened, strict=True)
+            rows = [{key: value or None for key, value in row.items()} for row in reader]
+            columns = tuple(reader.fieldnames or ())
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise WrongTestError(f"{path} cannot be read: {error}", file=file, line=line) from error
+    if any(None in row for row in rows):
+        raise WrongTestError(f"a line of {path} has more cells than its header", file=file, line=line)
+    return RowsGiven(columns=columns, rows=tuple(rows), types=types)
+
+
+class _Keys:
+    """A mapping of a YAML file whose keys are known."""
+
+    def __init__(self, values: Any, file: str, line: int, what: str, known: tuple[str, ...]) -> None:
+        self._file, self._line, self._what = file, line, what
+        if not isinstance(values, Mapping):
+            raise self._wrong(f"{what} has the keys {', '.join(known)}")
+        self.values = values
+        for key in values:
+            if key not in known:
+                near = near_names(str(key), known, most=1)
+                hint = f'did you mean "{near[0]}"?' if near else f"it has {', '.join(known)}"
+                raise self._wrong(f'{what} has no key "{key}": {hint}')
+
+    def get(self, key: str, kind: type | tuple[type, ...]) -> Any:
+        """The value of a key, None where it is not there."""
+        value = self.values.get(key)
+        if value is not None and not isinstance(value, kind):
+            raise self._wrong(f'"{key}" of {self._what} is not of the right kind')
+        return value
+
+    def need(self, key: str, kind: type | tuple[type, ...]) -> Any:
+        """The value of a key that must be there."""
+        if self.values.get(key) is None:
+            raise self._wrong(f'{self._what} needs "{key}"')
+        return self.get(key, kind)
+
+    def _wrong(self, message: str) -> WrongTestError:
+        return WrongTestError(message, file=self._file, line=self._line)
+
+
+_HEAD = re.compile(r"TEST\s+(?P<name>'(?:[^']|'')*'|[\w.]+)\s+FOR\s+(?P<view>[\w.]+|\"[^\"]+\")\s*", re.IGNORECASE)
+_PART = re.compile(
+    r"(?:GIVEN\s+(?P<input>[\w.]+|\"[^\"]+\")|(?P<expect>EXPECT))\s*(?P<columns>\([^()]*\))?\s*AS\s*(?=\()",
+    re.IGNORECASE,
+)
+_DEFINITIONS = re.compile(r"DEFINITIONS\s+((?:'[^']*'\s*,?\s*)+)\Z", re.IGNORECASE)
+
+
+def _read_sql(text: str, file: str) -> UnitFile:
+    definitions: tuple[str, ...] | None = None
+    tests: list[UnitTest] = []
+    for piece, line in _pieces(text):
+        if (found := _DEFINITIONS.match(piece)) is not None:
+            definitions = (*(definitions or ()), *re.findall(r"'([^']*)'", found[1]))
+        else:
+            tests.append(_sql_test(piece, file, line))
+    return UnitFile(file=file, tests=tuple(tests), definitions=definitions)
+
+
+def _pieces(text: str) -> Iterator[tuple[str, int]]:
+    """What stands between semicolons, comments made blank, with its line."""
+    kept: list[str] = []
+    for match, end, is_comment in lexemes(SPARKS, text, 0):
+        piece = text[match.start() : end]
+        kept.append(re.sub(r"[^\n]", " ", piece) if is_comment else "\0" if match["end"] else piece)
+    line = 1
+    for part in "".join(kept).split("\0"):
+        if part.strip():
+            yield part.strip(), line + part[: len(part) - len(part.lstrip())].count("\n")
+        line += part.count("\n")
+
+
+def _sql_test(piece: str, file: str, line: int) -> UnitTest:
+    usage = "TEST name FOR view GIVEN input [(columns)] AS (query) … EXPECT [(columns)] AS (query)"
+    head = _HEAD.match(piece)
+    if head is None:
+        raise WrongTestError(f"a test begins with TEST name FOR view: {usage}", file=file, line=line)
+    given: dict[str, RowsGiven] = {}
+    expect: RowsGiven | None = None
+    at = head.end()
+    while at < len(piece):
+        part = _PART.match(piece, at)
+        if part is None:
+            place = line + piece[:at].count("\n")
+            raise WrongTestError(f"GIVEN … AS (…) or EXPECT … AS (…) is expected: {usage}", file=file, line=place)
+        end = _closing(piece, part.end())
+        if end is None:
+            raise WrongTestError("a bracket is not closed", file=file, line=line + piece[: part.end()].count("\n"))
+        rows = RowsGiven(sql=f"SELECT * FROM {piece[part.end() : end]} AS t{part['columns'] or ''}")
+        if part["input"]:
+            given[_unquoted(part["input"])] = rows
+        else:
+            expect = rows
+        at = end + len(piece[end:]) - len(piece[end:].lstrip(" \t\r\n,"))
+    if expect is None:
+        raise WrongTestError("the test expects nothing: EXPECT [(columns)] AS (query)", file=file, line=line)
+    name = head["name"]
+    return UnitTest(
+        file=file,
+        line=line,
+        name=name[1:-1].replace("''", "'") if name.startswith("'") else name,
+        view=_unquoted(head["view"]),
+        given=given,
+        expect=expect,
+    )
+
+
+def _closing(text: str, start: int) -> int | None:
+    """Where the bracket that opens at a place is closed."""
+    depth = 0
+    for match, end, _ in lexemes(SPARKS, text, start):
+        depth += {"(": 1, ")": -1}.get(match[0], 0)
+        if depth == 0:
+            return end
+    return None
+
+
+def _unquoted(name: str) -> str:
+    return name[1:-1] if name.startswith('"') else name.lower()

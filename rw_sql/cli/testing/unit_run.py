@@ -1,0 +1,400 @@
+"""Runs a unit test of a view: its inputs are fed with the rows given; it and what lies between run as they are."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from deltalake import Schema, write_deltalake
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    BooleanType,
+    ByteType,
+    DataType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IntegerType,
+    LongType,
+    MapType,
+    ShortType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+)
+
+from rw_sql.cli.testing.definitions import (
+    fed_from_delta,
+    fed_from_kafka,
+    has_hidden_columns,
+    input_columns,
+    source_of_rows,
+)
+from rw_sql.cli.testing.outcome import MismatchError, WrongTestError
+from rw_sql.cli.testing.row_diff import compare_rows
+from rw_sql.cli.testing.slt_run import passed_over
+from rw_sql.cli.testing.values import MisfitError, arrow_of, collected, fitted, json_of, text_of
+from rw_sql.errors import SqlError, near_names
+from rw_sql.metastore.records import MaterializedViewRecord
+from rw_sql.model.definitions import connector_of, include_name
+from rw_sql.session.scripts import run_part
+from rw_sql.syntax import ScriptStatement, parse_statement
+from rw_sql.syntax import statements as ast
+from rw_sql.syntax.lexing.identifiers import quoted, quoted_for_spark
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from pyspark.sql import DataFrame
+
+    from rw_sql.cli.testing.definitions import Defined, Input
+    from rw_sql.cli.testing.unit_file import RowsGiven, UnitTest
+    from rw_sql.runtime.control.dry_run import DryRun
+    from rw_sql.session.attach import Attached
+
+_OURS: dict[type[DataType], str] = {
+    BooleanType: "BOOLEAN",
+    ByteType: "SMALLINT",
+    ShortType: "SMALLINT",
+    IntegerType: "INT",
+    LongType: "BIGINT",
+    FloatType: "REAL",
+    DoubleType: "DOUBLE PRECISION",
+    StringType: "VARCHAR",
+    BinaryType: "BYTEA",
+    DateType: "DATE",
+    TimestampType: "TIMESTAMPTZ",
+    TimestampNTZType: "TIMESTAMP",
+}
+
+
+@dataclass(slots=True)
+class UnitRun:
+    """One run of a unit test on an attached session of its own warehouse."""
+
+    attached: Attached
+    folder: Path
+    definitions: Mapping[str, Defined]
+    test: UnitTest
+    topic: str
+    bootstrap: str | None = None
+    _topics: list[str] = field(default_factory=list)
+
+    def run(self) -> None:
+        """Raises MismatchError where the view's rows are not those expected, WrongTestError where the test is wrong."""
+        order = self._needed()
+        self._sql("SET statement_timeout = '5min'")  # without any progress: machines of CI are slow
+        for name in (name for name in self.test.given if name not in order):
+            near = near_names(name, order, most=1)
+            raise self._wrong(f'the test gives rows of "{name}", which {self.test.view} does not read', near)
+        for name in order:
+            if name in self.test.given:
+                self._feed(name, self.test.given[name])
+            else:
+                self._make(self.definitions[name])
+        lacking = passed_over([tuple(row) for row in self._query("FLUSH", "FLUSH").collect()])
+        if lacking is not None:
+            raise MismatchError(lacking, line=self.test.line)
+        self._compare()
+
+    @property
+    def topics(self) -> tuple[str, ...]:
+        """The topics that the run made."""
+        return tuple(self._topics)
+
+    def _needed(self) -> list[str]:
+        """The view, and before it what it reads, down to what the test gives."""
+        order: list[str] = []
+        path: list[str] = []
+
+        def visit(name: str, reader: str | None) -> None:
+            if name in order:
+                return
+            defined = self.definitions.get(name)
+            if name not in self.test.given:
+                if defined is None:
+                    what = "the view is not defined" if reader is None else f"{reader} reads it, and nothing defines it"
+                    raise self._wrong(f'"{name}": {what}', near_names(name, self.definitions, most=1))
+                if not isinstance(defined.statement, ast.CreateMaterializedView):
+                    raise self._wrong(f'the test gives no rows of "{name}", which {reader or "it"} reads: {name}: []')
+                if name in path:
+                    raise self._wrong(f'"{name}" reads itself')
+                path.append(name)
+                for read in defined.reads:
+                    visit(read, name)
+                path.pop()
+            order.append(name)
+
+        if self.test.view in self.test.given:
+            raise self._wrong(f'the test gives rows of "{self.test.view}", which it tests')
+        visit(self.test.view, None)
+        return order
+
+    def _make(self, defined: Defined) -> None:
+        for setting in defined.settings:
+            self._sql(setting)
+        self._sql(defined.text, defined.file)
+
+    def _feed(self, name: str, given: RowsGiven) -> None:
+        """Makes an input that has the rows given."""
+        defined = self.definitions.get(name)
+        if defined is not None and isinstance(defined.statement, ast.CreateSource | ast.CreateTable):
+            for setting in defined.settings:
+                self._sql(setting)
+            if given.records is not None or has_hidden_columns(defined.statement):
+                self._feed_topic(name, defined.statement, given)
+                return
+            schema = _schema(input_columns(defined.statement))
+            rows = self._rows(name, given, schema)
+            self._sql(fed_from_delta(defined.statement, self._delta(name, schema, rows)), defined.file)
+            return
+        if given.records is not None:
+            raise self._wrong(f'"{name}" is no source: give rows, not records')
+        schema = self._schema_of(name, given, defined)
+        rows = self._rows(name, given, schema)
+        columns = [(column.name, self._ours(name, column)) for column in schema.fields]
+        self._sql(source_of_rows(name, columns, self._delta(name, schema, rows)))
+
+    def _schema_of(self, name: str, given: RowsGiven, defined: Defined | None) -> StructType:
+        """The columns of a view that is given, or of a table that nothing here defines."""
+        if defined is not None:
+            return self._view_schema(name, defined)
+        if given.sql is not None and not given.types:
+            return self._query(given.sql, f"given {name}").schema
+        lacking = next((column for column in given.columns if column not in given.types), None)
+        if lacking is not None or not given.columns:
+            told = f'nothing defines "{name}": give columns, with the types that Spark calls them by'
+            raise self._wrong(f"{told}, {lacking or 'id'}: BIGINT")
+        return _schema(tuple(given.types.items()))
+
+    def _view_schema(self, name: str, defined: Defined) -> StructType:
+        """The columns that a view would have, found without making it."""
+        dry = self.attached.dry_run()
+        self._foresee(name, defined, dry, set())
+        record = dry.catalog.find("materialized_view", name)
+        assert isinstance(record, MaterializedViewRecord)
+        return StructType.fromJson(json.loads(record.schema))
+
+    def _foresee(self, name: str, defined: Defined, dry: DryRun, done: set[str]) -> None:
+        if name in done:
+            return
+        done.add(name)
+        if isinstance(defined.statement, ast.CreateMaterializedView):
+            for read in defined.reads:
+                if read not in self.definitions:
+                    raise self._wrong(f'{name} reads "{read}", which nothing defines: its columns are not known')
+                self._foresee(read, self.definitions[read], dry, done)
+            texts = (*defined.settings, defined.text)
+        else:
+            path = self._delta(f"{name}-columns", _schema(input_columns(defined.statement)), [])
+            texts = (*defined.settings, fed_from_delta(defined.statement, path))
+        try:
+            for text in texts:
+                dry.explain(parse_statement(text))
+        except SqlError as error:
+            raise self._failed(error, defined.file) from error
+
+    def _ours(self, name: str, column: StructField) -> str:
+        try:
+            return type_of_ours(column.dataType)
+        except KeyError:
+            told = f'column "{column.name}" of {name} is of type {column.dataType.simpleString()}, which no source has'
+            raise self._wrong(told) from None
+
+    def _rows(self, name: str, given: RowsGiven, schema: StructType) -> list[dict[str, Any]]:
+        """The rows given, each with a value of every column."""
+        what = f"given {name}"
+        if given.sql is not None:
+            frame = self._query(given.sql, what)
+            kinds = {column.name: column.dataType for column in frame.schema.fields}
+            taken = [{key: collected(row[key], kind) for key, kind in kinds.items()} for row in frame.collect()]
+        else:
+            taken = [{str(key): value for key, value in row.items()} for row in given.rows]
+        return self._fitted(taken, schema, what)
+
+    def _fitted(self, rows: Sequence[Mapping[str, Any]], schema: StructType, what: str) -> list[dict[str, Any]]:
+        kinds = {column.name.lower(): column for column in schema.fields}
+        made: list[dict[str, Any]] = []
+        for number, row in enumerate(rows, start=1):
+            values: dict[str, Any] = {column.name: None for column in schema.fields}
+            for key, value in row.items():
+                column = kinds.get(key.lower())
+                if column is None:
+                    near = near_names(key, [field.name for field in schema.fields], most=1)
+                    raise self._wrong(f'{what} has no column "{key}"', near)
+                try:
+                    values[column.name] = fitted(value, column.dataType)
+                except MisfitError as misfit:
+                    raise self._wrong(f'{what}, row {number}, column "{key}": {misfit}') from None
+            made.append(values)
+        return made
+
+    def _delta(self, name: str, schema: StructType, rows: Sequence[Mapping[str, Any]]) -> str:
+        """Writes a Delta table; its path."""
+        path = str(self.folder / "inputs" / name)
+        # A column of a view may be one that is never NULL, such as a count: a row may leave it out all the same.
+        arrow = pa.schema(
+            [column.with_nullable(True) for column in pa.schema(Schema.from_json(schema.json()).to_arrow())]
+        )
+        kinds = {column.name: column.dataType for column in schema.fields}
+        listed = [{key: arrow_of(value, kinds[key]) for key, value in row.items()} for row in rows]
+        write_deltalake(path, pa.Table.from_pylist(listed, schema=arrow))
+        return path
+
+    def _feed_topic(self, name: str, statement: Input, given: RowsGiven) -> None:
+        from rw_sql.cli.kafka_topics import create_topic, produce
+
+        if self.bootstrap is None:
+            why = "records of a topic" if given.records is not None else "the columns that INCLUDE names without AS"
+            raise self._wrong(f'"{name}" needs a broker for {why}: run rw-sql test --kafka')
+        if connector_of(statement) != "kafka":
+            raise self._wrong(f'"{name}" is not read from kafka, whose records the test gives')
+        topic = f"{self.topic}.{name}"
+        records = self._records(name, statement, given)
+        partitions = 1 + max((record.partition or 0 for record in records), default=0)
+        create_topic(self.bootstrap, topic, partitions)
+        self._topics.append(topic)
+        produce(self.bootstrap, topic, records)
+        self._sql(fed_from_kafka(statement, topic, self.bootstrap))
+
+    def _records(self, name: str, statement: Input, given: RowsGiven) -> list[Any]:
+        from rw_sql.cli.kafka_topics import Record
+
+        if given.records is not None:
+            return [self._record(name, record) for record in given.records]
+        encode = statement.format.encode.upper() if statement.format is not None else ""
+        if encode != "JSON" or statement.format is None or statement.format.format.upper() not in ("PLAIN", "UPSERT"):
+            raise self._wrong(f'give records of "{name}": rows are fed as FORMAT PLAIN or UPSERT ENCODE JSON only')
+        included = {include_name("kafka", column): column for column in statement.include}
+        made = []
+        for row in self._rows(name, given, _schema(input_columns(statement))):
+            placed: dict[str, Any] = {"headers": []}
+            for key, column in included.items():
+                value = row.pop(key)
+                match column.kind:
+                    case _ if value is None:
+                        pass
+                    case "key":
+                        placed["key"] = value
+                    case "partition":
+                        placed["partition"] = int(value)
+                    case "timestamp":
+                        placed["timestamp_ms"] = int(value.timestamp() * 1000)
+                    case "header" if column.inner is not None:
+                        placed["headers"].append((column.inner, value if isinstance(value, bytes) else value.encode()))
+                    case "header":
+                        placed["headers"] += [(entry["key"], entry["value"]) for entry in value]
+                    case kind:
+                        raise self._wrong(f'"{name}": {kind} is decided by the broker; give no "{key}"')
+            body = json.dumps({key: json_of(value) for key, value in row.items()}, ensure_ascii=False)
+            made.append(Record(value=body.encode(), **{**placed, "headers": tuple(placed["headers"])}))
+        return made
+
+    def _record(self, name: str, record: Mapping[str, Any]) -> Any:
+        from rw_sql.cli.kafka_topics import Record
+
+        headers = record.get("headers") or {}
+        try:
+            at = record.get("timestamp")
+            return Record(
+                value=_bytes(record.get("value")),
+                key=_bytes(record.get("key")),
+                partition=record.get("partition"),
+                timestamp_ms=None if at is None else int(fitted(at, TimestampType()).timestamp() * 1000),
+                headers=tuple((str(key), _bytes(value) or b"") for key, value in headers.items()),
+            )
+        except (MisfitError, AttributeError, TypeError) as error:
+            raise self._wrong(f"a record of {name} is wrong: {error}") from error
+
+    def _compare(self) -> None:
+        expect = self.test.expect
+        queried = self._query(expect.sql, "expect") if expect.sql is not None else None
+        wanted_columns = tuple(queried.columns) if queried is not None else expect.columns
+        shown = self._query(f"SELECT * FROM {quoted_for_spark(self.test.view)}", self.test.view)
+        known = {column.name.lower(): column for column in shown.schema.fields}
+        for column in wanted_columns:
+            if column.lower() not in known:
+                near = near_names(column, [found.name for found in shown.schema.fields], most=1)
+                hint = f'did you mean "{near[0]}"?' if near else f"it has {', '.join(shown.columns)}"
+                raise MismatchError(f'{self.test.view} has no column "{column}"', hint, line=self.test.line)
+        schema = StructType([known[column.lower()] for column in wanted_columns] or list(shown.schema.fields))
+        if queried is not None:
+            kinds = {column.name: column.dataType for column in queried.schema.fields}
+            listed = [{key: collected(row[key], kind) for key, kind in kinds.items()} for row in queried.collect()]
+        else:
+            listed = [{str(key): value for key, value in row.items()} for row in expect.rows]
+        expected = [tuple(text_of(value) for value in row.values()) for row in self._fitted(listed, schema, "expect")]
+        rows = shown.select(*(quoted_for_spark(column.name) for column in schema.fields)).collect()
+        found = [
+            tuple(text_of(collected(value, column.dataType)) for value, column in zip(row, schema.fields, strict=True))
+            for row in rows
+        ]
+        difference = compare_rows(schema.names, expected, found)
+        if not difference.is_empty:
+            raise MismatchError(f"{self.test.view}: {difference.summary}", difference.render(), line=self.test.line)
+
+    def _query(self, text: str, what: str) -> DataFrame:
+        kept: list[DataFrame] = []
+        part = ScriptStatement(text=text, start=0, line=1, column=1)
+        try:
+            run_part(self.attached, part, text, None, kept.append)
+        except SqlError as error:
+            raise self._failed(error, what) from error
+        return kept[0]
+
+    def _sql(self, text: str, file: str | None = None) -> None:
+        part = ScriptStatement(text=text, start=0, line=1, column=1)
+        try:
+            run_part(self.attached, part, text, None)
+        except SqlError as error:
+            raise self._failed(error, file) from error
+
+    def _failed(self, error: SqlError, where: str | None) -> MismatchError:
+        told = f"{where}: " if where else ""
+        return MismatchError(f"{told}{error.code}: {error.message}", error.render(), line=self.test.line)
+
+    def _wrong(self, message: str, near: Sequence[str] = ()) -> WrongTestError:
+        hint = f'; did you mean "{near[0]}"?' if near else ""
+        return WrongTestError(message + hint, file=self.test.file, line=self.test.line)
+
+
+def type_of_ours(kind: DataType) -> str:
+    """A Spark type as a column of a source has it. Raises KeyError where it has none."""
+    match kind:
+        case DecimalType():
+            return f"NUMERIC({kind.precision}, {kind.scale})"
+        case ArrayType():
+            return f"{type_of_ours(kind.elementType)}[]"
+        case MapType():
+            return f"MAP({type_of_ours(kind.keyType)}, {type_of_ours(kind.valueType)})"
+        case StructType():
+            fields = ", ".join(f"{quoted(field.name)} {type_of_ours(field.dataType)}" for field in kind.fields)
+            return f"STRUCT<{fields}>"
+        case _:
+            return _OURS[type(kind)]
+
+
+def _schema(columns: Sequence[tuple[str, str]]) -> StructType:
+    made = StructType()
+    for name, kind in columns:
+        made.add(name, DataType.fromDDL(kind), nullable=True)
+    return made
+
+
+def _bytes(value: Any) -> bytes | None:
+    match value:
+        case None:
+            return None
+        case str():
+            return bytes.fromhex(value[2:]) if value.startswith("\\x") else value.encode()
+        case bytes():
+            return value
+        case _:
+            return json.dumps(json_of(value), ensure_ascii=False, default=str).encode()

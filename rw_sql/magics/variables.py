@@ -1,0 +1,48 @@
+"""The variables of a cell: those that its options and ``\\set`` say, and the notebook's own."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterator, Mapping
+from decimal import Decimal
+from typing import Any
+
+
+class CellVariables(Mapping[str, str]):
+    """``own`` first (None: unset), then the variables of the notebook that are texts, numbers, booleans or times."""
+
+    def __init__(self, own: Mapping[str, str | None], namespace: Mapping[str, Any]) -> None:
+        self._own = own
+        self._namespace = namespace
+
+    def __getitem__(self, name: str) -> str:
+        if name in self._own:
+            value = self._own[name]
+        else:
+            value = None if name.startswith("_") else as_text(self._namespace.get(name))
+        if value is None:
+            raise KeyError(name)
+        return value
+
+    def __iter__(self) -> Iterator[str]:
+        return (name for name in dict.fromkeys([*self._own, *self._namespace]) if self.get(name) is not None)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+
+def as_text(value: object) -> str | None:
+    """A Python value as the text that a variable has; None where it has none."""
+    match value:
+        case bool():
+            return "true" if value else "false"
+        case str():
+            return value
+        case int() | float() | Decimal():
+            return str(value)
+        case dt.datetime():
+            return value.isoformat(" ")
+        case dt.date() | dt.time():
+            return value.isoformat()
+        case _:
+            return None

@@ -1,0 +1,67 @@
+"""What data goes through on its way: connections, sources, tables, views and sinks, and which reads which."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rw_sql.metastore import Snapshot
+    from rw_sql.metastore.records import ObjectRecord
+
+KINDS = ("connection", "delta_table", "source", "table", "materialized_view", "sink")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lineage:
+    """Objects in creation order, and edges as (id of what is read or used, id of what reads or uses it)."""
+
+    objects: tuple[ObjectRecord, ...]
+    edges: tuple[tuple[int, int], ...]
+
+    def inputs_of(self) -> dict[int, tuple[int, ...]]:
+        """Per object what it reads or uses."""
+        found: dict[int, tuple[int, ...]] = {record.id: () for record in self.objects}
+        for read, reader in self.edges:
+            found[reader] = (*found[reader], read)
+        return found
+
+    def readers_of(self) -> dict[int, tuple[int, ...]]:
+        """Per object what reads or uses it."""
+        found: dict[int, tuple[int, ...]] = {record.id: () for record in self.objects}
+        for read, reader in self.edges:
+            found[read] = (*found[read], reader)
+        return found
+
+
+def find_in_lineage(snapshot: Snapshot, name: str) -> ObjectRecord | None:
+    """The object of a name: a table before its source, and what has rows before a connection."""
+    found = (snapshot.find(kind, name) for kind in ("table", "source", "materialized_view", "sink", *KINDS))
+    return next((record for record in found if record is not None), None)
+
+
+def lineage_of(snapshot: Snapshot, of: int | None = None) -> Lineage:
+    """The lineage of all objects; with ``of``, of those that one object depends on or that depend on it."""
+    known = {record.id: record for kind in KINDS for record in snapshot.all(kind)}
+    edges = [
+        (read, reader) for read in sorted(known) for reader in sorted(snapshot.readers.get(read, ())) if reader in known
+    ]
+    if of is not None:
+        readers: dict[int, list[int]] = {}
+        inputs: dict[int, list[int]] = {}
+        for read, reader in edges:
+            readers.setdefault(read, []).append(reader)
+            inputs.setdefault(reader, []).append(read)
+        kept = _reached(of, readers) | _reached(of, inputs)
+        known = {id_: record for id_, record in known.items() if id_ in kept}
+        edges = [(read, reader) for read, reader in edges if read in kept and reader in kept]
+    return Lineage(objects=tuple(known[id_] for id_ in sorted(known)), edges=tuple(edges))
+
+
+def _reached(start: int, along: dict[int, list[int]]) -> set[int]:
+    seen, waiting = {start}, [start]
+    while waiting:
+        new = [id_ for id_ in along.get(waiting.pop(), ()) if id_ not in seen]
+        seen.update(new)
+        waiting += new
+    return seen

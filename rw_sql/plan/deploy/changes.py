@@ -1,0 +1,363 @@
+"""What separates a folder from the catalog: changes in an order in which they can be made, with their statements."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from rw_sql.errors import DEPENDENTS_EXIST, NOT_SUPPORTED, SqlError
+from rw_sql.metastore.records import MaterializedViewRecord, SinkRecord, SourceRecord
+from rw_sql.model.definitions import (
+    connection_definition,
+    sink_definition,
+    source_definition,
+    table_definition,
+    view_definition,
+)
+from rw_sql.model.names import spoken
+from rw_sql.plan.deploy.folder import RELATIONS
+from rw_sql.plan.deploy.order import in_order, named_by
+from rw_sql.plan.result.steps import after
+from rw_sql.plan.statements.replace.least_change import least_change
+from rw_sql.plan.statements.table.new_names import renamed
+from rw_sql.syntax import parse_statement, render
+from rw_sql.syntax.statements import (
+    AlterConnectionOptions,
+    AlterRename,
+    AlterSetConnection,
+    AlterSourceUnsafeSet,
+    AlterTableDropColumn,
+    AlterTableRenameColumn,
+    AlterTableUnsafeSet,
+    CreateConnection,
+    CreateMaterializedView,
+    CreateSecret,
+    DropConnection,
+    DropMaterializedView,
+    DropSink,
+    DropSource,
+    DropTable,
+    Name,
+    Wait,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from rw_sql.metastore import Snapshot
+    from rw_sql.metastore.records import ObjectRecord
+    from rw_sql.plan.deploy.folder import FolderObject
+    from rw_sql.plan.statements.replace.least_change import Create
+    from rw_sql.syntax.statements import Statement
+
+CREATE, ALTER, RENAME, UNSAFE, REBUILD, RECREATE, DROP = (
+    "create",
+    "alter",
+    "rename",
+    "unsafe",
+    "rebuild",
+    "recreate",
+    "drop",
+)
+"""The classes of changes. What is *unsafe* is asked for, one by one, with its preview. A view that is *rebuilt* is made
+beside its old rows, which serve until it has caught up. What is *recreated* is dropped and made again, with all that
+depends on it, since no statement alters it so; that and *drop* need ``--allow-drop``."""
+
+_DROPS = {
+    "connection": DropConnection,
+    "source": DropSource,
+    "table": DropTable,
+    "materialized_view": DropMaterializedView,
+    "sink": DropSink,
+}
+_MANAGED = ("connection", *RELATIONS)
+"""The kinds of objects that are dropped where a folder does not have them. Secrets are kept outside of folders too."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeployChange:
+    """One object's change. ``place`` is where the folder defines it, ``reason`` why no statement alters it in place.
+
+    ``touches`` are the ids of what it rests on and changes; a name that is to be free is not there.
+    """
+
+    action: str
+    kind: str
+    name: str
+    statements: tuple[Statement, ...]
+    place: str = ""
+    reason: str = ""
+    touches: tuple[int, ...] = ()
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """The statements in canonical form."""
+        return tuple(render(statement) for statement in self.statements)
+
+    @property
+    def needs_drop(self) -> bool:
+        """Whether ``--allow-drop`` must be given: something goes that was there."""
+        return self.action in (RECREATE, DROP) or any(isinstance(s, AlterTableDropColumn) for s in self.statements)
+
+
+def compare(snapshot: Snapshot, folder: Sequence[FolderObject], allow: Sequence[str] = ()) -> tuple[DeployChange, ...]:
+    """What leads from the catalog to the folder, in the order in which it can be done; nothing where they are alike.
+
+    ``allow`` are the words of ALLOW that unsafe statements get. Raises SqlError where no order does.
+    """
+    changes: list[DeployChange] = []
+    then = snapshot
+    for wanted in folder:
+        then, change = _renamed(then, wanted, folder)
+        changes += [change] if change is not None else []
+    ordered = in_order(folder)
+    connections = {w.name: w.statement for w in folder if isinstance(w.statement, CreateConnection)}
+    known = {c.name: connection_definition(c.definition) for c in then.all("connection")} | connections
+    altered: list[DeployChange] = []
+    again: dict[int, str] = {}
+    for wanted in ordered:
+        record = _find(then, wanted.kind, wanted.name)
+        if record is None:
+            other = _other(then, wanted)
+            if other is not None:
+                again[other.id] = f"{spoken(wanted.kind)} {wanted.name} takes its name"
+            continue
+        leads = least_change(definition_of(_to_be(then, record)), wanted.statement, known)
+        if leads.needs_rebuild and isinstance(wanted.statement, CreateMaterializedView):
+            sinks = [found.name for found in then.dependents_of(record.id) if isinstance(found, SinkRecord)]
+            if sinks:
+                again[record.id] = f"what sinks have sent of its rows cannot be taken back: {', '.join(sinks)}"
+                continue
+            made = replace(wanted.statement, or_replace=True)
+            altered.append(_altered(then, wanted, record, (made, _wait(wanted)), reason=leads.refusal))
+        elif leads.refusal:
+            again[record.id] = leads.refusal
+        elif leads.statements:
+            altered.append(_altered(then, wanted, record, tuple(_allowing(s, allow) for s in leads.statements)))
+        elif _to_be(then, record) is not record:
+            altered.append(_altered(then, wanted, record, (_wait(wanted),), reason="it is being made so already"))
+    gone = _with_dependents(then, again)
+    unwanted = _unwanted(then, folder, gone)
+    _require_unread(then, folder, unwanted)
+    # What uses a column that is renamed or dropped would be in the way of that; all else is dropped last.
+    in_the_way = {id_ for change in altered if _reshapes(change) for id_ in _with_dependents(then, change.touches[:1])}
+    early = {id_ for id_ in unwanted & in_the_way if all(d.id in unwanted for d in then.dependents_of(id_))}
+    changes += _drops(then, early, DROP, {})
+    changes += _drops(then, gone, RECREATE, again)
+    by_key = {(change.kind, change.name): change for change in altered}
+    for wanted in ordered:
+        record = _find(then, wanted.kind, wanted.name)
+        if record is None or record.id in gone:
+            reads = tuple(found.id for found in _read(then, wanted))
+            changes.append(
+                DeployChange(
+                    action=CREATE if record is None else RECREATE,
+                    kind=wanted.kind,
+                    name=wanted.name,
+                    statements=(wanted.statement,),
+                    place=wanted.place,
+                    reason="" if record is None else again.get(record.id, "what it depends on is made again"),
+                    touches=reads,
+                )
+            )
+        elif (wanted.kind, wanted.name) in by_key:
+            changes.append(by_key[wanted.kind, wanted.name])
+    changes += _drops(then, unwanted - early, DROP, {})
+    return tuple(changes)
+
+
+def definition_of(record: ObjectRecord) -> Create:
+    """The CREATE statement of an object of the catalog."""
+    match record.kind:
+        case "connection":
+            return connection_definition(_text(record))
+        case "source":
+            return source_definition(_text(record))
+        case "table":
+            return table_definition(_text(record))
+        case "materialized_view":
+            return view_definition(_text(record))
+        case "sink":
+            return sink_definition(_text(record))
+        case _:
+            made = parse_statement(_text(record))
+            if not isinstance(made, CreateSecret):
+                raise TypeError(f"a {record.kind} has no definition")
+            return made
+
+
+def _text(record: ObjectRecord) -> str:
+    text = getattr(record, "definition", None)
+    if not isinstance(text, str):
+        raise TypeError(f"a {record.kind} has no definition")
+    return text
+
+
+def _find(snapshot: Snapshot, kind: str, name: str) -> ObjectRecord | None:
+    """The object of that kind and name; the source that belongs to a table is the table's."""
+    record = snapshot.find(kind, name)
+    if isinstance(record, SourceRecord) and snapshot.table_of(record.id) is not None:
+        return None
+    return record
+
+
+def _other(snapshot: Snapshot, wanted: FolderObject) -> ObjectRecord | None:
+    """An object of another kind that has the name."""
+    if wanted.kind not in RELATIONS:
+        return None
+    found = (_find(snapshot, kind, wanted.name) for kind in RELATIONS if kind != wanted.kind)
+    return next((record for record in found if record is not None), None)
+
+
+def _renamed(
+    snapshot: Snapshot, wanted: FolderObject, folder: Sequence[FolderObject]
+) -> tuple[Snapshot, DeployChange | None]:
+    """The catalog with an object's new name, where its comment tells the old one and the catalog has that still."""
+    if wanted.was is None or any(other.name == wanted.was and other.kind == wanted.kind for other in folder):
+        return snapshot, None
+    record = _find(snapshot, wanted.kind, wanted.was)
+    if record is None or _find(snapshot, wanted.kind, wanted.name) is not None:
+        return snapshot, None
+    if not isinstance(record, SourceRecord | MaterializedViewRecord | SinkRecord):
+        raise SqlError(
+            NOT_SUPPORTED,
+            f"{wanted.place}: {spoken(wanted.kind)} {wanted.was} cannot be renamed",
+            hint=f"leave the comment out: {wanted.name} is then made, and {wanted.was} dropped when nothing uses it",
+        )
+    statement = AlterRename(kind=spoken(wanted.kind).upper(), name=_name(wanted.was), new_name=_name(wanted.name))
+    made, _ = renamed(snapshot, {record.id: wanted.name}, wanted.statement.name.span)
+    change = DeployChange(
+        action=RENAME,
+        kind=wanted.kind,
+        name=wanted.name,
+        statements=(statement,),
+        place=wanted.place,
+        touches=(record.id,),
+    )
+    return after(snapshot, tuple(made)), change
+
+
+def _to_be(snapshot: Snapshot, record: ObjectRecord) -> ObjectRecord:
+    """A view as it will be, where it is being made anew by another query; anything else as it is."""
+    made = (r.view for r in snapshot.all("rebuild") if r.view_id == record.id)
+    return next((view for view in made if view is not None), record)
+
+
+def _wait(wanted: FolderObject) -> Statement:
+    return Wait(kind="MATERIALIZED VIEW", name=_name(wanted.name))
+
+
+def _altered(
+    snapshot: Snapshot,
+    wanted: FolderObject,
+    record: ObjectRecord,
+    statements: tuple[Statement, ...],
+    reason: str = "",
+) -> DeployChange:
+    action = ALTER
+    if any(isinstance(s, Wait) for s in statements):
+        action = REBUILD
+    elif any(isinstance(s, AlterSourceUnsafeSet | AlterTableUnsafeSet) for s in statements):
+        action = UNSAFE
+    return DeployChange(
+        action=action,
+        kind=wanted.kind,
+        name=wanted.name,
+        statements=statements,
+        place=wanted.place,
+        reason=reason,
+        touches=tuple(dict.fromkeys((record.id, *(found.id for found in _read(snapshot, wanted))))),
+    )
+
+
+def _reshapes(change: DeployChange) -> bool:
+    return any(isinstance(s, AlterTableDropColumn | AlterTableRenameColumn) for s in change.statements)
+
+
+def may_ask(change: DeployChange) -> bool:
+    """Whether a change may be one that is confirmed by itself: it, or where it leads, is unsafe."""
+    kinds = (AlterSourceUnsafeSet, AlterTableUnsafeSet, AlterConnectionOptions, AlterSetConnection)
+    return any(isinstance(statement, kinds) for statement in change.statements)
+
+
+def _allowing(statement: Statement, allow: Sequence[str]) -> Statement:
+    if allow and isinstance(statement, AlterSourceUnsafeSet | AlterTableUnsafeSet):
+        return replace(statement, allow=tuple(allow))
+    return statement
+
+
+def _with_dependents(snapshot: Snapshot, ids: Iterable[int]) -> set[int]:
+    """Objects and all that depends on them; a table stands for its source."""
+    found: set[int] = set()
+    for id_ in ids:
+        record = snapshot.get(id_)
+        source = getattr(record, "source_id", None)
+        for each in (id_, *(d.id for d in snapshot.dependents_of(id_))):
+            found.add(each)
+        if source is not None:
+            found |= {d.id for d in snapshot.dependents_of(source)}
+    return {id_ for id_ in found if _is_own(snapshot, snapshot.get(id_))}
+
+
+def _is_own(snapshot: Snapshot, record: ObjectRecord | None) -> bool:
+    return record is not None and record.kind in _MANAGED and _find(snapshot, record.kind, record.name) == record
+
+
+def _drops(snapshot: Snapshot, ids: Iterable[int], action: str, why: dict[int, str]) -> list[DeployChange]:
+    """The drops of objects, what reads before what is read: a reader has a connection or input that is older."""
+    found: list[DeployChange] = []
+    left = {id_: snapshot.get(id_) for id_ in ids}
+    while left:
+        free = [id_ for id_ in left if not any(d.id in left for d in snapshot.dependents_of(id_) if d.id != id_)]
+        for id_ in sorted(free or left, reverse=True):
+            record = left.pop(id_)
+            if record is None:
+                continue
+            found.append(
+                DeployChange(
+                    action=action,
+                    kind=record.kind,
+                    name=record.name,
+                    statements=(_DROPS[record.kind](name=_name(record.name)),),
+                    reason=why.get(id_, ""),
+                    touches=(id_,),
+                )
+            )
+    return found
+
+
+def _unwanted(snapshot: Snapshot, folder: Sequence[FolderObject], gone: set[int]) -> set[int]:
+    kept = {(wanted.kind, wanted.name) for wanted in folder}
+    return {
+        record.id
+        for kind in _MANAGED
+        for record in snapshot.all(kind)
+        if _is_own(snapshot, record) and (kind, record.name) not in kept and record.id not in gone
+    }
+
+
+def _require_unread(snapshot: Snapshot, folder: Sequence[FolderObject], unwanted: set[int]) -> None:
+    """Raises SqlError where the folder's objects name one that the folder does not have: it would be dropped."""
+    for wanted in folder:
+        for record in _read(snapshot, wanted):
+            if record.id in unwanted:
+                raise SqlError(
+                    DEPENDENTS_EXIST,
+                    f'{spoken(wanted.kind)} "{wanted.name}" at {wanted.place} reads {spoken(record.kind)} '
+                    f'"{record.name}", which the folder does not have',
+                    hint=f"SHOW CREATE {spoken(record.kind).upper()} {record.name} gives the statement to put there",
+                )
+
+
+def _read(snapshot: Snapshot, wanted: FolderObject) -> tuple[ObjectRecord, ...]:
+    """The objects of the catalog that a definition names."""
+    found: list[ObjectRecord] = []
+    for kind, name in named_by(wanted):
+        kinds = RELATIONS[:3] if kind == "relation" else (kind,)
+        record = next((r for k in kinds if (r := _find(snapshot, k, name)) is not None), None)
+        found += [record] if record is not None else []
+    return tuple(found)
+
+
+def _name(name: str) -> Name:
+    return Name(parts=(name,))

@@ -1,0 +1,243 @@
+"""The objects that a folder's files define: one CREATE statement each, whatever file it stands in."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from rw_sql.connectors.connection_types import connection_spec, connection_types
+from rw_sql.errors import (
+    DUPLICATE_OBJECT,
+    INVALID_DEFINITION,
+    INVALID_PARAMETER,
+    UNKNOWN_PARAMETER,
+    Span,
+    SqlError,
+    near_names,
+)
+from rw_sql.model.definitions import option_text
+from rw_sql.model.names import object_name, spoken
+from rw_sql.plan.checks.sources import require_secret
+from rw_sql.plan.statements.replace.normal_form import spec_of
+from rw_sql.syntax import parse_statement, split_script
+from rw_sql.syntax.parsing.unsupported import unsupported
+from rw_sql.syntax.statements import (
+    CreateConnection,
+    CreateMaterializedView,
+    CreateSecret,
+    CreateSink,
+    CreateSource,
+    CreateTable,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from rw_sql.plan.statements.replace.least_change import Create
+    from rw_sql.syntax import ScriptStatement
+
+KINDS: dict[type, str] = {
+    CreateSecret: "secret",
+    CreateConnection: "connection",
+    CreateSource: "source",
+    CreateTable: "table",
+    CreateMaterializedView: "materialized_view",
+    CreateSink: "sink",
+}
+"""The kinds of objects that a folder holds, each by its statement, in the order in which they are made."""
+
+RELATIONS = ("source", "table", "materialized_view", "sink")
+"""Kinds whose objects share one space of names."""
+
+_RENAMED = re.compile(r"--\s*rw:\s*renamed\s+from\s+(\"(?:[^\"]|\"\")+\"|\S+)\s*$", re.IGNORECASE | re.MULTILINE)
+_NOTE = re.compile(r"--\s*rw:(.*)$", re.MULTILINE)
+_VARIABLE = re.compile(r"\$\{([^}\n]*)\}|--[^\n]*")
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_UNFIT = re.compile(r"['\"`;\\\r\n\x00]|--|/\*|\$\{")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FolderObject:
+    """An object as a folder defines it, and where: ``line`` is 1-based. ``was`` is its name before, by a comment
+    ``-- rw: renamed from was`` at its statement."""
+
+    kind: str
+    name: str
+    statement: Create
+    file: str
+    line: int
+    was: str | None = None
+
+    @property
+    def place(self) -> str:
+        """``file:line``."""
+        return f"{self.file}:{self.line}"
+
+
+def read_folder(texts: Iterable[tuple[str, str]], variables: Mapping[str, str]) -> tuple[FolderObject, ...]:
+    """The objects that files, (name, text) pairs, define, in the order met. ``${name}`` stands for a variable's value.
+
+    Raises SqlError, located in its file: for a statement that is no CREATE of ours, a name that is defined twice, and
+    a secret whose value is written down.
+    """
+    found: list[FolderObject] = []
+    for file, text in texts:
+        filled = with_variables(text, variables, file)
+        end = 0
+        for part in split_script(filled):
+            before = filled[end : part.start]
+            # A comment on the line of the statement before is that one's.
+            found.append(_object(filled, part, before.partition("\n")[2] if end else before, file))
+            end = part.start + len(part.text) + 1
+    _require_once(found)
+    return tuple(found)
+
+
+def with_variables(text: str, variables: Mapping[str, str], file: str) -> str:
+    """A text with the values of the variables it names as ``${name}``, comments left alone. Raises SqlError."""
+
+    def value(match: re.Match[str]) -> str:
+        name = match[1]
+        if name is None:
+            return match[0]
+        if name not in variables:
+            near = near_names(name, variables)
+            raise SqlError(
+                UNKNOWN_PARAMETER,
+                f'variable "{name}" has no value',
+                span=_span(text, match.start(), match.end()),
+                hint=f'did you mean "{near[0]}"?'
+                if near
+                else f"write {name}=… into the environment's file, or give --var {name}=…",
+            ).located(text, file)
+        return variables[name]
+
+    return _VARIABLE.sub(value, text)
+
+
+def read_variables(text: str, file: str) -> dict[str, str]:
+    """The variables of an environment's file: ``NAME=value`` a line, ``#`` begins a comment line. Raises SqlError."""
+    found: dict[str, str] = {}
+    start = 0
+    for line in text.splitlines(keepends=True):
+        at, start = start, start + len(line)
+        said = line.strip()
+        if not said or said.startswith("#"):
+            continue
+        name, equals, value = said.partition("=")
+        name, value = name.strip(), value.strip()
+        if not equals or _NAME.fullmatch(name) is None:
+            span = _span(text, at, at + len(line.rstrip("\r\n")))
+            raise SqlError(INVALID_PARAMETER, "a line of an environment's file is NAME=value", span=span).located(
+                text, file
+            )
+        if len(value) > 1 and value[0] == value[-1] and value[0] in "'\"":
+            value = value[1:-1]
+        require_fit(name, value)
+        found[name] = value
+    return found
+
+
+def require_fit(name: str, value: str) -> None:
+    """Raises SqlError where a variable's value would end the string that it stands in, or begin a comment."""
+    if _UNFIT.search(value):
+        raise SqlError(
+            INVALID_PARAMETER,
+            f'the value of variable "{name}" holds a quote, semicolon, backslash, comment or line end',
+            hint="a variable is a part of a name or of a text between quotes; secrets are CREATE SECRET's",
+        )
+
+
+def _object(script: str, part: ScriptStatement, before: str, file: str) -> FolderObject:
+    try:
+        statement = parse_statement(part.text)
+        refused = unsupported(statement)
+        if refused is not None:
+            raise refused
+        if not isinstance(
+            statement,
+            CreateSecret | CreateConnection | CreateSource | CreateTable | CreateMaterializedView | CreateSink,
+        ):
+            raise SqlError(
+                INVALID_DEFINITION,
+                "a folder holds CREATE statements of sources, tables, views, sinks, connections and secrets",
+                span=statement.span,
+                hint="run other statements with rw-sql run",
+            )
+        _require_no_value(statement)
+        name = object_name(statement.name)
+        return FolderObject(
+            kind=KINDS[type(statement)],
+            name=name,
+            statement=_plain(statement),
+            file=file,
+            line=part.line,
+            was=_was(before, part, name),
+        )
+    except SqlError as error:
+        raise part.locate(error, script, file)  # noqa: B904 - the same error, told where it stands
+
+
+def _plain(statement: Create) -> Create:
+    """The statement that makes the object: its words OR REPLACE and IF NOT EXISTS are for running it by itself."""
+    if isinstance(statement, CreateSecret):
+        return replace(statement, if_not_exists=False)
+    return replace(statement, if_not_exists=False, or_replace=False)
+
+
+def _require_no_value(statement: Create) -> None:
+    """Raises SqlError where a secret's value is written down in a folder."""
+    if isinstance(statement, CreateSecret):
+        if statement.content is not None:
+            raise SqlError(
+                INVALID_DEFINITION,
+                f'the value of secret "{statement.name.last}" is written in the folder',
+                span=statement.name.span,
+                hint="keep it outside: WITH (backend = 'env' | 'file' | 'hashicorp_vault', …) without AS; or leave the "
+                "statement out, and CREATE SECRET once by hand",
+            )
+        return
+    if isinstance(statement, CreateConnection):
+        kind = next((option_text(o.value).lower() for o in statement.options if o.key == "type"), "")
+        if kind in connection_types():
+            require_secret(statement.options, connection_spec(kind))
+    elif isinstance(statement, CreateSource | CreateTable | CreateSink):
+        spec = spec_of(statement)
+        if spec is not None:
+            require_secret(statement.options, spec)
+
+
+def _was(before: str, part: ScriptStatement, name: str) -> str | None:
+    """The name before, by the comments between the statement before and this one's end."""
+    for note in _NOTE.finditer(before + part.text):
+        match = _RENAMED.match(note[0])
+        if match is None:
+            raise SqlError(
+                INVALID_DEFINITION,
+                f"{note[0].strip()} is not understood",
+                span=Span(0, 1, 1, 1),
+                hint="-- rw: renamed from old_name",
+            )
+        word = match[1]
+        old = word[1:-1].replace('""', '"') if word.startswith('"') else word.lower()
+        if old != name:
+            return old
+    return None
+
+
+def _require_once(objects: Iterable[FolderObject]) -> None:
+    seen: dict[tuple[str, str], FolderObject] = {}
+    for found in objects:
+        space = "relation" if found.kind in RELATIONS else found.kind
+        other = seen.setdefault((space, found.name), found)
+        if other is not found:
+            raise SqlError(
+                DUPLICATE_OBJECT,
+                f'{spoken(found.kind)} "{found.name}" at {found.place} is defined at {other.place} already',
+            )
+
+
+def _span(text: str, start: int, end: int) -> Span:
+    line = text.count("\n", 0, start) + 1
+    return Span(start, end, line, start - (text.rfind("\n", 0, start) + 1) + 1)

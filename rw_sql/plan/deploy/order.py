@@ -1,0 +1,62 @@
+"""The order in which a folder's objects can be made: what is named before what names it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rw_sql.errors import INVALID_DEFINITION, SqlError
+from rw_sql.plan.deploy.folder import KINDS, RELATIONS
+from rw_sql.syntax.query.tables_read import table_names
+from rw_sql.syntax.statements import ConnectionValue, CreateMaterializedView, CreateSink, CreateTable, SecretValue
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rw_sql.plan.deploy.folder import FolderObject
+
+_PLACES = {kind: at for at, kind in enumerate(KINDS.values())}
+
+
+def named_by(wanted: FolderObject) -> tuple[tuple[str, str], ...]:
+    """What a definition names: (``secret``, ``connection`` or ``relation``, name). A relation may be Spark's own."""
+    statement = wanted.statement
+    found: list[tuple[str, str]] = []
+    for option in getattr(statement, "options", ()):
+        if isinstance(option.value, SecretValue):
+            found.append(("secret", option.value.secret.last))
+        elif isinstance(option.value, ConnectionValue):
+            found.append(("connection", option.value.connection.last))
+    if isinstance(statement, CreateMaterializedView | CreateSink | CreateTable) and statement.query is not None:
+        found += [("relation", name) for name in table_names(statement.query.text)]
+    if isinstance(statement, CreateSink):
+        found += [("relation", name.last) for name in (statement.relation, statement.into) if name is not None]
+    return tuple(dict.fromkeys(found))
+
+
+def in_order(folder: Sequence[FolderObject]) -> tuple[FolderObject, ...]:
+    """The objects, each behind those that it names; else by kind, file and line. Raises SqlError for a circle."""
+    by_name = {_key(wanted): wanted for wanted in folder}
+    done: dict[tuple[str, str], FolderObject] = {}
+    under_way: list[FolderObject] = []
+
+    def place(wanted: FolderObject) -> None:
+        if _key(wanted) in done:
+            return
+        if wanted in under_way:
+            circle = " → ".join(found.name for found in (*under_way[under_way.index(wanted) :], wanted))
+            raise SqlError(INVALID_DEFINITION, f"objects of the folder read each other in a circle: {circle}")
+        under_way.append(wanted)
+        for key in named_by(wanted):
+            other = by_name.get(key)
+            if other is not None:
+                place(other)
+        under_way.pop()
+        done[_key(wanted)] = wanted
+
+    for wanted in sorted(folder, key=lambda found: (_PLACES[found.kind], found.file, found.line)):
+        place(wanted)
+    return tuple(done.values())
+
+
+def _key(wanted: FolderObject) -> tuple[str, str]:
+    return ("relation" if wanted.kind in RELATIONS else wanted.kind, wanted.name)

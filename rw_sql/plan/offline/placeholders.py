@@ -1,0 +1,128 @@
+"""Objects whose statements have errors, as records of which only the name is meant: what follows finds them by it."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from rw_sql.metastore.records import (
+    ConnectionRecord,
+    MaterializedViewRecord,
+    PutObject,
+    SecretRecord,
+    SinkRecord,
+    SourceRecord,
+    TableRecord,
+)
+from rw_sql.model.names import SCHEMA_ALIAS
+from rw_sql.plan.offline.query_answers import schema_json
+from rw_sql.plan.result.steps import after
+from rw_sql.syntax.lexing.identifiers import quoted
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rw_sql.metastore import Snapshot
+    from rw_sql.metastore.records import ObjectRecord
+
+_NAME = r'(?:"(?:[^"]|"")+"|[^\W\d][\w$]*)'
+_CREATES = re.compile(
+    r"(?:\A|;|\n)\s*(?:EXPLAIN\s+)?(?P<create>CREATE)\s+(?:OR\s+REPLACE\s+)?(?:TEMPORARY\s+|TEMP\s+)?"
+    r"(?P<kind>SOURCE|TABLE|MATERIALIZED\s+VIEW|SINK|CONNECTION|SECRET)\s+(?:IF\s+NOT\s+EXISTS\s+)?"
+    rf"(?P<name>{_NAME}(?:\s*\.\s*{_NAME})?)",
+    re.IGNORECASE,
+)
+_SPARKS = re.compile(
+    r"\A\s*CREATE\s+(?:OR\s+REPLACE\s+)?(?:(?:GLOBAL\s+)?TEMP(?:ORARY)?\s+|EXTERNAL\s+)*(?:TABLE|VIEW)\s+"
+    r"(?:IF\s+NOT\s+EXISTS\s+)?(?P<name>[`\w.]+)",
+    re.IGNORECASE,
+)
+
+MADE = "source", "table", "materialized_view", "sink", "connection", "secret"
+
+
+def created_in(text: str) -> Iterator[tuple[str, str, int]]:
+    """What a text's CREATE statements make, whether they parse or not: kind, name, and where each begins."""
+    for found in _CREATES.finditer(text):
+        last = re.split(r"\.(?=(?:[^\"]*\"[^\"]*\")*[^\"]*\Z)", found["name"])[-1].strip()
+        name = last[1:-1].replace('""', '"') if last.startswith('"') else last.lower()
+        yield re.sub(r"\s+", "_", found["kind"].lower()), name, found.start("create")
+
+
+def made_by_spark(text: str) -> str | None:
+    """The table or view that a statement of Spark's own makes, as a query names it; None where it makes none."""
+    found = _SPARKS.match(text)
+    return None if found is None else found["name"].replace("`", "").lower()
+
+
+def with_placeholder(snapshot: Snapshot, kind: str, name: str) -> tuple[Snapshot, tuple[int, ...]]:
+    """The catalog with an object of that name, and the ids it got; as it is where the name is taken."""
+    kinds = MADE[:4] if kind in MADE[:4] else (kind,)
+    if any(snapshot.find(other, name) is not None for other in kinds):
+        return snapshot, ()
+    records = _records(snapshot.next_id, kind, name)
+    return after(snapshot, tuple(PutObject(record=record) for record in records)), tuple(r.id for r in records)
+
+
+def _records(id_: int, kind: str, name: str) -> tuple[ObjectRecord, ...]:
+    schema = schema_json(())
+    columns = f"{quoted(name)} (unknown INT) WITH (connector = 'datagen')"
+    match kind:
+        case "source":
+            return (_source(id_, name),)
+        case "table":
+            table = TableRecord(
+                id=id_ + 1,
+                name=name,
+                definition=f"CREATE TABLE {columns} FORMAT PLAIN ENCODE JSON",
+                query=f"SELECT unknown FROM `{name}`",
+                inputs=(id_,),
+                schema=schema,
+                source_id=id_,
+            )
+            return (_source(id_, name), table)
+        case "materialized_view":
+            view = f"CREATE MATERIALIZED VIEW {quoted(name)} AS SELECT 1 AS unknown"
+            return (
+                MaterializedViewRecord(
+                    id=id_, name=name, definition=view, query="SELECT 1 AS unknown", inputs=(), schema=schema
+                ),
+            )
+        case "sink":
+            sink = f"CREATE SINK {quoted(name)} FROM {quoted(name)} WITH (connector = 'fs')"
+            return (
+                SinkRecord(
+                    id=id_,
+                    name=name,
+                    definition=sink,
+                    connector="fs",
+                    options=(),
+                    inputs=(),
+                    schema=schema,
+                    type="append-only",
+                ),
+            )
+        case "connection":
+            made = f"CREATE CONNECTION {quoted(name)} WITH (type = 'kafka')"
+            return (ConnectionRecord(id=id_, name=name, definition=made, connector="kafka"),)
+        case "secret":
+            made = f"CREATE SECRET {quoted(name)} WITH (backend = 'meta')"
+            return (SecretRecord(id=id_, name=name, definition=made, backend="meta", sealed="sealed"),)
+        case _:
+            raise ValueError(f"no statement makes a {kind}")
+
+
+def _source(id_: int, name: str) -> SourceRecord:
+    return SourceRecord(
+        id=id_,
+        name=name,
+        definition=f"CREATE SOURCE {quoted(name)} (unknown INT) WITH (connector = 'datagen') FORMAT PLAIN ENCODE JSON",
+        connector="datagen",
+        options=(("connector", "datagen"),),
+        is_shared=True,
+    )
+
+
+def is_public(parts: tuple[str, ...]) -> bool:
+    """Whether a name of that many parts can be one of the catalog's."""
+    return len(parts) == 1 or (len(parts) == 2 and parts[0].lower() == SCHEMA_ALIAS)

@@ -1,0 +1,173 @@
+"""Reads the query of a view or sink: what it reads, and what an analysis of its text finds.
+
+The analysis itself is ``rw_sql.plan.queries.analysis``; :func:`read_text` is the one place that knows it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rw_sql.errors import UNDEFINED_OBJECT, ErrorCode, Span, SqlError, near_names
+from rw_sql.model.names import RELATION_KINDS, SCHEMA_ALIAS, find_relation
+from rw_sql.model.relations import relation_of
+from rw_sql.plan.offline.query_answers import UNKNOWN_TYPE, written_names
+from rw_sql.plan.queries.analysis.analyze import analyze
+from rw_sql.plan.queries.analysis.findings import Column
+from rw_sql.syntax.dialect.to_spark import to_spark
+from rw_sql.syntax.query.tables_read import table_places
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+    from rw_sql.metastore import Snapshot
+    from rw_sql.syntax.statements import Query
+
+Columns = tuple[tuple[str, str | None], ...]
+"""Columns as (name, Spark's type), the type None where it is not known."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TextFinding:
+    """A fault of a query's text, at ``[start, end)`` of it."""
+
+    start: int
+    end: int
+    code: ErrorCode
+    message: str
+    hint: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TextReading:
+    """What an analysis of a query's text comes to: its faults, and its columns, None where they are not known."""
+
+    findings: tuple[TextFinding, ...] = ()
+    columns: Columns | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueryReading:
+    """A query: its errors, its columns as far as they are known, and the names in the catalog of what it reads.
+
+    ``is_of_spark``: it reads tables that only Spark knows.
+    """
+
+    errors: tuple[SqlError, ...] = ()
+    columns: Columns | None = None
+    tables: tuple[str, ...] = ()
+    is_of_spark: bool = False
+
+
+def read_query(
+    query: Query,
+    snapshot: Snapshot,
+    *,
+    dialect: str,
+    unknown: Collection[int],
+    of_spark: Collection[str],
+    names_columns: bool,
+    text: str,
+) -> QueryReading:
+    """Reads a query on a catalog. ``text`` is the statement's, in which spans lie; the columns of objects in
+    ``unknown`` are not known, and the tables in ``of_spark`` are Spark's. ``names_columns``: the query must name its
+    columns, since the statement does not."""
+    if dialect != "spark":
+        return _read_translated(query, snapshot)
+    from sqlglot.errors import SqlglotError
+
+    try:
+        places = table_places(query.text)
+    except (SqlglotError, RecursionError):
+        return QueryReading()
+    errors: list[SqlError] = []
+    inputs: dict[str, Columns | None] = {}
+    tables: dict[str, None] = {}
+    is_of_spark = False
+    for place in places:
+        name = place.name if "`" in place.written else place.name.lower()
+        parts = place.written.replace("`", "").split(".")
+        written = place.written.replace("`", "").lower()
+        is_ours = len(parts) == 1 or parts[-2].lower() == SCHEMA_ALIAS
+        record = find_relation(snapshot, name) if is_ours else None
+        if record is not None:
+            tables[name] = None
+            inputs[name] = None if record.id in unknown else _columns_of(relation_of(record).columns)
+            continue
+        inputs[name] = None
+        if len(parts) == 1 and written not in of_spark and not _is_table_of_spark(snapshot, place.written):
+            errors.append(_no_relation(snapshot, name, query, place.start, place.end + 1, text))
+        else:
+            is_of_spark = True
+    reading = read_text(query.text, inputs, names_columns=names_columns)
+    for found in reading.findings:
+        span = span_in(text, query.span.start + found.start, query.span.start + found.end)
+        errors.append(SqlError(found.code, found.message, span=span, hint=found.hint))
+    return QueryReading(
+        errors=tuple(errors),
+        columns=None if errors or is_of_spark else reading.columns,
+        tables=tuple(tables),
+        is_of_spark=is_of_spark,
+    )
+
+
+def _read_translated(query: Query, snapshot: Snapshot) -> QueryReading:
+    """A query of RisingWave's dialect: places in its text are not those of the text that is run."""
+    try:
+        tables = to_spark(query).tables
+    except SqlError:
+        return QueryReading()  # the lowering says so
+    known = tuple(name for name in tables if find_relation(snapshot, name) is not None)
+    return QueryReading(tables=known, is_of_spark=len(known) < len(tables))
+
+
+def _columns_of(columns: tuple[tuple[str, str], ...]) -> Columns:
+    return tuple((name, None if kind == UNKNOWN_TYPE else kind) for name, kind in columns)
+
+
+def _is_table_of_spark(snapshot: Snapshot, written: str) -> bool:
+    return any(table.written == written for table in snapshot.all("delta_table"))
+
+
+def _no_relation(snapshot: Snapshot, name: str, query: Query, start: int, end: int, text: str) -> SqlError:
+    known = [record.name for kind in RELATION_KINDS for record in snapshot.all(kind)]
+    near = near_names(name, known)
+    hint = f'did you mean "{near[0]}"?' if near else (
+        "create it before; a table that only Spark knows is named with its schema, or to the check by --spark-table"
+    )  # fmt: skip
+    span = span_in(text, query.span.start + start, query.span.start + end)
+    return SqlError(UNDEFINED_OBJECT, f'relation "{name}" does not exist', span=span, hint=hint)
+
+
+def span_in(text: str, start: int, end: int) -> Span:
+    """The span of ``[start, end)`` of a text."""
+    line_start = text.rfind("\n", 0, start) + 1
+    return Span(start=start, end=end, line=text.count("\n", 0, start) + 1, column=start - line_start + 1)
+
+
+def read_text(query: str, inputs: Mapping[str, Columns | None], *, names_columns: bool) -> TextReading:
+    """The findings and columns of a query of Spark's SQL over inputs of these columns (None: not known).
+
+    With ``names_columns`` each column needs a name of its own. Relations that are not among the inputs are the
+    caller's to refuse, and functions that Spark does not have may be the user's own.
+    """
+    known = {name: _analyzed(columns) for name, columns in inputs.items()}
+    found = analyze(query, known, is_relation=lambda _: True, is_stored=names_columns)
+    findings = tuple(
+        TextFinding(
+            start=each.offset, end=each.offset + each.length, code=each.kind, message=each.message, hint=each.hint
+        )
+        for each in found.findings
+    )
+    columns = found.columns
+    if columns is None or any(not column.name for column in columns):
+        names = written_names(query)
+        columns = None if "*" in names else tuple(Column(name) for name in names)
+    return TextReading(
+        findings=findings,
+        columns=None if columns is None else tuple((column.name, column.data_type) for column in columns),
+    )
+
+
+def _analyzed(columns: Columns | None) -> tuple[Column, ...] | None:
+    return None if columns is None else tuple(Column(name, kind) for name, kind in columns)

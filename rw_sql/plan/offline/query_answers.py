@@ -1,0 +1,159 @@
+"""What is answered in Spark's place of a query: a schema as far as its columns are known, and what tells rows apart."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from rw_sql.plan.requests.queries import STREAM, QueryAnalysis
+from rw_sql.syntax.query.maintained_form import ROW, read_view_query
+from rw_sql.syntax.query.tables_read import output_names, parse_spark
+from rw_sql.syntax.query.trees import DISTINCT, GROUPS, ONE_ROW, ROWS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from rw_sql.plan.requests.queries import AnalyzeQuery
+    from rw_sql.syntax.query.maintained_form import ViewQuery
+
+UNKNOWN_TYPE = "VOID"
+"""The type of a column of which only the name is known: no stored column has it."""
+
+_HIDDEN = "_rw_"
+_WORDS = {
+    "BIGINT": "long",
+    "INT": "integer",
+    "SMALLINT": "short",
+    "TINYINT": "byte",
+}
+_MAKES_ROWS = re.compile(r"\b(?:explode|posexplode|inline|stack|lateral|unnest|json_tuple)", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueryColumns:
+    """A query's columns as (name, Spark's type), the type None where only the name is known; None: not known at all.
+
+    ``given`` are the names that the statement gives them.
+    """
+
+    columns: tuple[tuple[str, str | None], ...] | None = None
+    given: tuple[str, ...] = ()
+
+
+def answer_query(request: AnalyzeQuery, known: QueryColumns | None) -> QueryAnalysis:
+    """An answer that refuses nothing. Where columns are not known, the schema has none."""
+    query = _read(request.query)
+    return QueryAnalysis(
+        schema=schema_json(_columns(request, known or QueryColumns())),
+        keys=_keys(request, query) if request.form == STREAM and not request.closes_windows else (),
+        operators=frozenset({"Project"} if _is_picking(request, query) else {"Project", "Generate"}),
+    )
+
+
+@lru_cache(maxsize=64)
+def _read(text: str) -> ViewQuery:
+    return read_view_query(text)
+
+
+def written_names(query: str) -> tuple[str, ...]:
+    """The names that a query writes for its columns; a ``*`` where that is not known."""
+    from sqlglot.errors import SqlglotError
+
+    try:
+        names = output_names(query) or ("*",)
+        return names if "" not in names else _with_texts(query, names)
+    except (SqlglotError, RecursionError):
+        return ("*",)
+
+
+def _with_texts(query: str, names: tuple[str, ...]) -> tuple[str, ...]:
+    """The names, with the text of an expression in the place of a name that it does not have."""
+    from sqlglot import exp
+
+    tree = parse_spark(query)
+    texts = [item.sql(dialect="spark") for item in tree.selects] if isinstance(tree, exp.Query) else []
+    return tuple(name or text for name, text in zip(names, texts, strict=False)) if len(texts) == len(names) else ("*",)
+
+
+def schema_json(columns: Iterable[tuple[str, str | None]]) -> str:
+    """A Spark schema in JSON."""
+    return json.dumps({"type": "struct", "fields": [_field(name, kind or UNKNOWN_TYPE) for name, kind in columns]})
+
+
+def _columns(request: AnalyzeQuery, known: QueryColumns) -> tuple[tuple[str, str | None], ...]:
+    names = written_names(request.query)
+    types = dict(known.columns or ())
+    if "*" in names:
+        hidden = tuple((name, None) for name in names if name.startswith(_HIDDEN))
+        if known.columns is not None:
+            return (*known.columns, *(column for column in hidden if column[0] not in types))
+        if names == ("*",) and len(request.relations) == 1 and request.relations[0].columns:
+            return request.relations[0].columns
+        if known.given:
+            return (*((f"c{at}", None) for at, _ in enumerate(known.given)), *hidden)
+        return hidden
+    if known.columns is not None and known.given and names == known.given:
+        return tuple((name, kind) for name, (_, kind) in zip(names, known.columns, strict=False))
+    if known.columns is not None and len(names) == len(known.columns):
+        return tuple((name or names[at], kind) for at, (name, kind) in enumerate(known.columns))
+    return tuple((name, types.get(name)) for name in names)
+
+
+def _keys(request: AnalyzeQuery, query: ViewQuery) -> tuple[str, ...]:
+    """The columns that rows are replaced by; hidden ones where the query does not select what it groups by."""
+    if query.kind == DISTINCT:
+        return written_names(request.query)
+    if query.kind not in (GROUPS, ONE_ROW):
+        return ()
+    form = query.upserted() or query.exposed()
+    return form.keys if form is not None and form.keys else (ROW,)
+
+
+def _is_picking(request: AnalyzeQuery, query: ViewQuery) -> bool:
+    return query.kind == ROWS and query.is_direct and _MAKES_ROWS.search(request.query) is None
+
+
+def _field(name: str, kind: str) -> dict[str, object]:
+    return {"name": name, "type": json_type(kind), "nullable": True, "metadata": {}}
+
+
+def json_type(ddl: str) -> object:
+    """A type as Spark's JSON has it, of its DDL. What cannot be read is a word of its own, as unknown types are."""
+    text = ddl.strip()
+    head, bracket, rest = text.partition("<")
+    inner = rest.rstrip()[:-1] if bracket else ""
+    match head.strip().upper():
+        case "ARRAY" if bracket:
+            return {"type": "array", "elementType": json_type(inner), "containsNull": True}
+        case "MAP" if bracket and len(parts := _split(inner)) == 2:
+            return {
+                "type": "map",
+                "keyType": json_type(parts[0]),
+                "valueType": json_type(parts[1]),
+                "valueContainsNull": True,
+            }
+        case "STRUCT" if bracket:
+            pairs = (re.match(r"\s*(`(?:[^`]|``)*`|[^\s:]+)\s*:?\s*(.*)", part, re.DOTALL) for part in _split(inner))
+            fields = [_field(pair[1].strip("`").replace("``", "`"), pair[2]) for pair in pairs if pair is not None]
+            return {"type": "struct", "fields": fields}
+        case word:
+            return _WORDS.get(word, re.sub(r"\s+", "", text.lower()) if "(" in text else text.lower())
+
+
+def _split(text: str) -> list[str]:
+    """The parts of a text between commas that stand in no brackets and no backquotes."""
+    parts, depth, begun, quoted = [], 0, 0, False
+    for at, letter in enumerate(text):
+        if letter == "`":
+            quoted = not quoted
+        elif not quoted and letter in "<(":
+            depth += 1
+        elif not quoted and letter in ">)":
+            depth -= 1
+        elif not quoted and letter == "," and depth == 0:
+            parts.append(text[begun:at])
+            begun = at + 1
+    return [*parts, text[begun:]]

@@ -1,0 +1,433 @@
+"""Checks a script: each statement is planned on the catalog that those before it lead to; nothing is run.
+
+A statement with an error leads on as far as it can: what it makes is known by name, so that no error follows from it.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+from sqlglot.errors import SqlglotError
+
+from rw_sql.errors import (
+    BLOCK_LEFT_OPEN,
+    DUPLICATE_OBJECT,
+    SINK_CANNOT_FOLLOW,
+    UNDEFINED_OBJECT,
+    UNKNOWN_SPLIT,
+    Span,
+    SqlError,
+    near_names,
+)
+from rw_sql.metastore import Snapshot
+from rw_sql.metastore.records import MaterializedViewRecord
+from rw_sql.model.names import RELATION_KINDS, SCHEMA_ALIAS, find_table, find_view
+from rw_sql.model.parameters import SESSION_PARAMETERS
+from rw_sql.model.relations import relation_of, schema_columns
+from rw_sql.plan.lower import lower, lower_explained
+from rw_sql.plan.offline.hints import hint_for
+from rw_sql.plan.offline.inspector import QUERY, TABLE, OfflineInspector, Unanswerable
+from rw_sql.plan.offline.judgement import follows_from_blocked, follows_from_columns, is_of_the_world
+from rw_sql.plan.offline.pieces import parse_piece, pieces_of, rest_of
+from rw_sql.plan.offline.placeholders import created_in, made_by_spark, with_placeholder
+from rw_sql.plan.offline.queries import QueryReading, read_query
+from rw_sql.plan.offline.query_answers import UNKNOWN_TYPE, QueryColumns
+from rw_sql.plan.offline.references import named_ids, topics_hint, with_named_splits
+from rw_sql.plan.offline.repair import is_of_a_part, repaired
+from rw_sql.plan.offline.report import SPARK, Checked, first_words, kind_of
+from rw_sql.plan.offline.unsafe import unsafe_note
+from rw_sql.plan.queries.maintenance import visible_keys
+from rw_sql.plan.result.steps import after
+from rw_sql.plan.statements.move.block import SHOWN_INSIDE, require_inside
+from rw_sql.syntax import statements as ast
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from rw_sql.metastore.records import Change
+    from rw_sql.plan.requests.catalog import Asking
+    from rw_sql.plan.requests.queries import AnalyzeQuery, QueryAnalysis
+    from rw_sql.plan.result.plan import Plan
+    from rw_sql.syntax import ScriptStatement
+    from rw_sql.syntax.statements import Name, Statement
+
+_MOST_ERRORS = 20
+_WITH_QUERY = ast.CreateMaterializedView | ast.CreateSink
+_TOKEN = "the token, which belongs to a refusal in the same session"
+_SPARKS_OWN = "statements of Spark's own"
+
+
+_ALTERED = re.compile(
+    r"""\s*ALTER\s+(?:TABLE|SOURCE)\s+(?:IF\s+EXISTS\s+)?(?:"((?:[^"]|"")+)"|([^\W\d][\w$]*))""", re.IGNORECASE
+)
+"""The object that an ALTER names, which may have been about to change its columns."""
+
+
+@dataclass(slots=True)
+class _Outcome:
+    """What is found of one statement, and what it leads to. ``changes`` are None where it cannot be planned."""
+
+    errors: list[SqlError] = field(default_factory=list)
+    unchecked: list[str] = field(default_factory=list)
+    blocked_by: tuple[str, ...] = ()
+    changes: tuple[Change, ...] | None = None
+    plan: Plan | None = None
+    hides_columns: bool = False
+
+
+class ScriptChecker:
+    """Checks files one after the other, each on the catalog that those before it lead to.
+
+    ``later`` tells where names are made, for the hint of a statement that comes too early.
+    """
+
+    def __init__(
+        self,
+        snapshot: Snapshot | None = None,
+        *,
+        ask_spark: Callable[[AnalyzeQuery], QueryAnalysis | None] | None = None,
+        spark_tables: Iterable[str] = (),
+    ) -> None:
+        self.snapshot = snapshot if snapshot is not None else Snapshot()
+        self._ask_spark = ask_spark
+        self._of_spark = {name.lower() for name in spark_tables}
+        self._parameters: dict[str, str] = {}
+        self._unsure: set[int] = set()
+        """Objects whose own statements have errors."""
+        self._no_columns: set[int] = set()
+        """Objects of which not all columns are known."""
+        self._no_keys: set[int] = set()
+        """Views of which it is not certain what tells their rows apart."""
+        self._undropped: set[str] = set()
+        self._block: ScriptStatement | None = None
+        self._before_block = self.snapshot
+        self._made: dict[str, list[tuple[str, int, int]]] = {}
+
+    def has_object(self, name: Name) -> bool:
+        """Whether a relation of the catalog has this name. See :class:`rw_sql.syntax.CatalogView`."""
+        if len(name.parts) > 2 or name.schema not in (None, SCHEMA_ALIAS):
+            return False
+        return any(self.snapshot.find(kind, name.last) is not None for kind in RELATION_KINDS)
+
+    def has_parameter(self, name: str) -> bool:
+        """Whether a session parameter has this name, or one that can only be meant for it."""
+        return name in SESSION_PARAMETERS or ("_" in name and bool(near_names(name, SESSION_PARAMETERS, most=1)))
+
+    def announce(self, text: str, file: str) -> None:
+        """Notes what a file makes, so that an error of one before it can say so."""
+        line, counted = 1, 0
+        for _, name, start in created_in(text):
+            line, counted = line + text.count("\n", counted, start), start
+            self._made.setdefault(name, []).append((file, start, line))
+
+    def check(self, text: str, file: str) -> Iterator[Checked]:
+        """Every statement of a file, in order, with what is wrong with it."""
+        last: ScriptStatement | None = None
+        for piece in pieces_of(text):
+            waiting = [piece]
+            while waiting:
+                last = waiting.pop(0)
+                checked, rest = self._check_piece(last, text, file)
+                yield checked
+                waiting[:0] = rest
+        if self._block is not None:
+            error = SqlError(
+                BLOCK_LEFT_OPEN,
+                "the file ends inside of a BEGIN UNSAFE block: nothing of the block would be done",
+                hint="COMMIT; at its end does it",
+            )
+            began, self._block = self._block, None
+            self.snapshot = self._before_block
+            yield replace(_blank(began, file, "BEGIN UNSAFE"), errors=(began.locate(_at_start(error), text, file),))
+
+    def _check_piece(self, piece: ScriptStatement, text: str, file: str) -> tuple[Checked, tuple[ScriptStatement, ...]]:
+        rest: tuple[ScriptStatement, ...] = ()
+        statement: Statement | None = None
+        errors: list[SqlError] = []
+        has_parsed = True
+        try:
+            statement = parse_piece(piece.text, self)
+        except SqlError as error:
+            errors = [error]
+            piece, rest = rest_of(piece, error)
+            has_parsed = False
+            if rest:
+                try:
+                    statement = parse_piece(piece.text, self)
+                    has_parsed = True
+                    error.hint = "end the statement before it with ;"
+                except SqlError as again:
+                    errors = [again]
+        if statement is None:
+            outcome = _Outcome(errors=errors)
+            if has_parsed:
+                self._see_spark(piece.text)
+                outcome.unchecked.append(_SPARKS_OWN)
+            else:
+                self._know_by_name(piece.text)
+            kind = SPARK if has_parsed else first_words(piece.text)
+            return self._report(piece, text, file, kind, outcome, None), rest
+        before = self.snapshot
+        outcome = self._run(statement, piece)
+        outcome.errors[:0] = errors
+        checked = self._report(piece, text, file, kind_of(statement), outcome, statement, before)
+        return checked, rest
+
+    def _report(
+        self,
+        piece: ScriptStatement,
+        text: str,
+        file: str,
+        kind: str,
+        outcome: _Outcome,
+        statement: Statement | None,
+        before: Snapshot | None = None,
+    ) -> Checked:
+        for error in outcome.errors:
+            error.hint = error.hint or hint_for(error, statement)
+        errors = tuple(piece.locate(self._hinted(error, piece, file), text, file) for error in outcome.errors)
+        errors = tuple(sorted(errors, key=lambda error: error.span.start if error.span is not None else piece.start))
+        note = None
+        if statement is not None and before is not None and not errors:
+            note = unsafe_note(statement, before, outcome.plan)
+        return replace(
+            _blank(piece, file, kind),
+            errors=errors,
+            unchecked=tuple(dict.fromkeys(outcome.unchecked)),
+            blocked_by=outcome.blocked_by,
+            unsafe=note,
+        )
+
+    def _hinted(self, error: SqlError, piece: ScriptStatement, file: str) -> SqlError:
+        """An error of a name that a later statement makes says so."""
+        if error.span is None:
+            error.span = _at_start(error).span
+        if error.kind is UNDEFINED_OBJECT and error.span is not None:
+            written = piece.text[error.span.start : error.span.end].strip("`\"'")
+            for made_in, start, line in self._made.get(written, self._made.get(written.lower(), [])):
+                if made_in != file or start > piece.start:
+                    where = f"line {line}" if made_in == file else f"{made_in}, line {line}"
+                    error.hint = f"it is created in {where}: move that before this statement"
+                    break
+        return error
+
+    def _run(self, statement: Statement, piece: ScriptStatement) -> _Outcome:
+        match statement:
+            case ast.BeginUnsafe():
+                if self._block is None:
+                    self._block, self._before_block = piece, self.snapshot
+                return _Outcome()
+            case ast.Commit():
+                self._block = None
+                return _Outcome()
+            case ast.Rollback():
+                if self._block is not None:
+                    self._block, self.snapshot = None, self._before_block
+                return _Outcome()
+            case ast.Confirm():
+                return _Outcome(unchecked=[_TOKEN])
+            case ast.Explain(statement=inner):
+                return self._plan(inner, piece, is_explained=True)
+            case _:
+                pass
+        if self._block is not None and not isinstance(statement, (ast.SetParameter, *SHOWN_INSIDE)):
+            try:
+                require_inside(statement)
+            except SqlError as error:
+                return _Outcome(errors=[error])
+        outcome = self._plan(statement, piece)
+        self._follow(statement, outcome)
+        return outcome
+
+    def _plan(self, statement: Statement, piece: ScriptStatement, *, is_explained: bool = False) -> _Outcome:
+        """Lowers a statement, again without what has an error as long as it has one in a part of its own."""
+        outcome = _Outcome()
+        reading = self._read(statement, piece)
+        named = named_ids(self.snapshot, statement, reading.tables)
+        blocking = named & self._unsure
+        are_named = not named & self._no_columns
+        is_partial = not are_named or self._has_untyped(named)
+        base = with_named_splits(self.snapshot, statement)
+        columns = QueryColumns()
+        if isinstance(statement, _WITH_QUERY):
+            outcome.errors += reading.errors
+            given = statement.columns if isinstance(statement, ast.CreateMaterializedView) else ()
+            columns = QueryColumns(columns=reading.columns, given=given)
+            if reading.is_of_spark:
+                outcome.unchecked.append(TABLE)
+        current, removed = statement, list[str]()
+        for _ in range(_MOST_ERRORS):
+            inspector = OfflineInspector(base, columns=columns, ask_spark=self._ask_spark)
+            try:
+                outcome.plan = inspector.run(self._lowering(current, base, is_explained=is_explained))
+            except Unanswerable as unanswerable:
+                inspector.note(unanswerable.what)
+            except SqlglotError:
+                inspector.note(QUERY)  # Spark reads queries that sqlglot does not
+            except SqlError as error:
+                outcome.unchecked += inspector.unchecked
+                if is_of_the_world(current, error, inspector):
+                    break
+                if blocking and follows_from_blocked(current, error):
+                    break
+                if is_partial and follows_from_columns(error, are_named=are_named):
+                    break
+                if error.kind is SINK_CANNOT_FOLLOW and named & self._no_keys:
+                    break
+                if self._is_undropped(current, error):
+                    break
+                if outcome.errors and (not is_of_a_part(current, error) or any(k in error.message for k in removed)):
+                    break
+                if error.kind is UNKNOWN_SPLIT and base is not self.snapshot:
+                    error.hint = topics_hint(base, current) or error.hint
+                outcome.errors.append(error)
+                repair = repaired(current, error)
+                if repair is None:
+                    break
+                current = repair.statement
+                removed += [repair.removed] if repair.removed is not None else []
+                outcome.hides_columns |= repair.hides_columns
+                continue
+            outcome.unchecked += inspector.unchecked
+            break
+        if outcome.plan is not None and outcome.plan.operation is not None:
+            outcome.changes = outcome.plan.operation.changes
+        if blocking:
+            names = (record.name for id_ in sorted(blocking) if (record := self.snapshot.get(id_)) is not None)
+            outcome.blocked_by = tuple(dict.fromkeys(names))
+        if reading.columns is None and isinstance(statement, _WITH_QUERY) and statement.query is not None:
+            outcome.hides_columns = True
+        return outcome
+
+    def _lowering(self, statement: Statement, snapshot: Snapshot, *, is_explained: bool) -> Asking[Plan]:
+        lower_one = partial(
+            lower_explained if is_explained else lower,
+            query_dialect=self._parameter("query_dialect"),
+            shares_sources=self._parameter("streaming_use_shared_source") == "true",
+        )
+        if isinstance(statement, ast.Wait) and statement.name is not None:
+            (find_table if statement.kind == "TABLE" else find_view)(snapshot, statement.name)
+        return lower_one(statement, snapshot)
+
+    def _parameter(self, name: str) -> str:
+        return self._parameters.get(name, SESSION_PARAMETERS[name].default)
+
+    def _read(self, statement: Statement, piece: ScriptStatement) -> QueryReading:
+        if not isinstance(statement, _WITH_QUERY):
+            return QueryReading()
+        if statement.query is None:
+            relation = statement.relation if isinstance(statement, ast.CreateSink) else None
+            return QueryReading(tables=(relation.last,) if relation is not None else ())
+        return read_query(
+            statement.query,
+            self.snapshot,
+            dialect=self._parameter("query_dialect"),
+            unknown=self._no_columns,
+            of_spark=self._of_spark,
+            names_columns=not getattr(statement, "columns", ()),
+            text=piece.text,
+        )
+
+    def _has_untyped(self, ids: Iterable[int]) -> bool:
+        """Whether an object has columns of which only the names are known."""
+        views = (record for record in map(self.snapshot.get, ids) if isinstance(record, MaterializedViewRecord))
+        return any(kind == UNKNOWN_TYPE for view in views for _, kind in schema_columns(view.schema))
+
+    def _column_names(self, id_: int) -> frozenset[str]:
+        record = self.snapshot.get(id_)
+        return frozenset(name for name, _ in relation_of(record).columns) if record is not None else frozenset()
+
+    def _is_undropped(self, statement: Statement, error: SqlError) -> bool:
+        """Whether a name is taken only because the DROP before has an error."""
+        name = getattr(statement, "name", None)
+        return error.kind is DUPLICATE_OBJECT and name is not None and name.last in self._undropped
+
+    def _follow(self, statement: Statement, outcome: _Outcome) -> None:
+        """Brings the catalog to what a statement leads to, as far as that is known."""
+        plan = outcome.plan
+        if plan is not None and plan.session is not None:
+            name, value = plan.session
+            self._parameters[name] = value if value is not None else SESSION_PARAMETERS[name].default
+        before = self.snapshot
+        is_create = kind_of(statement).startswith("CREATE ")
+        if outcome.changes and (is_create or not outcome.errors):
+            self.snapshot = after(self.snapshot, outcome.changes)
+        if is_create:
+            self._follow_create(statement, outcome, before)
+        elif outcome.errors or plan is None:
+            self._follow_failed(statement)
+
+    def _follow_create(self, statement: Statement, outcome: _Outcome, before: Snapshot) -> None:
+        new = set(self.snapshot.records) - set(before.records)
+        if not new and (outcome.plan is None or outcome.errors):
+            kind = kind_of(statement).removeprefix("CREATE ").replace(" ", "_").lower()
+            name = getattr(statement, "name", None)
+            if name is not None:
+                self.snapshot, ids = with_placeholder(self.snapshot, kind, name.last)
+                self._unsure |= set(ids)
+                self._no_columns |= set(ids)
+            return
+        if outcome.errors:
+            self._unsure |= new
+        if outcome.hides_columns:
+            self._no_columns |= new
+        views = (record for record in map(self.snapshot.get, new) if isinstance(record, MaterializedViewRecord))
+        self._no_keys |= {view.id for view in views if visible_keys(view) != view.keys}
+
+    def _follow_failed(self, statement: Statement) -> None:
+        """After a statement that changes nothing since it has an error: what it was to change is not known."""
+        name = getattr(statement, "name", None)
+        kind = kind_of(statement)
+        if name is None:
+            return
+        if kind.startswith("DROP "):
+            self._undropped.add(name.last)
+            return
+        touched = {record.id for k in RELATION_KINDS if (record := self.snapshot.find(k, name.last)) is not None}
+        new_column = statement.column.name if isinstance(statement, ast.AlterAddColumn) else None
+        if isinstance(statement, ast.AlterTableRenameColumn):
+            new_column = statement.new_column
+        if new_column is not None:
+            self._no_columns |= {id_ for id_ in touched if new_column not in self._column_names(id_)}
+        if isinstance(statement, ast.AlterRename):
+            new = getattr(statement, "new_name", None)
+            kinds = [k for k in RELATION_KINDS if self.snapshot.find(k, name.last) is not None]
+            if new is not None:
+                self.snapshot, ids = with_placeholder(
+                    self.snapshot, kinds[0] if kinds else "materialized_view", getattr(new, "last", str(new))
+                )
+                self._unsure |= set(ids)
+                self._no_columns |= set(ids)
+
+    def _see_spark(self, text: str) -> None:
+        made = made_by_spark(text)
+        if made is not None:
+            self._of_spark |= {made, made.rpartition(".")[2]}
+
+    def _know_by_name(self, text: str) -> None:
+        """After a CREATE that does not parse its name is known; after such an ALTER the columns are not."""
+        altered = _ALTERED.match(text)
+        if altered is not None:
+            name = altered[1] or altered[2].lower()
+            found = (self.snapshot.find(kind, name.replace('""', '"')) for kind in RELATION_KINDS)
+            self._no_columns |= {record.id for record in found if record is not None}
+            return
+        for kind, name, start in created_in(text):
+            if not text[:start].strip():
+                self.snapshot, ids = with_placeholder(self.snapshot, kind, name)
+                self._unsure |= set(ids)
+                self._no_columns |= set(ids)
+            return
+
+
+def _blank(piece: ScriptStatement, file: str, kind: str) -> Checked:
+    end = piece.start + len(piece.text)
+    return Checked(file=file, line=piece.line, column=piece.column, start=piece.start, end=end, kind=kind)
+
+
+def _at_start(error: SqlError) -> SqlError:
+    error.span = Span(start=0, end=1, line=1, column=1)
+    return error

@@ -1,0 +1,61 @@
+"""The analysis of one query."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rw_sql.plan.queries.analysis.data_types import ddl_of
+from rw_sql.plan.queries.analysis.findings import Analysis, Column, Report
+from rw_sql.plan.queries.analysis.names import Known
+from rw_sql.plan.queries.analysis.reading import Text
+from rw_sql.plan.queries.analysis.selects import QueryChecker
+from rw_sql.plan.queries.analysis.storing import called_as_in_risingwave, require_storable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+
+def analyze(
+    query: str,
+    inputs: Mapping[str, Sequence[Column] | None],
+    *,
+    is_relation: Callable[[str], bool] | None = None,
+    is_function: Callable[[str], bool] | None = None,
+    is_stored: bool = False,
+    dialect: str = "spark",
+) -> Analysis:
+    """The findings of a query and its output columns, as far as they are certain without Spark.
+
+    ``inputs`` are the columns of the relations that the query may read, by name (None: it exists, its columns are not
+    known). Names are compared without case. ``is_relation`` tells of a name that is not in ``inputs``, dotted where the
+    query dots it, whether Spark knows a relation of the name; without it such a name is a finding, unless it has a
+    schema other than ``public``. ``is_function`` tells the same of functions that are not Spark's own, by folded name.
+    With ``is_stored`` the columns become a table's, so each needs a name, and no two the same. In ``dialect``
+    ``"risingwave"`` functions are left unchecked.
+
+    A query that sqlglot does not read has no findings and no columns, and is not complete.
+    """
+    report = Report()
+    text = Text(query, dialect)
+    if text.tree is None:
+        return Analysis(is_complete=False)
+    known = Known(
+        relations={name.lower(): columns for name, columns in inputs.items()},
+        is_relation=is_relation,
+        is_function=is_function,
+        has_functions=dialect == "spark",
+    )
+    checker = QueryChecker(text, known, report)
+    try:
+        output = checker.query(text.tree, None)
+        if dialect == "risingwave":
+            output = called_as_in_risingwave(text.tree, output)
+        if is_stored:
+            require_storable(text.tree, output, text, report)
+    except RecursionError:
+        return Analysis(is_complete=False)
+    found = sorted(report.findings.values(), key=lambda finding: finding.offset)
+    columns = None
+    if not output.is_open:
+        columns = tuple(Column(column.name, ddl_of(column.data_type)) for column in output.columns)
+    return Analysis(findings=tuple(found), columns=columns, is_complete=report.is_complete)

@@ -1,0 +1,121 @@
+"""Types of columns, as trees of sqlglot, and the fields within them."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from sqlglot import exp
+from sqlglot.errors import SqlglotError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+_T = exp.DataType.Type
+
+_PLAIN = {
+    "BOOLEAN": _T.BOOLEAN,
+    "TINYINT": _T.TINYINT,
+    "SMALLINT": _T.SMALLINT,
+    "INT": _T.INT,
+    "INTEGER": _T.INT,
+    "BIGINT": _T.BIGINT,
+    "FLOAT": _T.FLOAT,
+    "DOUBLE": _T.DOUBLE,
+    "STRING": _T.TEXT,
+    "BINARY": _T.BINARY,
+    "DATE": _T.DATE,
+    "TIMESTAMP": _T.TIMESTAMPTZ,
+    "TIMESTAMP_NTZ": _T.TIMESTAMPNTZ,
+}
+_SCALARS = frozenset([*_PLAIN.values(), _T.DECIMAL, _T.VARCHAR, _T.CHAR, _T.TIMESTAMP, _T.TIMESTAMPLTZ, _T.UTINYINT])
+_INTEGERS = frozenset([_T.TINYINT, _T.SMALLINT, _T.INT, _T.BIGINT])
+_NAMES = {kind: name for name, kind in reversed(_PLAIN.items())}
+
+
+@lru_cache(maxsize=4096)
+def data_type(ddl: str) -> exp.DataType | None:
+    """The type that Spark's DDL writes; None where it is not understood."""
+    plain = _PLAIN.get(ddl.strip().upper())
+    if plain is not None:
+        return exp.DataType(this=plain, nested=False)
+    if not ddl.strip():
+        return None
+    try:
+        return exp.DataType.build(ddl, dialect="spark")
+    except (SqlglotError, ValueError):
+        return None
+
+
+def ddl_of(kind: exp.DataType | None) -> str | None:
+    """A type as Spark's DDL writes it."""
+    if kind is None:
+        return None
+    return _NAMES.get(kind.this) or kind.sql(dialect="spark")
+
+
+BOOLEAN, INT, BIGINT = (exp.DataType(this=kind, nested=False) for kind in (_T.BOOLEAN, _T.INT, _T.BIGINT))
+DOUBLE, STRING, DATE = (exp.DataType(this=kind, nested=False) for kind in (_T.DOUBLE, _T.TEXT, _T.DATE))
+TIMESTAMP = exp.DataType(this=_T.TIMESTAMPTZ, nested=False)
+
+
+def struct_of(fields: Iterable[tuple[str, exp.DataType]]) -> exp.DataType:
+    """The type of a struct of these fields."""
+    parts = [exp.ColumnDef(this=exp.to_identifier(name), kind=kind.copy()) for name, kind in fields]
+    return exp.DataType(this=_T.STRUCT, nested=True, expressions=parts)
+
+
+WINDOW = struct_of([("start", TIMESTAMP), ("end", TIMESTAMP)])
+"""The type of ``window(…)``."""
+
+
+def is_integer(kind: exp.DataType | None) -> bool:
+    return kind is not None and kind.this in _INTEGERS
+
+
+def is_scalar(kind: exp.DataType) -> bool:
+    """Whether nothing can be taken out of a value of the type by a dot."""
+    return kind.this in _SCALARS
+
+
+def fields_of(kind: exp.DataType | None) -> list[tuple[str, exp.DataType | None]] | None:
+    """The fields of a struct, or None for another type."""
+    if kind is None or kind.this != _T.STRUCT:
+        return None
+    found = []
+    for part in kind.expressions:
+        if not isinstance(part, exp.ColumnDef):
+            return None
+        found.append((part.name, part.args.get("kind")))
+    return found
+
+
+def element_of(kind: exp.DataType | None) -> exp.DataType | None:
+    """The type of an array's elements or of a map's values."""
+    parts = kind.expressions if kind is not None else []
+    if kind is not None and kind.this == _T.ARRAY and len(parts) == 1:
+        return _typed(parts[0])
+    if kind is not None and kind.this == _T.MAP and len(parts) == 2:
+        return _typed(parts[1])
+    return None
+
+
+def key_of(kind: exp.DataType | None) -> exp.DataType | None:
+    """The type of a map's keys."""
+    return _typed(kind.expressions[0]) if is_map(kind) and kind is not None and kind.expressions else None
+
+
+def is_array(kind: exp.DataType | None) -> bool:
+    return kind is not None and kind.this == _T.ARRAY
+
+
+def is_map(kind: exp.DataType | None) -> bool:
+    return kind is not None and kind.this == _T.MAP
+
+
+def array_of(kind: exp.DataType | None) -> exp.DataType | None:
+    return exp.DataType(this=_T.ARRAY, nested=True, expressions=[kind.copy()]) if kind is not None else None
+
+
+def _typed(part: object) -> exp.DataType | None:
+    return part if isinstance(part, exp.DataType) else None

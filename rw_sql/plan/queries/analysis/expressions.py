@@ -1,0 +1,278 @@
+"""Checks expressions: names, calls and their arguments, and where aggregates may stand."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import TYPE_CHECKING
+
+from sqlglot import exp
+
+from rw_sql.errors import INVALID_QUERY, UNDEFINED_OBJECT, near_names
+from rw_sql.plan.queries.analysis import data_types as types
+from rw_sql.plan.queries.analysis.findings import counted
+from rw_sql.plan.queries.analysis.functions import AGGREGATE, UNIT_FIRST, UNITS, WINDOW, builtins
+from rw_sql.plan.queries.analysis.names import NameChecker
+from rw_sql.plan.queries.analysis.reading import children
+from rw_sql.plan.queries.analysis.result_types import parameter_types, result_type
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rw_sql.plan.queries.analysis.frames import Output, Scope
+
+SELECT, WHERE, ON, GROUP_BY, HAVING, ORDER_BY, FROM = "SELECT", "WHERE", "ON", "GROUP BY", "HAVING", "ORDER BY", "FROM"
+WITHIN = "an aggregate"
+"""Where an expression stands: a clause, or the arguments of an aggregate."""
+
+_NO_AGGREGATES = {
+    WHERE: "filter groups with HAVING",
+    ON: "aggregate in a subquery, and join that",
+    GROUP_BY: "aggregate in a subquery, and group its result",
+}
+_TRUTHS = (exp.Predicate, exp.And, exp.Or, exp.Not, exp.Boolean)
+
+
+class ExpressionChecker(NameChecker):
+    """Checks expressions."""
+
+    @abstractmethod
+    def query(self, node: exp.Expr, outer: Scope | None) -> Output:
+        """Checks a query; returns its columns."""
+
+    def expression(self, node: exp.Expr, scope: Scope, place: str) -> exp.DataType | None:
+        """Checks an expression; returns its type where it is certain."""
+        match node:
+            case exp.Column():
+                if isinstance(node.this, exp.Star):
+                    self.star(node, scope)
+                    return None
+                return self.column(node, scope)
+            case exp.Literal():
+                return _literal(node)
+            case exp.Anonymous():
+                return self._call(node, scope, place)
+            case exp.Cast():
+                self.expression(node.this, scope, place)
+                return node.to
+            case exp.Paren() | exp.Alias() | exp.IgnoreNulls() | exp.RespectNulls():
+                return self.expression(node.this, scope, place)
+            case exp.Dot():
+                return self._dot(node, scope, place)
+            case exp.Bracket():
+                return self._bracket(node, scope, place)
+            case exp.Lambda():
+                return self._lambda(node, (), scope, place)
+            case exp.Window():
+                return self._window(node, scope, place)
+            case exp.WithinGroup() | exp.Filter():
+                kind = self.expression(node.this, scope, place)
+                self.parts(node.expression, scope, WITHIN if place != FROM else place)
+                return kind
+            case exp.Subquery() | exp.Query():
+                return self._scalar(node, scope)
+            case exp.Exists():
+                self.query(node.this, scope)
+                return types.BOOLEAN
+            case exp.In():
+                self._in(node, scope, place)
+                return types.BOOLEAN
+            case exp.Kwarg() | exp.PropertyEQ():
+                self.expression(node.expression, scope, place)
+                return None
+            case exp.Identifier():
+                parameter = scope.parameter(node.name.lower())
+                return parameter[1] if parameter is not None else None
+            case exp.Var() | exp.DataType() | exp.Star():
+                return None
+        found = [self.expression(child, scope, place) for child in children(node)]
+        if isinstance(node, _TRUTHS):
+            return types.BOOLEAN
+        if isinstance(node, exp.Add | exp.Sub | exp.Mul) and len(found) == 2 and found[0] == found[1]:
+            kind = found[0]
+            return kind if types.is_integer(kind) or kind == types.DOUBLE else None
+        return None
+
+    def parts(self, node: exp.Expr, scope: Scope, place: str) -> None:
+        """Checks what an expression is made of."""
+        for child in children(node):
+            self.expression(child, scope, place)
+
+    def _dot(self, node: exp.Dot, scope: Scope, place: str) -> exp.DataType | None:
+        part = node.expression
+        if not isinstance(part, exp.Identifier):
+            self.parts(part, scope, place)  # a function with its schema
+            return None
+        kind = self.expression(node.this, scope, place)
+        return self.fields(kind, [part])
+
+    def _bracket(self, node: exp.Bracket, scope: Scope, place: str) -> exp.DataType | None:
+        kind = self.expression(node.this, scope, place)
+        for index in node.expressions:
+            self.expression(index, scope, place)
+        return types.element_of(kind)
+
+    def _scalar(self, node: exp.Expr, scope: Scope) -> exp.DataType | None:
+        output = self.query(node, scope)
+        if not output.is_open and len(output.columns) > 1:
+            self._refuse_columns(node, output, "a query that stands for a value returns 1 column", 1)
+        return output.columns[0].data_type if output.columns else None
+
+    def _in(self, node: exp.In, scope: Scope, place: str) -> None:
+        kind = self.expression(node.this, scope, place)
+        for item in node.expressions:
+            self.expression(item, scope, place)
+        query = node.args.get("query")
+        if query is None:
+            return
+        output = self.query(query, scope)
+        wanted = len(node.this.expressions) if isinstance(node.this, exp.Tuple) else 1
+        is_sure = wanted > 1 or (kind is not None and types.is_scalar(kind))
+        if is_sure and not output.is_open and len(output.columns) != wanted:
+            self._refuse_columns(query, output, f"the query of IN returns {counted(wanted, 'column')} here", wanted)
+
+    def _refuse_columns(self, node: exp.Expr, output: Output, rule: str, wanted: int) -> None:
+        while isinstance(node, exp.Subquery):
+            node = node.this
+        selected = node.expressions if isinstance(node, exp.Select) else []
+        wrong = selected[1] if len(selected) > 1 else node
+        self.report.add(
+            self.text.first_place(wrong),
+            INVALID_QUERY,
+            f"{rule}, not {len(output.columns)}",
+            f"select {counted(wanted, 'column')} in it",
+        )
+
+    # Calls
+
+    def _call(self, node: exp.Anonymous, scope: Scope, place: str) -> exp.DataType | None:
+        name = node.name.lower()
+        known = builtins().get(name)
+        place_of_name = self.text.place(node)
+        if known is None:
+            if not self._is_of_user(name):
+                near = near_names(name, builtins(), most=1)
+                self.report.add(
+                    place_of_name,
+                    UNDEFINED_OBJECT,
+                    f'function "{node.name}" does not exist',
+                    f'did you mean "{near[0]}"?' if near else "SHOW FUNCTIONS lists all",
+                )
+            self._arguments(node, scope, SELECT if place == WITHIN else place)
+            return None
+        arguments = _count(node)
+        if arguments is not None and not known.takes(arguments) and not self._is_of_user(name):
+            self.report.add(
+                place_of_name,
+                INVALID_QUERY,
+                f'function "{name}" takes {known.counts}, not {arguments}',
+                f"DESCRIBE FUNCTION EXTENDED {name}",
+            )
+        if known.kind != AGGREGATE or isinstance(node.parent, exp.Window) or _is_windowed(node):
+            found = self._arguments(node, scope, place)
+            return result_type(node, found)
+        found = self._arguments(node, scope, WITHIN)
+        if place == FROM or self._is_of_outer(node):
+            return result_type(node, found)
+        scope.has_aggregate = True
+        if place == WITHIN:
+            self.report.add(
+                place_of_name,
+                INVALID_QUERY,
+                f'aggregate "{name}" stands within another aggregate',
+                "aggregate in a subquery first, or write OVER (…) behind the outer one",
+            )
+        elif place in _NO_AGGREGATES:
+            self.report.add(
+                place_of_name, INVALID_QUERY, f'aggregate "{name}" cannot stand in {place}', _NO_AGGREGATES[place]
+            )
+        return result_type(node, found)
+
+    def _is_of_user(self, name: str) -> bool:
+        """Whether a function may be another than Spark's."""
+        return not self.known.has_functions or (self.known.is_function is not None and self.known.is_function(name))
+
+    def _arguments(self, node: exp.Anonymous, scope: Scope, place: str) -> list[exp.DataType | None]:
+        arguments = node.expressions
+        if node.name.lower() in UNIT_FIRST and arguments and _is_unit(arguments[0]):
+            arguments = arguments[1:]
+        found: list[exp.DataType | None] = []
+        for argument in arguments:
+            if isinstance(argument, exp.Lambda):
+                found.append(self._lambda(argument, parameter_types(node.name.lower(), found), scope, place))
+            else:
+                found.append(self.expression(argument, scope, place))
+        return found
+
+    def _lambda(
+        self, node: exp.Lambda, kinds: Sequence[exp.DataType | None], scope: Scope, place: str
+    ) -> exp.DataType | None:
+        """Checks a lambda whose first parameters have these types; returns the type of its result."""
+        given = [*kinds, *[None] * len(node.expressions)]
+        names = [parameter.name.lower() for parameter in node.expressions]
+        scope.parameters += zip(names, given, strict=False)
+        kind = self.expression(node.this, scope, place)
+        del scope.parameters[len(scope.parameters) - len(names) :]
+        return kind
+
+    def _is_of_outer(self, node: exp.Expr) -> bool:
+        """Whether an aggregate is over columns of a query around this one, to which it belongs then."""
+        columns = [self.resolved.get(id(column)) for column in node.find_all(exp.Column)]
+        return bool(columns) and all(column is not None and column.is_outer for column in columns)
+
+    def _window(self, node: exp.Window, scope: Scope, place: str) -> exp.DataType | None:
+        kind = self.expression(node.this, scope, place)
+        name = node.args.get("alias")
+        if isinstance(name, exp.Identifier) and scope.windows is not None and name.name.lower() not in scope.windows:
+            self.report.add(
+                self.text.place(name),
+                INVALID_QUERY,
+                f'window "{name.name}" does not exist',
+                f"WINDOW {self.text.written(name)} AS (…) defines it",
+            )
+        self.window_parts(node, scope, place)
+        return kind
+
+    def window_parts(self, node: exp.Window, scope: Scope, place: str) -> None:
+        """Checks what a window is partitioned and ordered by."""
+        for part in node.args.get("partition_by") or ():
+            self.expression(part, scope, place)
+        order = node.args.get("order")
+        if order is not None:
+            self.parts(order, scope, place)
+
+
+def _is_windowed(node: exp.Expr) -> bool:
+    """Whether a call has an OVER, behind FILTER or IGNORE NULLS."""
+    parent = node.parent
+    while isinstance(parent, exp.Filter | exp.IgnoreNulls | exp.RespectNulls | exp.WithinGroup) and parent.this is node:
+        node, parent = parent, parent.parent
+    return isinstance(parent, exp.Window) and parent.this is node
+
+
+def _count(node: exp.Anonymous) -> int | None:
+    """How many arguments a call has; None where a star or names of parameters leave that open."""
+    count = 0
+    for argument in node.expressions:
+        while isinstance(argument, exp.Order | exp.IgnoreNulls | exp.RespectNulls):
+            argument = argument.this
+        if isinstance(argument, exp.Kwarg | exp.PropertyEQ):
+            return None
+        if isinstance(argument, exp.Star) or (isinstance(argument, exp.Column) and isinstance(argument.this, exp.Star)):
+            return None
+        count += len(argument.expressions) if isinstance(argument, exp.Distinct) else 1
+    return count
+
+
+def _is_unit(node: exp.Expr) -> bool:
+    return isinstance(node, exp.Column) and not node.table and node.name.lower() in UNITS
+
+
+def _literal(node: exp.Literal) -> exp.DataType | None:
+    if node.is_string:
+        return types.STRING
+    if node.name.isdigit():
+        return types.INT if int(node.name) < 2**31 else (types.BIGINT if int(node.name) < 2**63 else None)
+    return None
+
+
+__all__ = ["FROM", "GROUP_BY", "HAVING", "ON", "ORDER_BY", "SELECT", "WHERE", "WINDOW", "ExpressionChecker"]

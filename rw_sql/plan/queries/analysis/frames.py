@@ -1,0 +1,172 @@
+"""What the FROM of a select offers to its expressions, and how a name is found in it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from sqlglot import exp
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Attribute:
+    """A column that expressions can name. Attributes of one ``origin`` are the same column, met on two ways.
+
+    ``qualifier`` is the folded name of its relation. A ``is_hidden`` one is the second of two that USING merged: only
+    with its qualifier can it be named.
+    """
+
+    name: str
+    qualifier: str
+    data_type: exp.DataType | None
+    origin: object
+    is_hidden: bool = False
+
+    def moved(self, **changes: object) -> Attribute:
+        """The same column with other properties."""
+        values = {name: getattr(self, name) for name in ("name", "qualifier", "data_type", "origin", "is_hidden")}
+        return Attribute(**(values | changes))
+
+
+@dataclass(slots=True)
+class Output:
+    """The columns of a query or relation; with ``is_open`` there may be others, in places unknown.
+
+    A column without a name of its own has the name ``""``. ``is_missing``: there is no such relation.
+    """
+
+    columns: list[Attribute] = field(default_factory=list)
+    is_open: bool = False
+    is_missing: bool = False
+
+    def read_as(self, qualifier: str) -> Output:
+        """The columns as another query sees them that reads this one: columns of their own, alike where they were."""
+        origins: dict[int, object] = {}
+        return Output(
+            [
+                Attribute(
+                    column.name,
+                    qualifier,
+                    column.data_type,
+                    origins.setdefault(id(column.origin), object()),
+                )
+                for column in self.columns
+            ],
+            self.is_open,
+            self.is_missing,
+        )
+
+
+OPEN = "open"
+"""The result of a search that may end at a column which is not known."""
+
+
+class Frame:
+    """The columns of a FROM in their order, and the names of its relations."""
+
+    __slots__ = ("_by_name", "attributes", "is_open", "is_unsure", "relations")
+
+    def __init__(self) -> None:
+        self.attributes: list[Attribute] = []
+        self.relations: dict[str, bool] = {}
+        """The folded names of the relations, and whether one may have columns that are not known."""
+        self.is_open = False
+        self.is_unsure = False
+        """Whether a relation that does exist may have columns that are not known."""
+        self._by_name: dict[str, list[Attribute]] | None = None
+
+    def add(self, output: Output, qualifier: str) -> None:
+        """Adds a relation."""
+        self.attributes += output.columns
+        self.relations[qualifier] = self.relations.get(qualifier, False) or output.is_open
+        self.is_open |= output.is_open
+        self.is_unsure |= output.is_open and not output.is_missing
+        self._by_name = None
+
+    def merge(self, other: Frame) -> None:
+        """Adds the relations of another FROM."""
+        self.replace([*self.attributes, *other.attributes])
+        for qualifier, is_open in other.relations.items():
+            self.relations[qualifier] = self.relations.get(qualifier, False) or is_open
+        self.is_open |= other.is_open
+        self.is_unsure |= other.is_unsure
+
+    def replace(self, attributes: Iterable[Attribute]) -> None:
+        """Gives other columns to the same relations."""
+        self.attributes = list(attributes)
+        self._by_name = None
+
+    def named(self, name: str) -> list[Attribute]:
+        """The attributes with a folded name, hidden ones too."""
+        if self._by_name is None:
+            self._by_name = {}
+            for attribute in self.attributes:
+                self._by_name.setdefault(attribute.name.lower(), []).append(attribute)
+        return self._by_name.get(name, [])
+
+    def visible(self, name: str) -> list[Attribute]:
+        """The attributes that a folded name without qualifier may mean, each origin once."""
+        return _distinct(attribute for attribute in self.named(name) if not attribute.is_hidden)
+
+    def find(self, parts: Sequence[str]) -> tuple[list[Attribute], int] | str | None:
+        """What folded ``a.b.c`` may mean, and how many of its parts name the column; OPEN; or None."""
+        if len(parts) > 1:
+            for used in (2, 3):
+                if len(parts) < used:
+                    break
+                found = _distinct(a for a in self.named(parts[used - 1]) if a.qualifier == parts[used - 2])
+                if found:
+                    return found, used
+            if self.relations.get(parts[0]):
+                return OPEN
+        found = self.visible(parts[0])
+        if found:
+            return found, 1
+        # With no telling which columns there are, a.b may be a field of a column that is called as a relation.
+        is_of_known = len(parts) > 1 and self.relations.get(parts[0]) is False
+        return OPEN if (self.is_unsure if is_of_known else self.is_open) else None
+
+    def expanded(self, qualifier: str | None = None) -> Output:
+        """The columns of ``*``, or of ``qualifier.*``."""
+        if qualifier is None:
+            return Output([a for a in self.attributes if not a.is_hidden], self.is_open)
+        own = [a for a in self.attributes if a.qualifier == qualifier]
+        return Output(sorted(own, key=lambda a: not a.is_hidden), self.relations.get(qualifier, False))
+
+
+def _distinct(attributes: Iterable[Attribute]) -> list[Attribute]:
+    return list({id(attribute.origin): attribute for attribute in attributes}.values())
+
+
+class Scope:
+    """What the names in an expression of one select may mean: columns of its FROM, names of its own output, and what
+    the queries around it offer."""
+
+    __slots__ = ("frame", "has_aggregate", "is_output_first", "outer", "outputs", "parameters", "windows")
+
+    def __init__(self, frame: Frame, outer: Scope | None) -> None:
+        self.frame = frame
+        self.outer = outer
+        self.outputs: dict[str, list[Attribute]] = {}
+        self.is_output_first = False
+        self.has_aggregate = False
+        self.parameters: list[tuple[str, exp.DataType | None]] = []
+        """The lambdas' parameters around the expression, the innermost last, with their types."""
+        self.windows: dict[str, object] | None = None
+
+    def parameter(self, name: str) -> tuple[str, exp.DataType | None] | None:
+        """The parameter of a lambda around the expression, by its folded name."""
+        return next((found for found in reversed(self.parameters) if found[0] == name), None)
+
+    def with_outputs(self, columns: Iterable[Attribute], *, first: bool) -> Scope:
+        """The scope of a clause that also takes the names of the output."""
+        scope = Scope(self.frame, self.outer)
+        scope.is_output_first = first
+        scope.windows = self.windows
+        for column in columns:
+            if column.name:
+                scope.outputs.setdefault(column.name.lower(), []).append(column)
+        return scope

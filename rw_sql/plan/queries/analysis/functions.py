@@ -1,0 +1,86 @@
+"""The functions that Spark has: what they are, and how many arguments they take."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+
+AGGREGATE, GENERATOR, TABLE, WINDOW, SCALAR = "aggregate", "generator", "table", "window", "scalar"
+
+CASTS = frozenset({
+    "bigint", "binary", "boolean", "date", "decimal", "double", "float", "int", "smallint", "string", "timestamp",
+    "tinyint",
+})  # fmt: skip
+"""Functions that are casts: the result is named as the argument."""
+
+_SYNTAX = frozenset({
+    "cast", "collate", "date_diff", "dateadd", "datediff", "extract", "identifier", "map", "named_struct", "overlay",
+    "position", "struct", "substr", "substring", "timestampadd", "timestampdiff", "trim", "try_cast",
+})  # fmt: skip
+"""Calls that Spark's grammar reads by rules of its own: their arguments are not counted."""
+
+TIME_WINDOWS = ("window", "session_window")
+"""Functions whose call is a column of the function's name to the select that it stands in."""
+
+UNIT_FIRST = frozenset({"date_add", "date_diff", "dateadd", "datediff", "timestampadd", "timestampdiff"})
+"""Functions whose first argument may be a unit of time, which looks like a column."""
+
+UNITS = frozenset({
+    "year", "quarter", "month", "week", "day", "dayofyear", "hour", "minute", "second", "millisecond", "microsecond",
+})  # fmt: skip
+
+WITHOUT_BRACKETS = frozenset({
+    "current_catalog", "current_database", "current_date", "current_path", "current_schema", "current_time",
+    "current_timestamp", "current_timezone", "current_user", "grouping__id", "localtimestamp", "session_user", "user",
+})  # fmt: skip
+"""Names that Spark resolves where there is no column of the name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Builtin:
+    """A function of Spark's: ``least`` to ``most`` arguments (None: any number), in steps of ``step``."""
+
+    name: str
+    kind: str
+    least: int
+    most: int | None
+    step: int = 1
+
+    def takes(self, count: int) -> bool:
+        """Whether the function takes that many arguments."""
+        if self.name in _SYNTAX:
+            return True
+        if count < self.least or (self.most is not None and count > self.most):
+            return False
+        return (count - self.least) % self.step == 0
+
+    @property
+    def counts(self) -> str:
+        """How many arguments the function takes, in words."""
+        if self.most is None:
+            return f"at least {_arguments(self.least)}"
+        if self.least == self.most:
+            return "no arguments" if not self.least else _arguments(self.least)
+        if self.most == self.least + 1 or self.step > 1:
+            return " or ".join(map(str, range(self.least, self.most + 1, self.step))) + " arguments"
+        return f"{self.least} to {self.most} arguments"
+
+
+def _arguments(count: int) -> str:
+    return f"{count} argument{'s' if count != 1 else ''}"
+
+
+@cache
+def builtins() -> dict[str, Builtin]:
+    """Spark's functions by name, as ``python -m rw_sql.runtime.spark.builtin_functions`` found them."""
+    stored = json.loads((files(__package__) / "functions.json").read_text("utf-8"))
+    found = {
+        name: Builtin(name, kind, least, most, *step)
+        for kind, listed in stored["functions"].items()
+        for name, (least, most, *step) in listed.items()
+    }
+    for name in _SYNTAX - found.keys():
+        found[name] = Builtin(name, SCALAR, 0, None)
+    return found

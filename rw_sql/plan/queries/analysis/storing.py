@@ -1,0 +1,117 @@
+"""What a table wants of the columns of a query: that each has a name, and no two the same."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from sqlglot import exp
+
+from rw_sql.errors import DUPLICATE_OBJECT, INVALID_QUERY
+from rw_sql.plan.queries.analysis.frames import Output
+from rw_sql.plan.queries.analysis.functions import CASTS, GENERATOR, TIME_WINDOWS, builtins
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rw_sql.plan.queries.analysis.findings import Report
+    from rw_sql.plan.queries.analysis.reading import Text
+
+_UNNAMED = (
+    exp.Add, exp.And, exp.Case, exp.DPipe, exp.Div, exp.EQ, exp.GT, exp.GTE, exp.LT, exp.LTE, exp.Mod, exp.Mul, exp.NEQ,
+    exp.Neg, exp.Not, exp.Or, exp.Sub,
+)  # fmt: skip
+"""Expressions that Spark names by their text, with brackets and blanks."""
+
+_MOST_WORDS = 3
+"""The maximum number of words of an expression in the name that is suggested for it."""
+
+_WIDEST = 40
+"""The longest expression that a hint repeats."""
+
+
+def require_storable(query: exp.Expr, output: Output, text: Text, report: Report) -> None:
+    """Reports columns that a table cannot hold: without a name of their own, or of one name."""
+    select = _first_select(query)
+    if select is None or output.is_open:
+        return
+    seen: set[str] = set()
+    for item, name in _named_items(select, output):
+        if name.lower() in seen:
+            report.add(
+                text.place(item.args["alias"] if isinstance(item, exp.Alias) else None) or _last_place(item, text),
+                DUPLICATE_OBJECT,
+                f'column "{name}" occurs more than once',
+                "rename one of them with AS",
+            )
+        elif name:
+            seen.add(name.lower())
+        elif _is_surely_unnamed(item):
+            written = item.sql(dialect="spark", normalize_functions=False)
+            place = text.first_place(item)
+            if place is not None and text.query.startswith(written, place[0]):
+                place = (place[0], place[0] + len(written))
+            shown = written if len(written) <= _WIDEST else "…"
+            hint = f"give it a name: {shown} AS {suggested_name(written)}"
+            report.add(place, INVALID_QUERY, f'column "{written}" needs a name', hint)
+
+
+def called_as_in_risingwave(query: exp.Expr, output: Output) -> Output:
+    """The columns with the names that RisingWave gives to calls: ``count`` to ``count(*)``."""
+    select = _first_select(query)
+    if select is None or output.is_open or len(select.expressions) != len(output.columns):
+        return output
+    named = [
+        column if column.name else column.moved(name=_called(item))
+        for item, column in zip(select.expressions, output.columns, strict=True)
+    ]
+    return Output(named)
+
+
+def _called(item: exp.Expr) -> str:
+    while isinstance(item, exp.Cast | exp.Filter | exp.Window):
+        item = item.this
+    return item.name.lower() if isinstance(item, exp.Anonymous | exp.Column) else ""
+
+
+def _first_select(query: exp.Expr) -> exp.Select | None:
+    while isinstance(query, exp.Subquery | exp.SetOperation):
+        query = query.this
+    return query if isinstance(query, exp.Select) else None
+
+
+def _last_place(item: exp.Expr, text: Text) -> tuple[int, int] | None:
+    """The place of a column's own name, behind that of its relation."""
+    return text.place(item.this) if isinstance(item, exp.Column) else text.first_place(item)
+
+
+def _named_items(select: exp.Select, output: Output) -> Iterator[tuple[exp.Expr, str]]:
+    """The items of a select with the names of their columns; the names that a star stands for each with the star."""
+    stars = [i for i, item in enumerate(select.expressions) if isinstance(item, exp.Aliases) or item.is_star]
+    many = len(output.columns) - (len(select.expressions) - len(stars))
+    if not stars:
+        for item, column in zip(select.expressions, output.columns, strict=False):
+            yield item, column.name
+        return
+    if len(stars) == 1:
+        before = stars[0]
+        for i, column in enumerate(output.columns):
+            at = i if i < before else (before if i < before + many else i - many + 1)
+            yield select.expressions[at], column.name
+        return
+    for column in output.columns:
+        yield select.expressions[stars[-1]], column.name or "?"
+
+
+def _is_surely_unnamed(item: exp.Expr) -> bool:
+    """Whether the name that Spark makes up for an item has brackets or blanks, which a table does not take."""
+    if isinstance(item, exp.Anonymous):
+        known = builtins().get(item.name.lower())
+        return known is not None and known.kind != GENERATOR and known.name not in (*CASTS, *TIME_WINDOWS)
+    return isinstance(item, _UNNAMED)
+
+
+def suggested_name(written: str) -> str:
+    """A name for a column that has none: ``sum(amount)`` could be ``sum_amount``."""
+    name = "_".join(re.findall(r"[a-z0-9]+", written.lower())[:_MOST_WORDS]) or "a_name"
+    return f"n_{name}" if name[0].isdigit() else name

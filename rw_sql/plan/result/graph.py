@@ -1,0 +1,88 @@
+"""A picture as data: boxes and arrows, and its forms that need no layout (text, Mermaid, JSON)."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GraphNode:
+    """A box. ``state`` is a word like RUNNING, empty where it has none; ``note`` is a short text such as a lag."""
+
+    id: int
+    name: str
+    kind: str
+    state: str = ""
+    note: str = ""
+
+    @property
+    def said(self) -> str:
+        """What stands below the name: kind, state and note."""
+        return " · ".join(part for part in (self.kind.replace("_", " "), self.state, self.note) if part)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Graph:
+    """Boxes, and arrows as pairs of their ids, from what is read to what reads it."""
+
+    nodes: tuple[GraphNode, ...]
+    edges: tuple[tuple[int, int], ...]
+
+    def to_json(self) -> dict[str, object]:
+        """Plain data."""
+        return {
+            "nodes": [asdict(node) for node in self.nodes],
+            "edges": [{"from": start, "to": end} for start, end in self.edges],
+        }
+
+
+def to_mermaid(graph: Graph) -> str:
+    """The text of a Mermaid flowchart."""
+    lines = ["flowchart LR"]
+    lines += [f'  n{node.id}["{_quoted(node.name)}<br/>{_quoted(node.said)}"]' for node in graph.nodes]
+    lines += [f"  n{start} --> n{end}" for start, end in graph.edges]
+    stalled = [f"n{node.id}" for node in graph.nodes if node.state == "STALLED"]
+    if stalled:
+        lines += ["  classDef stalled stroke:#c0392b,stroke-width:3px", f"  class {','.join(stalled)} stalled"]
+    return "\n".join(lines) + "\n"
+
+
+def _quoted(text: str) -> str:
+    """A text inside of a quoted Mermaid label: all that could end it, or be markup, as an entity."""
+    return "".join(letter if letter.isalnum() or letter in " _-.:·" else f"#{ord(letter)};" for letter in text)
+
+
+def to_text(graph: Graph) -> str:
+    """A tree for a terminal. A box with several arrows to it stands below the first; the others refer to it."""
+    readers: dict[int, list[int]] = {node.id: [] for node in graph.nodes}
+    is_read_by: set[int] = set()
+    for start, end in graph.edges:
+        readers[start].append(end)
+        is_read_by.add(end)
+    known = {node.id: node for node in graph.nodes}
+    lines: list[str] = []
+    drawn: set[int] = set()
+    # A stack and not recursion: a chain of views may be longer than Python's stack.
+    roots = [node.id for node in graph.nodes if node.id not in is_read_by] or [node.id for node in graph.nodes][:1]
+    waiting: list[tuple[int, str, str]] = [(id_, "", "") for id_ in reversed(roots)]
+    while waiting:
+        id_, first, rest = waiting.pop()
+        node = known[id_]
+        if id_ in drawn:
+            if readers[id_]:
+                lines.append(f"{first}{_plain(node.name)} (above)")
+            else:
+                lines.append(f"{first}{_plain(node.name)} ({node.said})")
+            continue
+        drawn.add(id_)
+        lines.append(f"{first}{_plain(node.name)} ({node.said})")
+        children = readers[id_]
+        for at, child in reversed(list(enumerate(children))):
+            is_last = at == len(children) - 1
+            waiting.append((child, rest + ("└─ " if is_last else "├─ "), rest + ("   " if is_last else "│  ")))
+    return "\n".join(lines) + "\n" if lines else ""
+
+
+def _plain(name: str) -> str:
+    """A name on one line, without characters that steer a terminal."""
+    return "".join(letter if letter.isprintable() else "?" for letter in name)

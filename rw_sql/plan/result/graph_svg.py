@@ -1,0 +1,98 @@
+"""A graph as SVG: boxes in layers from left to right, readable in light and dark and without colour."""
+
+from __future__ import annotations
+
+from html import escape
+from typing import TYPE_CHECKING
+
+from rw_sql.plan.result.graph_layout import layout
+
+if TYPE_CHECKING:
+    from rw_sql.plan.result.graph import Graph, GraphNode
+
+_WIDTH, _HEIGHT, _GAP, _BETWEEN, _EDGE = 190, 44, 70, 16, 8
+_MOST_NAME, _MOST_SAID = 24, 30
+
+STYLE = """\
+.graph text { font: 12px system-ui, sans-serif; fill: #1b1f24; }
+.graph .name { font-weight: 600; }
+.graph .box { fill: #ffffff; stroke: #6b7785; stroke-width: 1.2; }
+.graph .line { fill: none; stroke: #8a96a3; stroke-width: 1.2; }
+.graph .head { fill: #8a96a3; }
+.graph .running .box { stroke: #1a7f43; }
+.graph .stalled .box { stroke: #b42318; stroke-width: 3; }
+.graph .paused .box, .graph .throttled .box { stroke-dasharray: 5 3; }
+@media (prefers-color-scheme: dark) {
+  .graph text { fill: #e6e9ed; }
+  .graph .box { fill: #1d232a; stroke: #8a96a3; }
+  .graph .running .box { stroke: #4cc38a; }
+  .graph .stalled .box { stroke: #ff6b5e; }
+}
+"""
+
+
+def to_svg(graph: Graph, *, has_style: bool = True) -> str:
+    """An SVG element. Without its style it takes that of the page around it, which then holds STYLE."""
+    placed = layout(graph)
+
+    def left(layer: int) -> float:
+        return _EDGE + layer * (_WIDTH + _GAP)
+
+    def middle(row: float) -> float:
+        return _EDGE + row * (_HEIGHT + _BETWEEN) + _HEIGHT / 2
+
+    width = max(1, 2 * _EDGE + placed.layers * (_WIDTH + _GAP) - _GAP)
+    height = max(1, 2 * _EDGE + placed.rows * (_HEIGHT + _BETWEEN) - _BETWEEN)
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" class="graph" role="img" aria-label="lineage"'
+        f' viewBox="0 0 {width:.0f} {height:.0f}" width="{width:.0f}" height="{height:.0f}">',
+    ]
+    if has_style:
+        parts.append(f"<style>{STYLE}</style>")
+    for (start, end), bends in placed.ways.items():
+        layer, row = placed.places[start]
+        points = [(left(layer) + _WIDTH, middle(row))]
+        for at, bend in bends:
+            points += [(left(at), middle(bend)), (left(at) + _WIDTH, middle(bend))]
+        layer, row = placed.places[end]
+        points.append((left(layer) - 7, middle(row)))
+        parts.append(f'<path class="line" d="{_way(points)}"/>')
+        x, y = left(layer), middle(row)
+        parts.append(f'<path class="head" d="M{x:.0f} {y:.0f}l-8 -4v8z"/>')
+    for node in graph.nodes:
+        layer, row = placed.places[node.id]
+        parts.append(_box(node, left(layer), middle(row) - _HEIGHT / 2))
+    parts.append("</svg>")
+    return "\n".join(parts) + "\n"
+
+
+def _way(points: list[tuple[float, float]]) -> str:
+    """A line through the points: curved between layers, straight where it passes one."""
+    (x, y), *rest = points
+    parts = [f"M{x:.0f} {y:.1f}"]
+    for to_x, to_y in rest:
+        half = (x + to_x) / 2
+        parts.append(
+            f"H{to_x:.0f}" if y == to_y else f"C{half:.0f} {y:.1f} {half:.0f} {to_y:.1f} {to_x:.0f} {to_y:.1f}"
+        )
+        x, y = to_x, to_y
+    return "".join(parts)
+
+
+def _box(node: GraphNode, x: float, y: float) -> str:
+    state = f" {node.state.lower()}" if node.state.isalpha() else ""
+    return (
+        f'<g class="node{state}"><title>{_safe(node.name)} ({_safe(node.said)})</title>'
+        f'<rect class="box" x="{x:.0f}" y="{y:.1f}" width="{_WIDTH}" height="{_HEIGHT}" rx="6"/>'
+        f'<text class="name" x="{x + 10:.0f}" y="{y + 18:.1f}">{_safe(_short(node.name, _MOST_NAME))}</text>'
+        f'<text x="{x + 10:.0f}" y="{y + 35:.1f}">{_safe(_short(node.said, _MOST_SAID))}</text></g>'
+    )
+
+
+def _short(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
+def _safe(text: str) -> str:
+    """Text for XML, which has no way to write most control characters."""
+    return escape("".join(letter if letter.isprintable() or letter == " " else "\ufffd" for letter in text))

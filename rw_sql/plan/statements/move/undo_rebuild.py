@@ -1,0 +1,201 @@
+"""UNDO OPERATION of what makes views anew: before they serve it is given up, afterwards the old rows serve again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, TypeVar
+
+from rw_sql.errors import SqlError
+from rw_sql.metastore.codec import before_from_json, changes_from_json
+from rw_sql.metastore.records import DropObject, MaterializedViewRecord, Operation, PutObject, RebuildRecord
+from rw_sql.model.definitions import view_definition
+from rw_sql.model.names import spoken
+from rw_sql.model.operation_kinds import REWIND
+from rw_sql.plan.queries.view_query import plan_query
+from rw_sql.plan.requests.catalog import Asking
+from rw_sql.plan.result.plan import Plan, ResultRow
+from rw_sql.plan.result.steps import after, steps_of
+from rw_sql.plan.statements.view.alter_query import ALTER_QUERY
+from rw_sql.plan.statements.view.rebuild import REBUILD, SWAP
+from rw_sql.syntax import render
+from rw_sql.syntax.statements import Name
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rw_sql.metastore import Snapshot
+    from rw_sql.metastore.records import Change, OperationRecord
+    from rw_sql.syntax.statements import UndoOperation
+
+KINDS = (ALTER_QUERY, REBUILD, SWAP)
+"""The operations that this undoes: a view's new query or rebuild, and the owner's swap that ended one."""
+
+Made = TypeVar("Made", MaterializedViewRecord, RebuildRecord)
+
+Refused = Callable[[str, "str | None"], SqlError]
+
+
+def lower_undo_rebuild(
+    statement: UndoOperation,
+    snapshot: Snapshot,
+    record: OperationRecord,
+    records: Sequence[OperationRecord],
+    kind: str,
+    refused: Refused,
+) -> Asking[Plan]:
+    """Gives up a rebuild that does not serve yet, or lets the table serve again that did before the swap.
+
+    ``records`` are the operations since then. Raises what ``refused`` makes of a reason where neither can be.
+    """
+    if record.kind == SWAP:
+        return (yield from _back(statement, snapshot, record, records, kind, refused))
+    begun = {made.view_id: made.generation for made in _put(record, RebuildRecord)}
+    pending = {rebuild.view_id: rebuild for rebuild in snapshot.all("rebuild")}
+    if all(id_ in pending and pending[id_].generation == generation for id_, generation in begun.items()):
+        return _given_up(statement, snapshot, [pending[id_] for id_ in begun], kind)
+    swap = next((found for found in records if found.epoch > record.epoch and _serves(found, begun)), None)
+    if swap is None:
+        raise refused("what it began was begun anew or given up since", None)
+    return (yield from _back(statement, snapshot, swap, records, kind, refused))
+
+
+def _put(record: OperationRecord, wanted: type[Made]) -> list[Made]:
+    changes = changes_from_json(record.changes)
+    return [c.record for c in changes if isinstance(c, PutObject) and isinstance(c.record, wanted)]
+
+
+def _serves(record: OperationRecord, begun: dict[int, int]) -> bool:
+    """Whether an operation is the swap by which these generations of views began to serve."""
+    served = {view.id: view.generation for view in _put(record, MaterializedViewRecord)}
+    return record.kind == SWAP and all(served.get(id_) == generation for id_, generation in begun.items())
+
+
+def _given_up(statement: UndoOperation, snapshot: Snapshot, rebuilds: Sequence[RebuildRecord], kind: str) -> Plan:
+    changes: list[Change] = []
+    names: list[str] = []
+    for rebuild in rebuilds:
+        changes.append(DropObject(id=rebuild.id))
+        view = snapshot.get(rebuild.view_id)
+        if isinstance(view, MaterializedViewRecord):
+            # What it wrote lies there: the next table is another one.
+            last = max(view.last_generation, rebuild.generation)
+            changes.append(PutObject(record=replace(view, last_generation=last)))
+            names.append(view.name)
+    detail = "what was being made is given up; its rows and its query stay as they are"
+    return _plan(statement, snapshot, changes, names, kind, ("UNDONE", detail))
+
+
+def _back(
+    statement: UndoOperation,
+    snapshot: Snapshot,
+    swap: OperationRecord,
+    records: Sequence[OperationRecord],
+    kind: str,
+    refused: Refused,
+) -> Asking[Plan]:
+    """The plan by which the tables serve again that did before a swap: they are kept until the next one."""
+    before = before_from_json(swap.before).objects
+    pairs: list[tuple[MaterializedViewRecord, MaterializedViewRecord]] = []
+    for served in _put(swap, MaterializedViewRecord):
+        old, now = before.get(served.id), snapshot.get(served.id)
+        if not isinstance(old, MaterializedViewRecord) or not isinstance(now, MaterializedViewRecord):
+            raise refused(f'materialized view "{served.name}" was dropped since', None)
+        if (now.generation, now.kept_generation or now.generation - 1) != (served.generation, old.generation):
+            raise refused(f'the rows that materialized view "{now.name}" had before are no longer kept', None)
+        pairs.append((old, now))
+    group = {now.id for _, now in pairs}
+    later = [found for found in records if found.epoch > swap.epoch]
+    for old, now in pairs:
+        _require_free(snapshot, now, group, refused)
+        _require_same_inputs(snapshot, old, now, group, later, refused)
+    back = [_as_before(old, now) for old, now in pairs]
+    changes: list[Change] = [PutObject(record=view) for view in back]
+    then = after(snapshot, tuple(changes))
+    for view in back:
+        yield from _require_same_query(then, view, refused)
+    detail = "its rows of before serve again, and it reads on from where those stood"
+    return _plan(statement, snapshot, changes, [view.name for view in back], kind, ("RESTORED", detail))
+
+
+def _as_before(old: MaterializedViewRecord, now: MaterializedViewRecord) -> MaterializedViewRecord:
+    definition = replace(view_definition(old.definition), name=Name(parts=(now.name,)))
+    return replace(
+        old,
+        name=now.name,
+        definition=render(definition),
+        kept_generation=now.generation,
+        last_generation=max(now.generation, now.last_generation),
+    )
+
+
+def _require_free(snapshot: Snapshot, view: MaterializedViewRecord, group: set[int], refused: Refused) -> None:
+    if any(rebuild.view_id == view.id for rebuild in snapshot.all("rebuild")):
+        raise refused(
+            f'materialized view "{view.name}" is being made anew', "UNDO that first: SHOW JOBS tells how far it is"
+        )
+    others = [reader for reader in snapshot.readers_of(view.id) if reader.id not in group]
+    if others:
+        named = ", ".join(f'{spoken(reader.kind)} "{reader.name}"' for reader in others)
+        raise refused(f"{named} has read the rows that it made since", "drop it, undo, and create it again")
+
+
+def _require_same_inputs(
+    snapshot: Snapshot,
+    old: MaterializedViewRecord,
+    now: MaterializedViewRecord,
+    group: set[int],
+    later: Sequence[OperationRecord],
+    refused: Refused,
+) -> None:
+    """Whether the old table can read on: what it read is there, and its rows are those that it has read."""
+    for id_ in old.inputs:
+        if snapshot.get(id_) is None:
+            raise refused(f'materialized view "{now.name}" read an object then that was dropped since', None)
+    for record in later:
+        touched = {view.id for view in _put(record, MaterializedViewRecord)} if record.kind == SWAP else set()
+        if touched & (set(old.inputs) - group):
+            raise refused(f'operation {record.epoch} made what materialized view "{now.name}" read then anew', None)
+        if record.kind == REWIND and now.name in record.objects:
+            raise refused(f"operation {record.epoch} ({REWIND}) took rows back, and not those that are kept", None)
+
+
+def _require_same_query(then: Snapshot, view: MaterializedViewRecord, refused: Refused) -> Asking[None]:
+    definition = view_definition(view.definition)
+    try:
+        found = yield from plan_query(
+            then,
+            definition.query,
+            f'materialized view "{view.name}"',
+            view.dialect,
+            closes_windows=definition.is_emit_on_window_close,
+            columns=definition.columns,
+        )
+    except SqlError as error:
+        raise refused(f"its query of then has no meaning now: {error.message}", None) from error
+    if found.inputs != view.inputs or found.schema != view.schema:
+        raise refused(f'what the query of materialized view "{view.name}" named then is something else now', None)
+
+
+def _plan(
+    statement: UndoOperation,
+    snapshot: Snapshot,
+    changes: list[Change],
+    names: list[str],
+    kind: str,
+    answer: tuple[str, str],
+) -> Plan:
+    ids = [change.record.id for change in changes if isinstance(change, PutObject)]
+    return Plan(
+        statement=statement,
+        steps=steps_of(snapshot, tuple(changes)),
+        operation=Operation(
+            kind=kind,
+            statement=render(statement),
+            objects=tuple(names),
+            changes=tuple(changes),
+            reason=statement.reason,
+        ),
+        changes=tuple(ResultRow(object=name, change=answer[0], detail=answer[1]) for name in names),
+        affected=tuple(ids),
+    )

@@ -1,0 +1,55 @@
+"""UNDO OPERATION of a SWAP WITH: the two names are exchanged again, in the catalog as it is by then."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rw_sql.metastore.codec import before_from_json, changes_from_json
+from rw_sql.metastore.records import MaterializedViewRecord, PutObject, SinkRecord, SourceRecord
+from rw_sql.plan.statements.table.swap_with import swapped
+
+if TYPE_CHECKING:
+    from rw_sql.errors import SqlError
+    from rw_sql.metastore import Snapshot
+    from rw_sql.metastore.records import OperationRecord
+    from rw_sql.plan.result.plan import Plan
+    from rw_sql.syntax.statements import UndoOperation
+
+_KINDS = ("table", "materialized_view", "source", "sink")
+
+
+def swapped_pair(record: OperationRecord) -> tuple[tuple[int, str], tuple[int, str]] | None:
+    """The two objects that an operation, or the undo of one, gave each other's names, with these; None where it did
+    something else."""
+    if not record.kind.startswith(("SWAP ", "UNDO ")):
+        return None
+    put = {c.record.id: c.record for c in changes_from_json(record.changes) if isinstance(c, PutObject)}
+    before = before_from_json(record.before).objects
+    for kind in _KINDS:
+        changed = [
+            (id_, old.name, new.name)
+            for id_, old in before.items()
+            if old is not None and old.kind == kind and (new := put.get(id_)) is not None and new.name != old.name
+        ]
+        if len(changed) == 2 and changed[0][1:] == changed[1][:0:-1]:
+            return (changed[0][0], changed[0][2]), (changed[1][0], changed[1][2])
+    return None
+
+
+def lower_undo_swap(
+    statement: UndoOperation,
+    snapshot: Snapshot,
+    pair: tuple[tuple[int, str], tuple[int, str]],
+    kind: str,
+    refused: SqlError,
+) -> Plan:
+    """The plan by which two objects get their own names back. Raises ``refused`` where they bear others by now."""
+    found = [snapshot.get(id_) for id_, _ in pair]
+    one, other = found
+    if (
+        not isinstance(one, SourceRecord | MaterializedViewRecord | SinkRecord)
+        or not isinstance(other, SourceRecord | MaterializedViewRecord | SinkRecord)
+        or (one.name, other.name) != (pair[0][1], pair[1][1])
+    ):
+        raise refused
+    return swapped(statement, snapshot, one, other, kind, statement.span)

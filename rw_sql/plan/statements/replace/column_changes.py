@@ -1,0 +1,74 @@
+"""From one column list to another: which columns of a table are renamed, dropped and added, or why that does not do."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from rw_sql.model.definitions import field_of
+from rw_sql.plan.statements.replace.normal_form import plain_column
+from rw_sql.syntax.lexing.identifiers import quoted
+from rw_sql.syntax.rendering.parts import column_text
+from rw_sql.syntax.statements import AlterAddColumn, AlterTableDropColumn, AlterTableRenameColumn, ColumnDefinition
+
+if TYPE_CHECKING:
+    from rw_sql.syntax.statements import CreateTable, Name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ColumnChanges:
+    """Statements that lead to the wanted columns; ``refusal`` says in the place of all why none do."""
+
+    statements: tuple[AlterTableRenameColumn | AlterTableDropColumn | AlterAddColumn, ...] = ()
+    refusal: str = ""
+
+
+def column_changes(name: Name, current: CreateTable, wanted: CreateTable) -> ColumnChanges:
+    """What leads from the columns of a table to those of another definition of it."""
+    old, new = _by_name(current), _by_name(wanted)
+    renamed = _renamed(old, new)
+    statements: list[AlterTableRenameColumn | AlterTableDropColumn | AlterAddColumn] = [
+        AlterTableRenameColumn(name=name, column=before, new_column=after) for before, after in renamed.items()
+    ]
+    kept = [renamed.get(column, column) for column in old if renamed.get(column, column) in new]
+    statements += [
+        AlterTableDropColumn(name=name, column=column) for column in old if renamed.get(column, column) not in new
+    ]
+    added = [column for column in new.values() if column.name not in kept]
+    if list(new) != [*kept, *(column.name for column in added)]:
+        return ColumnChanges(refusal="columns are in another order, and a new column can only be the last")
+    for before in old.values():
+        after = new.get(renamed.get(before.name, before.name))
+        if after is not None and replace(before, name=after.name, field=after.field) != after:
+            return ColumnChanges(refusal=f"column {quoted(after.name)} is {_shown(before)}, not {_shown(after)}")
+    for after in new.values():
+        before_name = next((b for b, a in renamed.items() if a == after.name), after.name)
+        was = old.get(before_name)
+        if was is not None and before_name == after.name and field_of(was) != field_of(after):
+            return ColumnChanges(refusal=f"column {quoted(after.name)} is read from another field")
+    for column in added:
+        if column.is_not_null:
+            return ColumnChanges(refusal=f"column {quoted(column.name)} is new and NOT NULL: older rows have no value")
+    statements += [AlterAddColumn(kind="TABLE", name=name, column=column) for column in added]
+    return ColumnChanges(statements=tuple(statements))
+
+
+def _by_name(table: CreateTable) -> dict[str, ColumnDefinition]:
+    return {column.name: plain_column(column) for column in table.columns}
+
+
+def _renamed(old: dict[str, ColumnDefinition], new: dict[str, ColumnDefinition]) -> dict[str, str]:
+    """Old names with the new ones: a new column that is read from the field of one that is gone is that column."""
+    gone = {field_of(column): column for name, column in old.items() if name not in new and column.generated is None}
+    found: dict[str, str] = {}
+    for column in new.values():
+        before = gone.get(field_of(column))
+        if column.name in old or before is None or column.generated is not None:
+            continue
+        if before.data_type == column.data_type:
+            found[before.name] = column.name
+    return found
+
+
+def _shown(column: ColumnDefinition) -> str:
+    return column_text(column).removeprefix(quoted(column.name)).strip()

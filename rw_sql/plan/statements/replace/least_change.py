@@ -1,0 +1,252 @@
+"""The least change from one definition of an object to another: statements that alter it in place, or why none do."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from rw_sql.connectors.connection_types import connection_spec, connection_types
+from rw_sql.model.definitions import REFRESH_OPTIONS, connector_of, option_text, source_of_table
+from rw_sql.model.options import names_in_connection
+from rw_sql.model.rates import BARRIER_INTERVAL
+from rw_sql.model.rates import RATE_LIMIT as SOURCE_RATE_LIMIT
+from rw_sql.plan.statements.replace.column_changes import column_changes
+from rw_sql.plan.statements.replace.normal_form import (
+    differing_clauses,
+    is_same_option,
+    own_options,
+    plain_column,
+    spec_of,
+)
+from rw_sql.plan.statements.view.backfill_plan import RATE_LIMIT
+from rw_sql.syntax.statements import (
+    AlterConnectionOptions,
+    AlterConnector,
+    AlterSet,
+    AlterSetConnection,
+    AlterSourceUnsafeSet,
+    AlterTableUnsafeSet,
+    ConnectionChange,
+    ConnectionValue,
+    CreateConnection,
+    CreateMaterializedView,
+    CreateSecret,
+    CreateSink,
+    CreateSource,
+    CreateTable,
+    OptionKey,
+    SecretValue,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from rw_sql.connectors.spec import ConnectorSpec
+    from rw_sql.syntax.statements import Name, Option, Statement
+
+Create = CreateSource | CreateTable | CreateSink | CreateMaterializedView | CreateConnection | CreateSecret
+
+_PARAMETERS = (SOURCE_RATE_LIMIT, BARRIER_INTERVAL)
+"""Properties that ALTER … SET changes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeastChange:
+    """Statements that alter an object where it is, in order; none where it is as wanted.
+
+    ``refusal`` says why no statement does that, and ``needs_rebuild`` that a view made anew beside the old one would.
+    """
+
+    statements: tuple[Statement, ...] = ()
+    refusal: str = ""
+    needs_rebuild: bool = False
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the object is as wanted."""
+        return not self.statements and not self.refusal
+
+
+@dataclass(slots=True)
+class _OptionChanges:
+    """What becomes of a WITH list: options to set, keys to unset, and the connection where that is another one."""
+
+    sets: list[Option] = field(default_factory=list)
+    unsets: list[OptionKey] = field(default_factory=list)
+    parameters: list[tuple[str, Option | None]] = field(default_factory=list)
+    connection: tuple[Name | None] | None = None
+
+
+def least_change(current: Create, wanted: Create, connections: Mapping[str, CreateConnection]) -> LeastChange:
+    """What leads from a definition to another of the same kind and name.
+
+    ``connections`` are those that properties may come from, by name, as they will be then.
+    """
+    match current, wanted:
+        case CreateConnection(), CreateConnection():
+            return _of_connection(current, wanted)
+        case CreateSecret(), CreateSecret():
+            return _of_secret(current, wanted)
+        case CreateMaterializedView(), CreateMaterializedView():
+            return _of_view(current, wanted)
+        case CreateSource(), CreateSource():
+            if [plain_column(c) for c in current.columns] != [plain_column(c) for c in wanted.columns]:
+                return LeastChange(refusal="the columns of a source cannot change")
+            return _of_connected("SOURCE", current, wanted, connections)
+        case CreateTable(), CreateTable():
+            return _of_table(current, wanted, connections)
+        case CreateSink(), CreateSink():
+            return _of_connected("SINK", current, wanted, connections)
+        case _:
+            raise TypeError(f"{type(current).__name__} cannot become {type(wanted).__name__}")
+
+
+def _of_connection(current: CreateConnection, wanted: CreateConnection) -> LeastChange:
+    kinds = [next((option_text(o.value).lower() for o in s.options if o.key == "type"), "") for s in (current, wanted)]
+    if kinds[0] != kinds[1]:
+        return LeastChange(refusal="the type of a connection cannot change")
+    spec = connection_spec(kinds[1]) if kinds[1] in connection_types() else None
+    old, new = own_options(current, spec), own_options(wanted, spec)
+    sets = tuple(o for key, o in new.items() if key != "type" and not _is_kept(old, o, spec))
+    written = {option.key for option in wanted.options}
+    # What an option that is set says in another way goes by itself.
+    replaced = {key for option in sets if spec is not None and (k := spec.option(option.key)) for key in k.instead}
+    gone = [key for key in old if key not in new and key not in replaced and key != "type"]
+    reset = [key for key in (o.key for o in current.options) if key in gone and key not in written]
+    back = tuple(option for option in wanted.options if option.key in gone)
+    changes = []
+    if sets or back:
+        changes.append(ConnectionChange(verb="SET", options=(*sets, *back)))
+    if reset:
+        changes.append(ConnectionChange(verb="DROP", keys=tuple(OptionKey(key=key) for key in reset)))
+    if not changes:
+        return LeastChange()
+    return LeastChange(statements=(AlterConnectionOptions(name=wanted.name, changes=tuple(changes)),))
+
+
+def _is_kept(old: Mapping[str, Option], new: Option, spec: ConnectorSpec | None) -> bool:
+    return new.key in old and is_same_option(old[new.key], new, spec)
+
+
+def _of_secret(current: CreateSecret, wanted: CreateSecret) -> LeastChange:
+    old, new = ({o.key: option_text(o.value) for o in s.options} for s in (current, wanted))
+    if old == new:
+        return LeastChange()
+    return LeastChange(refusal="where a secret is kept is changed by ALTER SECRET, beside its value")
+
+
+def _of_view(current: CreateMaterializedView, wanted: CreateMaterializedView) -> LeastChange:
+    old, new = own_options(current), own_options(wanted)
+    differing = differing_clauses(current, wanted)
+    if {key: option_text(o.value) for key, o in old.items() if key != RATE_LIMIT} != {
+        key: option_text(o.value) for key, o in new.items() if key != RATE_LIMIT
+    }:
+        differing.append("where its history begins")
+    if differing:
+        said = ", ".join("query" if clause == "AS" else clause for clause in differing)
+        return LeastChange(refusal=f"its {said} cannot change where it is", needs_rebuild=True)
+    limit = new.get(RATE_LIMIT)
+    if (limit is None and RATE_LIMIT not in old) or (limit is not None and _is_kept(old, limit, None)):
+        return LeastChange()
+    return LeastChange(statements=(_set("MATERIALIZED VIEW", wanted.name, RATE_LIMIT, limit),))
+
+
+def _set(kind: str, name: Name, parameter: str, option: Option | None) -> AlterSet:
+    if option is None:
+        return AlterSet(kind=kind, name=name, parameter=parameter)
+    if isinstance(option.value, SecretValue | ConnectionValue):
+        raise TypeError(f"{parameter} is no reference")
+    return AlterSet(kind=kind, name=name, parameter=parameter, values=(option.value,), parameter_span=option.span)
+
+
+def _of_table(current: CreateTable, wanted: CreateTable, connections: Mapping[str, CreateConnection]) -> LeastChange:
+    columns = column_changes(wanted.name, current, wanted)
+    if columns.refusal:
+        return LeastChange(refusal=columns.refusal)
+    rest = _of_connected("TABLE", current, wanted, connections)
+    return LeastChange(statements=(*columns.statements, *rest.statements), refusal=rest.refusal)
+
+
+def _of_connected(
+    kind: str,
+    current: CreateSource | CreateTable | CreateSink,
+    wanted: CreateSource | CreateTable | CreateSink,
+    connections: Mapping[str, CreateConnection],
+) -> LeastChange:
+    if connector_of(current) != connector_of(wanted):
+        return LeastChange(refusal=f"its connector is {connector_of(current)}, not {connector_of(wanted)}")
+    differing = differing_clauses(current, wanted)
+    if differing:
+        return LeastChange(refusal=f"{', '.join(differing)} cannot change")
+    spec = spec_of(wanted)
+    changes = _option_changes(current, wanted, spec, connections)
+    name = wanted.name
+    statements: list[Statement] = []
+    if changes.connection is not None:
+        statements.append(AlterSetConnection(kind=kind, name=name, connection=changes.connection[0]))
+    alterable = [o for o in changes.sets if spec is not None and (k := spec.option(o.key)) and k.is_alterable]
+    fixed = [*(o.key for o in changes.sets if o not in alterable), *(key.key for key in changes.unsets)]
+    if kind == "SINK" and fixed:
+        return LeastChange(refusal=f"{', '.join(fixed)} of a sink cannot change")
+    if own := [key for key in fixed if key in REFRESH_OPTIONS]:
+        return LeastChange(refusal=f"{', '.join(own)} cannot change")
+    if fixed:
+        made = AlterTableUnsafeSet if kind == "TABLE" else AlterSourceUnsafeSet
+        statements.append(made(name=name, set_options=tuple(changes.sets), unset_options=tuple(changes.unsets)))
+    elif changes.sets:
+        statements.append(AlterConnector(kind=kind, name=name, options=tuple(changes.sets)))
+    statements += [_set(kind, name, parameter, option) for parameter, option in changes.parameters]
+    return LeastChange(statements=tuple(statements))
+
+
+def _option_changes(
+    current: CreateSource | CreateTable | CreateSink,
+    wanted: CreateSource | CreateTable | CreateSink,
+    spec: ConnectorSpec | None,
+    connections: Mapping[str, CreateConnection],
+) -> _OptionChanges:
+    old, new = own_options(current, spec), own_options(wanted, spec)
+    before, after = _connection(old), _connection(new)
+    found = _OptionChanges()
+    taken: set[str] = set()
+    if (before.last if before else None) != (after.last if after else None):
+        found.connection = (after,)
+        # SET CONNECTION leaves out of the object what the new one gives, and writes into it what the old one gave.
+        old = {**_given(connections, before, wanted), **old} if after is None else old
+        taken = set(_given(connections, after, wanted))
+    written = {option.key: option for option in wanted.options}
+    for key, option in new.items():
+        if key in ("connector", "connection") or _is_kept(old, option, spec):
+            continue
+        if key in _PARAMETERS:
+            found.parameters.append((key, option))
+        else:
+            found.sets.append(option)
+    replaced = {key for o in found.sets if spec is not None and (k := spec.option(o.key)) for key in k.instead}
+    for key in old:
+        if key in new or key in ("connector", "connection") or key in taken:
+            continue
+        if key in _PARAMETERS:
+            found.parameters.append((key, None))
+        elif key in written:  # the default, written out
+            found.sets.append(written[key])
+        elif key not in replaced:
+            found.unsets.append(OptionKey(key=key, span=wanted.name.span))
+    return found
+
+
+def _connection(options: Mapping[str, Option]) -> Name | None:
+    option = options.get("connection")
+    return option.value.connection if option is not None and isinstance(option.value, ConnectionValue) else None
+
+
+def _given(
+    connections: Mapping[str, CreateConnection], name: Name | None, user: CreateSource | CreateTable | CreateSink
+) -> dict[str, Option]:
+    """What a connection gives to its user, by the user's names; nothing where it is not known."""
+    connection = connections.get(name.last) if name is not None else None
+    if connection is None:
+        return {}
+    names = names_in_connection(source_of_table(user) if isinstance(user, CreateTable) else user)
+    given = (replace(option, key=names.get(option.key, option.key)) for option in connection.options)
+    return {option.key: option for option in given if option.key != "type"}

@@ -1,0 +1,158 @@
+"""Definitions without what has no meaning: layout, order of properties, defaults, and what only counts at birth."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from rw_sql.connectors.registry import connector, connector_names, sink_connector, sink_connector_names
+from rw_sql.connectors.spec import duration_seconds
+from rw_sql.model.definitions import PAUSED_AT_BIRTH, connector_of, include_name, option_text, primary_key
+from rw_sql.model.sharing import SHARED, is_to_be_shared
+from rw_sql.plan.checks.columns import VALIDATE
+from rw_sql.syntax.query.canonical_query import canonical_query
+from rw_sql.syntax.statements import CreateMaterializedView, CreateSink, CreateSource, CreateTable, SecretValue
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from rw_sql.connectors.spec import ConnectorSpec, OptionSpec
+    from rw_sql.syntax.statements import (
+        ColumnDefinition,
+        CreateConnection,
+        FormatEncode,
+        Option,
+        Query,
+    )
+
+Definition = CreateSource | CreateTable | CreateSink | CreateMaterializedView
+
+_AT_BIRTH = (PAUSED_AT_BIRTH, VALIDATE, "snapshot")
+"""Properties that say what happens when an object is made, and nothing of the object that is there then."""
+
+
+def spec_of(statement: CreateSource | CreateTable | CreateSink) -> ConnectorSpec | None:
+    """What the connector of a definition accepts; None where there is no such connector."""
+    name = connector_of(statement)
+    if name is None:
+        return None
+    if isinstance(statement, CreateSink):
+        return sink_connector(name).spec if name in sink_connector_names() else None
+    return connector(name).spec if name in connector_names() else None
+
+
+def own_options(statement: Definition | CreateConnection, spec: ConnectorSpec | None = None) -> dict[str, Option]:
+    """The WITH list by key, without what repeats a default or only counts at birth."""
+    options = {option.key: option for option in statement.options if option.key not in (*_AT_BIRTH, SHARED)}
+    if spec is None:
+        return options
+    return {
+        key: option
+        for key, option in options.items()
+        if (known := spec.option(key)) is None or not known.is_default(option_text(option.value))
+    }
+
+
+def is_same_option(old: Option, new: Option, spec: ConnectorSpec | None) -> bool:
+    """Whether two values of an option mean the same."""
+    if isinstance(old.value, SecretValue) or isinstance(new.value, SecretValue):
+        return old.value == new.value
+    known = spec.option(new.key) if spec is not None else None
+    one, other = option_text(old.value), option_text(new.value)
+    if new.key == "connector":
+        return one.lower() == other.lower()
+    return one == other or (known is not None and _folded(known, one) == _folded(known, other))
+
+
+def _folded(known: OptionSpec, text: str) -> object:
+    text = text.strip()
+    if known.choices or known.type == "boolean":
+        return text.lower()
+    try:
+        match known.type:
+            case "integer":
+                return int(text)
+            case "number":
+                return float(text)
+            case "duration":
+                return duration_seconds(text)
+            case _:
+                return text
+    except ValueError:
+        return text
+
+
+def plain_column(column: ColumnDefinition) -> ColumnDefinition:
+    """A column without its part in the primary key, and without constraints that nothing enforces."""
+    field = None if column.field == column.name else column.field
+    return replace(column, field=field, is_primary_key=False, other_constraints=())
+
+
+def differing_clauses(current: Definition, wanted: Definition) -> list[str]:
+    """The clauses, beside columns and properties, in which two definitions of one kind differ."""
+    old, new = _clauses(current), _clauses(wanted)
+    return [clause for clause, value in new.items() if old.get(clause) != value]
+
+
+def _clauses(statement: Definition) -> dict[str, object]:
+    match statement:
+        case CreateSource():
+            return {
+                **_of_records(statement),
+                "shared": _is_shared(statement),
+                "FROM … TABLE": statement.cdc_table,
+                "TEMPORARY": statement.is_temporary,
+            }
+        case CreateTable():
+            return {
+                **_of_records(statement),
+                "APPEND ONLY": statement.is_append_only,
+                "ON CONFLICT": statement.on_conflict,
+                "WITH VERSION COLUMN": statement.version_columns,
+                "AS": _query(statement.query),
+            }
+        case CreateSink():
+            return {
+                "FROM": statement.relation.last if statement.relation is not None else None,
+                "AS": _query(statement.query),
+                "INTO": (statement.into.last if statement.into is not None else None, statement.into_columns),
+                "EMIT ON WINDOW CLOSE": statement.is_emit_on_window_close,
+                "FORMAT": _format(statement.format, None),
+            }
+        case CreateMaterializedView():
+            return {
+                "column names": statement.columns,
+                "AS": _query(statement.query),
+                "EMIT ON WINDOW CLOSE": statement.is_emit_on_window_close,
+            }
+
+
+def _of_records(statement: CreateSource | CreateTable) -> dict[str, object]:
+    name = connector_of(statement) or ""
+    is_known = name in connector_names()
+    return {
+        "PRIMARY KEY": primary_key(statement),
+        "WATERMARK": statement.watermarks,
+        "INCLUDE": tuple(
+            (column.kind, column.inner, column.inner_type, include_name(name, column) if is_known else column.alias)
+            for column in statement.include
+        ),
+        "FORMAT": _format(statement.format, connector(name).spec if is_known else None),
+        "*": statement.wildcard,
+    }
+
+
+def _is_shared(statement: CreateSource) -> bool:
+    name = connector_of(statement)
+    return name in connector_names() and is_to_be_shared(statement, connector(name))
+
+
+def _format(given: FormatEncode | None, spec: ConnectorSpec | None) -> object:
+    if given is None:
+        return (*spec.default_format, (), "JSON") if spec is not None and spec.default_format is not None else None
+    options: Mapping[str, str] = {option.key: option_text(option.value) for option in given.options}
+    return given.format, given.encode, tuple(sorted(options.items())), given.key_encode or "JSON"
+
+
+def _query(query: Query | None) -> str | None:
+    return canonical_query(query.text) if query is not None else None

@@ -1,0 +1,160 @@
+"""Lowers CREATE OR REPLACE: the object is made, or altered where it is by the least change, as one operation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from rw_sql.errors import CANNOT_REPLACE, INVALID_DEFINITION, SqlError
+from rw_sql.metastore.records import MaterializedViewRecord, Operation, PutObject
+from rw_sql.model.definitions import (
+    connection_definition,
+    sink_definition,
+    source_definition,
+    table_definition,
+    view_definition,
+)
+from rw_sql.model.names import object_name
+from rw_sql.plan.effects.source_impact import in_one
+from rw_sql.plan.requests.catalog import as_if
+from rw_sql.plan.result.plan import Plan
+from rw_sql.plan.result.preview import render_preview
+from rw_sql.plan.result.steps import after, steps_of
+from rw_sql.plan.statements.common import nothing
+from rw_sql.plan.statements.replace.least_change import least_change
+from rw_sql.plan.statements.table.source_of_table import RESHAPING
+from rw_sql.plan.statements.view.alter_query import lower_new_definition
+from rw_sql.syntax import render
+from rw_sql.syntax.lexing.identifiers import quoted
+from rw_sql.syntax.statements import (
+    CreateConnection,
+    CreateMaterializedView,
+    CreateSink,
+    CreateSource,
+    CreateTable,
+)
+
+if TYPE_CHECKING:
+    from rw_sql.metastore import Snapshot
+    from rw_sql.metastore.records import Change
+    from rw_sql.plan.requests.catalog import Asking
+    from rw_sql.syntax.statements import Statement
+
+Replaceable = CreateSource | CreateTable | CreateSink | CreateMaterializedView | CreateConnection
+
+Lower = Callable[["Statement", "Snapshot"], "Asking[Plan]"]
+
+_KINDS: dict[type[Replaceable], tuple[str, Callable[[str], Replaceable]]] = {
+    CreateSource: ("source", source_definition),
+    CreateTable: ("table", table_definition),
+    CreateSink: ("sink", sink_definition),
+    CreateMaterializedView: ("materialized_view", view_definition),
+    CreateConnection: ("connection", connection_definition),
+}
+
+
+def lower_create_or_replace(
+    statement: Replaceable, snapshot: Snapshot, lower: Lower, query_dialect: str
+) -> Asking[Plan]:
+    """CREATE OR REPLACE: as CREATE where there is no such object, else the least change that leads there.
+
+    ``lower`` lowers each of its statements. Refused where only another object would have this definition.
+    """
+    if statement.if_not_exists:
+        raise SqlError(
+            INVALID_DEFINITION,
+            "OR REPLACE and IF NOT EXISTS exclude each other",
+            span=statement.name.span,
+            hint="OR REPLACE changes an object that exists, IF NOT EXISTS leaves it as it is",
+        )
+    name = object_name(statement.name)
+    kind, definition_of = _KINDS[type(statement)]
+    record = snapshot.find(kind, name)
+    if record is None or (kind == "source" and snapshot.table_of(record.id) is not None):
+        created = yield from lower(replace(statement, or_replace=False), snapshot)
+        return replace(created, statement=statement)
+    # A view that is being made anew is compared as it will be.
+    to_be = next((r.view for r in snapshot.all("rebuild") if r.view_id == record.id and r.view is not None), record)
+    current = definition_of(getattr(to_be, "definition"))  # noqa: B009 - every kind above has one
+    connections = {found.name: connection_definition(found.definition) for found in snapshot.all("connection")}
+    change = least_change(current, statement, connections)
+    if (
+        change.needs_rebuild
+        and isinstance(statement, CreateMaterializedView)
+        and isinstance(record, MaterializedViewRecord)
+    ):
+        return (yield from lower_new_definition(statement, snapshot, record, statement, query_dialect))
+    if change.refusal:
+        words = kind.replace("_", " ")
+        hint = f"CREATE {words.upper()} under another name, then ALTER {words.upper()} {quoted(name)} SWAP WITH it; or "
+        if kind == "connection":
+            hint = "CREATE CONNECTION under another name, then ALTER SOURCE … SET CONNECTION; or "
+        raise SqlError(
+            CANNOT_REPLACE,
+            f'{words} "{name}" cannot be replaced in place: {change.refusal}',
+            span=statement.name.span,
+            hint=f"{hint}DROP {words.upper()} {quoted(name)}, and create it again",
+        )
+    if not change.statements:
+        is_made = to_be is not record
+        return nothing(statement, name, "it is being made so already" if is_made else "it is defined so already")
+    return (yield from _as_one(statement, snapshot, change.statements, lower))
+
+
+def _as_one(
+    statement: Replaceable, snapshot: Snapshot, statements: tuple[Statement, ...], lower: Lower
+) -> Asking[Plan]:
+    """Statements as one operation, each lowered on the catalog as those before it would leave it."""
+    then = snapshot
+    plans: list[Plan] = []
+    for each in statements:
+        plan = yield from as_if(then, lower(each, then)) if plans else lower(each, then)
+        plans.append(plan)
+        if plan.operation is not None:
+            then = after(then, plan.operation.changes)
+    operations = [plan.operation for plan in plans if plan.operation is not None]
+    if len(operations) <= 1:
+        # Its kind, which rewinds and undos go by, is that of the one statement.
+        operation = replace(operations[0], statement=render(statement)) if operations else None
+        (one,) = [plan for plan in plans if plan.operation is not None] or plans[:1]
+        return replace(one, statement=statement, operation=operation)
+    changes = _folded(change for operation in operations for change in operation.changes)
+    previews = tuple(plan.preview for plan in plans if plan.preview is not None)
+    preview = in_one(f"CREATE OR REPLACE of {statement.name}", previews) if previews else None
+    is_unsafe = any(plan.is_unsafe for plan in plans)
+    kinds = [operation.kind for operation in operations]
+    unsafe = [operation.kind for operation in operations if operation.is_unsafe]
+    return Plan(
+        statement=statement,
+        steps=steps_of(snapshot, changes),
+        operation=Operation(
+            kind=next((kind for kind in kinds if kind in RESHAPING), (unsafe or kinds)[0]),
+            statement=render(statement),
+            objects=tuple(dict.fromkeys(name for operation in operations for name in operation.objects)),
+            changes=changes,
+            is_unsafe=is_unsafe,
+            plan=render_preview(preview) if preview is not None else "",
+            prediction=next((o.prediction for o in operations if o.prediction is not None), None),
+        ),
+        changes=tuple(row for plan in plans for row in plan.changes if row.change != "NOTHING"),
+        preview=replace(preview, epoch=snapshot.epoch) if preview is not None else None,
+        is_unsafe=is_unsafe,
+        affected=tuple(dict.fromkeys(id_ for plan in plans for id_ in plan.affected)),
+        unallowed=tuple(dict.fromkeys(word for plan in plans for word in plan.unallowed)),
+        fingerprint=";".join(plan.fingerprint for plan in plans if plan.fingerprint),
+    )
+
+
+def _folded(changes: Iterable[Change]) -> tuple[Change, ...]:
+    """The changes with the last record of each object in the place of its first."""
+    found: list[Change] = []
+    at: dict[int, int] = {}
+    for change in changes:
+        if isinstance(change, PutObject) and change.record.id in at:
+            found[at[change.record.id]] = change
+            continue
+        if isinstance(change, PutObject):
+            at[change.record.id] = len(found)
+        found.append(change)
+    return tuple(found)

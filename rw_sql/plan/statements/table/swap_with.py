@@ -1,0 +1,80 @@
+"""Lowers ALTER … SWAP WITH: two objects of one kind exchange their names in one commit."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rw_sql.errors import DUPLICATE_CLAUSE, WRONG_KIND, SqlError
+from rw_sql.metastore.records import Operation
+from rw_sql.model.names import find_relation, object_name, spoken
+from rw_sql.plan.requests.catalog import Asking
+from rw_sql.plan.result.plan import Plan, ResultRow
+from rw_sql.plan.result.steps import steps_of
+from rw_sql.plan.statements.table.new_names import renamed
+from rw_sql.plan.statements.table.rename import find_named
+from rw_sql.syntax import render
+
+if TYPE_CHECKING:
+    from rw_sql.errors import Span
+    from rw_sql.metastore import Snapshot
+    from rw_sql.plan.statements.table.new_names import Named
+    from rw_sql.syntax.statements import AlterSwap, Name, Statement
+
+SWAP_NAMES = "SWAP {}"
+"""The kind of the operation, with the kind of the objects: SWAP TABLE."""
+
+
+def lower_alter_swap(statement: AlterSwap, snapshot: Snapshot) -> Asking[Plan]:
+    """SWAP WITH: whoever names one reads the other from the commit on; what reads one by its own query still does.
+
+    The rows of both, and the place where they and their readers stand, stay.
+    """
+    yield from ()
+    one = _find(statement, statement.name, snapshot)
+    other = _find(statement, statement.other, snapshot)
+    if one.id == other.id:
+        raise SqlError(DUPLICATE_CLAUSE, f'"{one.name}" cannot swap its name with itself', span=statement.other.span)
+    return swapped(statement, snapshot, one, other, SWAP_NAMES.format(statement.kind), statement.name.span)
+
+
+def swapped(statement: Statement, snapshot: Snapshot, one: Named, other: Named, kind: str, span: Span) -> Plan:
+    """The plan by which two objects exchange their names."""
+    changes, readers = renamed(snapshot, {one.id: other.name, other.id: one.name}, span)
+    both = {one.id, other.id}
+    return Plan(
+        statement=statement,
+        steps=steps_of(snapshot, tuple(changes)),
+        operation=Operation(
+            kind=kind,
+            statement=render(statement),
+            objects=(one.name, other.name, *(reader.name for reader in readers if reader.id not in both)),
+            changes=tuple(changes),
+        ),
+        changes=(
+            ResultRow(object=other.name, change="RENAMED", detail=f"was {one.name}"),
+            ResultRow(object=one.name, change="RENAMED", detail=f"was {other.name}"),
+            *(_goes_on(snapshot, reader, one, other) for reader in readers if reader.id not in both),
+        ),
+        affected=(one.id, other.id),
+    )
+
+
+def _goes_on(snapshot: Snapshot, reader: Named, one: Named, other: Named) -> ResultRow:
+    """What reads one of the two reads the same rows as before, whose name is another now."""
+    new = [now for found, now in ((one, other.name), (other, one.name)) if reader in snapshot.readers_of(found.id)]
+    return ResultRow(object=reader.name, change="ALTERED", detail=f"reads the same rows, of {' and '.join(new)} now")
+
+
+def _find(statement: AlterSwap, name: Name, snapshot: Snapshot) -> Named:
+    """As find_named; of an object of another kind it says that the kinds differ."""
+    wanted = statement.kind.lower().replace(" ", "_")
+    last = object_name(name)
+    found = find_relation(snapshot, last) or snapshot.find("sink", last)
+    if found is not None and found.kind != wanted:
+        raise SqlError(
+            WRONG_KIND,
+            f'"{last}" is a {spoken(found.kind)}, not a {spoken(wanted)}: only objects of one kind swap their names',
+            span=name.span,
+            hint=f"ALTER {spoken(found.kind).upper()} swaps it with another {spoken(found.kind)}",
+        )
+    return find_named(statement, name, snapshot, "SWAP WITH")

@@ -1,0 +1,273 @@
+"""Lowers ALTER MATERIALIZED VIEW … AS: a view gets another query, and serves by it once its new rows have caught up."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from rw_sql.errors import CONCURRENT_CHANGE, DEPENDENTS_EXIST, INVALID_QUERY, NOT_SUPPORTED, SqlError
+from rw_sql.metastore.records import (
+    MaterializedViewRecord,
+    Operation,
+    PutObject,
+    RebuildRecord,
+    SinkRecord,
+    TableRecord,
+)
+from rw_sql.model.definitions import view_definition
+from rw_sql.model.names import find_view, spoken
+from rw_sql.model.pauses import direct_inputs
+from rw_sql.model.reading_order import in_reading_order
+from rw_sql.model.relations import schema_columns
+from rw_sql.plan.queries.maintenance import kept_as
+from rw_sql.plan.queries.view_query import plan_query
+from rw_sql.plan.requests.catalog import Asking, clock
+from rw_sql.plan.result.plan import Plan, ResultRow
+from rw_sql.plan.result.steps import after, steps_of
+from rw_sql.plan.statements.common import nothing, require_not_rebuilding
+from rw_sql.plan.statements.view.backfill_plan import plan_histories, startup_of, view_options
+from rw_sql.plan.statements.view.rebuild import next_generation
+from rw_sql.syntax import render
+from rw_sql.syntax.lexing.identifiers import quoted
+
+if TYPE_CHECKING:
+    from rw_sql.errors import Span
+    from rw_sql.metastore import Snapshot
+    from rw_sql.metastore.records import Change
+    from rw_sql.plan.queries.view_query import PlannedQuery
+    from rw_sql.plan.statements.view.backfill_plan import PlannedHistories
+    from rw_sql.syntax.statements import AlterMaterializedViewQuery, CreateMaterializedView, Statement
+
+ALTER_QUERY = "ALTER MATERIALIZED VIEW AS"
+
+
+def lower_alter_materialized_view_query(
+    statement: AlterMaterializedViewQuery, snapshot: Snapshot, query_dialect: str
+) -> Asking[Plan]:
+    """ALTER MATERIALIZED VIEW v AS query: all else of its definition stays."""
+    view = find_view(snapshot, statement.name)
+    definition = replace(view_definition(view.definition), name=statement.name, query=statement.query)
+    return (yield from lower_new_definition(statement, snapshot, view, definition, query_dialect))
+
+
+def lower_new_definition(
+    statement: Statement,
+    snapshot: Snapshot,
+    view: MaterializedViewRecord,
+    definition: CreateMaterializedView,
+    query_dialect: str,
+) -> Asking[Plan]:
+    """A view made anew beside its old rows by another definition, and with it the views on it.
+
+    Refused where a view on it would lose a column that it has or get another type, and where sinks depend on it: what
+    they have sent cannot be taken back.
+    """
+    span = definition.name.span
+    definition = replace(definition, or_replace=False, if_not_exists=False)
+    given = view_options(definition)
+    text = render(replace(definition, name=view_definition(view.definition).name))
+    under_way = {rebuild.view_id: rebuild for rebuild in snapshot.all("rebuild")}
+    known = under_way.get(view.id)
+    if known is not None and (known.view or view).definition == text:
+        return nothing(statement, view.name, "it is being made so already, and its old rows serve until then")
+    if known is None and view.definition == text:
+        return nothing(statement, view.name, "it is defined so already")
+    dependents = tuple(found for found in snapshot.dependents_of(view.id) if not isinstance(found, RebuildRecord))
+    _require_no_sinks(view, [found for found in dependents if isinstance(found, SinkRecord)], span)
+    _require_alone(snapshot, view, under_way, span)
+    found = yield from plan_query(
+        snapshot,
+        definition.query,
+        f'materialized view "{view.name}"',
+        query_dialect,
+        closes_windows=definition.is_emit_on_window_close,
+        columns=definition.columns,
+    )
+    _require_no_circle(view, found, {record.id: record.name for record in dependents}, definition.query.span)
+    require_not_rebuilding(snapshot, [id_ for id_ in found.inputs if id_ != view.id], span)
+    changes: list[Change] = [PutObject(record=table) for table in found.new]
+    then = after(snapshot, tuple(changes))
+    histories = yield from plan_histories(then, found.inputs, given.startup, view.name, startup_of(definition), span)
+    made = replace(_made(then, view, found, histories, text, query_dialect), backfill_rate_limit=given.rate_limit)
+    _require_shared(then, made, span)
+    then = after(then, (PutObject(record=made),))
+    remade: list[tuple[MaterializedViewRecord, MaterializedViewRecord, PlannedHistories]] = [(view, made, histories)]
+    for reader in in_reading_order([d for d in dependents if isinstance(d, MaterializedViewRecord)]):
+        carried, of_it = yield from _carried_over(then, view, reader, span)
+        then = after(then, (PutObject(record=carried),))
+        remade.append((reader, carried, of_it))
+    now = yield from clock()
+    next_id = then.next_id
+    answers: list[ResultRow] = []
+    for old, new, of_it in remade:
+        before = under_way.get(old.id)
+        has_feed = new.has_change_feed or bool(new.keys and then.readers_of(old.id))
+        record = RebuildRecord(
+            id=before.id if before is not None else next_id,
+            name=old.name,
+            view_id=old.id,
+            generation=next_generation(old, before),
+            histories=of_it.texts,
+            created_at_ms=now,
+            view=replace(new, has_change_feed=has_feed),
+        )
+        next_id += before is None
+        changes.append(PutObject(record=record))
+        answers += _answers(old, new, of_it)
+    changes += _feeds(snapshot, found)
+    return Plan(
+        statement=statement,
+        steps=steps_of(snapshot, tuple(changes)),
+        operation=Operation(
+            kind=ALTER_QUERY,
+            statement=render(statement),
+            objects=tuple(old.name for old, _, _ in remade),
+            changes=tuple(changes),
+        ),
+        changes=(
+            *answers,
+            *((ResultRow(object=view.name, change="NOTICE", detail=found.notice),) if found.notice else ()),
+        ),
+        affected=tuple(old.id for old, _, _ in remade),
+        notes=(f"{view.name}: {kept_as(made)}",),
+    )
+
+
+def _made(
+    snapshot: Snapshot,
+    view: MaterializedViewRecord,
+    found: PlannedQuery,
+    histories: PlannedHistories,
+    text: str,
+    dialect: str,
+) -> MaterializedViewRecord:
+    return replace(
+        view,
+        definition=text,
+        query=found.text,
+        inputs=found.inputs,
+        schema=found.schema,
+        keys=found.keys,
+        dialect=dialect,
+        maintenance=found.maintenance,
+        histories=histories.texts,
+        sees=snapshot.next_id,
+    )
+
+
+def _carried_over(
+    then: Snapshot, view: MaterializedViewRecord, reader: MaterializedViewRecord, span: Span
+) -> Asking[tuple[MaterializedViewRecord, PlannedHistories]]:
+    """A view on the altered one, over its new rows. Raises SqlError where it would not have the columns that it has."""
+    named = f'materialized view "{reader.name}"'
+    definition = view_definition(reader.definition)
+    try:
+        found = yield from plan_query(
+            then,
+            definition.query,
+            named,
+            reader.dialect,
+            closes_windows=definition.is_emit_on_window_close,
+            columns=definition.columns,
+        )
+    except SqlError as error:
+        raise _not_carried(view, reader, error.message, span) from error
+    columns = dict(schema_columns(found.schema))
+    for name, kind in schema_columns(reader.schema):
+        if name not in columns:
+            raise _not_carried(view, reader, f'it would lose its column "{name}"', span)
+        if columns[name] != kind:
+            why = f'its column "{name}" would be {columns[name]}, and is {kind}'
+            raise _not_carried(view, reader, why, span)
+    _require_shared(then, reader, span)
+    histories = yield from plan_histories(then, found.inputs, view_options(definition).startup, reader.name, {}, span)
+    return _made(then, reader, found, histories, reader.definition, reader.dialect), histories
+
+
+def _not_carried(view: MaterializedViewRecord, reader: MaterializedViewRecord, why: str, span: Span) -> SqlError:
+    return SqlError(
+        DEPENDENTS_EXIST,
+        f'cannot alter materialized view "{view.name}" because {spoken(reader.kind)} "{reader.name}" reads it: {why}',
+        span=span,
+        hint=f"keep that column in the query; or DROP MATERIALIZED VIEW {quoted(reader.name)}, alter, and create it "
+        f"again: SHOW CREATE tells how",
+    )
+
+
+def _require_no_sinks(view: MaterializedViewRecord, sinks: list[SinkRecord], span: Span) -> None:
+    if sinks:
+        named = ", ".join(f'sink "{sink.name}"' for sink in sinks)
+        dropped = "; ".join(f"DROP SINK {quoted(sink.name)}" for sink in sinks)
+        raise SqlError(
+            DEPENDENTS_EXIST,
+            f'cannot alter materialized view "{view.name}" because of what was sent of its rows: {named}',
+            span=span,
+            hint=f"{dropped}, alter, and create it again WITH (snapshot = 'false')",
+        )
+
+
+def _require_alone(
+    snapshot: Snapshot, view: MaterializedViewRecord, under_way: dict[int, RebuildRecord], span: Span
+) -> None:
+    """Raises SqlError where the view is being made anew on behalf of another one: both will serve together."""
+    for rebuild in under_way.values():
+        other = rebuild.view_id
+        if other != view.id and view.id in {found.id for found in snapshot.dependents_of(other)}:
+            raise SqlError(
+                CONCURRENT_CHANGE,
+                f'materialized view "{view.name}" reads "{rebuild.name}", which is being rebuilt',
+                span=span,
+                hint=f"WAIT MATERIALIZED VIEW {quoted(rebuild.name)}, then again",
+            )
+
+
+def _require_no_circle(
+    view: MaterializedViewRecord, found: PlannedQuery, dependents: dict[int, str], span: Span
+) -> None:
+    for id_ in found.inputs:
+        if id_ == view.id or id_ in dependents:
+            name = view.name if id_ == view.id else dependents[id_]
+            why = "itself" if id_ == view.id else f'"{name}", which reads it'
+            raise SqlError(INVALID_QUERY, f'the query of materialized view "{view.name}" would read {why}', span=span)
+
+
+def _require_shared(snapshot: Snapshot, view: MaterializedViewRecord, span: Span) -> None:
+    if not isinstance(view, TableRecord) and direct_inputs(snapshot, view):
+        raise SqlError(
+            NOT_SUPPORTED,
+            f'materialized view "{view.name}" reads a source that is not shared: it cannot be made beside its old rows',
+            span=span,
+            hint=f"DROP MATERIALIZED VIEW {quoted(view.name)} and create it again: SHOW CREATE tells how",
+        )
+
+
+def _feeds(snapshot: Snapshot, found: PlannedQuery) -> list[Change]:
+    """The inputs whose rows are replaced, as they are when they keep their changes: the new query follows those."""
+    inputs = [record for record in map(snapshot.get, found.inputs) if isinstance(record, MaterializedViewRecord)]
+    return [
+        PutObject(record=replace(record, has_change_feed=True))
+        for record in inputs
+        if record.keys and not record.has_change_feed
+    ]
+
+
+def _answers(old: MaterializedViewRecord, new: MaterializedViewRecord, histories: PlannedHistories) -> list[ResultRow]:
+    how = "its rows serve until the new ones have caught up"
+    if histories.offsets:
+        how += f"; {histories.offsets} records of history to read"
+    before, after_ = schema_columns(old.schema), schema_columns(new.schema)
+    rows = [ResultRow(object=old.name, change="REBUILDING", detail=how)]
+    if before != after_:
+        gone = [name for name, _ in before if name not in dict(after_)]
+        came = [name for name, _ in after_ if name not in dict(before)]
+        other = [name for name, kind in after_ if dict(before).get(name, kind) != kind]
+        said = [
+            f"{word} {', '.join(names)}"
+            for word, names in (("without", gone), ("with", came), ("of another type: ", other))
+            if names
+        ]
+        rows.append(
+            ResultRow(object=old.name, change="NOTICE", detail=f"columns then: {'; '.join(said) or 'in another order'}")
+        )
+    rows += [ResultRow(object=old.name, change="NOTICE", detail=notice) for notice in histories.notices]
+    return rows

@@ -1,0 +1,142 @@
+"""What the statements of a script would do, one after the other: each on the catalog that those before it lead to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+from rw_sql.errors import SqlError
+from rw_sql.model.names import RELATION_KINDS, object_name
+from rw_sql.model.parameters import SESSION_PARAMETERS
+from rw_sql.plan.lower import lower
+from rw_sql.plan.requests.catalog import as_if
+from rw_sql.plan.result.confirmation import require_switch
+from rw_sql.plan.result.explain import explain_lines
+from rw_sql.plan.result.steps import after
+from rw_sql.plan.statements.move.block import SHOWN_INSIDE, lower_inside, require_inside
+from rw_sql.plan.statements.view.backfill_plan import RATE_LIMIT, with_rate_limit
+from rw_sql.runtime.control.inspector import Inspector
+from rw_sql.syntax import statements as ast
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from rw_sql.metastore import Snapshot
+    from rw_sql.plan.requests.catalog import Asking
+    from rw_sql.plan.result.plan import Plan
+    from rw_sql.runtime.jobs.context import Context
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Foreseen:
+    """What one statement would do, line by line as EXPLAIN says it. ``needs_confirmation``: somebody must say yes."""
+
+    lines: tuple[str, ...]
+    needs_confirmation: bool = False
+
+
+class DryRun:
+    """A session in which nothing is committed and nothing is set; also the catalog that routes the script's texts.
+
+    A source that only the script creates has read nothing, and one that the script pauses counts as stopped.
+    """
+
+    def __init__(self, context: Context, parameters: Mapping[str, str]) -> None:
+        self._context = context
+        self._real = context.metastore.snapshot()
+        self._then = self._real
+        self._parameters = dict(parameters)
+        self._block: list[ast.Statement] | None = None
+        self._reason: str | None = None
+        self._inspector = Inspector(context, self._real)
+
+    @property
+    def catalog(self) -> Snapshot:
+        """The catalog by now."""
+        return self._then
+
+    @property
+    def has_open_block(self) -> bool:
+        """Whether a BEGIN UNSAFE block has neither COMMIT nor ROLLBACK yet."""
+        return self._block is not None
+
+    def has_object(self, name: ast.Name) -> bool:
+        """Whether an object has this name by now."""
+        try:
+            last = object_name(name)
+        except SqlError:
+            return False
+        return any(self._then.find(kind, last) is not None for kind in RELATION_KINDS)
+
+    def has_parameter(self, name: str) -> bool:
+        """Whether a session parameter has this name."""
+        return name in SESSION_PARAMETERS
+
+    def explain(self, statement: ast.Statement) -> Foreseen:
+        """What a statement would do, which the statements after it see as done. Raises SqlError as the statement would,
+        but for a confirmation that it lacks."""
+        match statement:
+            case ast.Explain(statement=inner):
+                return _foreseen(self._plan(inner))
+            case ast.BeginUnsafe(reason=reason) if self._block is None:
+                require_switch(self._then, statement.span)
+                self._block, self._reason = [], reason
+                return Foreseen(lines=("begins a block: its statements are done as one operation at COMMIT",))
+            case ast.Rollback() if self._block is not None:
+                self._block = None
+                return Foreseen(lines=("ends the block, of which nothing is done",))
+            case ast.Commit() if self._block is not None:
+                statements, self._block = tuple(self._block), None
+                return self._done(ast.UnsafeBlock(statements=statements, reason=self._reason, span=statement.span))
+            case _ if self._block is not None:
+                return self._collected(statement, self._block)
+            case _:
+                return self._done(statement)
+
+    def _done(self, statement: ast.Statement) -> Foreseen:
+        plan = self._plan(statement)
+        if plan.session is not None:
+            name, value = plan.session
+            if value is None:
+                self._parameters.pop(name, None)
+            else:
+                self._parameters[name] = value
+        if plan.operation is not None:
+            if plan.is_unsafe:
+                require_switch(self._then, statement.span)
+            self._then = after(self._then, plan.operation.changes)
+        return _foreseen(plan)
+
+    def _collected(self, statement: ast.Statement, block: list[ast.Statement]) -> Foreseen:
+        """A statement inside of a block, on what those before it come to."""
+        is_shown = isinstance(statement, SHOWN_INSIDE)
+        if isinstance(statement, ast.SetParameter):
+            return self._done(statement)
+        if not is_shown:
+            require_inside(statement)
+        plan = self._run(lower_inside(tuple(block), statement, self._then, partial(lower, query_dialect=self._dialect)))
+        if not is_shown:
+            block.append(statement)
+        return _foreseen(plan, is_collected=not is_shown)
+
+    def _plan(self, statement: ast.Statement) -> Plan:
+        if isinstance(statement, ast.CreateMaterializedView):
+            statement = with_rate_limit(statement, self._parameter(RATE_LIMIT))
+        shares = self._parameter("streaming_use_shared_source") == "true"
+        return self._run(lower(statement, self._then, query_dialect=self._dialect, shares_sources=shares))
+
+    def _run(self, asking: Asking[Plan]) -> Plan:
+        return self._inspector.run(asking if self._then is self._real else as_if(self._then, asking))
+
+    def _parameter(self, name: str) -> str:
+        return self._parameters.get(name, SESSION_PARAMETERS[name].default)
+
+    @property
+    def _dialect(self) -> str:
+        return self._parameter("query_dialect")
+
+
+def _foreseen(plan: Plan, *, is_collected: bool = False) -> Foreseen:
+    needs = plan.is_unsafe and plan.operation is not None and not is_collected
+    return Foreseen(lines=tuple(explain_lines(plan)), needs_confirmation=needs)

@@ -1,0 +1,54 @@
+"""How fast the jobs write: the newest commits of their tables, as any process may read them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rw_sql.model.job_ids import ingest_fragment, view_job
+from rw_sql.runtime.delta.delta_log import column_count, commits, committed_ms, job_commit
+
+if TYPE_CHECKING:
+    from rw_sql.metastore import Snapshot
+    from rw_sql.runtime.jobs.context import Context
+    from rw_sql.runtime.support.warehouse import Warehouse
+
+WINDOW_MS = 60_000
+_MOST_COMMITS = 30
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Activity:
+    """When a job last committed a batch, and how many rows it commits a second, over the last minute."""
+
+    last_ms: int | None = None
+    rows_per_second: float = 0.0
+
+
+def measure_activity(context: Context, snapshot: Snapshot, at_ms: int) -> dict[str, Activity]:
+    """The activity of each job that has a table: sources that are shared, tables and views."""
+    warehouse = context.warehouse
+    shared = [source for source in snapshot.all("source") if source.is_shared]
+    tables = {ingest_fragment(source.id): warehouse.data(source.id, source.generation) for source in shared}
+    tables |= {view_job(view.id): warehouse.data(view.id, view.generation) for view in snapshot.kept}
+    return {job: _activity(warehouse, table, at_ms) for job, table in tables.items()}
+
+
+def _activity(warehouse: Warehouse, table: str, at_ms: int) -> Activity:
+    last: int | None = None
+    rows, since = 0, at_ms - WINDOW_MS
+    for number, (_, actions) in enumerate(commits(warehouse, table)):
+        made, committed = job_commit(actions), committed_ms(actions)
+        if made is None or made.batch < 0 or committed is None:
+            if number >= _MOST_COMMITS:
+                break
+            continue
+        last = committed if last is None else last
+        if committed < since:
+            break
+        if number >= _MOST_COMMITS:
+            since = committed  # the busiest say it within seconds
+            break
+        rows += column_count(actions, None)
+    span = max(1, at_ms - since) / 1000
+    return Activity(last_ms=last, rows_per_second=rows / span)

@@ -1,0 +1,46 @@
+"""How much a view or sink that is made has to read of what is there: from the statistics of live files alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from deltalake import DeltaTable
+from deltalake.exceptions import TableNotFoundError
+
+from rw_sql.runtime.delta.delta_log import latest_version
+from rw_sql.runtime.jobs.table_paths import table_path
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from rw_sql.metastore import Snapshot
+    from rw_sql.runtime.support.warehouse import Warehouse
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowsToRead:
+    """Rows and the bytes of their files; rows of files that do not say how many they hold are not counted."""
+
+    rows: int = 0
+    bytes: int = 0
+
+
+def rows_to_read(warehouse: Warehouse, snapshot: Snapshot, ids: Iterable[int]) -> RowsToRead:
+    """The rows of the logs and tables of these objects, each as often as it is named."""
+    rows = size = 0
+    for id_ in ids:
+        record = snapshot.get(id_)
+        if record is None or record.kind not in ("source", "table", "materialized_view", "delta_table"):
+            continue
+        path = table_path(warehouse, snapshot, id_)
+        if latest_version(warehouse, path) < 0:
+            continue
+        try:
+            files = pa.table(DeltaTable(path).get_add_actions(flatten=True))
+        except TableNotFoundError:  # dropped meanwhile
+            continue
+        rows += sum(count or 0 for count in files.column("num_records").to_pylist())
+        size += sum(files.column("size_bytes").to_pylist())
+    return RowsToRead(rows=rows, bytes=size)

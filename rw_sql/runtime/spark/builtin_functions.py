@@ -1,0 +1,111 @@
+"""Writes the table of Spark's functions that queries are analyzed with.
+
+Run ``python -m rw_sql.runtime.spark.builtin_functions`` when the version of Spark changes. Spark does not list how many
+arguments a function takes. Each is called with every number of NULLs: it takes all numbers but those that Spark refuses
+as wrong numbers.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rw_sql.plan.queries import analysis
+from rw_sql.plan.queries.analysis.functions import AGGREGATE, GENERATOR, SCALAR, TABLE, WINDOW
+from rw_sql.runtime.spark.jvm import java_packages, java_session
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from pyspark.sql import SparkSession
+
+FUNCTIONS_PATH = Path(analysis.__file__).with_name("functions.json")
+
+_FEW, _MANY = range(13), (20, 21)
+"""Numbers of arguments that are tried; a function that takes one of ``_MANY`` takes any number."""
+
+_NOT_NAMES = frozenset("!%&*+-/<=>^|~")
+_WORDS = frozenset(
+    {"and", "between", "case", "in", "like", "ilike", "not", "or", "when", "rlike", "regexp", "div", "is"}
+)
+_GROUPS = {"generator_funcs": GENERATOR, "window_funcs": WINDOW, "table_funcs": TABLE, "agg_funcs": AGGREGATE}
+_OTHER_GENERATORS = frozenset({"json_tuple", "variant_explode", "variant_explode_outer"})
+_NOT_AGGREGATES = frozenset({"grouping", "grouping_id"})
+
+
+def function_names(spark: SparkSession) -> list[str]:
+    """The names of Spark's own functions that are called with brackets."""
+    rows = spark.sql("SHOW SYSTEM FUNCTIONS").collect()
+    names = [str(row[0]) for row in rows]
+    return sorted(name for name in names if not set(name) & _NOT_NAMES and name not in _WORDS)
+
+
+def counts_of(spark: SparkSession, name: str, counts: Iterable[int]) -> list[int]:
+    """The numbers of arguments, among some, that a function takes."""
+    from pyspark.errors import PySparkException
+
+    taken = []
+    for count in counts:
+        try:
+            spark.sql(f"SELECT `{name}`({', '.join(['NULL'] * count)})")
+        except PySparkException as error:
+            if (error.getCondition() or "").startswith("WRONG_NUM_ARGS"):
+                continue
+        taken.append(count)
+    return taken
+
+
+def range_of(counts: list[int]) -> list[int | None]:
+    """The least and the greatest of some counts (None: any number), and the step between them where it is not 1."""
+    least, is_open = counts[0], counts[-1] in _MANY
+    few = [count for count in counts if count in _FEW]
+    # Gaps such as (0, 1, 3): what lies between is left unchecked.
+    step = 2 if len(few) > 2 and all(b - a == 2 for a, b in pairwise(few)) else 1
+    return [least, None if is_open else few[-1], *([step] if step > 1 else [])]
+
+
+def _kind(spark: SparkSession, name: str) -> str:
+    identifier = java_packages(spark).org.apache.spark.sql.catalyst.FunctionIdentifier(name)
+    info = java_session(spark).sessionState().catalog().lookupFunctionInfo(identifier)
+    if name in _NOT_AGGREGATES:
+        return SCALAR
+    if name in _OTHER_GENERATORS:
+        return GENERATOR
+    if ".expressions.aggregate." in info.getClassName():
+        return AGGREGATE
+    return _GROUPS.get(info.getGroup(), SCALAR)
+
+
+def described(spark: SparkSession) -> dict[str, dict[str, list[int | None]]]:
+    """Spark's functions by their kind, each with the numbers of arguments that it takes."""
+    found: dict[str, dict[str, list[int | None]]] = {}
+    for name in function_names(spark):
+        counts = counts_of(spark, name, (*_FEW, *_MANY))
+        found.setdefault(_kind(spark, name), {})[name] = range_of(counts or [*_FEW, *_MANY])
+    return found
+
+
+def written(version: str, functions: dict[str, dict[str, list[int | None]]]) -> str:
+    """The table as its file has it: a function a line."""
+    parts = []
+    for kind in sorted(functions):
+        lines = [f"      {json.dumps(name)}: {json.dumps(counts)}" for name, counts in sorted(functions[kind].items())]
+        parts.append(f"    {json.dumps(kind)}: {{\n" + ",\n".join(lines) + "\n    }")
+    return f'{{\n  "spark": {json.dumps(version)},\n  "functions": {{\n' + ",\n".join(parts) + "\n  }\n}\n"
+
+
+def main() -> None:
+    """Asks a Spark session of its own and writes the file."""
+    from pyspark.sql import SparkSession
+
+    logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
+    spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
+    FUNCTIONS_PATH.write_text(written(spark.version, described(spark)), "utf-8")
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main()

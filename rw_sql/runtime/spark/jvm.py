@@ -1,0 +1,120 @@
+"""The private parts of PySpark that rw_sql uses: the objects of the JVM behind sessions, frames and queries.
+
+Nothing else in ``rw_sql`` reads these attributes, but for :mod:`rw_sql.runtime.spark.frames`, whose class *is* a
+DataFrame, and :mod:`rw_sql.connectors.kafka.spark_reader`, which runs without ``rw_sql.runtime``. A release of PySpark
+that renames one of them is followed here. Each access is a call through py4j's socket: tens of microseconds.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pyspark import SparkContext
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+
+def java_packages(spark: SparkSession) -> Any:
+    """The JVM's packages: ``java_packages(spark).java.lang.Thread`` is a class. Each part of a name is a call."""
+    session: Any = spark
+    return session._jvm
+
+
+def java_session(spark: SparkSession) -> Any:
+    """The ``org.apache.spark.sql.classic.SparkSession``."""
+    session: Any = spark
+    return session._jsparkSession
+
+
+def java_context(context: SparkContext) -> Any:
+    """The ``org.apache.spark.SparkContext``."""
+    python: Any = context
+    return python._jsc.sc()
+
+
+def hadoop_configuration(spark: SparkSession) -> Any:
+    """The ``org.apache.hadoop.conf.Configuration`` that all sessions of this Spark have in common."""
+    context: Any = spark.sparkContext
+    return context._jsc.hadoopConfiguration()
+
+
+def java_frame(frame: DataFrame) -> Any:
+    """The ``org.apache.spark.sql.classic.Dataset``."""
+    python: Any = frame
+    return python._jdf
+
+
+def analyzed_plan(frame: DataFrame) -> Any:
+    """The logical plan of a frame, with its names resolved."""
+    return java_frame(frame).queryExecution().analyzed()
+
+
+def optimized_plan(frame: DataFrame) -> Any:
+    """The logical plan of a frame, as Spark's optimizer leaves it."""
+    return java_frame(frame).queryExecution().optimizedPlan()
+
+
+def parsed_plan(spark: SparkSession, text: str) -> Any:
+    """The logical plan of a statement, nothing resolved. Raises ParseException."""
+    return java_session(spark).sessionState().sqlParser().parsePlan(text)
+
+
+def thrown_by(query: StreamingQuery) -> Any | None:
+    """The ``StreamingQueryException`` that a query ended with; None where it ended without one."""
+    python: Any = query
+    thrown = python._jsq.exception()
+    return thrown.get() if thrown.isDefined() else None
+
+
+def save_command(rows: DataFrame, path: str, layout: str, options: dict[str, str]) -> Any:
+    """The command that ``DataFrameWriter.save`` runs to write new files in a layout, not run yet."""
+    writer: Any = rows.write.format(layout).mode("error").options(**options)
+    return writer._jwrite.saveCommand(java_packages(rows.sparkSession).scala.Option.apply(path))
+
+
+def is_stopped(context: SparkContext) -> bool:
+    """Whether somebody called ``stop()``. Asks no JVM."""
+    python: Any = context
+    return python._jsc is None
+
+
+def gateway_client(context: SparkContext) -> Any:
+    """What sends py4j's commands to the JVM."""
+    python: Any = context
+    return python._gateway._gateway_client
+
+
+def gateway() -> Any | None:
+    """py4j's gateway to the JVM that PySpark uses in this process; None before the first session."""
+    from pyspark import SparkContext
+
+    return SparkContext._gateway
+
+
+def gateway_process() -> Any | None:
+    """The process of the JVM where PySpark started it, a ``subprocess.Popen``; None elsewhere."""
+    found = gateway()
+    return None if found is None else vars(found).get("proc")
+
+
+def active_context() -> SparkContext | None:
+    """The context of this process, if there is one."""
+    from pyspark import SparkContext
+
+    return SparkContext._active_spark_context
+
+
+def forget_gateway() -> None:
+    """Lets PySpark start another JVM for the next session."""
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+    SparkContext._gateway = SparkContext._jvm = None
+    SparkSession._instantiatedSession = None
+    SparkSession._activeSession = None
+
+
+def set_active_session(spark: SparkSession) -> None:
+    """Makes a session the one that PySpark takes for this thread's; the JVM's is another."""
+    type(spark)._activeSession = spark

@@ -1,0 +1,262 @@
+"""The endpoints of a process that serves a warehouse: ``/``, ``/metrics``, ``/healthz``, ``/readyz``.
+
+Nothing can be changed through it. On the loopback interface no token is needed, and the Host header must name it, so
+that a web site cannot read the page through a name of its own that leads here. On any other interface all but the two
+probes need a token.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hmac
+import ipaddress
+import json
+import logging
+import socket
+import threading
+from dataclasses import dataclass
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from socketserver import TCPServer
+from typing import TYPE_CHECKING, Any, Protocol
+from urllib.parse import parse_qs, urlsplit
+
+from deltalake.exceptions import DeltaError
+
+from rw_sql.errors import INVALID_PARAMETER, SqlError
+from rw_sql.runtime.observe.metrics import exposition
+from rw_sql.runtime.status.page import CONTENT_SECURITY_POLICY, PageQuery, page_html, script, style
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from rw_sql.runtime.observe.metrics import Metrics
+    from rw_sql.runtime.status.reading import WarehouseStatus
+
+logger = logging.getLogger(__name__)
+
+DEFAULT_PORT = 9465
+TOKEN_VARIABLE = "RW_SQL_HTTP_TOKEN"
+LEAST_TOKEN = 16
+
+_TIMEOUT_SECONDS = 10.0
+_MOST_CONNECTIONS = 64
+_METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+
+class Served(Protocol):
+    """What the endpoints show. Any thread may ask."""
+
+    @property
+    def metrics(self) -> Metrics:
+        """The figures of ``/metrics``."""
+        ...
+
+    def status(self) -> WarehouseStatus:
+        """What the page shows."""
+        ...
+
+    def why_not_ready(self) -> str | None:
+        """Why this process does not run all jobs as the catalog wants them; None where it does."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Answer:
+    code: HTTPStatus
+    kind: str
+    body: bytes
+    headers: tuple[tuple[str, str], ...] = ()
+
+
+def _text(code: HTTPStatus, said: str, *headers: tuple[str, str]) -> _Answer:
+    return _Answer(code=code, kind="text/plain; charset=utf-8", body=f"{said}\n".encode(), headers=headers)
+
+
+class StatusServer:
+    """Listens at ``host:port``; 0 is any free port. Until :meth:`show`, it is alive and not ready.
+
+    Raises SqlError INVALID_PARAMETER where it cannot listen there, and where the interface is not the loopback and
+    there is no token, or one that is shorter than 16 characters.
+    """
+
+    def __init__(self, host: str, port: int, *, token: str | None = None) -> None:
+        self.is_local = is_loopback(host)
+        if not self.is_local and not token:
+            raise SqlError(
+                INVALID_PARAMETER,
+                f"the status page is not served at {host!r} without a token: other machines could read it",
+                hint=f"export {TOKEN_VARIABLE}=$(openssl rand -hex 16), or --host 127.0.0.1",
+            )
+        if token and len(token) < LEAST_TOKEN:
+            raise SqlError(
+                INVALID_PARAMETER,
+                f"the token of the status page has fewer than {LEAST_TOKEN} characters",
+                hint=f"export {TOKEN_VARIABLE}=$(openssl rand -hex 16)",
+            )
+        self._token = token.encode() if token else None
+        self._served: Served | None = None
+        try:
+            self._server = _Server(host, port, self)
+        except (OSError, OverflowError) as error:
+            raise SqlError(
+                INVALID_PARAMETER,
+                f"the status page cannot be served at {host}:{port}: {error}",
+                hint="--port 0 takes any free port, --no-http serves none",
+            ) from error
+        self.port: int = self._server.server_address[1]
+        self.host = host
+        threading.Thread(target=self._server.serve_forever, name="rw_sql-http", daemon=True).start()
+
+    @property
+    def url(self) -> str:
+        """The page's address."""
+        return f"http://{f'[{self.host}]' if ':' in self.host else self.host}:{self.port}/"
+
+    def show(self, served: Served) -> None:
+        """Shows this from now on."""
+        self._served = served
+
+    def close(self) -> None:
+        """Stops listening."""
+        self._server.shutdown()
+        self._server.server_close()
+
+    def answer(self, target: str, headers: Mapping[str, str | None]) -> _Answer:
+        """What a GET of a target gets, with these headers (Host, Authorization)."""
+        parts = urlsplit(target)
+        if self.is_local and not _names_loopback(headers.get("Host")):
+            return _text(HTTPStatus.MISDIRECTED_REQUEST, "the Host header does not name the loopback interface")
+        served = self._served
+        if parts.path == "/healthz":
+            return _text(HTTPStatus.OK, "alive")
+        if parts.path == "/readyz":
+            why = "starting Spark" if served is None else served.why_not_ready()
+            return _text(HTTPStatus.OK, "ready") if why is None else _text(HTTPStatus.SERVICE_UNAVAILABLE, why)
+        if not self._is_allowed(headers.get("Authorization")):
+            ask = ("WWW-Authenticate", 'Basic realm="rw_sql", charset="UTF-8"')
+            return _text(HTTPStatus.UNAUTHORIZED, "a token is needed: as a bearer token, or as the password", ask)
+        if parts.path == "/style.css":
+            return _Answer(code=HTTPStatus.OK, kind="text/css; charset=utf-8", body=style().encode())
+        if parts.path == "/script.js":
+            return _Answer(code=HTTPStatus.OK, kind="text/javascript; charset=utf-8", body=script().encode())
+        if parts.path not in ("/", "/metrics", "/status.json"):
+            return _text(HTTPStatus.NOT_FOUND, "there are /, /status.json, /metrics, /healthz and /readyz")
+        if served is None:
+            return _text(HTTPStatus.SERVICE_UNAVAILABLE, "starting Spark", ("Retry-After", "2"))
+        if parts.path == "/metrics":
+            return _Answer(code=HTTPStatus.OK, kind=_METRICS_TYPE, body=exposition(served.metrics))
+        try:
+            status = served.status()
+        except (SqlError, OSError, DeltaError) as error:
+            logger.warning("the status cannot be read: %s", error)
+            return _text(HTTPStatus.SERVICE_UNAVAILABLE, "the catalog cannot be read now; the log says why")
+        if parts.path == "/status.json":
+            body = json.dumps(status.to_json(), ensure_ascii=False).encode()
+            return _Answer(code=HTTPStatus.OK, kind="application/json", body=body)
+        query = PageQuery.read(parse_qs(parts.query))
+        body = page_html(status, query).encode("utf-8", "replace")
+        return _Answer(code=HTTPStatus.OK, kind="text/html; charset=utf-8", body=body)
+
+    def _is_allowed(self, authorization: str | None) -> bool:
+        if self._token is None:
+            return True
+        scheme, _, given = (authorization or "").partition(" ")
+        secret = given.strip().encode("utf-8", "replace")
+        if scheme.lower() == "basic":
+            try:
+                secret = base64.b64decode(secret, validate=True).partition(b":")[2]
+            except (binascii.Error, ValueError):
+                return False
+        elif scheme.lower() != "bearer":
+            return False
+        # In constant time: how long a comparison takes must not tell how much of a guess is right.
+        return hmac.compare_digest(secret, self._token)
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    allow_reuse_address = True
+
+    def __init__(self, host: str, port: int, owner: StatusServer) -> None:
+        self.owner = owner
+        self._free = threading.BoundedSemaphore(_MOST_CONNECTIONS)
+        self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        super().__init__((host, port), _Handler)
+
+    def server_bind(self) -> None:
+        """As of the base, without asking a name server for the name of the host."""
+        TCPServer.server_bind(self)
+        self.server_name, self.server_port = str(self.server_address[0]), int(self.server_address[1])
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Answers on a thread of its own; where there are too many, by closing the connection."""
+        if not self._free.acquire(blocking=False):
+            self.shutdown_request(request)
+            return
+        super().process_request(request, client_address)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        """Answers, and makes room for the next."""
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._free.release()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A browser that went away is no news."""
+        logger.debug("a request broke off", exc_info=True)
+
+
+class _Handler(BaseHTTPRequestHandler):
+    timeout = _TIMEOUT_SECONDS
+    server_version = "rw_sql"
+    sys_version = ""
+    server: _Server
+
+    def do_GET(self) -> None:
+        """Answers with a body."""
+        self._respond(has_body=True)
+
+    def do_HEAD(self) -> None:
+        """Answers without one."""
+        self._respond(has_body=False)
+
+    def _respond(self, *, has_body: bool) -> None:
+        headers = {name: self.headers.get(name) for name in ("Host", "Authorization")}
+        answer = self.server.owner.answer(self.path, headers)
+        self.send_response(answer.code)
+        for name, value in (
+            ("Content-Type", answer.kind),
+            ("Content-Length", str(len(answer.body))),
+            ("Content-Security-Policy", CONTENT_SECURITY_POLICY),
+            ("X-Content-Type-Options", "nosniff"),
+            ("Referrer-Policy", "no-referrer"),
+            ("Cache-Control", "no-store"),
+            *answer.headers,
+        ):
+            self.send_header(name, value)
+        self.end_headers()
+        if has_body:
+            self.wfile.write(answer.body)
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Requests are not logged: probes come every second, and a target may hold anything."""
+
+
+def is_loopback(host: str) -> bool:
+    """Whether an interface is the loopback, by its name or address."""
+    if host.lower() == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _names_loopback(header: str | None) -> bool:
+    if header is None:
+        return True  # HTTP/1.0, which no browser speaks
+    host = urlsplit(f"//{header}").hostname
+    return host is not None and is_loopback(host)

@@ -1,0 +1,237 @@
+"""The status page: one HTML document made on the server, a style and a script beside it. All text is escaped."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from functools import cache
+from html import escape
+from importlib.resources import files
+from typing import TYPE_CHECKING
+from urllib.parse import urlencode
+
+from rw_sql.plan.result.graph import Graph
+from rw_sql.plan.result.graph_svg import STYLE, to_svg
+from rw_sql.runtime.status.words import STATES, ago, duration, owner_text, worst_first
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from rw_sql.runtime.status.reading import JobLine, OperationLine, WarehouseStatus
+
+CONTENT_SECURITY_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; form-action 'self';"
+    " base-uri 'none'; frame-ancestors 'none'"
+)
+"""Nothing of another origin runs, and no script or style that stands in the page itself."""
+
+ROWS_SHOWN = 200
+"""How many jobs the page shows where the address says nothing else; those that need an operator come first."""
+
+MOST_ROWS = 20_000
+
+BOXES_DRAWN = 150
+"""Of how many objects a lineage is drawn at most."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PageQuery:
+    """What the page shows: jobs of objects whose name holds a text, in a state, so many of them; whose lineage."""
+
+    name: str = ""
+    state: str = ""
+    limit: int = ROWS_SHOWN
+    lineage: str = ""
+
+    @classmethod
+    def read(cls, query: Mapping[str, Sequence[str]]) -> PageQuery:
+        """The query string of the address. What is no number counts as not given."""
+
+        def last(key: str) -> str:
+            return query[key][-1] if query.get(key) else ""
+
+        limit = last("limit")
+        is_number = limit.isascii() and limit.isdigit() and len(limit) < 9
+        return cls(
+            name=last("name"),
+            state=last("state"),
+            limit=min(int(limit), MOST_ROWS) if is_number else ROWS_SHOWN,
+            lineage=last("lineage"),
+        )
+
+
+@cache
+def style() -> str:
+    """The page's style, that of its pictures included."""
+    return files(__package__).joinpath("page.css").read_text(encoding="utf-8") + STYLE
+
+
+@cache
+def script() -> str:
+    """The page's script: it fetches the page again every few seconds. Without it the page is complete."""
+    return files(__package__).joinpath("page.js").read_text(encoding="utf-8")
+
+
+def page_html(status: WarehouseStatus, query: PageQuery) -> str:
+    """The whole document."""
+    stalled = len(status.stalled)
+    title = f"({stalled} stalled) rw_sql" if stalled else "rw_sql"
+    body = "\n".join(
+        [
+            _head(status),
+            _attention(status),
+            _jobs(status, query),
+            _operations(status),
+            _lineage(status, query),
+        ]
+    )
+    return (
+        f'<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n<title>{escape(title)}</title>\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        '<meta name="color-scheme" content="light dark">\n'
+        '<link rel="stylesheet" href="style.css">\n<link rel="icon" href="data:,">\n'
+        '<script src="script.js" defer></script>\n</head>\n'
+        f"<body>\n<main>\n{body}\n</main>\n</body>\n</html>\n"
+    )
+
+
+def _head(status: WarehouseStatus) -> str:
+    measured = "not measured yet" if status.measured_ms is None else f"measured {ago(status.measured_ms, status.at_ms)}"
+    owner = owner_text(status.owner, status.epoch, status.at_ms)
+    return (
+        f"<header><h1>{escape(status.warehouse)}</h1>\n"
+        f'<p class="owner {status.owner.state.lower()}">{escape(owner)}</p>\n'
+        f"<p>rw_sql {escape(status.version)}, epoch {status.epoch}; lags and rates {measured}</p></header>"
+    )
+
+
+def _attention(status: WarehouseStatus) -> str:
+    """The jobs that stalled, each with its reason and with the statements to type."""
+    if not status.stalled:
+        return ""
+    parts = [f'<section class="attention"><h2>Stalled: {len(status.stalled)}</h2>']
+    for job in status.stalled[:20]:
+        said = f"<p><strong>{escape(job.object)}</strong> ({escape(job.job)}): {escape(job.reason)}</p>"
+        if job.statements:
+            said += f"<pre>{escape(''.join(f'{statement};{chr(10)}' for statement in job.statements))}</pre>"
+        if job.last_error and job.last_error not in job.reason:
+            said += f"<p>last error: {escape(job.last_error)}</p>"
+        parts.append(f"<article>{said}</article>")
+    if len(status.stalled) > 20:
+        parts.append(f'<p><a href="?{_query(state="STALLED")}">all {len(status.stalled)} of them</a></p>')
+    return "\n".join([*parts, "</section>"])
+
+
+_COLUMNS = ("object", "kind", "state", "lag", "lag time", "rows/s", "last batch", "run", "restarts")
+
+
+def _jobs(status: WarehouseStatus, query: PageQuery) -> str:
+    counts = Counter(job.state for job in status.jobs)
+    links = "".join(
+        f'<a class="state {_word(state)}" href="?{_query(name=query.name, state=state)}">{number} {escape(state)}</a> '
+        for state, number in sorted(counts.items(), key=lambda item: _rank(item[0]))
+    )
+    wanted = query.name.casefold()
+    found = [
+        job for job in worst_first(status.jobs) if wanted in job.object.casefold() and query.state in ("", job.state)
+    ]
+    shown = found[: query.limit]
+    heads = "".join(f'<th scope="col">{name}</th>' for name in _COLUMNS)
+    more = ""
+    if len(found) > len(shown):
+        everything = _query(name=query.name, state=query.state, limit=min(len(found), MOST_ROWS))
+        more = f'<p>{len(shown)} of {len(found)} jobs are shown; <a href="?{everything}">show more</a></p>'
+    return (
+        f"<section><h2>Jobs: {len(status.jobs)}</h2>\n<p>{links}</p>\n"
+        '<form method="get"><label>object <input name="name" type="search" value="'
+        f'{escape(query.name)}"></label> <input type="hidden" name="state" value="{escape(query.state)}">'
+        '<button>filter</button> <a href="?">all</a></form>\n'
+        f'<div class="wide"><table><thead><tr>{heads}</tr></thead>\n<tbody>\n'
+        + "\n".join(_row(job, status.at_ms) for job in shown)
+        + f"\n</tbody></table></div>{more}</section>"
+    )
+
+
+def _row(job: JobLine, at_ms: int) -> str:
+    reason = f"<br><small>{escape(job.reason)}</small>" if job.reason else ""
+    lag = "" if job.lag_records is None else f"{job.lag_records:,}"
+    seconds = "" if job.lag_seconds is None else duration(job.lag_seconds)
+    rate = "" if job.rows_per_second is None else f"{job.rows_per_second:,.1f}"
+    last = "" if job.last_batch_ms is None else ago(job.last_batch_ms, at_ms)
+    return (
+        f'<tr><th scope="row"><a href="?{_query(lineage=job.object)}#lineage">{escape(job.object)}</a></th>'
+        f'<td>{escape(job.kind.replace("_", " "))}</td><td><span class="state {_word(job.state)}">{escape(job.state)}'
+        f"</span>{reason}</td><td>{lag}</td><td>{seconds}</td><td>{rate}</td><td>{last}</td>"
+        f"<td>{'' if job.run is None else job.run}</td><td>{job.restarts}</td></tr>"
+    )
+
+
+def _operations(status: WarehouseStatus) -> str:
+    parts = [f"<section><h2>Unsafe operations</h2>{'' if status.operations else '<p>none</p>'}"]
+    parts += [_operation(operation, status.at_ms) for operation in status.operations]
+    return "\n".join([*parts, "</section>"])
+
+
+def _operation(operation: OperationLine, at_ms: int) -> str:
+    said = [
+        f"<details><summary>{operation.operation}: {escape(operation.kind)} on {escape(operation.objects)},"
+        f" {ago(operation.at_ms, at_ms)}, by {escape(operation.actor)}"
+        f"{f' ({escape(operation.outcome)})' if operation.outcome else ''}</summary>",
+        f"<pre>{escape(operation.statement)};</pre>",
+    ]
+    if operation.reason:
+        said.append(f"<p>reason: {escape(operation.reason)}</p>")
+    if operation.preview:
+        said.append(f'<p>preview:</p><div class="wide"><pre>{escape(operation.preview)}</pre></div>')
+    if operation.undo:
+        said.append(f"<p>undo:</p><pre>{escape(operation.undo)};</pre>")
+    if operation.rewind:
+        said.append(f"<p>undo, rows included:</p><pre>{escape(operation.rewind)};</pre>")
+    return "\n".join([*said, "</details>"])
+
+
+def _lineage(status: WarehouseStatus, query: PageQuery) -> str:
+    graph = around(status.lineage, query.lineage) if query.lineage else status.lineage
+    parts = ['<section id="lineage"><h2>Lineage</h2>']
+    if query.lineage:
+        parts.append(f'<p>of {escape(query.lineage)}; <a href="?#lineage">of all objects</a></p>')
+    if not graph.nodes:
+        parts.append("<p>none</p>")
+    elif len(graph.nodes) > BOXES_DRAWN:
+        parts.append(f"<p>{len(graph.nodes)} objects are too many to draw: choose one in the table of jobs.</p>")
+    else:
+        parts.append(f'<div class="wide">{to_svg(graph, has_style=False)}</div>')
+    return "\n".join([*parts, "</section>"])
+
+
+def around(graph: Graph, name: str) -> Graph:
+    """The part of a graph that leads to the boxes of a name, and that they lead to."""
+    kept: set[int] = set()
+    for edges in (graph.edges, tuple((end, start) for start, end in graph.edges)):
+        following: dict[int, list[int]] = {}
+        for start, end in edges:
+            following.setdefault(start, []).append(end)
+        waiting = [node.id for node in graph.nodes if node.name == name]
+        seen = set(waiting)
+        while waiting:
+            new = [id_ for id_ in following.get(waiting.pop(), ()) if id_ not in seen]
+            seen.update(new)
+            waiting += new
+        kept |= seen
+    return Graph(
+        nodes=tuple(node for node in graph.nodes if node.id in kept),
+        edges=tuple((start, end) for start, end in graph.edges if start in kept and end in kept),
+    )
+
+
+def _query(**parameters: object) -> str:
+    return escape(urlencode({key: value for key, value in parameters.items() if value not in ("", None)}))
+
+
+def _rank(state: str) -> int:
+    return STATES.index(state) if state in STATES else len(STATES)
+
+
+def _word(state: str) -> str:
+    """A state as the name of a class."""
+    return state.lower() if state.isalpha() else "other"

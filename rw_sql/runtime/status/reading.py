@@ -1,0 +1,335 @@
+"""A warehouse's status at one moment, read from its tables and its upstreams by any process."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from concurrent.futures import wait
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from typing import TYPE_CHECKING, Any
+
+from deltalake.exceptions import DeltaError
+
+from rw_sql.errors import SqlError
+from rw_sql.model.lineage import find_in_lineage, lineage_of
+from rw_sql.plan.requests.catalog import MeasureLags, run_plan
+from rw_sql.plan.result.graph import Graph
+from rw_sql.plan.statements.show.lineage import lineage_graph
+from rw_sql.plan.statements.show.objects import lower_show_objects, lower_show_unsafe_operations
+from rw_sql.runtime.control.inspector import Inspector
+from rw_sql.runtime.observe.activity import Activity, measure_activity
+from rw_sql.runtime.observe.lag import LOOK_SECONDS, Lag, measure_lag
+from rw_sql.runtime.support.background import run_in_background
+from rw_sql.runtime.support.processes import now_ms
+from rw_sql.syntax import parse_statement
+from rw_sql.syntax.statements import ShowObjects, ShowUnsafeOperations
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from concurrent.futures import Future
+
+    from rw_sql.metastore import Snapshot
+    from rw_sql.metastore.facts import Lease
+    from rw_sql.plan.requests.catalog import Request
+    from rw_sql.runtime.jobs.context import Context
+
+logger = logging.getLogger(__name__)
+
+OPERATIONS_SHOWN = 50
+
+RUNS, LATE, ENDED = "RUNNING", "LATE", "NONE"
+_LATE_MS = 15_000
+_MEASURE_SECONDS = 5.0
+_FIRST_SECONDS = 0.3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnerStatus:
+    """The process that runs the jobs: RUNNING, LATE (no heartbeat for a while), or NONE."""
+
+    state: str
+    name: str | None = None
+    host: str | None = None
+    pid: int | None = None
+    since_ms: int | None = None
+    heartbeat_ms: int | None = None
+    applied_epoch: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobLine:
+    """One job. ``statements`` are those that its reason says to type; times are milliseconds since 1970."""
+
+    job: str
+    kind: str
+    object: str
+    state: str
+    reason: str
+    statements: tuple[str, ...]
+    last_error: str | None
+    lag_records: int | None
+    lag_seconds: float | None
+    rows_per_second: float | None
+    last_batch_ms: int | None
+    run: int | None
+    restarts: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperationLine:
+    """One unsafe operation: what was typed, what it was predicted to do, and what takes it back."""
+
+    operation: int
+    at_ms: int
+    actor: str
+    kind: str
+    statement: str
+    objects: str
+    reason: str | None
+    outcome: str | None
+    preview: str
+    undo: str | None
+    rewind: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measures:
+    """Lags and rates, and when they were measured; empty before the first measurement."""
+
+    at_ms: int | None = None
+    lags: Mapping[str, Lag] = field(default_factory=dict)
+    activity: Mapping[str, Activity] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WarehouseStatus:
+    """All of it. ``measured_ms`` is when lags and rates were measured, None where they are not known yet."""
+
+    warehouse: str
+    version: str
+    at_ms: int
+    measured_ms: int | None
+    epoch: int
+    owner: OwnerStatus
+    jobs: tuple[JobLine, ...]
+    operations: tuple[OperationLine, ...]
+    lineage: Graph
+
+    @property
+    def stalled(self) -> tuple[JobLine, ...]:
+        """The jobs that do not run and should."""
+        return tuple(job for job in self.jobs if job.state == "STALLED")
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data; times as ISO 8601 in UTC."""
+        return {
+            "warehouse": self.warehouse,
+            "version": self.version,
+            "at": iso(self.at_ms),
+            "measured_at": iso(self.measured_ms),
+            "epoch": self.epoch,
+            "owner": _timed(asdict(self.owner)),
+            "jobs": [_timed(asdict(job)) for job in self.jobs],
+            "unsafe_operations": [_timed(asdict(operation)) for operation in self.operations],
+            "lineage": self.lineage.to_json(),
+        }
+
+
+def iso(at_ms: int | None) -> str | None:
+    """A time as ISO 8601 in UTC, to the millisecond."""
+    if at_ms is None:
+        return None
+    return datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _timed(row: dict[str, Any]) -> dict[str, Any]:
+    return {
+        f"{key[:-3]}_at" if key.endswith("_ms") and key != "at_ms" else "at" if key == "at_ms" else key: (
+            iso(value) if key.endswith("_ms") else value
+        )
+        for key, value in row.items()
+    }
+
+
+def measure(context: Context, snapshot: Snapshot, *, seconds: float = LOOK_SECONDS) -> Measures:
+    """Measures lags and rates. All upstreams together have so many ``seconds``, twice."""
+    at = now_ms()
+    lags = measure_lag(context, snapshot, seconds=seconds)
+    return Measures(at_ms=at, lags=lags, activity=measure_activity(context, snapshot, at))
+
+
+def read_status(context: Context, measures: Measures) -> WarehouseStatus:
+    """The status as SHOW JOBS and SHOW UNSAFE OPERATIONS show it, with lags that were measured before."""
+    snapshot = context.metastore.snapshot()
+    inspector = Inspector(context, snapshot)
+    known: dict[Request, object] = {MeasureLags(): {job: lag.records for job, lag in measures.lags.items()}}
+
+    def answer(request: Request) -> object:
+        if request not in known:
+            known[request] = inspector.answer(request)
+        return known[request]
+
+    at = now_ms()
+    shown = run_plan(lower_show_objects(ShowObjects(kind="JOBS"), snapshot), answer)
+    lineage = run_plan(lineage_graph(snapshot, lineage_of(snapshot)), answer)
+    lease = context.metastore.jobs.lease()
+    return WarehouseStatus(
+        warehouse=context.warehouse.uri,
+        version=_version(),
+        at_ms=at,
+        measured_ms=measures.at_ms,
+        epoch=snapshot.epoch,
+        owner=_owner(context, lease, at),
+        jobs=tuple(_job(row, measures) for row in (shown.table.rows if shown.table is not None else ())),
+        operations=_operations(context, snapshot, lease),
+        lineage=lineage,
+    )
+
+
+def read_lineage(context: Context, snapshot: Snapshot, of: str | None = None) -> Graph | None:
+    """The lineage with states and lags as of now, of all objects or of one; None where that does not exist."""
+    id_ = None
+    if of is not None:
+        record = find_in_lineage(snapshot, of)
+        if record is None:
+            return None
+        id_ = record.id
+    return Inspector(context, snapshot).run(lineage_graph(snapshot, lineage_of(snapshot, id_)))
+
+
+def _version() -> str:
+    try:
+        return version("rw-sql")
+    except PackageNotFoundError:
+        return ""
+
+
+def _owner(context: Context, lease: Lease | None, at_ms: int) -> OwnerStatus:
+    if lease is None:
+        return OwnerStatus(state=ENDED)
+    is_late = lease.heartbeat_ms + _LATE_MS < at_ms
+    return OwnerStatus(
+        state=(LATE if is_late else RUNS) if context.has_owner(lease) else ENDED,
+        name=lease.owner,
+        host=lease.host,
+        pid=lease.python_pid,
+        since_ms=lease.taken_at_ms,
+        heartbeat_ms=lease.heartbeat_ms,
+        applied_epoch=lease.applied_epoch,
+    )
+
+
+def _job(row: tuple[Any, ...], measures: Measures) -> JobLine:
+    job, kind, name, state, reason, last_error, _, run, restarts = row
+    lag = measures.lags.get(job)
+    activity = measures.activity.get(job)
+    return JobLine(
+        job=job,
+        kind=kind,
+        object=name,
+        state=state,
+        reason=reason or "",
+        statements=statements_in(reason or ""),
+        last_error=last_error,
+        lag_records=None if lag is None else lag.records,
+        lag_seconds=None if lag is None or measures.at_ms is None else lag.seconds(measures.at_ms),
+        rows_per_second=None if activity is None else activity.rows_per_second,
+        last_batch_ms=None if activity is None else activity.last_ms,
+        run=run,
+        restarts=restarts,
+    )
+
+
+def statements_in(reason: str) -> tuple[str, ...]:
+    """The statements that a job's reason ends with, behind a colon; none where it names none."""
+    at = reason.find(": ")
+    while at >= 0:
+        parts = tuple(part.strip() for part in reason[at + 2 :].split("; "))
+        if all(_is_statement(part) for part in parts):
+            return parts
+        at = reason.find(": ", at + 1)
+    return ()
+
+
+def _is_statement(text: str) -> bool:
+    if not text[:1].isupper() or " " not in text:
+        return False
+    try:
+        parse_statement(text)
+    except SqlError:
+        return False
+    return True
+
+
+def _operations(context: Context, snapshot: Snapshot, lease: Lease | None) -> tuple[OperationLine, ...]:
+    """The newest unsafe operations; read again only where something was committed or applied meanwhile."""
+    stamp = (context.metastore.version(), lease.applied_epoch if lease is not None else -1)
+    known: tuple[object, tuple[OperationLine, ...]] | None = context.made.get("status_operations")
+    if known is not None and known[0] == stamp:
+        return known[1]
+    plan = Inspector(context, snapshot).run(lower_show_unsafe_operations(ShowUnsafeOperations(), snapshot))
+    rows = plan.table.rows if plan.table is not None else ()
+    found = tuple(_operation(row) for row in rows[:OPERATIONS_SHOWN])
+    context.made["status_operations"] = (stamp, found)
+    return found
+
+
+def _operation(row: tuple[Any, ...]) -> OperationLine:
+    operation, at, actor, kind, statement, objects, reason, outcome, _, plan, undo, rewind = row
+    return OperationLine(
+        operation=operation,
+        at_ms=int(at.timestamp() * 1000),
+        actor=actor,
+        kind=kind,
+        statement=statement,
+        objects=objects,
+        reason=reason,
+        outcome=outcome,
+        preview=plan,
+        undo=undo,
+        rewind=rewind,
+    )
+
+
+class Observer:
+    """Reads the status for a page that is opened again and again.
+
+    States come from the catalog at each request. Lags and rates need a look at every upstream and table, so another
+    thread measures them, at most every few seconds and only while somebody looks.
+    """
+
+    def __init__(self, context: Context) -> None:
+        self.context = context
+        self._measures = Measures()
+        self._measuring: Future[None] | None = None
+        self._lock = threading.Lock()
+
+    def status(self) -> WarehouseStatus:
+        """The status now. The first time, it waits a moment for the first measurement."""
+        measuring = self._measure_soon()
+        if self._measures.at_ms is None and measuring is not None:
+            wait([measuring], _FIRST_SECONDS)
+        return read_status(self.context, self._measures)
+
+    def measured(self) -> None:
+        """Waits until a measurement that is under way is done."""
+        measuring = self._measuring
+        if measuring is not None:
+            wait([measuring])
+
+    def _measure_soon(self) -> Future[None] | None:
+        with self._lock:
+            at = self._measures.at_ms
+            is_old = at is None or now_ms() - at > _MEASURE_SECONDS * 1000
+            if is_old and (self._measuring is None or self._measuring.done()):
+                self._measuring = run_in_background(self._measure, "status")
+            return self._measuring
+
+    def _measure(self) -> None:
+        try:
+            self._measures = measure(self.context, self.context.metastore.snapshot())
+        except (SqlError, OSError, DeltaError) as error:
+            # The page says how old its figures are.
+            logger.warning("lags and rates could not be measured: %s", error)

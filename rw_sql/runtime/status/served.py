@@ -1,0 +1,73 @@
+"""What the endpoints show of a warehouse whose jobs this process runs, or stands by to run."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from deltalake.exceptions import DeltaError
+
+from rw_sql.errors import SqlError
+from rw_sql.runtime.observe.metrics import metrics_of
+from rw_sql.runtime.status.reading import Observer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from rw_sql.runtime.jobs.context import Context
+    from rw_sql.runtime.observe.metrics import Metrics
+    from rw_sql.runtime.status.reading import WarehouseStatus
+
+STANDING_BY = "standing by: another process runs the jobs"
+
+PATIENCE_SECONDS = 10.0
+"""How long a process that was ready stays so while it applies a statement: each takes a moment."""
+
+COUNT_SECONDS = 30.0
+"""How often rows are counted though nobody scrapes: a table's log says how many only for some minutes."""
+
+
+class ServedWarehouse:
+    """One warehouse in this process. Any thread may ask."""
+
+    def __init__(self, context: Context, clock: Callable[[], float] = time.monotonic) -> None:
+        self._context = context
+        self._observer = Observer(context)
+        self._clock = clock
+        self._was_ready_at: float | None = None
+        self._next_count = 0.0
+
+    @property
+    def metrics(self) -> Metrics:
+        """The figures of ``/metrics``."""
+        return metrics_of(self._context)
+
+    def status(self) -> WarehouseStatus:
+        """What the page shows."""
+        return self._observer.status()
+
+    def why_not_ready(self) -> str | None:
+        """Why the jobs are not as the catalog wants them; None where they are, or will be in a moment."""
+        context = self._context
+        if not context.owning.is_set():
+            self._was_ready_at = None
+            return STANDING_BY
+        try:
+            lease, epoch = context.metastore.jobs.lease(), context.metastore.snapshot().epoch
+        except (SqlError, OSError, DeltaError):
+            return "the catalog cannot be read"
+        now = self._clock()
+        applied = -1 if lease is None or lease.owner != context.owner else lease.applied_epoch
+        if applied >= epoch:
+            self._was_ready_at = now
+            return None
+        if self._was_ready_at is not None and now - self._was_ready_at < PATIENCE_SECONDS:
+            return None
+        return f"statement {max(applied, 0)} of {epoch} is applied to the jobs"
+
+    def count(self) -> None:
+        """Counts rows for the metrics where that was not done for a while."""
+        now = self._clock()
+        if now >= self._next_count:
+            self._next_count = now + COUNT_SECONDS
+            self.metrics.count_rows()

@@ -1,0 +1,15 @@
+"""Which warehouse a process works on where nobody names one."""
+
+from __future__ import annotations
+
+import os
+
+from rw_sql.runtime.support.warehouse import Warehouse
+
+WAREHOUSE_VARIABLE = "RW_SQL_WAREHOUSE"
+DEFAULT_WAREHOUSE = "./rw_warehouse"
+
+
+def warehouse_at(location: str | None) -> Warehouse:
+    """The warehouse at a path or URI; by default ``$RW_SQL_WAREHOUSE``, else ``./rw_warehouse``."""
+    return Warehouse.at(location or os.environ.get(WAREHOUSE_VARIABLE, DEFAULT_WAREHOUSE))

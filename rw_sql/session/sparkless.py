@@ -1,0 +1,56 @@
+"""A warehouse without Spark: statements that read the catalog, the jobs' tables and the upstreams, or change the
+catalog for the process that runs the jobs."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from rw_sql.errors import UNDEFINED_OBJECT, SqlError
+from rw_sql.metastore import Metastore
+from rw_sql.runtime.jobs.context import Context
+from rw_sql.runtime.jobs.lease import new_owner_name
+from rw_sql.runtime.spark.absent import NoSpark
+from rw_sql.session.location import warehouse_at
+from rw_sql.session.results import local_time
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from rw_sql.plan.result.confirmation import Question
+    from rw_sql.plan.result.plan import Table
+    from rw_sql.syntax.statements import Statement
+
+
+@contextmanager
+def sparkless(location: str | None, *, only_reads: bool = False) -> Iterator[Context]:
+    """A warehouse that exists, for as long as a command takes. With ``only_reads`` nothing is written to it.
+
+    Raises SqlError UNDEFINED_OBJECT where there is none.
+    """
+    warehouse = warehouse_at(location)
+    if not warehouse.list_names(f"{warehouse.uri}/rw_catalog/migrations/_delta_log"):
+        raise SqlError(
+            UNDEFINED_OBJECT,
+            f"there is no warehouse at {warehouse.uri}",
+            hint="name one with --warehouse PATH or RW_SQL_WAREHOUSE; rw-sql shell creates one",
+        )
+    metastore = Metastore.open(warehouse.uri, only_reads=only_reads)
+    try:
+        yield Context(warehouse=warehouse, metastore=metastore, sessions=NoSpark(), owner=new_owner_name())
+    finally:
+        if not only_reads:
+            metastore.flush(with_upkeep=True)
+
+
+def answer(context: Context, statement: Statement, *, ask: Callable[[Question], bool] | None = None) -> Table:
+    """A statement's rows; ``ask`` confirms what is unsafe. Raises SqlError NO_SESSION where it needs Spark."""
+    from rw_sql.runtime.control.executor import Executor, SessionState
+
+    return Executor(context, None).run(statement, SessionState(ask=ask))
+
+
+def records_of(table: Table) -> list[dict[str, object]]:
+    """Rows by their columns' names; times in the time zone of this process, as Spark's rows have them."""
+    names = [name for name, _ in table.columns]
+    return [dict(zip(names, map(local_time, row), strict=True)) for row in table.rows]

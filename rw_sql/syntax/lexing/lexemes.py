@@ -1,0 +1,47 @@
+"""Where strings, quoted names, comments and statements of a script end, by the quoting rules of ours or of Spark."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from rw_sql.syntax.lexing.tokens import end_of_comment
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+OURS = re.compile(
+    r"""--[^\n]*+|(?P<block>/\*)|[eE]'(?:[^'\\]|\\.|'')*+'?|'(?:[^']|'')*+'?|"(?:[^"]|"")*+"?|`(?:[^`]|``)*+`?
+    |(?P<dollar>\$(?:[^\W\d]\w*+)?\$)|(?P<end>;)|[\w$]++|.""",
+    re.VERBOSE | re.DOTALL,
+)
+"""In our statements a backslash is an ordinary character in '…', and "…" is a name."""
+
+SPARKS = re.compile(
+    r"""--[^\n]*+|(?P<block>/\*)|[rR]'[^']*+'?|[rR]"[^"]*+"?|'(?:[^'\\]|\\.|'')*+'?|"(?:[^"\\]|\\.|"")*+"?|`(?:[^`]|``)*+`?
+    |(?P<dollar>\$(?:[^\W\d]\w*+)?\$)|(?P<end>;)|\w++|.""",
+    re.VERBOSE | re.DOTALL,
+)
+"""In Spark's statements a backslash escapes in '…' and "…", except in r'…'."""
+
+
+def lexeme_at(pattern: re.Pattern[str], text: str, position: int) -> tuple[re.Match[str], int, bool]:
+    """The piece that begins at a position: how it begins, where it ends, and whether it is a comment."""
+    match = pattern.match(text, position)
+    assert match is not None
+    end = match.end()
+    if match["block"]:
+        close = end_of_comment(text, position)
+        end = close if close >= 0 else len(text)
+    elif match["dollar"]:
+        close = text.find(match["dollar"], end)
+        end = close + len(match["dollar"]) if close >= 0 else len(text)
+    return match, end, bool(match["block"]) or match[0].startswith("--")
+
+
+def lexemes(pattern: re.Pattern[str], text: str, position: int) -> Iterator[tuple[re.Match[str], int, bool]]:
+    """The pieces of a text from a position on, each as :func:`lexeme_at` gives it."""
+    while position < len(text):
+        match, end, is_comment = lexeme_at(pattern, text, position)
+        yield match, end, is_comment
+        position = end

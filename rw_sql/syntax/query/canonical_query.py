@@ -1,0 +1,54 @@
+"""One text for all spellings of a query: layout, comments, case of words and names of relations do not count."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from rw_sql.syntax.query.tables_read import parse_spark
+
+if TYPE_CHECKING:
+    from sqlglot import exp
+
+_OWN_SCHEMA = "public"
+
+
+@lru_cache(maxsize=4_096)
+def canonical_query(text: str, dialect: str = "spark") -> str:
+    """The query in canonical form: two queries with one form mean the same.
+
+    An alias that only repeats which relation is meant counts as the relation's name: RENAME TO writes such aliases into
+    the queries that read what it renames. A query that sqlglot cannot parse is its own form, but for outer blanks.
+    """
+    from sqlglot import exp, parse_one
+    from sqlglot.errors import SqlglotError
+
+    try:
+        tree = parse_spark(text) if dialect == "spark" else parse_one(text, read=dialect)
+    except SqlglotError:
+        return text.strip()
+    for table in tree.find_all(exp.Table):
+        if table.db.lower() == _OWN_SCHEMA and not table.catalog:
+            table.set("db", None)
+    _drop_aliases(tree)
+    return tree.sql(dialect=dialect, comments=False, normalize_functions="upper")
+
+
+def _drop_aliases(tree: exp.Expr) -> None:
+    """Names relations by their own names, where each is read once and nothing else has its name or its alias."""
+    from sqlglot import exp
+
+    tables = [table for table in tree.find_all(exp.Table) if isinstance(table.this, exp.Identifier)]
+    taken = [name.lower() for table in tables for name in {table.name, table.alias_or_name}]
+    taken += [alias.name.lower() for alias in tree.find_all(exp.TableAlias) if not isinstance(alias.parent, exp.Table)]
+    for table in tables:
+        alias = table.args.get("alias")
+        if alias is None or alias.columns or not table.alias:
+            continue
+        old, new = table.alias.lower(), table.name
+        if taken.count(old) > 1 or taken.count(new.lower()) > 1:
+            continue
+        for column in tree.find_all(exp.Column):
+            if column.table.lower() == old and not column.db:
+                column.set("table", table.this.copy())
+        table.set("alias", None)

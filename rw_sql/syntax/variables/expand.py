@@ -1,0 +1,334 @@
+"""Variables and backslash commands of a script, as psql has them.
+
+``:v`` stands for a variable's value, ``:'v'`` for it as a string, ``:"v"`` for it as a name, ``:{?v}`` for TRUE where
+it is set. ``\\set``, ``\\unset``, ``\\i``, ``\\ir``, ``\\echo``, ``\\if``, ``\\elif``, ``\\else`` and ``\\endif`` each
+take a line of their own. Inside of strings, quoted names, comments and dollar quotes nothing is replaced.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+from rw_sql.errors import INVALID_COMMAND, SqlError, near_names
+from rw_sql.syntax.lexing.first_words import could_be_ours
+from rw_sql.syntax.lexing.invisible import BYTE_ORDER_MARK
+from rw_sql.syntax.lexing.lexemes import OURS, SPARKS, lexeme_at
+from rw_sql.syntax.variables.arguments import Argument, ArgumentError, read_arguments
+from rw_sql.syntax.variables.references import NAME, Reference, Style, reference_at, replacement
+from rw_sql.syntax.variables.source_map import Echo, Expanded, Fault, Origin, Piece
+
+ReadFile = Callable[[str], str]
+"""Gives the text of a file that ``\\i`` names. Raises SqlError where it cannot be read."""
+
+COMMANDS = ("set", "unset", "i", "ir", "include", "include_relative", "echo", "if", "elif", "else", "endif")
+_LONG_NAMES = {"include": "i", "include_relative": "ir"}
+_MOST_INCLUDED = 32
+_FIRST_WORDS = 4096
+"""As many characters of a statement decide whose it is."""
+
+_COMMAND = re.compile(r"\\([^\s\\]*)")
+_QUERY = re.compile(
+    r"(?:EXPLAIN\s+)?CREATE\b(?:(?!\bAS\b).)*\b(?:MATERIALIZED\s+VIEW|SINK)\b.*?\bAS\b[\s(]*(?:SELECT|WITH|VALUES|FROM)\b",
+    re.IGNORECASE | re.DOTALL,
+)
+"""The start of a view's or sink's query: from there on texts are quoted as Spark quotes them, since Spark runs it."""
+
+_OPTIONS = re.compile(r"\bWITH\s*\(", re.IGNORECASE)
+"""What ends the query of a sink: the rest is ours again. A query's own WITH has a name behind it."""
+
+_TRUE, _FALSE = ("true", "on", "yes", "1"), ("false", "off", "no", "0")
+
+
+def expand(
+    text: str,
+    variables: Mapping[str, str] | None = None,
+    read_file: ReadFile | None = None,
+    *,
+    file: str | None = None,
+    on_error: Callable[[SqlError], None] | None = None,
+) -> Expanded:
+    """A script's text with its variables replaced and its backslash commands carried out.
+
+    ``variables`` are those set beforehand; the mapping is only read. ``file`` is where the text is from: ``\\ir`` is
+    relative to it. Raises SqlError, located in the file at fault; with ``on_error`` errors are handed to that instead,
+    and what is wrong is left as it is written (:attr:`Expanded.faults` says where).
+    """
+    expander = _Expander(_Scope(variables or {}), read_file, on_error)
+    expander.file(Origin(file=file, text=text), ())
+    return expander.expanded()
+
+
+class _Scope(Mapping[str, str]):
+    """The variables set beforehand, and above them what the script sets and unsets."""
+
+    def __init__(self, before: Mapping[str, str]) -> None:
+        self._before = before
+        self.own: dict[str, str | None] = {}
+
+    def __getitem__(self, name: str) -> str:
+        value = self.own[name] if name in self.own else self._before[name]
+        if value is None:
+            raise KeyError(name)
+        return value
+
+    def __iter__(self) -> Iterator[str]:
+        return (name for name in dict.fromkeys([*self._before, *self.own]) if name in self)
+
+    def __contains__(self, name: object) -> bool:
+        return self.own[name] is not None if name in self.own else name in self._before
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+
+@dataclass(slots=True)
+class _Branch:
+    """One ``\\if`` that is open: where it stands, and whether its present branch is read."""
+
+    start: int
+    end: int
+    is_outer_read: bool
+    is_read: bool = False
+    was_read: bool = False
+    has_else: bool = False
+
+
+class _Expander:
+    def __init__(self, scope: _Scope, read_file: ReadFile | None, on_error: Callable[[SqlError], None] | None) -> None:
+        self._scope = scope
+        self._read_file = read_file
+        self._on_error = on_error
+        self._out: list[str] = []
+        self._size = 0
+        self._pieces: list[Piece] = []
+        self._echoes: list[Echo] = []
+        self._faults: list[Fault] = []
+        self._statement, self._statement_at = 0, 0
+        self._is_open = False
+        self._pattern: re.Pattern[str] | None = None
+
+    def expanded(self) -> Expanded:
+        return Expanded(
+            text="".join(self._out),
+            pieces=tuple(self._pieces),
+            echoes=tuple(self._echoes),
+            settings=dict(self._scope.own),
+            faults=tuple(self._faults),
+        )
+
+    def file(self, origin: Origin, within: tuple[str, ...]) -> bool:
+        """Appends one file, and those that it includes; whether its last statement has no ``;``."""
+        text = origin.text
+        self._append("", origin, 0, 0, is_copied=True)
+        branches: list[_Branch] = []
+        is_apart = False
+        at = copied = 0
+        if not within and ":" not in text and "\\" not in text:
+            at = len(text)
+        while at < len(text):
+            is_read = not branches or branches[-1].is_read
+            match, end, is_comment = lexeme_at(self._rules(text, copied, is_apart=is_apart), text, at)
+            piece = match[0]
+            if piece == "\\" and _begins_line(text, at):
+                if is_read:
+                    self._append(text[copied:at], origin, copied, at, is_copied=True)
+                end = copied = _line_end(text, at)
+                self._command(origin, at, end, branches, within)
+                self._pattern, is_apart = None, False
+            elif not is_read:
+                if match["end"]:
+                    copied, self._pattern, is_apart = end, None, True
+            elif piece == "\\" and text.startswith(":", end):
+                self._append(text[copied:at], origin, copied, at, is_copied=True)
+                end = copied = end + 1
+                self._append(":", origin, at, end, is_copied=False)
+            elif piece == ":" and (reference := reference_at(text, at)) is not None:
+                self._append(text[copied:at], origin, copied, at, is_copied=True)
+                end = copied = reference.end
+                self._refer(reference, origin)
+            elif match["end"]:
+                self._append(text[copied:end], origin, copied, end, is_copied=True)
+                copied = end
+                self._begin_statement()
+            elif not (is_comment or piece.isspace() or (piece == BYTE_ORDER_MARK and not self._is_open)):
+                self._is_open = True
+            at = end
+        if branches:
+            hint = r"\endif ends it, in the same file"
+            error = SqlError(INVALID_COMMAND, r"\if starts here and does not end", hint=hint)
+            self._fail(error, origin, branches[-1].start, branches[-1].end)
+        else:
+            self._append(text[copied:], origin, copied, len(text), is_copied=True)
+        return self._is_open
+
+    def _begin_statement(self) -> None:
+        self._statement, self._statement_at = len(self._out), self._size
+        self._is_open = False
+        self._pattern = None
+
+    def _so_far(self) -> str:
+        return "".join(self._out[self._statement :])
+
+    def _rules(self, text: str, copied: int, *, is_apart: bool) -> re.Pattern[str]:
+        """The quoting rules of the present statement, which goes on at ``copied``, or begins there (``is_apart``)."""
+        if self._pattern is None:
+            words = ("" if is_apart else self._so_far()) + text[copied : copied + _FIRST_WORDS]
+            self._pattern = OURS if could_be_ours(words[:_FIRST_WORDS]) else SPARKS
+        return self._pattern
+
+    def _style(self) -> Style:
+        """How values are quoted at the end of what there is."""
+        if self._pattern is SPARKS:
+            return "spark"
+        so_far = self._so_far()
+        query = _QUERY.search(so_far)
+        return "spark" if query is not None and not _OPTIONS.search(so_far, query.end()) else "ours"
+
+    def _refer(self, reference: Reference, origin: Origin) -> None:
+        try:
+            value = replacement(reference, self._scope, self._style())
+        except SqlError as error:
+            self._fail(error, origin, reference.start, reference.end)
+            value = origin.text[reference.start : reference.end]
+        self._append(value, origin, reference.start, reference.end, is_copied=False)
+        self._is_open = True
+        if self._size - self._statement_at < _FIRST_WORDS:
+            self._pattern = None  # a variable in its first words may say whose the statement is
+
+    def _append(self, text: str, origin: Origin, start: int, end: int, *, is_copied: bool) -> None:
+        last = self._pieces[-1] if self._pieces else None
+        goes_on = (
+            is_copied
+            and last is not None
+            and last.is_copied
+            and last.origin is origin
+            and last.start + self._size - last.at == start
+        )
+        if last is None or (text and not goes_on):
+            self._pieces.append(Piece(at=self._size, origin=origin, start=start, end=end, is_copied=is_copied))
+        self._out.append(text)
+        self._size += len(text)
+
+    def _fail(self, error: SqlError, origin: Origin, start: int, end: int) -> None:
+        error.span, error.text, error.file = origin.span(start, end), origin.text, origin.file
+        if self._on_error is None:
+            raise error
+        self._faults.append(Fault(at=self._size, error=error))
+        self._on_error(error)
+
+    def _command(self, origin: Origin, at: int, end: int, branches: list[_Branch], within: tuple[str, ...]) -> None:
+        """Carries out the command of a line. In a branch that is not read only the edges of branches count."""
+        found = _COMMAND.match(origin.text, at)
+        assert found is not None
+        name = _LONG_NAMES.get(found[1], found[1])
+        is_read = not branches or branches[-1].is_read
+        try:
+            if name in ("if", "elif", "else", "endif"):
+                self._branch(name, origin.text, at, end, found.end(), branches)
+            elif is_read:
+                arguments = self._arguments(origin.text, found.end(), end)
+                self._carry_out(name, arguments, origin, at, end, within)
+        except ArgumentError as wrong:
+            self._fail(wrong.error, origin, wrong.start, wrong.end)
+
+    def _arguments(self, text: str, start: int, end: int) -> list[Argument]:
+        return read_arguments(text, start, end, self._scope)
+
+    def _carry_out(
+        self, name: str, arguments: list[Argument], origin: Origin, at: int, end: int, within: tuple[str, ...]
+    ) -> None:
+        match name:
+            case "set":
+                variable = _name_of(arguments, r"\set NAME VALUE", at, end)
+                self._scope.own[variable] = "".join(argument.value for argument in arguments[1:])
+            case "unset":
+                self._scope.own[_name_of(arguments, r"\unset NAME", at, end)] = None
+            case "echo":
+                self._echoes.append(Echo(at=self._size, text=" ".join(argument.value for argument in arguments)))
+            case "i" | "ir":
+                if len(arguments) != 1:
+                    raise _wrong(rf"\{name} takes one file", rf"\{name} 'a file.sql'", at, end)
+                self._include(name, arguments[0], origin, at, end, within)
+            case _:
+                near = near_names(name, COMMANDS, most=1)
+                listed = ", ".join(rf"\{known}" for known in COMMANDS if known not in _LONG_NAMES)
+                hint = rf"did you mean \{near[0]}?" if near else f"there are {listed}"
+                raise _wrong(rf"there is no command \{name}", hint, at, min(end, at + 1 + len(name)))
+
+    def _include(
+        self, name: str, argument: Argument, origin: Origin, at: int, end: int, within: tuple[str, ...]
+    ) -> None:
+        path = argument.value
+        if name == "ir" and origin.file is not None:
+            path = os.path.join(os.path.dirname(origin.file), path)
+        if self._read_file is None:
+            raise _wrong("files cannot be included here", "put the statements here", at, end)
+        if self._is_open:
+            raise _wrong(rf"\{name} stands inside of a statement", "end the statement before it with ;", at, end)
+        files = within or ((os.path.abspath(origin.file),) if origin.file is not None else ())
+        if os.path.abspath(path) in files or len(files) > _MOST_INCLUDED:
+            raise _wrong(f'"{path}" includes itself', "take one of the two away", argument.start, argument.end)
+        try:
+            text = self._read_file(path)
+        except SqlError as error:
+            raise ArgumentError(error, argument.start, argument.end) from None
+        if self.file(Origin(file=path, text=text), (*files, os.path.abspath(path))):
+            self._append("\n;", origin, at, end, is_copied=False)
+        self._begin_statement()
+
+    def _branch(self, name: str, text: str, at: int, end: int, words: int, branches: list[_Branch]) -> None:
+        if name == "if":
+            is_outer_read = not branches or branches[-1].is_read
+            branch = _Branch(start=at, end=end, is_outer_read=is_outer_read)
+            branches.append(branch)
+            if is_outer_read:
+                branch.was_read = branch.is_read = self._is_true(text, at, words, end)
+            return
+        if not branches:
+            raise _wrong(rf"\{name} has no \if before it", r"\if begins a branch", at, end)
+        branch = branches[-1]
+        if name == "endif":
+            branches.pop()
+            return
+        if branch.has_else:
+            raise _wrong(rf"\{name} stands behind \else", r"\endif ends the branch", at, end)
+        branch.has_else = name == "else"
+        branch.is_read = False
+        if branch.is_outer_read and not branch.was_read:
+            branch.was_read = branch.is_read = name == "else" or self._is_true(text, at, words, end)
+
+    def _is_true(self, text: str, at: int, words: int, end: int) -> bool:
+        value = " ".join(argument.value for argument in self._arguments(text, words, end))
+        for is_true, spellings in ((True, _TRUE), (False, _FALSE)):
+            folded = value.lower()
+            if folded and folded != "o" and any(spelling.startswith(folded) for spelling in spellings):
+                return is_true
+        raise _wrong(f'"{value}" is neither true nor false', r"\if true, or \if :{?variable}", at, end)
+
+
+def _name_of(arguments: list[Argument], usage: str, at: int, end: int) -> str:
+    if not arguments:
+        raise _wrong("the command needs the name of a variable", usage, at, end)
+    first = arguments[0]
+    if not NAME.match(first.value):
+        raise _wrong(
+            f'"{first.value}" is no name of a variable', "letters, digits and _ make a name", first.start, first.end
+        )
+    return first.value
+
+
+def _wrong(message: str, hint: str, start: int, end: int) -> ArgumentError:
+    return ArgumentError(SqlError(INVALID_COMMAND, message, hint=hint), start, end)
+
+
+def _begins_line(text: str, at: int) -> bool:
+    before = text[text.rfind("\n", 0, at) + 1 : at].removeprefix(BYTE_ORDER_MARK)
+    return (not before or before.isspace()) and not text.startswith(":", at + 1)
+
+
+def _line_end(text: str, at: int) -> int:
+    end = text.find("\n", at)
+    return len(text) if end < 0 else end

@@ -1,0 +1,100 @@
+"""Where each character of an expanded script comes from, so that errors point into the files as they are written."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from rw_sql.errors import Span, SqlError
+from rw_sql.syntax.lexing.invisible import BYTE_ORDER_MARK
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Origin:
+    """A file as it was read; ``file`` is None for text that comes from no file."""
+
+    file: str | None
+    text: str
+
+    def span(self, start: int, end: int) -> Span:
+        """The place of ``[start, end)`` in the file."""
+        line_start = self.text.rfind("\n", 0, start) + 1
+        line = self.text.count("\n", 0, start) + 1
+        if self.text[line_start : line_start + 1] == BYTE_ORDER_MARK and start > line_start:
+            line_start += 1  # no editor counts it as a column
+        return Span(start, end, line, start - line_start + 1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Piece:
+    """A stretch of the expanded text that begins at ``at``, up to the next one. A copied one has the characters of its
+    file from ``start`` on; any other stands for ``[start, end)`` of the file as a whole."""
+
+    at: int
+    origin: Origin
+    start: int
+    end: int
+    is_copied: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Echo:
+    """What ``\\echo`` prints, and where in the expanded text."""
+
+    at: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fault:
+    """An error of the expansion, located in its file, and where in the expanded text it left something out."""
+
+    at: int
+    error: SqlError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Expanded:
+    """A script without variables and backslash commands.
+
+    ``settings`` are the variables that it set (None: unset). ``faults`` are its errors, where the caller collects them.
+    """
+
+    text: str
+    pieces: tuple[Piece, ...]
+    echoes: tuple[Echo, ...] = ()
+    settings: Mapping[str, str | None] = field(default_factory=dict)
+    faults: tuple[Fault, ...] = ()
+
+    def variables_after(self, before: Mapping[str, str]) -> dict[str, str]:
+        """The variables behind the script, of those before it: what the next file begins with."""
+        merged = {**before, **self.settings}
+        return {name: value for name, value in merged.items() if value is not None}
+
+    def source(self, start: int, end: int) -> tuple[Origin, Span]:
+        """Where ``[start, end)`` of the expanded text is written: the file of its start, and the place in it."""
+        first = self._piece(start)
+        begin = min(first.start + start - first.at, len(first.origin.text)) if first.is_copied else first.start
+        last = self._piece(max(start, end - 1))
+        if last.origin is not first.origin:
+            stop = first.end
+        elif last.is_copied:
+            stop = last.start + max(start, end - 1) - last.at + 1
+        else:
+            stop = last.end
+        return first.origin, first.origin.span(begin, max(begin + 1, min(stop, len(first.origin.text))))
+
+    def locate(self, error: SqlError) -> SqlError:
+        """An error of the expanded text, moved to the file that it comes from. Changes and returns ``error``."""
+        if error.span is not None and error.text in (None, self.text):
+            origin, error.span = self.source(error.span.start, error.span.end)
+            error.text, error.file = origin.text, origin.file
+        return error
+
+    def _piece(self, at: int) -> Piece:
+        found = bisect_right(self.pieces, at, key=lambda piece: piece.at) - 1
+        return self.pieces[max(found, 0)]

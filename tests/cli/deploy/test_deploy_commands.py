@@ -1,0 +1,131 @@
+"""``rw-sql diff`` and ``rw-sql apply``: what they show and refuse without Spark."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+from typer.testing import CliRunner
+
+from rw_sql.cli.main import app
+from rw_sql.errors import SqlError
+from rw_sql.metastore import Metastore
+from tests.plan.tables import create_table, tables_world
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SOURCE = (
+    "CREATE SOURCE ${env}_s (id INT) WITH (connector = 'kafka', topic = 'old', "
+    "properties.bootstrap.server = '${BROKER}') FORMAT PLAIN ENCODE JSON;\n"
+)
+VIEW = "CREATE MATERIALIZED VIEW v AS SELECT id FROM prod_s;\n"
+TABLE = create_table("id INT PRIMARY KEY, name VARCHAR")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder of two files and one environment."""
+    folder = tmp_path / "pipelines"
+    (folder / "views").mkdir(parents=True)
+    (folder / "sources.sql").write_text(SOURCE, encoding="utf-8")
+    (folder / "views" / "v.sql").write_text(VIEW, encoding="utf-8")
+    (folder / ".hidden.sql").write_text("SELECT", encoding="utf-8")
+    (folder / "prod.env").write_text("BROKER=127.0.0.1:9092\n", encoding="utf-8")
+    return folder
+
+
+def run(*words: str) -> tuple[int, str]:
+    """Exit status and standard output. Raises SqlError."""
+    result = CliRunner().invoke(app, list(words))
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result.exit_code, result.stdout
+
+
+def made(warehouse: Path, *texts: str) -> None:
+    """A warehouse that holds what statements make, without a job."""
+    world = tables_world()
+    metastore = Metastore.open(str(warehouse))
+    for text in texts:
+        operation = world.run(text).operation
+        assert operation is not None
+        metastore.commit(operation, based_on=metastore.snapshot())
+    metastore.flush(with_upkeep=True)
+
+
+def test_a_warehouse_that_is_not_there_is_made_of_all(folder: Path, tmp_path: Path) -> None:
+    warehouse = tmp_path / "w"
+    status, shown = run("diff", str(folder), "-w", str(warehouse), "--env", "prod", "--exit-code")
+    assert status == 2
+    assert shown.splitlines()[0].startswith("+ create source prod_s")
+    assert "properties.bootstrap.server = '127.0.0.1:9092'" in shown
+    assert shown.splitlines()[-1] == "2 to create"
+    assert not warehouse.exists()
+
+
+def test_no_difference_prints_nothing(folder: Path, tmp_path: Path) -> None:
+    warehouse = tmp_path / "w"
+    made(warehouse, SOURCE.replace("${env}", "prod").replace("${BROKER}", "127.0.0.1:9092"), VIEW)
+    words = (str(folder), "-w", str(warehouse), "--env", "prod")
+    assert run("diff", *words, "--exit-code") == (0, "")
+    assert run("apply", *words) == (0, "")
+
+
+def test_a_plan_is_written_and_one_of_before_is_refused(folder: Path, tmp_path: Path) -> None:
+    warehouse, plan = tmp_path / "w", tmp_path / "plan.json"
+    source = SOURCE.replace("${env}", "prod").replace("${BROKER}", "127.0.0.1:9092")
+    made(warehouse, source)
+    run("diff", str(folder), "-w", str(warehouse), "--env", "prod", "--out", str(plan))
+    data = json.loads(plan.read_text(encoding="utf-8"))
+    assert [(change["action"], change["name"]) for change in data["changes"]] == [("create", "v")]
+    # The plan knows its warehouse; nobody can be asked here.
+    with pytest.raises(SqlError) as caught:
+        run("apply", str(plan))
+    assert caught.value.code == "RW304"
+    world = tables_world(source)
+    operation = world.run("ALTER SOURCE prod_s CONNECTOR WITH (properties.client.id = 'x')").operation
+    assert operation is not None
+    metastore = Metastore.open(str(warehouse))
+    metastore.commit(operation, based_on=metastore.snapshot())
+    with pytest.raises(SqlError, match="the plan is stale, nothing was done"):
+        run("apply", str(plan), "--yes")
+
+
+def test_what_would_be_dropped_needs_a_word(folder: Path, tmp_path: Path) -> None:
+    warehouse = tmp_path / "w"
+    source = SOURCE.replace("${env}", "prod").replace("${BROKER}", "127.0.0.1:9092")
+    made(warehouse, source, VIEW, TABLE)
+    words = (str(folder), "-w", str(warehouse), "--env", "prod")
+    status, shown = run("diff", *words)
+    assert (status, "- drop table t" in shown, "DROP TABLE t;" in shown) == (0, True, True)
+    status, shown = run("apply", *words)
+    assert status == 0
+    assert "left as it is: needs --allow-drop" in shown
+    (folder / "t.sql").write_text(TABLE.replace("id INT", "id BIGINT") + ";", encoding="utf-8")
+    with pytest.raises(SqlError) as caught:
+        run("apply", *words, "--yes")
+    assert caught.value.code == "RW312"
+    assert "column id is INT" in caught.value.message
+    assert "DROP TABLE t;" in (caught.value.detail or "")
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        (["diff", "{folder}"], "RW213"),
+        (["diff", "{folder}", "--env", "nowhere"], "RW408"),
+        (["diff", "{folder}", "--env", "prod", "--format", "xml"], "RW107"),
+        (["diff", "{folder}", "--env", "prod", "--allow", "LOSS"], "RW107"),
+        (["diff", "{folder}", "--var", "env"], "RW107"),
+        (["diff", "{folder}", "--var", "env=a'b"], "RW214"),
+        (["diff", "{folder}/nothing"], "RW408"),
+        (["apply", "{folder}/prod.env"], "RW212"),
+        (["rollback", "v", "-w", "{folder}/w"], "RW203"),
+    ],
+)
+def test_what_is_refused(folder: Path, words: list[str], code: str) -> None:
+    with pytest.raises(SqlError) as caught:
+        run(*(word.replace("{folder}", str(folder)) for word in words))
+    assert caught.value.code == code

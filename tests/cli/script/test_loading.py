@@ -1,0 +1,71 @@
+"""Files and variables of ``rw-sql run``, before anything runs."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import pytest
+
+from rw_sql.cli.script.loading import hiding, load_scripts, read_assignments
+from rw_sql.errors import SqlError
+from tests.cli.test_main import rw_sql
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def test_what_one_file_sets_holds_in_the_next(tmp_path: Path) -> None:
+    (tmp_path / "a.sql").write_text("\\set a 1\n\\unset gone\nSELECT :a;", encoding="utf-8")
+    (tmp_path / "b.sql").write_text("\\ir sub.sql\nSELECT :a, :b, :{?gone};\r\nSELECT 2", encoding="utf-8")
+    (tmp_path / "sub.sql").write_text("DROP SOURCE\n  x", encoding="utf-8")
+    scripts, _ = load_scripts([str(tmp_path / "a.sql"), str(tmp_path / "b.sql")], {"b": "2", "gone": "x"})
+    assert [[part.text for part in script.parts] for script in scripts] == [
+        ["SELECT 1"],
+        ["DROP SOURCE\n  x", "SELECT 1, 2, FALSE", "SELECT 2"],
+    ]
+    places = [scripts[1].place(part) for part in scripts[1].parts]
+    assert [(os.path.basename(file or ""), line, column) for file, line, column in places] == [
+        ("sub.sql", 1, 1),
+        ("b.sql", 2, 1),
+        ("b.sql", 3, 1),
+    ]
+
+
+def test_assignments() -> None:
+    assert read_assignments(["a=1", "b=x=y", "c="]) == {"a": "1", "b": "x=y", "c": ""}
+    for wrong in ("a", "=1", "a-b=1", "a b=1"):
+        with pytest.raises(SqlError, match="RW107: --var takes NAME=VALUE"):
+            read_assignments([wrong])
+
+
+def test_secrets_are_hidden_wherever_they_come_from(tmp_path: Path) -> None:
+    path = tmp_path / "a.sql"
+    path.write_text("\\set api_token 'hun''ter3'\nSELECT 1", encoding="utf-8")
+    _, hide = load_scripts([str(path)], {"db_password": "hunter2", "topic": "orders", "empty_secret": ""})
+    told = hide("CREATE SECRET s AS 'other'; x = 'hunter2', y = 'hun''ter3', hun'ter3, orders")
+    assert "other" not in told
+    assert told.endswith("x = '*****', y = '*****', *****, orders")
+    assert hiding(["a", "abc"])("abc a") == "***** *****"
+
+
+@pytest.mark.parametrize(
+    ("script", "options", "told"),
+    [
+        ("SELECT :nothing;", (), 'RW250: variable "nothing" is not set\nLINE 1: SELECT :nothing;'),
+        ("\\i none.sql", (), 'RW408: cannot read "none.sql": No such file or directory\nLINE 1: \\i none.sql'),
+        ("\\nonsense", (), "RW251: there is no command \\nonsense"),
+        ("SELECT 1", ("--var", "a-b=1"), "RW107: --var takes NAME=VALUE"),
+        ("SELECT 1", ("--output", "xml"), "'xml' is none of text, json, junit"),
+    ],
+)
+def test_what_cannot_be_run_has_status_2_before_spark_starts(
+    script: str, options: tuple[str, ...], told: str, tmp_path: Path
+) -> None:
+    (tmp_path / "a.sql").write_text(script, encoding="utf-8")
+    # Without Java: Spark could not even start.
+    env = {"PATH": "/nowhere", "HOME": str(tmp_path), "JAVA_HOME": str(tmp_path), "COLUMNS": "200"}
+    done = rw_sql("run", str(tmp_path / "a.sql"), *options, env=env)
+    assert done.returncode == 2
+    assert told in done.stderr
+    assert done.stdout == ""

@@ -1,0 +1,256 @@
+"""Test files as they are read: ``.slt``, ``.test.yaml``, ``.sqltest``, and which tests a path has."""
+
+from __future__ import annotations
+
+import textwrap
+from typing import TYPE_CHECKING
+
+import pytest
+
+from rw_sql.cli.testing.outcome import WrongTestError
+from rw_sql.cli.testing.runner import ViewTest, collect
+from rw_sql.cli.testing.slt_file import read_records, rewritten, topics_of
+from rw_sql.cli.testing.unit_file import RowsGiven, read_unit_file
+from tests.cli.test_main import rw_sql
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SLT = """\
+# a comment
+topic orders partitions 2
+
+statement error RW203 does not exist
+DROP SOURCE x
+
+skipif rw_sql
+onlyif other
+query T rowsort
+SELECT 1
+UNION ALL SELECT 2
+----
+1
+2
+
+flush
+
+halt
+
+nonsense
+"""
+
+
+def test_records_of_a_file(tmp_path: Path) -> None:
+    records = read_records(SLT, "a.slt")
+    assert [(record.line, record.words[0], record.body) for record in records] == [
+        (2, "topic", ()),
+        (4, "statement", ("DROP SOURCE x",)),
+        (9, "query", ("SELECT 1", "UNION ALL SELECT 2")),
+        (16, "flush", ()),
+    ]
+    assert topics_of(records) == {"orders"}
+    query = records[2]
+    assert query.rows == ("1", "2")
+    assert not query.counts(frozenset({"rw_sql"}))
+    assert not query.counts(frozenset())
+    assert query.counts(frozenset({"other"}))
+    assert rewritten(SLT, "a.slt", records, {query.rows_at: ["3"]}) == SLT.replace("1\n2\n\n", "3\n\n")
+
+
+def test_included_records_keep_their_places(tmp_path: Path) -> None:
+    (tmp_path / "common").mkdir()
+    (tmp_path / "common" / "b.slt").write_text("flush\n", encoding="utf-8")
+    (tmp_path / "common" / "a.slt").write_text("\nstatement ok\nSELECT 1\n", encoding="utf-8")
+    main = tmp_path / "main.slt"
+    records = read_records("flush\n\ninclude common/*.slt\n", str(main))
+    assert [(record.file.removeprefix(f"{tmp_path}/"), record.line) for record in records] == [
+        ("main.slt", 1),
+        ("common/a.slt", 2),
+        ("common/b.slt", 1),
+    ]
+    (tmp_path / "common" / "c.slt").write_text("include ../main.slt", encoding="utf-8")
+    main.write_text("include common/c.slt", encoding="utf-8")
+    with pytest.raises(WrongTestError, match="includes itself"):
+        read_records("include common/c.slt", str(main))
+    with pytest.raises(WrongTestError, match="no file is named"):
+        read_records("include none/*.slt", str(main))
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("flush\n\nsleep 1s\n", "a.slt:3: sleep is not there: a test waits for a condition"),
+        ("system ok\nls", "a.slt:1: system is not there"),
+        ("nothing", "a.slt:1: not a record: nothing"),
+        ("query I\nSELECT 1", "a.slt:1: a query needs ---- and its rows"),
+        ("skipif", "a.slt:1: skipif takes one label"),
+    ],
+)
+def test_what_is_no_record(text: str, told: str) -> None:
+    with pytest.raises(WrongTestError) as caught:
+        read_records(text, "a.slt")
+    assert str(caught.value).startswith(told)
+
+
+YAML = """\
+variables: {topic: orders}
+tests:
+  - name: totals add up
+    view: totals
+    given:
+      orders:
+        - {id: 1, customer: ann}
+        - {id: 2, amount: 1.5}
+      none: []
+      rates: {sql: "SELECT 1 AS a"}
+      typed: {columns: {id: BIGINT}, rows: []}
+      raw: {records: [{value: "{}", key: a, timestamp: 2024-01-02}]}
+      listed: {file: rows.csv}
+    expect: [{customer: ann}]
+  -
+    view: other
+    expect: {file: rows.csv}
+"""
+
+
+def test_yaml(tmp_path: Path) -> None:
+    (tmp_path / "rows.csv").write_text("a,b\n1,\n2,x\n", encoding="utf-8")
+    found = read_unit_file(YAML, str(tmp_path / "x.test.yaml"))
+    assert found.variables == {"topic": "orders"}
+    first, second = found.tests
+    assert (first.name, first.line, second.name, second.line) == ("totals add up", 3, "other", 16)
+    orders = first.given["orders"]
+    assert orders.columns == ("id", "customer", "amount")
+    assert orders.rows == ({"id": 1, "customer": "ann"}, {"id": 2, "amount": 1.5})
+    assert first.given["none"] == RowsGiven()
+    assert first.given["rates"].sql == "SELECT 1 AS a"
+    assert first.given["typed"].types == {"id": "BIGINT"}
+    assert [record["key"] for record in first.given["raw"].records or ()] == ["a"]
+    assert second.expect.rows == ({"a": "1", "b": None}, {"a": "2", "b": "x"})
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("tests: [", "no YAML"),
+        ("- a", "the file has the keys definitions, variables, tests"),
+        ("test: []", 'the file has no key "test": did you mean "tests"?'),
+        ("tests: []", "the file holds no test"),
+        ("tests:\n- {view: v, expects: []}", ':2: a test has no key "expects": did you mean "expect"?'),
+        ("tests:\n- {view: v}", ':2: a test needs "expect"'),
+        ("tests:\n\n- {view: v, expect: [1]}", ":3: a row of expect is {column: value, …}, not 1"),
+        ("tests:\n- {view: v, expect: {}}", ":2: expect has one of rows, file, sql"),
+        ("tests:\n- {view: v, expect: {rows: [], sql: x}}", ":2: expect has one of rows, file, sql"),
+        (
+            "tests:\n- {view: v, given: {o: {records: [{val: 1}]}}, expect: []}",
+            'has no key "val": did you mean "value"?',
+        ),
+        ("tests:\n- {view: v, expect: {file: none.csv}}", "none.csv cannot be read"),
+        ("tests:\n- {view: v, expect: []}\n- {view: v, expect: []}", ':2: "v" is the name of two tests'),
+    ],
+)
+def test_what_is_no_test_in_yaml(text: str, told: str) -> None:
+    with pytest.raises(WrongTestError) as caught:
+        read_unit_file(text, "x.test.yaml")
+    assert told in str(caught.value)
+
+
+SQL = """\
+-- tests; of totals
+DEFINITIONS '../*.sql', 'more.sql';
+
+TEST 'it''s right' FOR Totals
+GIVEN orders (id, customer) AS (VALUES (1, 'a)n;n'), (2, '\\')')) -- a (comment
+GIVEN "Odd" AS (SELECT /* ( */ 1 AS a),
+EXPECT (customer) AS (VALUES ('ann'));
+TEST second FOR "V" EXPECT AS (SELECT 1 AS a)
+"""
+
+
+def test_sql() -> None:
+    found = read_unit_file(SQL, "x.sqltest")
+    assert found.definitions == ("../*.sql", "more.sql")
+    first, second = found.tests
+    assert (first.name, first.view, first.line) == ("it's right", "totals", 4)
+    assert first.given["orders"].sql == "SELECT * FROM (VALUES (1, 'a)n;n'), (2, '\\')')) AS t(id, customer)"
+    assert (first.given["Odd"].sql or "").split() == ["SELECT", "*", "FROM", "(SELECT", "1", "AS", "a)", "AS", "t"]
+    assert first.expect.sql == "SELECT * FROM (VALUES ('ann')) AS t(customer)"
+    assert (second.name, second.view, second.line, second.given) == ("second", "V", 8, {})
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("SELECT 1;", "x.sqltest:1: a test begins with TEST name FOR view"),
+        ("\nTEST a FOR v\nGIVEN o AS SELECT 1;", "x.sqltest:3: GIVEN … AS (…) or EXPECT … AS (…) is expected"),
+        ("TEST a FOR v GIVEN o AS (SELECT 1;", "x.sqltest:1: a bracket is not closed"),
+        ("TEST a FOR v GIVEN o AS (SELECT 1);", "x.sqltest:1: the test expects nothing"),
+        ("", "the file holds no test"),
+    ],
+)
+def test_what_is_no_test_in_sql(text: str, told: str) -> None:
+    with pytest.raises(WrongTestError) as caught:
+        read_unit_file(text, "x.sqltest")
+    assert told in str(caught.value)
+
+
+PIPELINE = """\
+SET query_dialect = 'risingwave';
+CREATE SOURCE orders (id INT, customer VARCHAR, amount NUMERIC(10, 2)) INCLUDE timestamp AS at
+WITH (connector = 'kafka', topic = :'topic', properties.bootstrap.server = 'b:1') FORMAT PLAIN ENCODE JSON;
+CREATE MATERIALIZED VIEW totals AS SELECT customer, sum(amount) AS amount FROM orders GROUP BY customer;
+"""
+
+
+def test_which_tests_a_path_has(tmp_path: Path) -> None:
+    (tmp_path / "tests").mkdir()
+    (tmp_path / ".hidden").mkdir()
+    (tmp_path / "pipeline.sql").write_text(PIPELINE, encoding="utf-8")
+    (tmp_path / "a.slt").write_text("flush", encoding="utf-8")
+    (tmp_path / ".hidden" / "b.slt").write_text("nonsense", encoding="utf-8")
+    (tmp_path / "tests" / "t.sqltest").write_text(
+        "TEST one FOR totals EXPECT AS (SELECT 1); TEST two FOR totals EXPECT AS (SELECT 1)", encoding="utf-8"
+    )
+    (tmp_path / "tests" / "u.test.yml").write_text(
+        textwrap.dedent("""\
+        definitions: ../pipeline.sql
+        variables: {topic: o}
+        tests:
+          - {view: totals, expect: []}
+        """),
+        encoding="utf-8",
+    )
+    variables = {"topic": "orders"}
+    found = collect([str(tmp_path)], variables)
+    assert [test.id.removeprefix(f"{tmp_path}/") for test in found.tests] == [
+        "a.slt",
+        "tests/t.sqltest::one",
+        "tests/t.sqltest::two",
+        "tests/u.test.yml::totals",
+    ]
+    chosen = collect([f"{tmp_path}/tests/t.sqltest::t*", f"{tmp_path}/tests/t.sqltest::two"], variables).tests
+    assert [test.id.rpartition("::")[2] for test in chosen] == ["two"]
+    (view,) = [test for test in chosen if isinstance(test, ViewTest)]
+    assert view.definitions["totals"].reads == ("orders",)
+    assert view.definitions["totals"].dialect == "risingwave"
+    for wrong, told in ((f"{tmp_path}/tests/t.sqltest::none", "no test is named none"), (f"{tmp_path}/x", "no such")):
+        with pytest.raises(WrongTestError, match=told):
+            collect([wrong], variables)
+    assert [str(wrong).partition("t.sqltest")[0] for wrong in collect([str(tmp_path)], {}).wrong] != []
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "told"),
+    [
+        ("a.slt", "sleep 1s", "a.slt:1: sleep is not there"),
+        ("a.test.yaml", "tests: 1", 'a.test.yaml:1: "tests" of the file is not of the right kind'),
+        ("b.txt", "", "b.txt: a test's file ends in .slt, .test.yaml, .test.yml, .sqltest"),
+        ("a.sqltest", "TEST a FOR v EXPECT AS (SELECT 1)", "a.sqltest: there is no *.sql beside it: say definitions"),
+    ],
+)
+def test_a_wrong_file_has_status_2_before_spark_starts(name: str, text: str, told: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_text(text, encoding="utf-8")
+    env = {"PATH": "/nowhere", "HOME": str(tmp_path), "JAVA_HOME": str(tmp_path)}
+    done = rw_sql("test", str(tmp_path / name), env=env)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert told in done.stderr

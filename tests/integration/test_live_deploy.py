@@ -1,0 +1,102 @@
+"""``rw-sql apply`` and ``rollback`` on a live warehouse: it comes to the folder, goes on after a failure, and back."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import pytest
+from typer.testing import CliRunner
+
+from rw_sql.cli.kafka_topics import create_topic
+from rw_sql.cli.main import app
+from rw_sql.errors import SqlError
+from tests.integration.attached import AttachedSession, produce_json
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+    from rw_sql.cli.kafka_broker import BrokerInfo
+
+pytestmark = [pytest.mark.spark, pytest.mark.kafka]
+
+SOURCE = (
+    "CREATE SOURCE s (id INT, k INT) WITH (connector = 'kafka', topic = '${TOPIC}', "
+    "properties.bootstrap.server = '${BROKER}') FORMAT PLAIN ENCODE JSON;\n"
+)
+COUNTS = "CREATE MATERIALIZED VIEW counts AS SELECT k, count(*) AS n FROM s GROUP BY k;\n"
+TOP = "CREATE MATERIALIZED VIEW top AS SELECT k, n FROM counts WHERE n > 0;\n"
+
+
+def test_a_warehouse_comes_to_a_folder_and_goes_back(
+    session: AttachedSession,
+    broker: BrokerInfo,
+    topic_name: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    @contextmanager
+    def running(warehouse: str | None, *, run_jobs: bool = True) -> Iterator[SparkSession]:
+        """The session that is there: what a command starts is shown by the tests of ``rw-sql run``."""
+        assert warehouse == session.warehouse
+        assert run_jobs
+        yield session.spark
+
+    monkeypatch.setattr("rw_sql.cli.spark_start.spark_for", running)
+    create_topic(broker.bootstrap, topic_name, 1)
+    produce_json(broker.bootstrap, topic_name, [{"id": id_, "k": id_ % 3} for id_ in range(30)])
+    folder = tmp_path / "pipelines"
+    folder.mkdir()
+    (folder / "test.env").write_text(f"TOPIC={topic_name}\nBROKER={broker.bootstrap}\n", encoding="utf-8")
+
+    def write(*texts: str) -> None:
+        (folder / "all.sql").write_text("".join(texts), encoding="utf-8")
+
+    def run(command: str, target: str, *words: str) -> str:
+        env = () if command == "rollback" else ("--env", "test")
+        result = CliRunner().invoke(app, [command, target, "-w", session.warehouse, *env, *words])
+        if result.exception is not None and not isinstance(result.exception, SystemExit):
+            raise result.exception
+        assert result.exit_code == 0, result.output
+        return result.stdout
+
+    # Broken off half way, by a view whose query is wrong: what is done stays, and the same command goes on.
+    write(TOP.replace("n > 0", "nothing > 0"), COUNTS, SOURCE)
+    with pytest.raises(SqlError, match="nothing"):
+        run("apply", str(folder), "--yes")
+    write(TOP, COUNTS, SOURCE)
+    assert "1 to create" in run("diff", str(folder))
+    run("apply", str(folder), "--yes")
+    session.run("FLUSH")
+    assert session.rows_of("top") == [(0, 10), (1, 10), (2, 10)]
+    assert run("diff", str(folder), "--exit-code") == ""
+    # Another query, a property, a name, and what the folder has no more, at once; by a plan that was saved.
+    write(
+        SOURCE.replace("topic", "source_rate_limit = 1000, topic"),
+        COUNTS.replace("count(*) AS n", "count(*) AS n, max(id) AS last"),
+        "-- rw: renamed from top\n" + TOP.replace("VIEW top", "VIEW roof"),
+    )
+    plan = tmp_path / "plan.json"
+    shown = run("diff", str(folder), "--out", str(plan))
+    assert "1 to alter, 1 to rename, 1 to rebuild" in shown
+    assert "to be read: about 30 rows" in shown
+    result = CliRunner().invoke(app, ["apply", str(plan), "--yes"])
+    assert result.exit_code == 0, result.output
+    assert run("diff", str(folder), "--exit-code") == ""
+    session.run("FLUSH")
+    assert session.rows_of("counts") == [(0, 10, 27), (1, 10, 28), (2, 10, 29)]
+    assert session.rows_of("roof") == [(0, 10), (1, 10), (2, 10)]
+    assert not any(row.name == "top" for row in session.sql("SHOW MATERIALIZED VIEWS"))
+    # The same plan is of before.
+    with pytest.raises(SqlError, match="stale"):
+        raise CliRunner().invoke(app, ["apply", str(plan), "--yes"]).exception or AssertionError
+    run("rollback", "counts", "--yes")
+    assert session.spark.table("counts").columns == ["k", "n"]
+    session.run("FLUSH")
+    assert session.rows_of("roof") == session.rows_of("counts") == [(0, 10), (1, 10), (2, 10)]
+    with pytest.raises(SqlError, match="is rolled back already"):
+        run("rollback", "counts", "--yes")
+    assert "1 to rebuild" in run("diff", str(folder))

@@ -1,0 +1,126 @@
+"""Tests of pipelines by the product's runner: the guide's examples, reports of what differs, and what can be given."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from rw_sql.cli.kafka_topics import topics
+from rw_sql.cli.testing.runner import Bench, TestOptions, collect
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from rw_sql.cli.kafka_broker import BrokerInfo
+    from rw_sql.cli.testing.outcome import TestOutcome
+
+pytestmark = [pytest.mark.spark, pytest.mark.kafka]
+
+GUIDE = Path(__file__).parents[2] / "docs" / "how-to" / "test-pipelines.md"
+
+SLT = """\
+statement ok
+CREATE SOURCE s (id INT) WITH (connector = 'datagen', datagen.rows.total = '3', fields.id.kind = 'sequence')
+
+statement ok
+CREATE MATERIALIZED VIEW m AS SELECT id FROM s
+
+flush
+
+query I
+SELECT id FROM m
+----
+0
+<slt:ignore>
+2
+
+let least, most
+SELECT min(id), max(id) FROM m
+
+query T
+SELECT '${most} ${given}'
+----
+${most} one
+
+statement error 42704
+DROP SOURCE nothing
+
+statement error RW409 DIVIDE
+SELECT 1/0
+
+query TI columns name,generation
+SELECT * FROM rw_catalog.rw_sources
+----
+s 1
+
+query I rowsort
+SELECT id FROM m
+----
+0
+1
+3
+"""
+
+
+def run(
+    spark: SparkSession, folder: Path, path: str, broker: BrokerInfo | None, workers: int = 1
+) -> dict[str, TestOutcome]:
+    """The outcomes of the tests of a path, by their names."""
+    collected = collect([str(folder / path)], {})
+    assert collected.wrong == ()
+    options = TestOptions(workers=workers, variables={"given": "one"})
+    work = folder / "work"
+    work.mkdir(exist_ok=True)
+    bench = Bench(spark, work, options, broker.bootstrap if broker is not None else None)
+    told: list[TestOutcome] = []
+    outcomes = bench.run_all(collected.tests, told.append)
+    assert sorted(outcome.id for outcome in told) == sorted(outcome.id for outcome in outcomes)
+    assert list(work.iterdir()) == []
+    return {outcome.name or Path(outcome.file).stem: outcome for outcome in outcomes}
+
+
+def blocks(text: str, language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+
+
+def test_the_examples_of_the_guide_pass(spark: SparkSession, broker: BrokerInfo, tmp_path: Path) -> None:
+    text = GUIDE.read_text(encoding="utf-8")
+    pipeline, sql, slt = (block for block in blocks(text, "text") if re.match("CREATE|TEST|topic", block))
+    yaml, records, _ = blocks(text, "yaml")
+    expect = "    expect: [{id: 1, customer: ann}, {id: 2, customer: bob}]\n"
+    more = f"  - name: records\n    view: names\n{records}{expect}"
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "pipeline.sql").write_text(
+        f"{pipeline}\nCREATE MATERIALIZED VIEW names AS SELECT id, customer FROM orders;", encoding="utf-8"
+    )
+    (tmp_path / "tests" / "totals.test.yaml").write_text(yaml + more, encoding="utf-8")
+    (tmp_path / "tests" / "totals.sqltest").write_text(sql, encoding="utf-8")
+    # The tests' broker is shared.
+    (tmp_path / "tests" / "names.slt").write_text(
+        slt.replace("orders partitions", "guide partitions")
+        .replace("produce orders", "produce guide")
+        .replace("topic = 'orders'", "topic = 'guide'"),
+        encoding="utf-8",
+    )
+    outcomes = run(spark, tmp_path, "tests", broker, workers=2)
+    assert {outcome.id: (outcome.message, outcome.detail) for outcome in outcomes.values() if outcome.message} == {}
+    assert len(outcomes) == 4
+    assert "guide" not in {topic.name for topic in topics(broker.bootstrap)}
+
+
+def test_a_file_of_statements(spark: SparkSession, tmp_path: Path) -> None:
+    (tmp_path / "a.slt").write_text(SLT, encoding="utf-8")
+    (tmp_path / "b.slt").write_text("topic t partitions 1", encoding="utf-8")
+    (tmp_path / "c.slt").write_text("statement ok\nSELECT\n  nothing", encoding="utf-8")
+    outcomes = run(spark, tmp_path, ".", None, workers=2)
+    line = SLT.splitlines().index("query I rowsort") + 1
+    assert (outcomes["a"].status, outcomes["a"].line) == ("failed", line)
+    assert outcomes["a"].detail.splitlines()[2:] == ["- 3", "+ 2", "  (- missing; + unexpected)"]
+    assert outcomes["a"].notes == ("line 9: the query has no ORDER BY and the record no rowsort",)
+    assert outcomes["b"].status == "error"
+    assert outcomes["b"].message.endswith("b.slt:1: topic needs a broker: run rw-sql test --kafka")
+    assert outcomes["c"].status == "failed"
+    assert "LINE 3:   nothing\n" in outcomes["c"].detail

@@ -1,0 +1,117 @@
+"""Scripts as ``rw-sql run`` runs them, on an attached session: what comes of each statement, and what is printed."""
+
+from __future__ import annotations
+
+import io
+import json
+from types import SimpleNamespace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from rw_sql.cli.output import console_for
+from rw_sql.cli.script.loading import load_scripts
+from rw_sql.cli.script.report import RunReport
+from rw_sql.cli.script.running import RunOptions, ScriptRun
+from rw_sql.cli.transcript import Transcript
+from rw_sql.errors import SqlError
+from rw_sql.magics.cell import StatementMagic
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.integration.attached import AttachedSession
+
+pytestmark = pytest.mark.spark
+
+FIRST = """\
+\\set name s
+\\echo making :name
+CREATE SOURCE :name (id INT) WITH (connector = 'datagen', datagen.rows.total = :'total');
+CREATE SECRET hidden WITH (backend = 'env', name = :'my_token');
+\\ir more.sql
+SELECT :'quoted' AS q, :'back' AS b, 'a\\\\b' AS c;
+CREATE SOURCE :name (id INT) WITH (connector = 'datagen');
+\\echo the end of the first
+"""
+MORE = "SELECT 'more' AS m;\nSELECT nothing\n  FROM range(:total);\n"
+SECOND = """\
+ALTER SYSTEM SET enable_unsafe_ops = true;
+RESET SOURCE SPLITS s WITH (FORGET_OFFSETS = true);
+BEGIN UNSAFE;
+PAUSE SOURCE s
+"""
+VARIABLES = {"total": "5", "my_token": "MY_ENVIRONMENT", "quoted": "it's", "back": "a\\b"}
+
+
+def run(session: AttachedSession, folder: Path, *files: str, **options: bool) -> tuple[RunReport, str]:
+    """What comes of scripts, and what their transcript shows."""
+    scripts, hide = load_scripts([str(folder / file) for file in files], VARIABLES)
+    shown = io.StringIO()
+    report = RunReport(hide=hide)
+    transcript = Transcript(console_for(shown), None, hide=hide)
+    ScriptRun(scripts, RunOptions(**options), report, transcript).carry_out(session.spark, transcript.answer)  # type: ignore[arg-type]
+    return report, shown.getvalue()
+
+
+def test_scripts_go_on_or_stop(
+    session: AttachedSession, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MY_ENVIRONMENT", "a token")
+    for name, text in (("first.sql", FIRST), ("more.sql", MORE), ("second.sql", SECOND)):
+        (tmp_path / name).write_text(text, encoding="utf-8")
+
+    report, shown = run(session, tmp_path, "first.sql", "second.sql", keeps_going=True)
+    told = [(run.file, run.line, run.status, run.error and run.error.code) for run in report.statements]
+    first, more, second = (str(tmp_path / name) for name in ("first.sql", "more.sql", "second.sql"))
+    assert told == [
+        (first, 3, "done", None),
+        (first, 4, "done", None),
+        (more, 1, "done", None),
+        (more, 2, "failed", "RW409"),
+        (first, 6, "done", None),
+        (first, 7, "failed", "RW201"),
+        (second, 1, "done", None),
+        (second, 2, "refused", "RW304"),
+        (second, 3, "done", None),
+        (second, 4, "failed", "RW333"),
+    ]
+    assert report.exit_status == 1
+    assert session.attached.block_state is None
+    assert report.summary.startswith("10 statements: 6 done, 3 failed, 1 refused;")
+    errors = capsys.readouterr().err
+    assert f"{more}: RW409: [UNRESOLVED_COLUMN" in errors
+    assert "LINE 2: SELECT nothing\n               ^^^^^^^" in errors
+    assert "LINE 7: CREATE SOURCE :name (id INT)" in errors
+    assert shown.startswith("making s\nCREATE SOURCE s (id INT)")
+    assert shown.index("the end of the first") < shown.index("ALTER SYSTEM")
+    assert "MY_ENVIRONMENT" not in shown + errors + report.as_json() + report.as_junit()
+    # A literal is the value, in ours and in Spark's.
+    rows = json.loads(report.as_json())["statements"][4]["rows"]
+    assert rows == [["it's", "a\\b", "a\\b"]]
+
+    report, shown = run(session, tmp_path, "more.sql", "second.sql")
+    assert [run.status for run in report.statements] == ["done", "failed", "not run", "not run", "not run", "not run"]
+    assert report.exit_status == 1
+
+
+def test_variables_of_cells(session: AttachedSession, capsys: pytest.CaptureFixture[str]) -> None:
+    shell = SimpleNamespace(user_ns={"spark": session.spark, "least": 3, "name": "notebook"})
+    magic = StatementMagic(shell)
+    magic.run("--var name=cell", "\\set more 'it''s'\nSELECT :least + 1 AS n, :'name' AS name, :'more' AS more")
+    magic.run("", "SELECT :'name' AS name, :'more' AS more")
+    magic.run("SELECT :least AS least")
+    told = [line.split(" | ") for line in capsys.readouterr().out.splitlines() if line[:1].isalnum()]
+    assert [[cell.strip() for cell in line] for line in told] == [
+        ["n", "name", "more"],
+        ["4", "cell", "it's"],
+        ["name", "more"],
+        ["notebook", "it's"],
+        ["least"],
+        ["3"],
+    ]
+    for cell, place in (("SELECT 1;\nSELECT :nope", (2, 8)), ("SELECT :'name',\n nothing", (2, 2))):
+        with pytest.raises(SqlError) as caught:
+            magic.run("", cell)
+        assert (caught.value.line, caught.value.column) == place
+        assert cell.splitlines()[1] in caught.value.render()

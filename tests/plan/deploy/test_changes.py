@@ -1,0 +1,243 @@
+"""Folder and catalog: the changes of each class, in an order that works, after which nothing is left to change."""
+
+from __future__ import annotations
+
+import pytest
+
+from rw_sql.errors import SqlError
+from rw_sql.plan.deploy.changes import compare
+from rw_sql.plan.deploy.folder import read_folder
+from rw_sql.plan.deploy.plan_file import from_json, require_current, saved_plan, to_json
+from rw_sql.plan.statements.view.rebuild import rebuild_groups, swap_operation
+from tests.plan.canned import HERE, CannedWorld, create_source
+from tests.plan.tables import create_table, sink, tables_world
+
+CONNECTION = f"CREATE CONNECTION c WITH (type = 'kafka', properties.bootstrap.server = '{HERE}')"
+SOURCE = "CREATE SOURCE s (id INT) WITH (connector = 'kafka', connection = c, topic = 'old') FORMAT PLAIN ENCODE JSON"
+TABLE = create_table("id INT PRIMARY KEY, name VARCHAR")
+VIEW = "CREATE MATERIALIZED VIEW v AS SELECT id FROM s"
+TOP = "CREATE MATERIALIZED VIEW top AS SELECT id FROM v"
+SINK = sink("UPSERT").replace("topic =", "primary_key = 'id', topic =")
+ALL = (TOP, SINK, VIEW, TABLE, SOURCE, CONNECTION)
+
+
+def script(*texts: str) -> str:
+    return "".join(f"{text};\n" for text in texts)
+
+
+def differ(world: CannedWorld, *texts: str) -> list[tuple[str, str, tuple[str, ...]]]:
+    changes = compare(world.snapshot, read_folder([("a.sql", script(*texts))], {}))
+    return [(c.action, c.name, tuple(" ".join(t.split()) for t in c.texts)) for c in changes]
+
+
+def bring(world: CannedWorld, *texts: str, until: int | None = None) -> None:
+    """Carries the changes out, those up to a number at most."""
+    changes = compare(world.snapshot, read_folder([("a.sql", script(*texts))], {}))
+    for change in changes[:until]:
+        world.run(*change.texts)
+
+
+def deployed() -> CannedWorld:
+    world = tables_world()
+    bring(world, *ALL)
+    return world
+
+
+def test_all_is_made_in_the_order_of_what_reads_what() -> None:
+    world = tables_world()
+    assert [(action, name) for action, name, _ in differ(world, *ALL)] == [
+        ("create", "c"),
+        ("create", "s"),
+        ("create", "t"),
+        ("create", "v"),
+        ("create", "top"),
+        ("create", "k"),
+    ]
+    bring(world, *ALL)
+    assert differ(world, *ALL) == []
+    assert differ(world, *reversed(ALL)) == []
+    assert differ(world, *(" ".join(text.split()).replace("SELECT", "select") for text in ALL)) == []
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        (
+            SOURCE,
+            SOURCE.replace("topic", "properties.client.id = 'me', topic"),
+            [("alter", "s", ("ALTER SOURCE s CONNECTOR WITH (properties.client.id = 'me')",))],
+        ),
+        (SOURCE, SOURCE.replace("'old'", "'new'"), [("unsafe", "s", ("ALTER SOURCE s UNSAFE SET (topic = 'new')",))]),
+        (
+            TABLE,
+            TABLE.replace("name VARCHAR", "name VARCHAR, n INT"),
+            [("alter", "t", ("ALTER TABLE t ADD COLUMN n INT",))],
+        ),
+        (
+            CONNECTION,
+            CONNECTION.replace(")", ", properties.client.id = 'x')"),
+            [("alter", "c", ("ALTER CONNECTION c SET (properties.client.id = 'x')",))],
+        ),
+        (
+            VIEW,
+            VIEW.replace(" AS", " WITH (backfill_rate_limit = 9) AS"),
+            [("alter", "v", ("ALTER MATERIALIZED VIEW v SET BACKFILL_RATE_LIMIT = 9",))],
+        ),
+        (
+            TOP,
+            "-- rw: renamed from top\n" + TOP.replace("top", "roof"),
+            [("rename", "roof", ("ALTER MATERIALIZED VIEW top RENAME TO roof",))],
+        ),
+        (
+            SINK,
+            "-- rw: renamed from k\n" + SINK.replace("SINK k", "SINK kk"),
+            [("rename", "kk", ("ALTER SINK k RENAME TO kk",))],
+        ),
+        (TOP, "", [("drop", "top", ("DROP MATERIALIZED VIEW top",))]),
+        (SINK, SINK.replace("'new'", "'old'"), [("recreate", "k", ("DROP SINK k",)), ("recreate", "k", ())]),
+    ],
+)
+def test_one_change(old: str, new: str, expected: list[tuple[str, str, tuple[str, ...]]]) -> None:
+    world = deployed()
+    texts = [new if text == old else text for text in ALL if new or text != old]
+    found = differ(world, *texts)
+    assert [(a, n, t) for a, n, t in found if t[0].split()[0] != "CREATE"] == [e for e in expected if e[2]]
+    assert len(found) == len(expected)
+    bring(world, *texts)
+    assert differ(world, *texts) == []
+
+
+def test_a_view_with_another_query_is_rebuilt_and_waited_for() -> None:
+    world = deployed()
+    texts = [VIEW.replace("SELECT id", "SELECT id, id AS more") if text == VIEW else text for text in ALL]
+    ((action, name, statements),) = differ(world, *texts)
+    assert (action, name) == ("rebuild", "v")
+    assert statements == (
+        "CREATE OR REPLACE MATERIALIZED VIEW v AS SELECT id, id AS more FROM s",
+        "WAIT MATERIALIZED VIEW v",
+    )
+    world.run(statements[0])
+    # Whoever was stopped there waits for the rest.
+    assert differ(world, *texts) == [
+        ("rebuild", "v", ("WAIT MATERIALIZED VIEW v",)),
+        ("rebuild", "top", ("WAIT MATERIALIZED VIEW top",)),
+    ]
+    (group,) = rebuild_groups(world.snapshot)
+    world.commit(swap_operation(world.snapshot, group, "the owner"))
+    assert differ(world, *texts) == []
+
+
+def test_a_view_whose_rows_were_sent_is_made_again_with_its_sink() -> None:
+    world = deployed()
+    texts = [TABLE, SOURCE, CONNECTION, VIEW, sink("PLAIN", "v")]
+    bring(world, *texts)
+    texts[3] = VIEW.replace("SELECT id", "SELECT id, id AS more")
+    assert [(action, name) for action, name, _ in differ(world, *texts)] == [
+        ("recreate", "k"),
+        ("recreate", "v"),
+        ("recreate", "v"),
+        ("recreate", "k"),
+    ]
+
+
+def test_a_renamed_view_whose_readers_name_it_anew() -> None:
+    world = deployed()
+    texts = [t for t in ALL if t not in (VIEW, TOP)]
+    texts += ["-- rw: renamed from v\n" + VIEW.replace("VIEW v", "VIEW w"), TOP.replace("FROM v", "FROM w")]
+    assert [(action, name) for action, name, _ in differ(world, *texts)] == [("rename", "w")]
+    bring(world, *texts)
+    assert differ(world, *texts) == []
+
+
+def test_what_is_made_again_takes_along_what_depends_on_it() -> None:
+    world = deployed()
+    other = create_source("s", "old").replace("id INT", "id BIGINT")
+    texts = [other if text == SOURCE else text for text in ALL]
+    found = differ(world, *texts)
+    assert [
+        (action, statements[0].split(" WITH")[0].split(" AS")[0].split(" (")[0]) for action, _, statements in found
+    ] == [
+        ("recreate", "DROP MATERIALIZED VIEW top"),
+        ("recreate", "DROP MATERIALIZED VIEW v"),
+        ("recreate", "DROP SOURCE s"),
+        ("recreate", "CREATE SOURCE s"),
+        ("recreate", "CREATE MATERIALIZED VIEW v"),
+        ("recreate", "CREATE MATERIALIZED VIEW top"),
+    ]
+    # Wherever it breaks off, the same command goes on.
+    for until in range(len(found)):
+        half = deployed()
+        bring(half, *texts, until=until)
+        bring(half, *texts)
+        assert differ(half, *texts) == []
+
+
+def test_a_name_goes_to_an_object_of_another_kind() -> None:
+    world = deployed()
+    texts = [text for text in ALL if text not in (TOP, VIEW)]
+    texts.append(create_table("id INT PRIMARY KEY", name="v", topic="new"))
+    bring(world, *texts)
+    assert differ(world, *texts) == []
+
+
+def test_three_at_once_break_off_anywhere() -> None:
+    texts = [
+        SOURCE.replace("topic", "source_rate_limit = 5, topic"),
+        CONNECTION,
+        TABLE.replace("name VARCHAR", "label VARCHAR FROM name, n INT"),
+        "-- rw: renamed from v\n" + VIEW.replace("VIEW v", "VIEW w"),
+        "CREATE MATERIALIZED VIEW more AS SELECT id FROM w",
+    ]
+    for until in range(8):
+        world = deployed()
+        bring(world, *texts, until=until)
+        bring(world, *texts)
+        assert differ(world, *texts) == []
+
+
+def test_what_reads_an_object_that_the_folder_lacks_is_named() -> None:
+    world = deployed()
+    with pytest.raises(SqlError) as caught:
+        differ(world, *(text for text in ALL if text != VIEW))
+    assert caught.value.code == "RW306"
+    assert '"top" at a.sql:1 reads materialized view "v"' in caught.value.message
+
+
+def test_words_that_unsafe_statements_get() -> None:
+    world = deployed()
+    folder = read_folder([("a.sql", script(*(t.replace("topic = 'old'", "topic = 'new'") for t in ALL)))], {})
+    texts = [text for change in compare(world.snapshot, folder, ("GAPS",)) for text in change.texts]
+    assert any("ALLOW GAPS" in text for text in texts)
+
+
+def test_a_saved_plan_is_carried_out_as_it_is_or_refused() -> None:
+    world = deployed()
+    texts = [SOURCE.replace("topic", "source_rate_limit = 5, topic") if t == SOURCE else t for t in ALL]
+    texts.append("CREATE MATERIALIZED VIEW more AS SELECT id FROM s")
+    changes = compare(world.snapshot, read_folder([("a.sql", script(*texts))], {}))
+    text = to_json(saved_plan(world.snapshot, "/w", changes))
+    plan = from_json(text, "plan.json")
+    assert [change.texts for change in plan.changes] == [change.texts for change in changes]
+    world.run("PAUSE SOURCE s", "CREATE MATERIALIZED VIEW unrelated AS SELECT id FROM t")
+    require_current(world.snapshot, plan, "/w")
+    for moves, said in (
+        (("ALTER SOURCE s CONNECTOR WITH (properties.client.id = 'x')",), 'source "s" was changed by operation'),
+        (("CREATE MATERIALIZED VIEW more AS SELECT id FROM t",), 'materialized view "more" was created'),
+        (("DROP SOURCE s CASCADE",), "was dropped by operation"),
+    ):
+        before = world.snapshot
+        world.run(*moves)
+        with pytest.raises(SqlError) as caught:
+            require_current(world.snapshot, plan, "/w")
+        assert caught.value.code == "RW309"
+        assert said in caught.value.message
+        world.snapshot = before
+    with pytest.raises(SqlError, match="was made for warehouse"):
+        require_current(world.snapshot, plan, "/other")
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"format": 9}', '{"format": 1, "changes": [{"action": 1}]}'])
+def test_what_is_no_plan(text: str) -> None:
+    with pytest.raises(SqlError) as caught:
+        from_json(text, "plan.json")
+    assert caught.value.code == "RW212"

@@ -1,0 +1,108 @@
+"""A folder's files: objects wherever they stand, variables, comments that tell old names, and what is refused."""
+
+from __future__ import annotations
+
+import pytest
+
+from rw_sql.cli.fmt import format_text
+from rw_sql.errors import SqlError
+from rw_sql.plan.deploy.folder import read_folder, read_variables, with_variables
+from rw_sql.plan.deploy.order import in_order
+
+SOURCE = "CREATE SOURCE s (id INT) WITH (connector = 'datagen');\n"
+VIEW = "CREATE MATERIALIZED VIEW v AS SELECT id FROM s;\n"
+
+
+def refusal(*texts: str) -> SqlError:
+    with pytest.raises(SqlError) as caught:
+        read_folder([(f"{at}.sql", text) for at, text in enumerate(texts)], {})
+    return caught.value
+
+
+def test_objects_of_several_files_and_where_they_stand() -> None:
+    found = read_folder([("a.sql", "-- a view\n" + VIEW), ("b/c.sql", SOURCE)], {})
+    assert [(each.kind, each.name, each.place) for each in found] == [
+        ("materialized_view", "v", "a.sql:2"),
+        ("source", "s", "b/c.sql:1"),
+    ]
+    assert [each.name for each in in_order(found)] == ["s", "v"]
+
+
+@pytest.mark.parametrize(
+    ("text", "was"),
+    [
+        ("-- rw: renamed from old\n" + VIEW, "old"),
+        ("-- rw:  Renamed  from  OLD  \n" + VIEW, "old"),
+        ('-- rw: renamed from "Old one"\n' + VIEW, "Old one"),
+        ("CREATE MATERIALIZED VIEW v -- rw: renamed from old\n AS SELECT id FROM s;\n", "old"),
+        ("-- rw: renamed from v\n" + VIEW, None),
+        (VIEW + "-- rw: renamed from old\n", None),
+    ],
+)
+def test_the_name_before(text: str, was: str | None) -> None:
+    for written in (text, format_text(text)):
+        (found,) = read_folder([("a.sql", written)], {})
+        assert found.was == was
+
+
+def test_a_comment_behind_a_statement_is_that_ones() -> None:
+    one, other = read_folder([("a.sql", SOURCE.rstrip() + " -- a remark\n-- rw: renamed from old\n" + VIEW)], {})
+    assert (one.was, other.was) == (None, "old")
+
+
+@pytest.mark.parametrize(
+    ("texts", "code", "said", "place"),
+    [
+        ((SOURCE + "PAUSE SOURCE s;",), "RW212", "a folder holds CREATE statements", ("0.sql", 2)),
+        ((SOURCE + "\nCREATE SOURCE x (id INT) WITH (connector = );",), "RW101", "", ("0.sql", 3)),
+        ((SOURCE, "SELECT 1;"), "RW101", "", ("1.sql", 1)),
+        ((SOURCE, SOURCE), "RW201", "defined at 0.sql:1 already", None),
+        ((SOURCE, "CREATE MATERIALIZED VIEW s AS SELECT 1 AS a FROM q;"), "RW201", "defined at 0.sql:1 already", None),
+        (("CREATE SECRET p WITH (backend = 'meta') AS 'hunter2';",), "RW212", "is written in the folder", ("0.sql", 1)),
+        (("-- rw: rename from x\n" + VIEW,), "RW212", "-- rw: rename from x is not understood", ("0.sql", 2)),
+        (
+            (
+                "CREATE CONNECTION c WITH (type = 'kafka', properties.bootstrap.server = 'a:1',\n"
+                " properties.security.protocol = 'SASL_SSL', properties.sasl.mechanism = 'PLAIN',\n"
+                " properties.sasl.username = 'u', properties.sasl.password = 'hunter2');",
+            ),
+            "RW208",
+            "",
+            ("0.sql", 3),
+        ),
+    ],
+)
+def test_what_is_refused(texts: tuple[str, ...], code: str, said: str, place: tuple[str, int] | None) -> None:
+    error = refusal(*texts)
+    assert error.code == code
+    assert said in error.message
+    assert "hunter2" not in error.message + (error.hint or "")
+    if place is not None:
+        assert (error.file, error.line) == place
+
+
+def test_circles_are_named() -> None:
+    a, b = "CREATE MATERIALIZED VIEW a AS SELECT 1 AS x FROM b;", "CREATE MATERIALIZED VIEW b AS SELECT 1 AS x FROM a;"
+    with pytest.raises(SqlError, match="a → b → a"):
+        in_order(read_folder([("a.sql", a + b)], {}))
+
+
+def test_variables_stand_in_strings_and_names_and_not_in_comments() -> None:
+    text = "-- ${nothing}\nCREATE SOURCE ${env}_s (id INT) WITH (topic = '${env}.orders')"
+    assert with_variables(text, {"env": "prod"}, "a.sql").splitlines()[1:] == [
+        "CREATE SOURCE prod_s (id INT) WITH (topic = 'prod.orders')"
+    ]
+    with pytest.raises(SqlError) as caught:
+        with_variables("SELECT '${evn}'", {"env": "prod"}, "a.sql")
+    assert (caught.value.code, caught.value.hint, caught.value.column) == ("RW213", 'did you mean "env"?', 9)
+
+
+def test_an_environments_file() -> None:
+    assert read_variables("# prod\nBROKER = b:9092\n\nname='orders'\n", "prod.env") == {
+        "BROKER": "b:9092",
+        "name": "orders",
+    }
+    for text in ("BROKER\n", "a b = c\n", "x = it's\n", "x = a;b\n", "x = a--b\n"):
+        with pytest.raises(SqlError) as caught:
+            read_variables(text, "prod.env")
+        assert caught.value.code == "RW214"

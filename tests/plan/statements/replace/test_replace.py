@@ -1,0 +1,147 @@
+"""CREATE OR REPLACE: one operation of the statements that lead there, refused where none do."""
+
+from __future__ import annotations
+
+import pytest
+
+from rw_sql.errors import SqlError
+from rw_sql.model.definitions import connection_definition, sink_definition, source_definition, table_definition
+from rw_sql.plan.statements.replace.least_change import least_change
+from rw_sql.syntax import parse_statement
+from tests.plan.canned import HERE, CannedWorld, create_source, moved_world, refused
+from tests.plan.tables import create_table, sink, source, table, tables_world
+
+
+def replacing(text: str) -> str:
+    return text.replace("CREATE ", "CREATE OR REPLACE ", 1)
+
+
+def settled(world: CannedWorld, text: str) -> bool:
+    """Whether the catalog's object is what a CREATE says, and saying it again changes nothing."""
+    before = world.snapshot
+    plan = world.run(replacing(text))
+    return plan.operation is None and [row.change for row in plan.changes] == ["NOTHING"] and world.snapshot is before
+
+
+def test_it_makes_what_is_not_there() -> None:
+    world = moved_world()
+    text = create_source("fresh", "new")
+    plan = world.run(replacing(text))
+    assert [(row.object, row.change) for row in plan.changes] == [("fresh", "CREATED")]
+    record = world.snapshot.find("source", "fresh")
+    assert record is not None
+    assert "OR REPLACE" not in record.definition
+    assert settled(world, text)
+
+
+def test_a_safe_property_asks_nobody() -> None:
+    world = moved_world()
+    text = create_source("s", "old", "properties.client.id = 'mine'")
+    plan = world.run(replacing(text))
+    assert not plan.is_unsafe
+    assert plan.operation is not None
+    assert plan.operation.kind == "ALTER CONNECTOR"
+    assert plan.operation.statement.startswith("CREATE OR REPLACE SOURCE s")
+    assert settled(world, text)
+
+
+def test_another_topic_is_an_unsafe_set_with_its_preview_and_undo() -> None:
+    world = moved_world()
+    before = source(world, "s")
+    text = create_source("s", "new", "source_rate_limit = 5")
+    shown = world.explained(replacing(text))
+    assert "topic" in shown
+    plan = world.run(replacing(text))
+    assert plan.is_unsafe
+    assert plan.operation is not None
+    assert (plan.operation.kind, len(world.operations)) == ("UNSAFE SET", 3)
+    assert world.named("s") == ("new",)
+    assert dict(source(world, "s").options)["source_rate_limit"] == "5"
+    assert settled(world, text)
+    world.run(f"UNDO OPERATION {world.snapshot.epoch}")
+    assert source(world, "s") == before
+
+
+def test_a_connection_and_a_property_in_one_operation() -> None:
+    world = moved_world()
+    world.run(f"CREATE CONNECTION c WITH (type = 'kafka', properties.bootstrap.server = '{HERE}')")
+    text = (
+        "CREATE SOURCE s (id INT) WITH (connector = 'kafka', connection = c, topic = 'old', "
+        "properties.client.id = 'x') FORMAT PLAIN ENCODE JSON"
+    )
+    before = world.snapshot.epoch
+    plan = world.run(replacing(text))
+    assert world.snapshot.epoch == before + 1
+    assert {row.detail.split(" ")[0].rstrip(":") for row in plan.changes} >= {"connection"}
+    wanted = parse_statement(text)
+    connections = {c.name: connection_definition(c.definition) for c in world.snapshot.all("connection")}
+    assert least_change(source_definition(source(world, "s").definition), wanted, connections).is_empty  # type: ignore[arg-type]
+
+
+def test_a_connection() -> None:
+    world = moved_world()
+    text = (
+        f"CREATE CONNECTION c WITH (type = 'kafka', properties.bootstrap.server = '{HERE}', properties.client.id = 'x')"
+    )
+    world.run(replacing(text))
+    other = text.replace(", properties.client.id = 'x'", "")
+    plan = world.run(replacing(other))
+    assert plan.operation is not None
+    assert plan.operation.kind == "ALTER CONNECTION"
+    assert settled(world, other)
+
+
+def test_columns_of_a_table() -> None:
+    world = tables_world(create_table("id INT PRIMARY KEY, sum INT"))
+    text = create_table("id INT PRIMARY KEY, total INT FROM sum, note VARCHAR")
+    plan = world.run(replacing(text))
+    assert plan.operation is not None
+    assert plan.operation.kind == "ADD COLUMN"
+    assert [column.name for column in table_definition(table(world).definition).columns] == ["id", "total", "note"]
+    assert [column.name for column in source_definition(source(world).definition).columns] == ["id", "sum", "note"]
+    assert settled(world, text)
+
+
+def test_a_sink() -> None:
+    world = tables_world(create_table("id INT PRIMARY KEY, name VARCHAR"))
+    text = sink("UPSERT").replace("topic =", "primary_key = 'id', topic =")
+    world.run(text)
+    assert settled(world, text)
+    record = world.snapshot.find("sink", "k")
+    assert record is not None
+    assert sink_definition(record.definition).name.last == "k"
+    error = refused(world, replacing(text.replace("topic = 'new'", "topic = 'old'")))
+    assert error.code == "RW312"
+    assert "topic of a sink cannot change" in error.message
+
+
+def test_a_view_of_another_query_is_made_beside_its_old_rows() -> None:
+    world = moved_world()
+    assert settled(world, "CREATE MATERIALIZED VIEW v AS select id from s")
+    text = "CREATE OR REPLACE MATERIALIZED VIEW v AS SELECT id + 1 AS id FROM s"
+    plan = world.run(text)
+    assert [(row.object, row.change) for row in plan.changes] == [("v", "REBUILDING")]
+    assert world.run(text).changes[0].detail == "it is being made so already"
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        ("CREATE OR REPLACE MATERIALIZED VIEW IF NOT EXISTS v AS SELECT id FROM s", "RW212"),
+        ("CREATE OR REPLACE MATERIALIZED VIEW s AS SELECT id FROM v", "RW201"),
+        (replacing(create_source("v", "new")), "RW201"),
+        (replacing(create_source("s", "gone")), "RW402"),
+        (replacing(create_source("s", "new", "topik = 'x'")), "RW204"),
+    ],
+)
+def test_what_is_refused(text: str, code: str) -> None:
+    error = refused(moved_world(), text)
+    assert error.code == code
+
+
+def test_a_refusal_points_into_the_statement() -> None:
+    text = replacing(create_source("s", "old", "properties.client.id = ''"))
+    with pytest.raises(SqlError) as caught:
+        moved_world().run(text)
+    assert caught.value.span is not None
+    assert text[caught.value.span.start : caught.value.span.end] in ("''", "properties.client.id = ''")

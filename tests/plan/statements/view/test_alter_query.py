@@ -1,0 +1,242 @@
+"""ALTER MATERIALIZED VIEW … AS: what is made beside the old rows, what is carried over, and how it ends."""
+
+from __future__ import annotations
+
+import pytest
+
+from rw_sql.metastore.codec import record_from_json, record_to_json
+from rw_sql.model.job_specs import ViewSpec, desired_jobs
+from rw_sql.model.reading_order import in_reading_order
+from rw_sql.plan.statements.view.rebuild import rebuild_groups, swap_operation
+from tests.plan.canned import CannedWorld, create_source, refused
+from tests.plan.tables import create_table, sink, tables_world
+
+
+def altered_world() -> CannedWorld:
+    """A source ``s``, a view ``v`` on it, one ``top`` on that, and a source ``other`` that nothing reads."""
+    return tables_world(
+        create_source("s", "old"),
+        create_source("other", "new"),
+        "CREATE MATERIALIZED VIEW v AS SELECT id, id AS twice FROM s",
+        "CREATE MATERIALIZED VIEW top AS SELECT id FROM v",
+    )
+
+
+def swap(world: CannedWorld) -> int:
+    """The owner's commit, once all that is being made has caught up; its epoch."""
+    (group,) = rebuild_groups(world.snapshot)
+    world.commit(swap_operation(world.snapshot, group, "the owner"))
+    return world.snapshot.epoch
+
+
+def columns(world: CannedWorld, name: str) -> str:
+    record = world.snapshot.find("materialized_view", name)
+    assert record is not None
+    return record.query
+
+
+def generations(world: CannedWorld) -> dict[str, tuple[int, str]]:
+    jobs = desired_jobs(world.snapshot)
+    return {job: (spec.generation, spec.query) for job, spec in jobs.items() if isinstance(spec, ViewSpec)}
+
+
+def test_both_run_and_the_old_one_serves_until_the_swap() -> None:
+    world = altered_world()
+    before = {record.name: record for record in world.snapshot.all("materialized_view")}
+    plan = world.run("ALTER MATERIALIZED VIEW v AS SELECT id, CAST(id AS BIGINT) AS more FROM s")
+    assert not plan.is_unsafe
+    assert [(row.object, row.change) for row in plan.changes] == [
+        ("v", "REBUILDING"),
+        ("v", "NOTICE"),
+        ("top", "REBUILDING"),
+    ]
+    assert plan.changes[1].detail == "columns then: without twice; with more"
+    assert {record.name: record for record in world.snapshot.all("materialized_view")} == before
+    v, top = before["v"].id, before["top"].id
+    assert {job: generation for job, (generation, _) in generations(world).items()} == {
+        f"mv-{v}": 1,
+        f"mv-{top}": 1,
+        f"mv-{v}.2": 2,
+        f"mv-{top}.2": 2,
+    }
+    assert "more" in generations(world)[f"mv-{v}.2"][1]
+    for record in world.snapshot.all("rebuild"):
+        assert record_from_json(record_to_json(record)) == record
+    swap(world)
+    assert columns(world, "v") == "SELECT id, CAST(id AS BIGINT) AS more FROM s"
+    assert {job: generation for job, (generation, _) in generations(world).items()} == {f"mv-{v}": 2, f"mv-{top}": 2}
+    assert not world.snapshot.all("rebuild")
+    assert world.run("ALTER MATERIALIZED VIEW v AS SELECT id, CAST(id AS BIGINT) AS more FROM s").operation is None
+
+
+def test_it_reads_another_source_which_is_read_at_once_and_cannot_be_dropped() -> None:
+    world = altered_world()
+    other = world.snapshot.find("source", "other")
+    assert other is not None
+    assert f"ingest-{other.id}" not in desired_jobs(world.snapshot)
+    world.run("ALTER MATERIALIZED VIEW v AS SELECT id, id AS twice FROM other")
+    assert f"ingest-{other.id}" in desired_jobs(world.snapshot)
+    assert refused(world, "DROP SOURCE other").code == "RW306"
+    assert refused(world, "ALTER SOURCE other RENAME TO renamed").code == "RW309"
+    swap(world)
+    record = world.snapshot.find("materialized_view", "v")
+    assert record is not None
+    assert record.inputs == (other.id,)
+
+
+def test_a_view_may_read_one_that_was_made_after_it() -> None:
+    world = altered_world()
+    world.run("CREATE MATERIALIZED VIEW later AS SELECT id FROM other")
+    world.run("ALTER MATERIALIZED VIEW v AS SELECT id, id AS twice FROM later")
+    swap(world)
+    ordered = [view.name for view in in_reading_order(world.snapshot.kept)]
+    assert ordered.index("later") < ordered.index("v") < ordered.index("top")
+    world.run("REBUILD MATERIALIZED VIEW later CASCADE")
+    (group,) = rebuild_groups(world.snapshot)
+    assert [rebuild.name for rebuild in group] == ["later", "v", "top"]
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "said"),
+    [
+        (
+            "ALTER MATERIALIZED VIEW v AS SELECT id AS other FROM s",
+            "RW306",
+            '"top" reads it: column id cannot be resolved',
+        ),
+        (
+            "ALTER MATERIALIZED VIEW v AS SELECT CAST(id AS BIGINT) AS id FROM s",
+            "RW306",
+            '"top" reads it: its column "id" would be BIGINT, and is INT',
+        ),
+        ("ALTER MATERIALIZED VIEW v AS SELECT id FROM v", "RW215", "would read itself"),
+        ("ALTER MATERIALIZED VIEW v AS SELECT id FROM top", "RW215", 'would read "top", which reads it'),
+        ("ALTER MATERIALIZED VIEW v AS SELECT nothing FROM s", "RW215", "nothing"),
+        ("ALTER MATERIALIZED VIEW w AS SELECT id FROM s", "RW203", "does not exist"),
+    ],
+)
+def test_what_is_refused(text: str, code: str, said: str) -> None:
+    error = refused(altered_world(), text)
+    assert error.code == code
+    assert said in error.message
+
+
+def test_sinks_have_sent_what_cannot_be_taken_back() -> None:
+    world = altered_world()
+    world.run(sink("PLAIN", "top"))
+    error = refused(world, "ALTER MATERIALIZED VIEW v AS SELECT id, id AS other FROM s")
+    assert (error.code, error.hint) == (
+        "RW306",
+        "DROP SINK k, alter, and create it again WITH (snapshot = 'false')",
+    )
+
+
+def test_said_again_it_is_nothing_and_said_otherwise_it_begins_anew() -> None:
+    world = altered_world()
+    world.run("ALTER MATERIALIZED VIEW v AS SELECT id, id AS other FROM s")
+    assert world.run("ALTER MATERIALIZED VIEW v AS SELECT id, id AS other FROM s").operation is None
+    replaced = "CREATE OR REPLACE MATERIALIZED VIEW v AS select id, id as other from s"
+    assert world.run(replaced).changes[0].detail == "it is being made so already"
+    assert refused(world, "REBUILD MATERIALIZED VIEW v CASCADE").code == "RW309"
+    assert refused(world, "ALTER MATERIALIZED VIEW top AS SELECT id, id AS more FROM v").code == "RW309"
+    world.run("ALTER MATERIALIZED VIEW v SET backfill_rate_limit = 7")
+    world.run("ALTER MATERIALIZED VIEW v AS SELECT id, id AS third FROM s")
+    assert {rebuild.generation for rebuild in world.snapshot.all("rebuild")} == {3}
+    swap(world)
+    record = world.snapshot.find("materialized_view", "v")
+    assert record is not None
+    assert (record.backfill_rate_limit, record.generation, record.kept_generation) == (7, 3, 1)
+    assert "backfill_rate_limit = 7" in record.definition
+
+
+def test_undo_before_the_swap_gives_it_up() -> None:
+    world = altered_world()
+    query = columns(world, "v")
+    world.run("ALTER MATERIALIZED VIEW v AS SELECT id, id AS other FROM s")
+    plan = world.run(f"UNDO OPERATION {world.snapshot.epoch}")
+    assert [(row.object, row.change) for row in plan.changes] == [("v", "UNDONE"), ("top", "UNDONE")]
+    assert not world.snapshot.all("rebuild")
+    assert columns(world, "v") == query
+    # What it wrote lies where a second table would: the next is a third.
+    world.run("ALTER MATERIALIZED VIEW v AS SELECT id, id AS other FROM s")
+    assert {rebuild.generation for rebuild in world.snapshot.all("rebuild")} == {3}
+
+
+@pytest.mark.parametrize("by_swap", [False, True])
+def test_undo_after_the_swap_lets_the_old_rows_serve(by_swap: bool) -> None:
+    world = altered_world()
+    before = {record.name: record for record in world.snapshot.all("materialized_view")}
+    world.run("ALTER MATERIALIZED VIEW v AS SELECT id, id AS other FROM s")
+    begun = world.snapshot.epoch
+    swapped = swap(world)
+    plan = world.run(f"UNDO OPERATION {swapped if by_swap else begun}")
+    assert [(row.object, row.change) for row in plan.changes] == [("v", "RESTORED"), ("top", "RESTORED")]
+    for name, old in before.items():
+        record = world.snapshot.find("materialized_view", name)
+        assert record is not None
+        assert (record.query, record.generation, record.schema) == (old.query, 1, old.schema)
+        assert (record.kept_generation, record.last_generation) == (2, 2)
+    assert {generation for generation, _ in generations(world).values()} == {1}
+    world.run("REBUILD MATERIALIZED VIEW v CASCADE")
+    assert {rebuild.generation for rebuild in world.snapshot.all("rebuild")} == {3}
+    swap(world)
+    record = world.snapshot.find("materialized_view", "v")
+    assert record is not None
+    assert (record.generation, record.kept_generation, record.last_generation) == (3, 1, 0)
+
+
+@pytest.mark.parametrize(
+    ("since", "said"),
+    [
+        (("CREATE MATERIALIZED VIEW more AS SELECT other FROM v",), '"more" has read the rows'),
+        (("REBUILD MATERIALIZED VIEW v CASCADE",), "is being made anew"),
+        (("DROP SOURCE s CASCADE",), "was dropped since"),
+    ],
+)
+def test_what_keeps_the_old_rows_from_serving(since: tuple[str, ...], said: str) -> None:
+    world = altered_world()
+    world.run("ALTER MATERIALIZED VIEW v AS SELECT id, id AS other FROM s")
+    swapped = swap(world)
+    world.run(*since)
+    error = refused(world, f"UNDO OPERATION {swapped}")
+    assert error.code == "RW330"
+    assert said in error.message
+
+
+def test_the_rows_before_the_last_ones_are_gone() -> None:
+    world = altered_world()
+    swaps = []
+    for other in ("one", "two"):
+        world.run(f"ALTER MATERIALIZED VIEW v AS SELECT id, id AS {other} FROM s")
+        swaps.append(swap(world))
+    error = refused(world, f"UNDO OPERATION {swaps[0]}")
+    assert "no longer kept" in error.message
+    world.run(f"UNDO OPERATION {swaps[1]}")
+    assert "one" in columns(world, "v")
+
+
+def test_or_replace_changes_its_column_names_too() -> None:
+    world = tables_world(create_table("id INT PRIMARY KEY"))
+    world.run("CREATE MATERIALIZED VIEW v AS SELECT id FROM t")
+    world.run("CREATE OR REPLACE MATERIALIZED VIEW v WITH (backfill_rate_limit = 3) AS SELECT id, id AS more FROM t")
+    swap(world)
+    record = world.snapshot.find("materialized_view", "v")
+    assert record is not None
+    assert "more" in record.query
+    assert record.backfill_rate_limit == 3
+
+
+def test_a_column_that_came_later_is_seen_by_a_query_that_came_later_still() -> None:
+    world = tables_world(create_table("id INT PRIMARY KEY"))
+    world.run(
+        "CREATE MATERIALIZED VIEW v AS SELECT id FROM t",
+        "CREATE MATERIALIZED VIEW untouched AS SELECT id FROM t",
+        "ALTER TABLE t ADD COLUMN n INT",
+        "ALTER MATERIALIZED VIEW v AS SELECT id, n FROM t",
+    )
+    assert refused(world, "ALTER TABLE t DROP COLUMN n").code == "RW309"
+    swap(world)
+    specs = {spec.name: spec for spec in desired_jobs(world.snapshot).values() if isinstance(spec, ViewSpec)}
+    assert "n" in specs["v"].inputs[0].columns
+    assert "n" not in specs["untouched"].inputs[0].columns
+    assert refused(world, "ALTER TABLE t DROP COLUMN n").code == "RW306"

@@ -1,0 +1,47 @@
+"""The one Spark session of a process of tests, and the object store that it may be told to keep warehouses in.
+
+A session of its own costs a test ten seconds, and half a minute until its JVM has loaded what it needs: whatever may
+share one does. Take it in by ``pytest_plugins = ["tests.support.one_spark"]``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.support.spark_settings import FEW_ROWS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark.sql import SparkSession
+
+    from tests.support.s3_store import S3Store
+
+
+@pytest.fixture(scope="session")
+def s3_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Store]:
+    """A store that speaks S3; whatever this process starts afterwards reaches it by the environment."""
+    # Runs without Spark do not wait until all of this is loaded.
+    from tests.support.s3_store import S3Store
+
+    store = S3Store(tmp_path_factory.mktemp("s3"))
+    with store.reached_by_the_environment():
+        yield store
+    store.stop()
+
+
+@pytest.fixture(scope="session")
+def spark(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """The one Spark session of this process, attached to nothing."""
+    import rw_sql
+
+    settings = dict(FEW_ROWS)
+    if request.config.getoption("--warehouse") == "s3":
+        settings |= request.getfixturevalue("s3_store").spark_settings()
+    session = rw_sql.connect(str(tmp_path_factory.mktemp("first")), config=settings)
+    rw_sql.detach(session)
+    yield session
+    rw_sql.detach(session)
+    session.stop()

@@ -1,0 +1,60 @@
+"""A seed that draws what one run of the tests covers: ``--seed``, or the day of the commit that is tested.
+
+``make test`` should end while somebody waits for it, and a process that is killed costs half a minute of CPU. So each
+day draws a few of the kills, one of every kind, and a share of the tests that are marked ``long``; a commit draws the
+same ones wherever it is tested, and the days that follow draw the others. ``make test-all`` runs every test, and
+``make proof`` kills at every point.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_ROOT = Path(__file__).parents[2]
+_DAY_SECONDS = 86_400
+
+T = TypeVar("T")
+
+
+@cache
+def commit_seed() -> int:
+    """The day of the commit, counted from 1970; 0 outside of a repository."""
+    try:
+        told = subprocess.run(
+            ["git", "show", "--no-patch", "--format=%ct", "HEAD"], cwd=_ROOT, capture_output=True, text=True, check=True
+        )
+    except (OSError, subprocess.CalledProcessError):
+        return 0
+    return int(told.stdout) // _DAY_SECONDS
+
+
+def seed_of(config: pytest.Config) -> int:
+    """``--seed`` where it is given, else the commit's."""
+    given: int | None = config.getoption("--seed")
+    return commit_seed() if given is None else given
+
+
+@pytest.fixture(scope="session")
+def seed(request: pytest.FixtureRequest) -> int:
+    """The run's seed; a test that fails shows it among its arguments."""
+    return seed_of(request.config)
+
+
+def draw_long(items: Sequence[pytest.Item], one_in: int, seed: int) -> list[pytest.Item]:
+    """All tests, but of the long ones only one in so many; that many seeds in a row draw each of them once."""
+    long = [item.nodeid for item in items if item.get_closest_marker("long") is not None]
+    left_out = {name for number, name in enumerate(long) if (number + seed) % one_in}
+    return [item for item in items if item.nodeid not in left_out]
+
+
+def one_of(kinds: Sequence[Sequence[T]], seed: int) -> list[T]:
+    """One of every kind. As many seeds in a row as the least common multiple of their numbers draw every one."""
+    return [kind[seed % len(kind)] for kind in kinds]
