@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from typing import TYPE_CHECKING, Any, cast
 
@@ -76,11 +76,14 @@ def query_error(error: PySparkException, text: str, known: KnownNames) -> SqlErr
 
 
 def _fault_of(error: CapturedException, text: str) -> SparkFault:
-    """What an error says, and where in the text it says it."""
+    """The facts of an error, and its place in the text."""
     told = str(error).strip()
     condition = error.getCondition() or ""
     parameters = error.getMessageParameters() or {}
-    message = error.getMessage() if condition else told
+    message = told
+    if condition:
+        with suppress(Py4JError):  # Spark has no templates for the messages of other libraries, such as Delta Lake
+            message = error.getMessage()
     return SparkFault(condition=condition, parameters=parameters, message=message, span=_span(error, told, text))
 
 
