@@ -239,10 +239,9 @@ def _aggregate_in_group(fault: SparkFault, text: str, known: KnownNames) -> SqlE
 
 def _nested_aggregate(fault: SparkFault, text: str, known: KnownNames) -> SqlError:
     hint = "aggregate in a subquery first, or write OVER (…) behind the outer one"
-    outer = fault.span
-    inner = _CALL.search(text, text.find("(", outer.start), outer.end) if outer is not None else None
+    inner = _CALL.match(text, fault.span.start) if fault.span is not None else None
     if inner is None:
-        return SqlError(INVALID_QUERY, "an aggregate stands within another aggregate", hint=hint, span=outer)
+        return SqlError(INVALID_QUERY, "an aggregate stands within another aggregate", hint=hint, span=fault.span)
     name, span = inner["name"].lower(), span_of(text, *inner.span("name"))
     return SqlError(INVALID_QUERY, f'aggregate "{name}" stands within another aggregate', hint=hint, span=span)
 

@@ -74,6 +74,7 @@ FAULTS: tuple[tuple[str, str, str, dict[str, str]], ...] = (
         "SELECT id FROM orders WHERE sum(amount) > 1",
         {"condition": '"(sum(amount) > 1)"', "expressionList": "sum(spark_catalog.default.orders.amount)"},
     ),
+    ("SELECT sum(max(id)) FROM orders", "NESTED_AGGREGATE_FUNCTION", "max(id)", {}),
     (
         "SELECT upper(customer, 1) FROM orders",
         "WRONG_NUM_ARGS.WITHOUT_SUGGESTION",
