@@ -98,6 +98,8 @@ SPARK_ENDED = ErrorCode("RW410", "57P01", "the Spark session has ended")
 SECRET_KEY_MISSING = ErrorCode("RW411", "58000", "there is no key to encrypt secrets with")
 SECRET_UNREADABLE = ErrorCode("RW412", "28000", "a secret's value cannot be read")
 TARGET_UNFIT = ErrorCode("RW413", "42P16", "the target cannot take the sink's rows")
+LIBRARY_MISSING = ErrorCode("RW414", "58000", "a connector's Java library cannot be fetched")
+CONNECT_SESSION = ErrorCode("RW415", "0A000", "the session is one of Spark Connect")
 NOT_A_CHECKPOINT = ErrorCode("RW420", "58P01", "the path is not a checkpoint of a streaming query")
 
 
@@ -106,7 +108,8 @@ class SqlError(Exception):
 
     ``code``, ``sqlstate``, ``message`` and ``hint`` are strings (``hint`` may be None); ``line`` and ``column`` are
     1-based, or None if the error has no position. ``str(error)`` is the whole text, caret included. In the line it
-    shows, asterisks replace secrets (with ``hides_literals``, every literal).
+    shows, asterisks replace secrets (with ``hides_literals``, every literal), and the value of a property that no
+    connector has, with those of its neighbours that are not known to be harmless.
     """
 
     def __init__(
@@ -129,7 +132,7 @@ class SqlError(Exception):
         self.text = text
         self.file = file
         self.detail = detail
-        self.hides_literals = hides_literals or kind is UNKNOWN_PROPERTY
+        self.hides_literals = hides_literals
 
     @property
     def code(self) -> str:
@@ -175,7 +178,8 @@ class SqlError(Exception):
         where = f"{self.file}: " if self.file else ""
         lines = [f"{where}{self.code}: {self.message}"]
         if self.span is not None and self.text is not None:
-            lines += _caret(masked(self.text, every_literal=self.hides_literals), self.span)
+            unknown = self.span.start if self.kind is UNKNOWN_PROPERTY else None
+            lines += _caret(masked(self.text, every_literal=self.hides_literals, unknown=unknown), self.span)
         if self.detail:
             lines += [self.detail]
         if self.hint:
@@ -205,16 +209,35 @@ _TELLING = re.compile(
     re.IGNORECASE | re.DOTALL,
 )
 _ANY = re.compile(rf"()({_LITERAL})", re.DOTALL)
+_PLAIN_KEYS = frozenset({
+    "connector", "type", "topic", "properties.bootstrap.server", "table.name", "schema.name", "scan.startup.mode",
+    "primary_key", "refresh_mode", "backend",
+})  # fmt: skip
+"""Properties whose values may be shown beside one that nobody knows."""
+
+_KEY_BEFORE = re.compile(r"([\w.]+)\s*=\s*\Z")
 
 
-def masked(text: str, *, every_literal: bool = False) -> str:
+def masked(text: str, *, every_literal: bool = False, unknown: int | None = None) -> str:
     """A text of statements with asterisks in place of secrets. Its length is unchanged.
 
     Masked are the values of CREATE and ALTER SECRET, and literals of properties whose name suggests a secret; with
-    ``every_literal``, everything in quotes.
+    ``every_literal``, everything in quotes. ``unknown`` is the position of an unknown property: then everything in
+    quotes is masked except values of other properties that are never secret.
     """
+
+    def hide(found: re.Match[str]) -> str:
+        return found[1] + re.sub(r"[^\n'\"$]", "*", found[2])
+
+    def hide_unless_plain(found: re.Match[str]) -> str:
+        key = _KEY_BEFORE.search(text, max(0, found.start() - 80), found.start())
+        is_plain = key is not None and key[1].lower() in _PLAIN_KEYS and key.start(1) != unknown
+        return found[0] if is_plain else hide(found)
+
+    if unknown is not None and not every_literal:
+        return _ANY.sub(hide_unless_plain, text)
     for pattern in (_ANY,) if every_literal else (_CONTENT, _TELLING):
-        text = pattern.sub(lambda found: found[1] + re.sub(r"[^\n'\"$]", "*", found[2]), text)
+        text = pattern.sub(hide, text)
     return text
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -15,6 +15,8 @@ from rw_sql.errors import ErrorCode, SqlError
 from rw_sql.metastore import Metastore
 from rw_sql.metastore.catalog import parse_catalog
 from rw_sql.metastore.records import Operation, ParameterRecord, PutObject
+from rw_sql.runtime.spark.sessions import not_fetched
+from rw_sql.session.attach import attach
 from rw_sql.session.java import check_java
 from tests.conftest import FIXTURES, rendered
 from tests.support.waits import LAST_RESORT_SECONDS
@@ -59,6 +61,25 @@ def test_no_java(recorded: Callable[[Path, str], None], monkeypatch: pytest.Monk
     with pytest.raises(SqlError) as caught:
         check_java()
     recorded(ERRORS / "java_missing.txt", rendered(caught.value))
+
+
+def test_a_library_that_cannot_be_fetched(recorded: Callable[[Path, str], None]) -> None:
+    told = (
+        "An error occurred while calling z:org.apache.spark.util.DependencyUtils.resolveMavenDependencies.\n"
+        ": java.lang.RuntimeException: [unresolved dependency: org.apache.spark#spark-sql-kafka-0-10_2.13;4.2.0: not "
+        "found]\n\tat org.apache.spark.util.MavenUtils$.resolveMavenCoordinates(MavenUtils.scala:517)\n"
+    )
+    error = not_fetched("ivy://org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0", told)
+    recorded(ERRORS / "library_missing.txt", rendered(error))
+
+
+def test_a_session_of_spark_connect(recorded: Callable[[Path, str], None], tmp_path: Path) -> None:
+    # Its client is a library that is not among the product's: a session is one by where its class comes from.
+    session: Any = type("SparkSession", (), {"__module__": "pyspark.sql.connect.session"})()
+    with pytest.raises(SqlError) as caught:
+        attach(session, str(tmp_path / "warehouse"))
+    recorded(ERRORS / "connect_session.txt", rendered(caught.value))
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_notebook_without_a_session(recorded: Callable[[Path, str], None]) -> None:

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rw_sql.errors import FILE_UNREADABLE, SqlError
+from rw_sql.model.parameters import SESSION_PARAMETERS
+from rw_sql.plan.offline.pieces import parse_piece
 from rw_sql.runtime.support.text_files import decode_text
-from rw_sql.syntax import could_be_ours, parse_statement, render, route, split_script
+from rw_sql.syntax import render, split_script
 from rw_sql.syntax.lexing.tokens import has_comments
-from rw_sql.syntax.parsing.script import refuse_invisible
-from rw_sql.syntax.routing import could_be_sparks
 
 if TYPE_CHECKING:
     from rw_sql.syntax.statements import Statement
@@ -28,8 +28,8 @@ class NoCatalog:
         return False
 
     def has_parameter(self, name: str) -> bool:
-        """Whether it looks like one of ours: Spark's are dotted."""
-        return "." not in name
+        """Whether it is one of ours."""
+        return name in SESSION_PARAMETERS
 
 
 def read_text(path: str) -> str:
@@ -93,15 +93,7 @@ def _formatted(text: str) -> str:
 
 def statement_of(text: str) -> Statement | None:
     """A script's statement read without a warehouse; None where it is Spark's. Raises SqlError where it is nobody's."""
-    if could_be_ours(text):
-        statement = route(text, NoCatalog())
-    elif could_be_sparks(text):
-        statement = None
-    else:
-        statement = parse_statement(text)
-    if statement is None:
-        refuse_invisible(text)
-    return statement
+    return parse_piece(text, NoCatalog())
 
 
 def run_fmt(paths: list[str], *, check: bool = False) -> int:

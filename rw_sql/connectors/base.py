@@ -9,8 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
+from rw_sql.errors import near_names
+
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     import pyarrow as pa
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -58,20 +60,31 @@ class UpstreamSplit:
 class Upstream:
     """The state of the upstream at one moment. If it cannot be read, ``error`` says why and ``splits`` is empty.
 
-    ``missing`` are names in the options that do not exist upstream (topics). ``sparse`` maps a topic whose offsets do
-    not count its records (compacted, transactional) to the reason; a plain look leaves it empty.
+    ``missing`` are names in the options that do not exist upstream (topics), and ``present`` are then the names that do
+    exist, as far as the upstream lists them. ``sparse`` maps a topic whose offsets do not count its records (compacted,
+    transactional) to the reason; a plain look leaves it empty.
     """
 
     splits: Mapping[str, UpstreamSplit] = field(default_factory=dict)
     cluster: str | None = None
     error: str | None = None
     missing: tuple[str, ...] = ()
+    present: tuple[str, ...] = ()
     sparse: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def is_reachable(self) -> bool:
         """True if the upstream answered."""
         return self.error is None
+
+
+def missing_hint(wanted: str, present: Iterable[str]) -> str:
+    """What to type instead of a topic that is not there, out of those that are."""
+    near = near_names(wanted, present)
+    if not near:
+        return "create the topic first, or name another one"
+    others = " and ".join(f'"{name}"' for name in near[1:])
+    return f'did you mean "{near[0]}"?{f" This cluster has {others} too" if others else ""}'
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

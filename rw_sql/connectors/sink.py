@@ -56,7 +56,7 @@ class SinkShape:
 class SinkLook:
     """The result of a look at a sink's target. At most one of these is set: ``error`` (no answer), ``missing`` (a named
     object does not exist), ``misfit`` (it cannot store these rows), ``doubt`` (by their types, it may refuse most of
-    these rows); ``hint`` is the remedy for the last three.
+    these rows); ``hint`` is the remedy for the last three. ``named`` is the missing object as the options name it.
 
     A ``doubt`` prevents CREATE SINK; a sink that exists already still runs.
     """
@@ -66,6 +66,7 @@ class SinkLook:
     misfit: str | None = None
     doubt: str | None = None
     hint: str | None = None
+    named: str = ""
 
 
 ON_ERROR = "on_error"

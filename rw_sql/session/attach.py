@@ -34,12 +34,13 @@ from rw_sql.runtime.spark.interrupts import interruptible, watch
 from rw_sql.runtime.spark.jar_cache import are_jars_ours, jar_settings, remember_jars
 from rw_sql.runtime.spark.jvm import gateway, hadoop_configuration, java_packages
 from rw_sql.runtime.spark.sessions import SparkSessions, leave_dead_jvm
+from rw_sql.runtime.spark.spark_errors import readable_errors
 from rw_sql.runtime.sql.catalog_views import SparkViews
 from rw_sql.runtime.sql.source_scan import scanned, sources_in
 from rw_sql.runtime.status.served import ServedWarehouse
 from rw_sql.runtime.support.failures import cause_line
 from rw_sql.runtime.support.faults import fault, know_jvm
-from rw_sql.session.java import check_java
+from rw_sql.session.java import check_java, connect_session_refused
 from rw_sql.session.location import warehouse_at
 from rw_sql.session.spark_sql import wrap_shell_sql, wrap_sql
 from rw_sql.session.start_messages import without_start_messages
@@ -218,10 +219,11 @@ class Attached:
         if not could_be_ours(text):
             return None
         try:
+            self._views.refuse_other_kinds(text)
             return route(text, self)
-        except SqlError:
+        except SqlError as error:
             self.abort_block()
-            raise
+            raise error.located(text) from error.__cause__
 
     def run(self, text: str, statement: Statement) -> DataFrame:
         """Runs an rw_sql statement. Raises SqlError, located in ``text``."""
@@ -280,7 +282,7 @@ class Attached:
         """
         sources = sources_in(self._seen, text)
         try:
-            with interruptible():
+            with interruptible(), readable_errors(self.spark, text, self.object_names):
                 return read() if not sources else scanned(self._runtime.context, self.spark, sources, read, text)
         except SqlError as error:
             raise error.located(text) from error.__cause__
@@ -426,6 +428,8 @@ def attached_to(spark: SparkSession) -> Attached | None:
 
 
 def _require_delta(spark: SparkSession) -> None:
+    if type(spark).__module__.startswith("pyspark.sql.connect"):
+        raise connect_session_refused()
     extensions = spark.conf.get("spark.sql.extensions", "") or ""
     if DELTA_SETTINGS["spark.sql.extensions"] in extensions:
         return

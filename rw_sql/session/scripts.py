@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -11,11 +10,11 @@ from typing import TYPE_CHECKING
 
 from pyspark.errors import PySparkException
 
-from rw_sql.errors import SPARK_ERROR, Span, SqlError
+from rw_sql.errors import SqlError
 from rw_sql.runtime.spark.interrupts import interruptible
+from rw_sql.runtime.spark.spark_errors import as_sql_error, known_names
 from rw_sql.session.attach import attach, attached_to
 from rw_sql.syntax import split_script
-from rw_sql.syntax.parsing.script import refuse_invisible
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -23,13 +22,6 @@ if TYPE_CHECKING:
     from rw_sql.metastore.facts import BackfillProgress
     from rw_sql.session.attach import Attached, Question
     from rw_sql.syntax import ScriptStatement
-
-# Errors of analysis and parsing end with the position, counted from 0; errors of a running query have it in a heading
-# after the message, counted from 1.
-_PLACE = re.compile(r"[;\s]*\(?line (\d+),? pos (\d+)\)?")
-_HEADING = re.compile(r"\s*== SQL[^=]*\(line (\d+), position (\d+)\) ==")
-_BEHIND = re.compile(r"\n\n|\nJVM stacktrace|\n== SQL")
-_WORD = re.compile(r"[\w$]+|`[^`]*`|\S")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +59,7 @@ def run_part(
 ) -> None:
     """Runs one statement of a script, ours or Spark's; ``on_result`` gets its rows.
 
-    Raises SqlError located in the script: of our statements their own, of Spark's RW409 with Spark's message.
+    Raises SqlError located in the script.
     """
     try:
         with interruptible():
@@ -79,7 +71,8 @@ def run_part(
     except SqlError as error:
         raise error.moved_into(script, part.start, part.line, part.column, file) from error.__cause__
     except PySparkException as error:
-        raise spark_error(error, part.text).moved_into(script, part.start, part.line, part.column, file) from error
+        told = as_sql_error(error, part.text, known_names(attached.spark, attached.object_names))
+        raise told.moved_into(script, part.start, part.line, part.column, file) from error
 
 
 def run_statements(
@@ -113,25 +106,3 @@ def interrupted_at(done: int, total: int, place: str, why: str) -> str:
     )
     where = f" ({place})" if place else ""
     return f"statement {done + 1} of {total}{where} was interrupted; {f'{why}; ' if why else ''}{before}"
-
-
-def spark_error(error: PySparkException, statement: str) -> SqlError:
-    """Spark's error as an SqlError: the message without the plan, and the position if Spark gives one."""
-    try:
-        refuse_invisible(statement)
-    except SqlError as invisible:
-        return invisible
-    told = str(error).strip()
-    if place := _PLACE.search(told):
-        return SqlError(SPARK_ERROR, told[: place.start()], span=_word_at(statement, int(place[1]), int(place[2])))
-    if place := _HEADING.search(told):
-        return SqlError(SPARK_ERROR, told[: place.start()], span=_word_at(statement, int(place[1]), int(place[2]) - 1))
-    return SqlError(SPARK_ERROR, _BEHIND.split(told)[0], span=_word_at(statement, 1, 0))
-
-
-def _word_at(statement: str, line: int, position: int) -> Span:
-    """The word that starts at a 1-based line and a 0-based position in it."""
-    lines = statement.split("\n")
-    start = sum(len(before) + 1 for before in lines[: line - 1]) + position
-    word = _WORD.match(statement, start)
-    return Span(start=start, end=word.end() if word else start + 1, line=line, column=position + 1)

@@ -31,9 +31,7 @@ _OURS_ALONE = re.compile(
       {CREATE}(?:{KINDS})\b
     | (?:DROP|ALTER){BLANK}++(?:{KINDS}|SYSTEM|FRAGMENT)\b
     | REPLACE{BLANK}++SINK\b
-    | (?:PAUSE|RESUME){BLANK}++(?:SOURCE|SINK|ALL)\b
-    | (?:INJECT|CONFIRM|FLUSH|UNDO|REWIND|REBUILD|VALIDATE|WAIT|RECOVER|SKIP|COMMIT|ROLLBACK)\b
-    | CANCEL{BLANK}++JOBS?\b
+    | (?:PAUSE|RESUME|INJECT|CONFIRM|FLUSH|UNDO|REWIND|REBUILD|VALIDATE|WAIT|RECOVER|SKIP|COMMIT|ROLLBACK|CANCEL)\b
     | RESET{BLANK}++SOURCE\b
     | BEGIN{BLANK}++UNSAFE\b
     | SHOW{BLANK}++(?:SOURCES?|SINKS|CONNECTIONS|SECRETS|JOBS|UNSAFE|MATERIALIZED|INTERNAL|METRICS|LINEAGE|CHECKPOINT)\b
@@ -41,99 +39,6 @@ _OURS_ALONE = re.compile(
     )""",
     re.VERBOSE | re.IGNORECASE,
 )
-
-
-_SPARKS_FIRST_WORDS = frozenset(
-    [
-        "ADD",
-        "ALTER",
-        "ANALYZE",
-        "BEGIN",
-        "CACHE",
-        "CALL",
-        "CLEAR",
-        "COMMENT",
-        "CONVERT",
-        "COPY",
-        "CREATE",
-        "DECLARE",
-        "DELETE",
-        "DESC",
-        "DESCRIBE",
-        "DFS",
-        "DROP",
-        "EXECUTE",
-        "EXPLAIN",
-        "FROM",
-        "GENERATE",
-        "GRANT",
-        "IMPORT",
-        "INSERT",
-        "LIST",
-        "LOAD",
-        "MAP",
-        "MERGE",
-        "MSCK",
-        "OPEN",
-        "OPTIMIZE",
-        "REDUCE",
-        "REFRESH",
-        "REORG",
-        "REPAIR",
-        "REPLACE",
-        "RESET",
-        "RESTORE",
-        "REVOKE",
-        "SELECT",
-        "SET",
-        "SHOW",
-        "TABLE",
-        "TRUNCATE",
-        "UNCACHE",
-        "UNLOCK",
-        "UPDATE",
-        "USE",
-        "VACUUM",
-        "VALUES",
-        "WITH",
-    ]
-)
-_SPARKS_SECOND_WORDS = frozenset(
-    [
-        "CATALOG",
-        "DATABASE",
-        "EXTERNAL",
-        "FUNCTION",
-        "GLOBAL",
-        "INDEX",
-        "NAMESPACE",
-        "OR",
-        "ROLE",
-        "SCHEMA",
-        "TABLE",
-        "TEMP",
-        "TEMPORARY",
-        "VARIABLE",
-        "VIEW",
-        "FLOW",
-        "STREAMING",
-        "LIVE",
-        "UNIQUE",
-    ]
-)
-
-
-def could_be_sparks(text: str) -> bool:
-    """True if the first words begin a statement of Spark or Delta Lake. For checks without Spark."""
-    first = _WORDS.match(text)
-    if first is None or first[1] is None:
-        return first is None or text[first.end() : first.end() + 1] in ("", "(")
-    if first[1].upper() in ("CREATE", "DROP") and first[2] is not None:
-        return first[2].upper() in _SPARKS_SECOND_WORDS
-    return first[1].upper() in _SPARKS_FIRST_WORDS
-
-
-_WORDS = re.compile(rf"{BLANK}*+(?:([A-Za-z]++)(?:{BLANK}++([A-Za-z]++))?+)?+")
 
 
 def route(text: str, catalog: CatalogView) -> Statement | None:

@@ -86,7 +86,7 @@ def test_a_script_stops_at_its_first_error_and_tells_where(tmp_path: Path) -> No
     assert re.search(r"\n +110 \n", confirmed.stdout)
     assert "not reached" not in confirmed.stdout
     assert confirmed.returncode == 1
-    assert confirmed.stderr.startswith("script.sql: RW409: [UNRESOLVED_COLUMN")
+    assert confirmed.stderr.startswith('script.sql: RW205: column "nothing" does not exist')
     assert "LINE 7:        nothing FROM all_numbers\n               ^^^^^^^" in confirmed.stderr.replace(";", "")
     assert "Traceback" not in confirmed.stderr
 
@@ -175,7 +175,7 @@ def test_the_shell_asks_before_an_unsafe_statement(tmp_path: Path) -> None:
         terminal.wait_for("(1 row)")
         terminal.wait_for("rw_sql> ")
         terminal.type("SELECT * FROM nowhere;")
-        terminal.wait_for("RW409: [TABLE_OR_VIEW_NOT_FOUND]")
+        terminal.wait_for('RW203: relation "nowhere" does not exist')
         terminal.wait_for("rw_sql> ")
         terminal.type("exit")
         assert terminal.process.wait(timeout=LAST_RESORT_SECONDS) == 0

@@ -67,8 +67,9 @@ def test_a_file_with_an_error_is_left_alone(tmp_path: Path, capsys: pytest.Captu
     assert run_fmt([str(path)]) == 1
     assert path.read_text(encoding="utf-8").startswith("create   source")
     shown = capsys.readouterr().err
-    assert (
-        shown == f"{path}: RW101: expected identifier, found: EOF\nLINE 3:   pause source;\n                      ^\n"
+    assert shown == (
+        f"{path}: RW101: PAUSE SOURCE needs a source name\nLINE 3:   pause source;\n                      ^\n"
+        "HINT: SHOW SOURCES lists them\n"
     )
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from pyspark.errors import PySparkException
 
-from rw_sql.session.scripts import spark_error
+from rw_sql.runtime.spark.spark_errors import as_sql_error
+from rw_sql.syntax.dialect.spark_faults import KnownNames
 
 # Texts of Spark 4.2, shortened in the middle.
 UNKNOWN_TABLE = (
@@ -35,7 +36,7 @@ RUNNING = (
 def test_the_place_and_the_message(
     told: str, statement: str, message_end: str, place: tuple[int, int], word: str
 ) -> None:
-    error = spark_error(PySparkException(told), statement)
+    error = as_sql_error(PySparkException(told), statement, KnownNames())
     assert error.code == "RW409"
     assert error.message.endswith(message_end)
     assert (error.line, error.column) == place

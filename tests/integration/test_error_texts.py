@@ -65,7 +65,7 @@ def test_a_connection_that_wants_tls_of_a_broker_without(
 
 
 def test_a_script_whose_spark_statement_fails(session: AttachedSession, recorded: Callable[[Path, str], None]) -> None:
-    script = "SHOW SOURCES;\n\nSELECT 1 AS one,\n       nothing\nFROM range(1);\n"
+    script = "SHOW SOURCES;\n\nSELECT 1 AS one,\n       abs(array(1)) AS two\nFROM range(1);\n"
     with pytest.raises(SqlError) as caught:
         run_statements(session.spark, script, "script.sql", answer=None, on_result=lambda *_: None)
     recorded(ERRORS / "spark_error.txt", rendered(caught.value))

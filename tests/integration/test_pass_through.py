@@ -1,4 +1,7 @@
-"""What is not ours reaches Spark byte for byte, with the result or error of a session that was never attached."""
+"""What is not ours reaches Spark byte for byte, with the result of a session that was never attached.
+
+Of an error the class, condition, parameters and message are the same; its text is what rw_sql makes of them.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from py4j.protocol import unescape_new_line
+from py4j.protocol import Py4JJavaError, unescape_new_line
 from pyspark.errors import PySparkException
 
 import rw_sql
@@ -34,13 +37,22 @@ def outcome(spark: SparkSession, text: str) -> tuple[str, ...]:
     return outcome_of(lambda: spark.sql(text))
 
 
+def message_of(error: PySparkException) -> str:
+    """Spark's message; an error of Delta Lake's has none that Spark can make again."""
+    try:
+        return str(error.getMessage())
+    except Py4JJavaError:
+        return ""
+
+
 def outcome_of(ask: Callable[[], DataFrame]) -> tuple[str, ...]:
     """A call's schema and rows, or its error, without what is counted up."""
     try:
         frame = ask()
         told = ("rows", frame.schema.simpleString(), *(str(row) for row in frame.collect()))
     except PySparkException as error:
-        told = ("error", type(error).__name__, str(error.getCondition()), str(error))
+        facts = sorted((error.getMessageParameters() or {}).items())
+        told = ("error", type(error).__name__, str(error.getCondition()), str(facts), message_of(error))
     return tuple(_COUNTED.sub("#", word) for word in told)
 
 
@@ -181,6 +193,16 @@ _REFUSED = (
     "DROP VIEW rw_catalog.rw_sources",
     "CREATE OR REPLACE VIEW rw_catalog.rw_sources AS SELECT 1 AS n",
     "DROP DATABASE rw_catalog CASCADE",
+    "DROP TABLE totals",
+    "DROP TABLE IF EXISTS Totals",
+    "DROP TABLE public.totals",
+    "DROP VIEW public.totals",
+    "ALTER TABLE totals SET TBLPROPERTIES ('a' = 'b')",
+    "ALTER TABLE s ADD COLUMN n INT",
+    "CREATE OR REPLACE TEMP VIEW totals AS SELECT 1 AS n",
+    "create or replace /* a */ temporary\n view `TOTALS` AS SELECT 1 AS n",
+    "INSERT INTO `s$errors` VALUES (1)",
+    "DROP VIEW `S$errors`",
 )
 
 
@@ -214,6 +236,7 @@ def test_names_of_ours_elsewhere_are_the_users(session: AttachedSession) -> None
         "CREATE OR REPLACE VIEW other.totals AS SELECT 2 AS mine",
         "CREATE TABLE other.s USING delta AS SELECT 1 AS mine",
         "CREATE TEMP VIEW totals AS SELECT 3 AS mine",
+        "CREATE OR REPLACE TEMP VIEW totals AS SELECT 3 AS mine",
     )
     assert session.rows_of("totals") == [(3,)]
     assert [row.col_name for row in session.sql("DESCRIBE totals")] == ["mine"]

@@ -172,6 +172,14 @@ class BrokerAdmin:
             raise BrokerError(self._reason(error)) from error
         return cluster_id, found, tuple(missing)
 
+    def topic_names(self) -> tuple[str, ...]:
+        """The topics that this user may see, without Kafka's own; none where the brokers do not say in time."""
+        try:
+            found = self._call(lambda: self._admin.list_topics(timeout=self._left()))
+        except BrokerError:
+            return ()
+        return tuple(sorted(name for name in found.topics if not name.startswith("__")))
+
     def renew(self, timeout: float, *, since: float, is_read_committed: bool = True) -> None:
         """Restarts the deadline, with the same connections: ``timeout`` seconds from ``since``
         (``time.monotonic()``)."""

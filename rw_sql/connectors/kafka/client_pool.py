@@ -195,7 +195,7 @@ def look(
             )
             for topic, number in listed
         }
-        return Upstream(splits=splits, cluster=cluster, missing=missing)
+        return Upstream(splits=splits, cluster=cluster, missing=missing, present=admin.topic_names() if missing else ())
 
     try:
         return with_client(properties, ask, timeout=timeout, is_read_committed=is_read_committed)

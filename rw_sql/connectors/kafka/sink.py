@@ -6,7 +6,7 @@ import json
 import time
 from typing import TYPE_CHECKING, Any
 
-from rw_sql.connectors.base import RESOLVE_TIMEOUT_SECONDS
+from rw_sql.connectors.base import RESOLVE_TIMEOUT_SECONDS, missing_hint
 from rw_sql.connectors.kafka import admin as kafka_admin
 from rw_sql.connectors.kafka import client_pool as kafka_visits
 from rw_sql.connectors.kafka import properties as kafka_properties
@@ -88,15 +88,20 @@ class KafkaSink:
     ) -> SinkLook:
         """Checks that the brokers answer, have the topic, and allow this user to write to it."""
         try:
-            _, found, missing = kafka_visits.with_client(
+
+            def ask(admin: kafka_admin.BrokerAdmin) -> tuple[dict[str, kafka_admin.TopicView], str, tuple[str, ...]]:
+                _, found, missing = admin.describe(topics_of(options))
+                return (found, missing[0], admin.topic_names()) if missing else (found, "", ())
+
+            found, missing, present = kafka_visits.with_client(
                 kafka_properties.admin_properties(load_spec("kafka"), options),
-                lambda admin: admin.describe(topics_of(options)),
+                ask,
                 timeout=kafka_properties.call_timeout(self.spec, options, timeout),
             )
         except kafka_admin.BrokerError as error:
             return SinkLook(error=str(error))
         if missing:
-            return SinkLook(missing=f'topic "{missing[0]}"', hint="create the topic first, or name another one")
+            return SinkLook(missing=f'topic "{missing}"', hint=missing_hint(missing, present), named=missing)
         refused = [topic for topic, view in found.items() if not view.is_writable]
         if refused:
             return SinkLook(

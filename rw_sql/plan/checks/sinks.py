@@ -22,6 +22,7 @@ from rw_sql.model.definitions import connector_of, option_text
 from rw_sql.model.options import check_options, connection_of, plan_options, visible
 from rw_sql.model.sink_shape import FORCE_APPEND_ONLY, encode_options
 from rw_sql.plan.checks.sources import require_secret
+from rw_sql.syntax.parsing.actions.formats import require_no_slip
 
 if TYPE_CHECKING:
     from rw_sql.connectors.spec import ConnectorSpec
@@ -60,6 +61,7 @@ def check_sink_options(snapshot: Snapshot, statement: CreateSink) -> str:
     _check_supported(statement)
     name = connector_of(statement)
     if name is None:
+        require_no_slip(statement.options)
         missing = "sink properties not provided" if not statement.options else "missing field 'connector'"
         raise SqlError(MISSING_PROPERTY, missing, span=statement.name.span, hint="WITH (connector = 'kafka', …)")
     named = next(option.value.span for option in statement.options if option.key == "connector")

@@ -31,6 +31,7 @@ from rw_sql.plan.checks.formats import check_source_format
 from rw_sql.syntax import canonical_type, spark_type
 from rw_sql.syntax.dialect.to_spark import watermark_delay
 from rw_sql.syntax.lexing.identifiers import quoted
+from rw_sql.syntax.parsing.actions.formats import require_no_slip
 from rw_sql.syntax.statements import SecretValue
 
 if TYPE_CHECKING:
@@ -110,6 +111,7 @@ def _connector_name(statement: CreateSource) -> str:
         )
     name = connector_of(statement)
     if name is None:
+        require_no_slip(statement.options)
         raise SqlError(
             MISSING_PROPERTY,
             "missing field 'connector'",

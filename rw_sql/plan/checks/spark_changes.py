@@ -20,6 +20,9 @@ _ROWS = {
 }
 
 
+_UPKEEP = frozenset({"OPTIMIZE", "VACUUM", "REORG", "MSCK"})
+
+
 def found_object(snapshot: Snapshot, name: str) -> ObjectRecord | None:
     """The table, source or materialized view that a name refers to in Spark, which ignores case."""
     folded = name.casefold()
@@ -53,9 +56,29 @@ def change_refusal(change: Changed, record: ObjectRecord) -> SqlError | None:
             message, hint = f"{change.verb} does not alter it", f"ALTER {words} {name} RENAME TO another_name"
         case "CACHE":
             message, hint = "what is cached of it would not follow it", f"CACHE TABLE a_copy AS SELECT * FROM {name}"
+        case _ if change.verb.split()[0] in _UPKEEP:
+            message, hint = f"its job looks after its files, and {change.verb} must not", f"SHOW CREATE {words} {name}"
         case _:
-            message, hint = f"{_ROWS[record.kind]}: {change.verb} cannot change them", f"SHOW CREATE {words} {name}"
+            message, hint = f"{_ROWS[record.kind]}: {change.verb} cannot change them", _to_change(words, name)
     return SqlError(WRONG_KIND, f'"{record.name}" is a {kind}: {message}', hint=hint, span=change.span)
+
+
+def _to_change(words: str, name: str) -> str:
+    return f"SHOW CREATE {words} {name} shows what it reads: change that, or DROP {words} {name}"
+
+
+def path_refusal(change: Changed, path: str, record: ObjectRecord | None) -> SqlError:
+    """Why a statement of Spark's must not change a path of the warehouse, which holds what is of ``record``."""
+    if record is None:
+        message = f"{path} lies in rw_sql's warehouse: {change.verb} cannot change it"
+        return SqlError(WRONG_KIND, message, hint="SHOW JOBS lists the jobs that write there", span=change.span)
+    kind, name = spoken(record.kind), quoted(record.name)
+    return SqlError(
+        WRONG_KIND,
+        f'{path} holds {kind} "{record.name}": {change.verb} cannot change it',
+        hint=_to_change(kind.upper(), name),
+        span=change.span,
+    )
 
 
 def catalog_refusal(change: Changed, name: str) -> SqlError:

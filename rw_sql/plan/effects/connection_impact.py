@@ -66,16 +66,17 @@ def may_move(spec: ConnectorSpec, changed: tuple[Difference, ...]) -> bool:
 
 
 def effect_on(
-    moved: Snapshot, source: SourceRecord, span: Span, *, is_validated: bool, may_move: bool
+    moved: Snapshot, source: SourceRecord, span: Span, *, is_validated: bool, may_move: bool, is_switchable: bool = True
 ) -> Asking[Effect]:
     """Looks at the upstream of a source in the catalog ``moved``. Raises SqlError if it cannot be used.
 
-    With ``may_move``, an upstream that does not report its identity counts as another one.
+    ``is_switchable``: the statement takes VALIDATE. With ``may_move``, an upstream that does not report its identity
+    counts as another one.
     """
     options = source_options(moved, source)
     upstream = yield from look(source.connector, options)
     if is_validated:
-        require_upstream(upstream, source.name, span)
+        require_upstream(upstream, source.name, span, is_switchable=is_switchable)
         columns = definition_of(source).columns
         yield from require_columns(source.connector, options, columns, source.name, span, is_stored=True)
     splits: list[SplitPreview] = []

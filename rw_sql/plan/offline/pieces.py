@@ -7,9 +7,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from rw_sql.errors import SqlError
+from rw_sql.model.parameters import SESSION_PARAMETERS
 from rw_sql.syntax import could_be_ours, parse_statement, route, split_script
+from rw_sql.syntax.lexing.spark_words import could_be_sparks
+from rw_sql.syntax.near_statements import not_shown
 from rw_sql.syntax.parsing.script import refuse_invisible
-from rw_sql.syntax.routing import could_be_sparks
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -68,8 +70,17 @@ def _cut(piece: ScriptStatement, end: int, start: int) -> tuple[ScriptStatement,
 def parse_piece(text: str, catalog: CatalogView) -> Statement | None:
     """A statement of a script; None where it is Spark's. Raises SqlError where it is nobody's."""
     statement = route(text, catalog) if could_be_ours(text) else None
-    if statement is None and not could_be_sparks(text):
-        statement = parse_statement(text)
     if statement is None:
+        if not could_be_sparks(text):
+            return _without_an_owner(text)
         refuse_invisible(text)
+    return statement
+
+
+def _without_an_owner(text: str) -> Statement:
+    """Parses a text whose first words belong to no statement. Raises SqlError unless it depends on the catalog."""
+    statement = parse_statement(text)
+    error = not_shown(text, statement, SESSION_PARAMETERS)
+    if error is not None:
+        raise error
     return statement

@@ -8,12 +8,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from rw_sql.errors import UNDEFINED_OBJECT, ErrorCode, Span, SqlError, near_names
+from rw_sql.errors import UNDEFINED_OBJECT, ErrorCode, SqlError, near_names
 from rw_sql.model.names import RELATION_KINDS, SCHEMA_ALIAS, find_relation
 from rw_sql.model.relations import relation_of
 from rw_sql.plan.offline.query_answers import UNKNOWN_TYPE, written_names
 from rw_sql.plan.queries.analysis.analyze import analyze
 from rw_sql.plan.queries.analysis.findings import Column
+from rw_sql.plan.queries.places import place_in_query
 from rw_sql.syntax.dialect.to_spark import to_spark
 from rw_sql.syntax.query.tables_read import table_places
 
@@ -67,11 +68,9 @@ def read_query(
     unknown: Collection[int],
     of_spark: Collection[str],
     names_columns: bool,
-    text: str,
 ) -> QueryReading:
-    """Reads a query on a catalog. ``text`` is the statement's, in which spans lie; the columns of objects in
-    ``unknown`` are not known, and the tables in ``of_spark`` are Spark's. ``names_columns``: the query must name its
-    columns, since the statement does not."""
+    """Reads a query on a catalog. The columns of objects in ``unknown`` are not known, and the tables in ``of_spark``
+    are Spark's. ``names_columns``: the query must name its columns, since the statement does not."""
     if dialect != "spark":
         return _read_translated(query, snapshot)
     from sqlglot.errors import SqlglotError
@@ -96,12 +95,12 @@ def read_query(
             continue
         inputs[name] = None
         if len(parts) == 1 and written not in of_spark and not _is_table_of_spark(snapshot, place.written):
-            errors.append(_no_relation(snapshot, name, query, place.start, place.end + 1, text))
+            errors.append(_no_relation(snapshot, name, query, place.start, place.end + 1))
         else:
             is_of_spark = True
     reading = read_text(query.text, inputs, names_columns=names_columns)
     for found in reading.findings:
-        span = span_in(text, query.span.start + found.start, query.span.start + found.end)
+        span = place_in_query(query, found.start, found.end)
         errors.append(SqlError(found.code, found.message, span=span, hint=found.hint))
     return QueryReading(
         errors=tuple(errors),
@@ -129,20 +128,14 @@ def _is_table_of_spark(snapshot: Snapshot, written: str) -> bool:
     return any(table.written == written for table in snapshot.all("delta_table"))
 
 
-def _no_relation(snapshot: Snapshot, name: str, query: Query, start: int, end: int, text: str) -> SqlError:
+def _no_relation(snapshot: Snapshot, name: str, query: Query, start: int, end: int) -> SqlError:
     known = [record.name for kind in RELATION_KINDS for record in snapshot.all(kind)]
     near = near_names(name, known)
     hint = f'did you mean "{near[0]}"?' if near else (
         "create it before; a table that only Spark knows is named with its schema, or to the check by --spark-table"
     )  # fmt: skip
-    span = span_in(text, query.span.start + start, query.span.start + end)
+    span = place_in_query(query, start, end)
     return SqlError(UNDEFINED_OBJECT, f'relation "{name}" does not exist', span=span, hint=hint)
-
-
-def span_in(text: str, start: int, end: int) -> Span:
-    """The span of ``[start, end)`` of a text."""
-    line_start = text.rfind("\n", 0, start) + 1
-    return Span(start=start, end=end, line=text.count("\n", 0, start) + 1, column=start - line_start + 1)
 
 
 def read_text(query: str, inputs: Mapping[str, Columns | None], *, names_columns: bool) -> TextReading:

@@ -230,7 +230,7 @@ class ScriptChecker:
             case ast.Confirm():
                 return _Outcome(unchecked=[_TOKEN])
             case ast.Explain(statement=inner):
-                return self._plan(inner, piece, is_explained=True)
+                return self._plan(inner, is_explained=True)
             case _:
                 pass
         if self._block is not None and not isinstance(statement, (ast.SetParameter, *SHOWN_INSIDE)):
@@ -238,14 +238,14 @@ class ScriptChecker:
                 require_inside(statement)
             except SqlError as error:
                 return _Outcome(errors=[error])
-        outcome = self._plan(statement, piece)
+        outcome = self._plan(statement)
         self._follow(statement, outcome)
         return outcome
 
-    def _plan(self, statement: Statement, piece: ScriptStatement, *, is_explained: bool = False) -> _Outcome:
+    def _plan(self, statement: Statement, *, is_explained: bool = False) -> _Outcome:
         """Lowers a statement, again without what has an error as long as it has one in a part of its own."""
         outcome = _Outcome()
-        reading = self._read(statement, piece)
+        reading = self._read(statement)
         named = named_ids(self.snapshot, statement, reading.tables)
         blocking = named & self._unsure
         are_named = not named & self._no_columns
@@ -315,7 +315,7 @@ class ScriptChecker:
     def _parameter(self, name: str) -> str:
         return self._parameters.get(name, SESSION_PARAMETERS[name].default)
 
-    def _read(self, statement: Statement, piece: ScriptStatement) -> QueryReading:
+    def _read(self, statement: Statement) -> QueryReading:
         if not isinstance(statement, _WITH_QUERY):
             return QueryReading()
         if statement.query is None:
@@ -328,7 +328,6 @@ class ScriptChecker:
             unknown=self._no_columns,
             of_spark=self._of_spark,
             names_columns=not getattr(statement, "columns", ()),
-            text=piece.text,
         )
 
     def _has_untyped(self, ids: Iterable[int]) -> bool:

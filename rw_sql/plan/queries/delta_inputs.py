@@ -15,35 +15,44 @@ if TYPE_CHECKING:
 
     from rw_sql.metastore import Snapshot
     from rw_sql.plan.requests.catalog import Asking
+    from rw_sql.plan.requests.tables import TableLook
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeltaInputs:
     """A query with names that its tables can have as views of a Spark session, and the records of these tables.
 
-    ``new`` are those of them that the catalog does not have yet.
+    ``new`` are those of them that the catalog does not have yet, ``missing`` the names, as written, of no table.
     """
 
     text: str
     records: tuple[DeltaTableRecord, ...]
     new: tuple[DeltaTableRecord, ...]
+    missing: tuple[str, ...] = ()
 
 
 def delta_inputs(snapshot: Snapshot, text: str) -> Asking[DeltaInputs]:
     """The Delta tables that a query reads; what is no Delta table of the user's stays as it is written."""
     found: dict[str, DeltaTableRecord] = {}
     new: dict[str, DeltaTableRecord] = {}
+    missing: list[str] = []
     for place in table_places(text):
         if place.written in found:
             continue
-        record, is_new = yield from delta_table(snapshot, place.written, place.name, tuple(new.values()))
+        look = yield from look_at_table(place.written)
+        if look.is_missing:
+            missing.append(place.written)
+        record, is_new = _record_of(look, snapshot, place.written, place.name, tuple(new.values()))
         if record is not None:
             found[place.written] = record
             if is_new:
                 new[record.path] = record
     names = {written: record.name for written, record in found.items()}
     return DeltaInputs(
-        text=replaced_tables(text, names), records=tuple(dict.fromkeys(found.values())), new=tuple(new.values())
+        text=replaced_tables(text, names),
+        records=tuple(dict.fromkeys(found.values())),
+        new=tuple(new.values()),
+        missing=tuple(missing),
     )
 
 
@@ -55,6 +64,12 @@ def delta_table(
     None where that is no Delta table. ``others`` are records that come into the catalog with this one.
     """
     look = yield from look_at_table(written)
+    return _record_of(look, snapshot, written, name, others)
+
+
+def _record_of(
+    look: TableLook, snapshot: Snapshot, written: str, name: str, others: tuple[DeltaTableRecord, ...]
+) -> tuple[DeltaTableRecord | None, bool]:
     if not look.path:
         return None, False
     known = (*snapshot.all("delta_table"), *others)

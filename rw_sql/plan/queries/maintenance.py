@@ -107,7 +107,7 @@ def decide(text: str, inputs: tuple[ObjectRecord, ...], *, closes_windows: bool)
         return Maintained(
             refused=QueryAnalysis(
                 refusal=f"the query has {whole.varies}, and has to be computed again as its inputs change",
-                hint="leave it out: what is computed again must be the same again",
+                hint="leave it out: a recomputed view needs deterministic functions",
             )
         )
     if found is None:

@@ -1,56 +1,89 @@
-"""The errors of queries that cannot be run: at the word that is wrong, where the analysis finds it."""
+"""The errors of queries that cannot be run: at the word that is wrong, in the words of the analysis where it finds it.
+
+``rw-sql check`` reports the same findings, so that a mistake has one code and one sentence with and without Spark.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rw_sql.errors import INVALID_QUERY, Span, SqlError
+from rw_sql.errors import INVALID_QUERY, SPARK_ERROR, UNDEFINED_OBJECT, SqlError
+from rw_sql.model.names import RELATION_KINDS
 from rw_sql.model.relations import relation_of
 from rw_sql.plan.queries.analysis.analyze import analyze
 from rw_sql.plan.queries.analysis.findings import Column
+from rw_sql.plan.queries.places import place_in_query, place_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
+    from rw_sql.metastore import Snapshot
     from rw_sql.metastore.records import ObjectRecord
-    from rw_sql.plan.queries.analysis.findings import Finding
+    from rw_sql.plan.requests.queries import QueryAnalysis
     from rw_sql.syntax.statements import Query
 
 
 def refused_query(
-    query: Query, records: Sequence[ObjectRecord], dialect: str, refusal: str, hint: str | None
+    snapshot: Snapshot, query: Query, records: Sequence[ObjectRecord], dialect: str, refused: QueryAnalysis
 ) -> SqlError:
-    """The error for a query that is refused with these words, which stand where the analysis finds nothing.
-
-    Only Spark's analyzer, whose words begin with the condition in brackets, refuses names. A relation that is not in
-    the catalog may be Spark's, and a function the user's own.
-    """
-    if not refusal.startswith("["):
-        return SqlError(INVALID_QUERY, refusal, hint=hint, span=query.span)
-    is_function = None if "ROUTINE" in refusal else lambda _: True
-    inputs = {record.name: [Column(*column) for column in relation_of(record).columns] for record in records}
-    found = analyze(query.text, inputs, is_relation=lambda _: True, is_function=is_function, dialect=dialect).findings
-    if not found:
-        return SqlError(INVALID_QUERY, refusal, hint=hint, span=query.span)
-    return SqlError(INVALID_QUERY, found[0].message, hint=found[0].hint, span=place_in_query(query, found[0]))
+    """The error for a query that Spark refuses, or that cannot be kept up to date."""
+    found = None
+    if refused.kind is not None:
+        # Only Spark knows whether a function is the user's own.
+        is_function = refused.kind is UNDEFINED_OBJECT and not refused.relation
+        missing = {refused.relation} if refused.relation else ()
+        found = _first_finding(snapshot, query, records, dialect, missing=missing, knows_functions=is_function)
+    if found is not None:
+        return found
+    kind = INVALID_QUERY if refused.kind in (None, SPARK_ERROR) else refused.kind
+    return SqlError(kind, refused.refusal or "", hint=refused.hint, span=place_of(query, refused.word))
 
 
-def query_without_inputs(query: Query, names: Sequence[str], dialect: str, what: str) -> SqlError:
-    """The error for the query of ``what`` that reads nothing which can be followed; ``names`` are what could be."""
-    found = analyze(query.text, dict.fromkeys(names), dialect=dialect).findings
-    unknown = next((finding for finding in found if finding.message.startswith("relation ")), None)
-    return SqlError(
+def query_without_inputs(
+    snapshot: Snapshot, query: Query, dialect: str, what: str, missing: Collection[str]
+) -> SqlError:
+    """The error for the query of ``what`` that reads nothing which can be followed; ``missing`` are names that neither
+    the catalog nor Spark knows."""
+    return _first_finding(snapshot, query, (), dialect, missing=missing) or SqlError(
         INVALID_QUERY,
         f"the query of {what} reads no source, table or materialized view, and no Delta table",
-        span=place_in_query(query, unknown) if unknown is not None else query.span,
-        hint=(unknown.hint if unknown is not None else None) or "SHOW SOURCES lists what can be read",
+        span=query.span,
+        hint="SHOW SOURCES lists what can be read",
     )
 
 
-def place_in_query(query: Query, finding: Finding) -> Span:
-    """Where a finding stands in the text of the query's statement."""
-    whole, before = query.span, query.text[: finding.offset]
-    line = whole.line + before.count("\n")
-    column = finding.offset - before.rfind("\n") if "\n" in before else whole.column + finding.offset
-    start = whole.start + finding.offset
-    return Span(start=start, end=start + finding.length, line=line, column=column)
+def unstorable_query(
+    snapshot: Snapshot, query: Query, records: Sequence[ObjectRecord], dialect: str
+) -> SqlError | None:
+    """The error for a query whose columns a table cannot store, if the analysis finds it."""
+    return _first_finding(snapshot, query, records, dialect, is_stored=True)
+
+
+def _first_finding(
+    snapshot: Snapshot,
+    query: Query,
+    records: Sequence[ObjectRecord],
+    dialect: str,
+    *,
+    missing: Collection[str] = (),
+    knows_functions: bool = False,
+    is_stored: bool = False,
+) -> SqlError | None:
+    gone = tuple(f".{name.replace('`', '')}".lower() for name in missing)
+    inputs: dict[str, Sequence[Column] | None] = {}
+    for kind in RELATION_KINDS:
+        inputs.update((record.name, None) for record in snapshot.all(kind))
+    inputs.update((record.name, [Column(*column) for column in relation_of(record).columns]) for record in records)
+    found = analyze(
+        query.text,
+        inputs,
+        # Spark may put a catalog and a database before a name.
+        is_relation=lambda name: not any(other.endswith(f".{name.lower()}") for other in gone),
+        is_function=None if knows_functions else lambda _: True,
+        is_stored=is_stored,
+        dialect=dialect,
+    ).findings
+    if not found:
+        return None
+    span = place_in_query(query, found[0].offset, found[0].offset + found[0].length)
+    return SqlError(found[0].kind, found[0].message, hint=found[0].hint, span=span)

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from rw_sql.errors import DUPLICATE_OBJECT, INVALID_DEFINITION, INVALID_QUERY, NOT_SUPPORTED, SqlError
 from rw_sql.metastore.records import DeltaTableRecord, Maintenance, SourceRecord
-from rw_sql.model.names import RELATION_KINDS, find_relation, spark_query, spoken
+from rw_sql.model.names import find_relation, spark_query, spoken
 from rw_sql.model.relations import changes_rows, relation_of, schema_columns
 from rw_sql.plan.checks.column_names import misnamed_field
+from rw_sql.plan.queries.analysis.storing import suggested_name
 from rw_sql.plan.queries.delta_inputs import delta_inputs
 from rw_sql.plan.queries.maintenance import Maintained, decide
-from rw_sql.plan.queries.refusals import query_without_inputs, refused_query
+from rw_sql.plan.queries.places import place_of
+from rw_sql.plan.queries.refusals import query_without_inputs, refused_query, unstorable_query
 from rw_sql.plan.requests.catalog import Asking
 from rw_sql.plan.requests.queries import WHOLE, analysis
 from rw_sql.syntax.dialect.to_spark import to_spark
@@ -21,9 +24,12 @@ from rw_sql.syntax.query.maintained_form import renamed_columns
 from rw_sql.syntax.query.tables_read import output_names, table_names
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from rw_sql.errors import Span
     from rw_sql.metastore import Snapshot
     from rw_sql.metastore.records import ObjectRecord
+    from rw_sql.plan.requests.queries import QueryAnalysis
     from rw_sql.syntax.statements import Query
 
 _NOT_IN_NAMES = frozenset(",;{}()\n\t=")
@@ -76,8 +82,8 @@ def plan_query(
         text, records, new = own.text, own.records, own.new
     inputs = tuple(record.id for record in records)
     if not inputs:
-        readable = [record.name for kind in RELATION_KINDS for record in snapshot.all(kind)]
-        raise query_without_inputs(query, readable, dialect, what)
+        raise query_without_inputs(snapshot, query, dialect, what, own.missing)
+    refused = partial(refused_query, snapshot, query, records, dialect)
     _require_no_hidden(columns, records, query, what)
     if what.startswith("sink "):
         _require_appended(records, query)
@@ -87,36 +93,42 @@ def plan_query(
         found = Maintained(schema=streamed.schema, keys=streamed.keys, refused=streamed if streamed.refusal else None)
     else:
         if columns:
-            text = yield from _renamed(text, records, columns, query, what, dialect)
+            text = yield from _renamed(text, records, columns, query, what, refused)
         found = yield from decide(text, records, closes_windows=closes_windows)
         found = replace(found, maintenance=_with_tables(found.maintenance, tables, records))
     if found.refused is not None:
-        raise refused_query(query, records, dialect, found.refused.refusal or "", found.refused.hint)
+        raise refused(found.refused)
     names = [column for column, _ in schema_columns(found.schema)]
     unnamed = next((column for column in names if set(column) & _NOT_IN_NAMES), None)
+    twice = next((column for column in names if [n.lower() for n in names].count(column.lower()) > 1), None)
+    if (unnamed is not None or twice is not None) and not columns:
+        unstorable = unstorable_query(snapshot, query, records, dialect)
+        if unstorable is not None:
+            raise unstorable
     if unnamed is not None:
         is_column = any(unnamed == name for record in records for name, _ in relation_of(record).columns)
         written_column = quoted_for_spark(unnamed) if is_column else unnamed
         raise SqlError(
             INVALID_QUERY,
-            f'column "{unnamed}" of {what} needs a name',
-            span=query.span,
-            hint=f"{written_column} AS a_name: "
-            "Delta Lake takes no spaces, brackets, commas, semicolons or = in column names",
+            f'column "{unnamed}" needs a name',
+            span=place_of(query, written_column),
+            hint=f"give it a name: {written_column} AS {suggested_name(unnamed)}",
         )
     wrong = misnamed_field(found.schema)
     if wrong is not None:
         name, why = wrong
         said = f'column "{name}"' if name in names else f'field "{name}" of a column'
         raise SqlError(
-            INVALID_QUERY, f"{said} of {what} {why}", span=query.span, hint=f"{quoted_for_spark(name)} AS a_name"
+            INVALID_QUERY,
+            f"{said} of {what} {why}",
+            span=place_of(query, name),
+            hint=f"{quoted_for_spark(name)} AS {suggested_name(name)}",
         )
-    twice = next((column for column in names if [n.lower() for n in names].count(column.lower()) > 1), None)
     if twice is not None:
         raise SqlError(
             DUPLICATE_OBJECT,
-            f'column "{twice}" occurs more than once in {what}',
-            span=query.span,
+            f'column "{twice}" occurs more than once',
+            span=place_of(query, twice),
             hint="rename one of them with AS",
         )
     return PlannedQuery(
@@ -138,7 +150,7 @@ def _require_no_hidden(columns: tuple[str, ...], records: tuple[ObjectRecord, ..
             raise SqlError(
                 INVALID_QUERY,
                 f'column "{name}" of {what} cannot begin with _rw_, which names hidden columns',
-                span=query.span,
+                span=place_of(query, name),
                 hint=f"AS {name.lstrip('_')}",
             )
 
@@ -155,12 +167,17 @@ def _with_tables(maintenance: Maintenance, tables: tuple[str, ...], records: tup
 
 
 def _renamed(
-    text: str, records: tuple[ObjectRecord, ...], columns: tuple[str, ...], query: Query, what: str, dialect: str
+    text: str,
+    records: tuple[ObjectRecord, ...],
+    columns: tuple[str, ...],
+    query: Query,
+    what: str,
+    refused: Callable[[QueryAnalysis], SqlError],
 ) -> Asking[str]:
     """The query with other names for its columns."""
     found = yield from analysis(text, tuple(relation_of(record) for record in records), form=WHOLE)
     if found.refusal is not None:
-        raise refused_query(query, records, dialect, found.refusal, found.hint)
+        raise refused(found)
     names = [name for name, _ in schema_columns(found.schema)]
     if len(names) != len(columns):
         raise SqlError(

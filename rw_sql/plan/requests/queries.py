@@ -10,6 +10,7 @@ from rw_sql.plan.requests.ask import ask
 if TYPE_CHECKING:
     from collections.abc import Generator
 
+    from rw_sql.errors import ErrorCode
     from rw_sql.model.relations import Relation
 
 STREAM, UPSERT, WHOLE = "stream", "upsert", "whole"
@@ -36,15 +37,19 @@ class AnalyzeQuery:
 class QueryAnalysis:
     """The answer: the result's schema as Spark's JSON, the key columns (empty: rows are appended), or a refusal.
 
-    ``hint`` belongs to ``refusal``. For a WHOLE query, ``operators`` are Spark's names of its steps. ``varies`` is a
-    non-deterministic part of the query, if any, and ``varies_in`` its step, if that is not just a projected column.
-    ``is_same``: the other text is equivalent.
+    ``hint`` belongs to ``refusal``, with ``kind`` (None: Spark accepts the query, but it cannot be kept up to date),
+    the ``word`` of the query that Spark points at, and the ``relation`` that does not exist. For a WHOLE query,
+    ``operators`` are Spark's names of its steps. ``varies`` is a non-deterministic part of the query, if any, and
+    ``varies_in`` its step, if that is not just a projected column. ``is_same``: the other text is equivalent.
     """
 
     schema: str = ""
     keys: tuple[str, ...] = ()
     refusal: str | None = None
     hint: str | None = None
+    kind: ErrorCode | None = None
+    word: str = ""
+    relation: str = ""
     operators: frozenset[str] = frozenset()
     varies: str | None = None
     varies_in: str | None = None

@@ -20,11 +20,15 @@ class LookAtTable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableLook:
-    """The answer: a Delta table's path, and its schema as Spark's JSON; ``path`` is empty for any other table."""
+    """The answer: a Delta table's path, and its schema as Spark's JSON; ``path`` is empty for any other table.
+
+    ``is_missing``: Spark knows no table or view of that name.
+    """
 
     path: str = ""
     schema: str = ""
     has_change_feed: bool = False
+    is_missing: bool = False
 
 
 def look_at_table(name: str) -> Generator[LookAtTable, object, TableLook]:

@@ -43,8 +43,8 @@ def look_at_table(sessions: SparkSessions, name: str) -> TableLook:
         if detail.format != "delta":
             return TableLook()
         frame = sessions.new().read.format("delta").load(detail.location)
-    except PySparkException:
-        return TableLook()
+    except PySparkException as error:
+        return TableLook(is_missing="NOT_FOUND" in (error.getCondition() or ""))
     return TableLook(
         path=detail.location.removeprefix("file:"),
         schema=frame.schema.json(),

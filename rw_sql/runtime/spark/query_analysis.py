@@ -22,8 +22,11 @@ from pyspark.sql.types import (
 
 from rw_sql.plan.requests.queries import WHOLE, AnalyzeQuery, QueryAnalysis
 from rw_sql.runtime.spark.jvm import analyzed_plan, java_packages
+from rw_sql.runtime.spark.spark_errors import known_names, query_error
+from rw_sql.syntax.dialect.spark_faults import name_parts
 
 if TYPE_CHECKING:
+    from pyspark.errors import PySparkException
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import DataType
 
@@ -68,11 +71,24 @@ def analyze(sessions: SparkSessions, request: AnalyzeQuery) -> QueryAnalysis:
                 else:
                     _check_streaming(spark, frame, "Update")
     except PySparkException as error:
-        return QueryAnalysis(refusal=_told(error), hint="the query is Spark SQL over streams; run EXPLAIN SELECT on it")
+        return _refused(spark, error, request.query)
     if refusal is not None:
         return QueryAnalysis(refusal=refusal, hint=hint)
     found = _storable(frame, keys, request)
     return replace(found, is_same=_is_same(spark, frame, request.same_as)) if request.same_as else found
+
+
+def _refused(spark: SparkSession, error: PySparkException, query: str) -> QueryAnalysis:
+    """Spark's reason to refuse a query, and the word of it that Spark points at."""
+    told = query_error(error, query, known_names(spark))
+    parameters = error.getMessageParameters() or {}
+    return QueryAnalysis(
+        refusal=told.message,
+        hint=told.hint or "the query is Spark SQL over streams; run EXPLAIN SELECT on it",
+        kind=told.kind,
+        word=query[told.span.start : told.span.end] if told.span is not None else "",
+        relation=".".join(name_parts(parameters.get("relationName", ""))),
+    )
 
 
 def _is_same(spark: SparkSession, frame: DataFrame, text: str) -> bool:

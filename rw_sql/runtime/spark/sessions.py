@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from rw_sql.connectors.delta.versions import BY_AGE
-from rw_sql.errors import SPARK_ENDED, SqlError
+from rw_sql.errors import LIBRARY_MISSING, SPARK_ENDED, SqlError
 from rw_sql.runtime.spark.jar_cache import remember_jars, remembered_jars
 from rw_sql.runtime.spark.jvm import (
     active_context,
@@ -23,6 +23,7 @@ from rw_sql.runtime.spark.jvm import (
     java_session,
     set_active_session,
 )
+from rw_sql.runtime.support.failures import cause_line
 from rw_sql.runtime.support.processes import is_process_alive, process_start
 
 if TYPE_CHECKING:
@@ -198,9 +199,9 @@ class SparkSessions:
                 jars = remembered_jars(package) or self._resolve(package)
                 for jar in jars:
                     plain_sql(self.spark, f"ADD JAR '{jar}'")
-            except (PySparkException, Py4JJavaError):
+            except (PySparkException, Py4JJavaError) as error:
                 if attempt == _FETCH_ATTEMPTS:
-                    raise
+                    raise not_fetched(package, str(error)) from error
                 logger.warning("could not fetch %s, attempt %d of %d", package, attempt, _FETCH_ATTEMPTS)
             else:
                 return
@@ -212,6 +213,16 @@ class SparkSessions:
         jars = [str(jar) for jar in found.mkString("\n").split("\n")]
         remember_jars(package, jars)
         return jars
+
+
+def not_fetched(package: str, told: str) -> SqlError:
+    """The error for a connector's jars that neither a repository nor the cache has."""
+    return SqlError(
+        LIBRARY_MISSING,
+        f"{package.removeprefix('ivy://')} cannot be fetched: {cause_line(told)}",
+        hint="behind a proxy: export SPARK_SUBMIT_OPTS='-Dhttps.proxyHost=HOST -Dhttps.proxyPort=PORT'; with a mirror: "
+        "config={'spark.jars.ivySettings': 'FILE'}; then start Spark again",
+    )
 
 
 def plain_sql(spark: SparkSession, text: str) -> DataFrame:

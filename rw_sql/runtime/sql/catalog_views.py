@@ -6,6 +6,7 @@ These are the ``rw_catalog`` views, every view's rows, and each source's records
 from __future__ import annotations
 
 import logging
+import os
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
@@ -13,8 +14,9 @@ from deltalake import DeltaTable
 
 from rw_sql.metastore.records import SourceRecord, TableRecord
 from rw_sql.model.definitions import UNKNOWN_COLUMN, definition_of, has_unchanged
+from rw_sql.model.names import SCHEMA_ALIAS
 from rw_sql.model.relations import schema_columns, stored_columns, stored_name
-from rw_sql.plan.checks.spark_changes import catalog_refusal, change_refusal, found_object
+from rw_sql.plan.checks.spark_changes import catalog_refusal, change_refusal, found_object, path_refusal
 from rw_sql.plan.statements.common import shape_in_catalog
 from rw_sql.runtime.decoding.decoder import ERROR, OFFSET, RAW, SPLIT
 from rw_sql.runtime.delta.rejected_rows import REJECTED, make_rejected
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
     from rw_sql.metastore import Snapshot
     from rw_sql.metastore.records import MaterializedViewRecord
     from rw_sql.runtime.jobs.context import Context
+    from rw_sql.syntax.dialect.spark_changes import Changed
 
 logger = logging.getLogger(__name__)
 
@@ -39,6 +42,10 @@ CATALOG_DATABASE = "rw_catalog"
 
 ERRORS = "$errors"
 """The suffix of the view with a source's records that did not decode."""
+
+_OF_TABLES = ("DROP TABLE", "ALTER TABLE")
+_OWN_FOLDERS = frozenset({"data", "checkpoints", CATALOG_DATABASE})
+"""What of a warehouse only rw_sql writes. Beside them Spark keeps the tables that are the user's own."""
 
 _MARK = "rw_sql.warehouse"
 """The property that distinguishes rw_sql's views from the user's, and names their warehouse."""
@@ -115,19 +122,56 @@ class SparkViews:
         for change in changed_names(text):
             *front, name = change.parts
             database = front[-1].casefold() if front else ""
-            if change.verb == DROP_DATABASE:
+            if change.is_path:
+                self._refuse_path(change)
+            elif change.verb == DROP_DATABASE:
                 if name.casefold() == CATALOG_DATABASE:
                     raise catalog_refusal(change, CATALOG_DATABASE)
             elif database == CATALOG_DATABASE or (not front and self._is_in(CATALOG_DATABASE)):
                 if name.casefold() in {known for known, _ in self._context.metastore.view_definitions()}:
                     raise catalog_refusal(change, f"{CATALOG_DATABASE}.{name.casefold()}")
-            elif not front and name.casefold() in {known.casefold() for known in (*self._errors, *self._rejected)}:
+            elif not front and self._is_companion(name):
                 raise catalog_refusal(change, name)
             else:
                 record = found_object(self._context.metastore.snapshot(), name)
                 refusal = None if record is None else change_refusal(change, record)
                 if refusal is not None and self._is_ours(front, name):
                     raise refusal
+
+    def refuse_other_kinds(self, text: str) -> None:
+        """Raises SqlError where DROP TABLE or ALTER TABLE, which are rw_sql's for its tables, names another object."""
+        for change in changed_names(text):
+            if change.verb in _OF_TABLES and not change.is_path:
+                *front, name = change.parts
+                record = found_object(self._context.metastore.snapshot(), name)
+                if record is None or record.kind == "table":
+                    continue
+                refusal = change_refusal(change, record)
+                if refusal is not None and self._is_ours(front, name):
+                    raise refusal
+
+    def _refuse_path(self, change: Changed) -> None:
+        """Raises SqlError where a path is one of the warehouse's own; the tables of Spark's own lie beside these."""
+        path = change.parts[-1]
+        root, wanted = _plain_path(self._context.warehouse.uri), _plain_path(path)
+        if wanted != root and not wanted.startswith(f"{root}/"):
+            return
+        first, _, rest = wanted.removeprefix(root).strip("/").partition("/")
+        if first and first not in _OWN_FOLDERS:
+            return
+        number = rest.partition("/")[0].rpartition("-")[2]
+        record = self._context.metastore.snapshot().get(int(number)) if number.isdecimal() else None
+        raise path_refusal(change, path, record)
+
+    def _is_companion(self, name: str) -> bool:
+        """Whether a name is that of the records of a source or sink that failed, and nothing of the user's own."""
+        folded = name.casefold()
+        if folded in {known.casefold() for known in (*self._errors, *self._rejected)}:
+            return True
+        snapshot = self._context.metastore.snapshot()
+        companions = {f"{source.name}{ERRORS}".casefold() for source in snapshot.all("source")}
+        companions |= {f"{sink.name}{REJECTED}".casefold() for sink in snapshot.all("sink")}
+        return folded in companions and not self._spark.catalog.tableExists(quoted_for_spark(name))
 
     def is_hidden(self, name: str) -> bool:
         """True if a bare name refers to a user's own object in Spark although an rw_sql object has that name too.
@@ -140,6 +184,9 @@ class SparkViews:
 
     def _is_ours(self, front: Sequence[str], name: str) -> bool:
         """True if a name in a Spark statement refers to an rw_sql object."""
+        is_alias = [part.casefold() for part in front] == [SCHEMA_ALIAS]
+        if is_alias and not self._spark.catalog.databaseExists(SCHEMA_ALIAS):
+            return True
         if front:
             catalog, database = (["spark_catalog"] + [part.casefold() for part in front])[-2:]
             if len(front) > 2 or catalog != "spark_catalog" or database != self.database.casefold():
@@ -269,6 +316,16 @@ class SparkViews:
 
     def _qualified(self, name: str) -> str:
         return f"`{self.database}`.`{name}`"
+
+
+def _plain_path(path: str) -> str:
+    """A path or URI so that two of the same place are equal, whatever their scheme's spelling and links."""
+    scheme, colon, rest = path.partition(":")
+    if colon and scheme.lower() != "file" and rest.startswith("//"):
+        scheme = "s3" if scheme.lower() in ("s3a", "s3n") else scheme.lower()
+        return f"{scheme}:{rest.rstrip('/')}"
+    local = rest if colon and scheme.lower() == "file" else path
+    return os.path.realpath(f"/{local.lstrip('/')}" if local.startswith("/") else local)
 
 
 def _has_columns(path: str, table: TableRecord) -> bool:

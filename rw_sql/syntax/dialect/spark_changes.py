@@ -22,14 +22,18 @@ DROP_DATABASE = "DROP DATABASE"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Changed:
-    """A name that a statement would change. ``verb`` are the words before it, such as ``DROP VIEW``."""
+    """A name or path that a statement would change. ``verb`` are the words before it, such as ``DROP VIEW``.
+
+    A path has one part, as a string does, or two: a format and the path, as in ``delta.`/path` ``.
+    """
 
     verb: str
     parts: tuple[str, ...]
     span: Span
+    is_path: bool = False
 
 
-_PART = r"(?:`(?:[^`]|``)++`|[\w$]++)"
+_PART = r"(?:`(?:[^`]|``)++`|\"(?:[^\"]|\"\")++\"|[\w$]++)"
 _FIRST = re.compile(
     rf"""{BLANK}*+(?:(?P<changes>DROP|DELETE|UPDATE|MERGE|INSERT|TRUNCATE|ALTER|CREATE|REPLACE|OPTIMIZE|VACUUM|RESTORE
         |REORG|COPY|LOAD|MSCK|CACHE)
@@ -41,16 +45,18 @@ _FIRST = re.compile(
 _TARGET = re.compile(
     rf"""\b(?:
       (?P<drop>DROP{BLANK}++(?:VIEW|TABLE|DATABASE|SCHEMA|NAMESPACE)){BLANK}++(?:IF{BLANK}++EXISTS{BLANK}++)?+
-    | (?P<create>CREATE{BLANK}++(?:OR{BLANK}++REPLACE{BLANK}++)?+(?:(?:EXTERNAL|STREAMING){BLANK}++)?+(?:VIEW|TABLE)
-        |REPLACE{BLANK}++TABLE){BLANK}++(?:IF{BLANK}++NOT{BLANK}++EXISTS{BLANK}++)?+
+    | (?P<create>CREATE{BLANK}++(?:OR{BLANK}++REPLACE{BLANK}++(?:TEMP(?:ORARY)?{BLANK}++(?=VIEW))?+)?+
+        (?:(?:EXTERNAL|STREAMING){BLANK}++)?+(?:VIEW|TABLE)|REPLACE{BLANK}++TABLE){BLANK}++
+        (?:IF{BLANK}++NOT{BLANK}++EXISTS{BLANK}++)?+
     | (?P<verb>DELETE{BLANK}++FROM|UPDATE|TRUNCATE{BLANK}++TABLE|ALTER{BLANK}++(?:TABLE|VIEW)|OPTIMIZE|VACUUM
         |RESTORE(?:{BLANK}++TABLE)?+|REORG{BLANK}++TABLE|COPY{BLANK}++INTO|MSCK{BLANK}++REPAIR{BLANK}++TABLE
         |CACHE{BLANK}++(?:LAZY{BLANK}++)?+TABLE(?!{BLANK}++{_PART}{BLANK}++AS\b)
       ){BLANK}++
     | (?P<into>MERGE|INSERT|LOAD)\b(?:{BLANK}++(?:WITH{BLANK}++SCHEMA{BLANK}++EVOLUTION|DATA|LOCAL|INPATH|'[^']*'))*+
-        {BLANK}++(?:INTO|OVERWRITE)(?:{BLANK}++INTO)?+(?:{BLANK}++TABLE)?+{BLANK}++
+        {BLANK}++(?:INTO|OVERWRITE)\b(?:{BLANK}++(?:INTO|LOCAL)\b)?+(?:{BLANK}++(?:TABLE|DIRECTORY)\b)?+{BLANK}*+
     )
-    (?:IDENTIFIER{BLANK}*+\({BLANK}*+'(?P<quoted>[^'\\]*+)'{BLANK}*+\)
+    (?:IDENTIFIER{BLANK}*+\({BLANK}*+(?P<mark>['"])(?P<quoted>[^'"\\]*+)(?P=mark){BLANK}*+\)
+      |'(?P<path>[^'\\]*+)'
       |(?P<name>{_PART}(?:{BLANK}*+\.{BLANK}*+{_PART})*+))""",
     re.VERBOSE | re.IGNORECASE,
 )
@@ -78,15 +84,16 @@ def changed_names(text: str) -> Iterator[Changed]:
 def _changed(text: str, found: re.Match[str]) -> Changed:
     head = found["drop"] or found["create"] or found["verb"] or found["into"]
     verb = re.sub(rf"{BLANK}++", " ", head, flags=re.VERBOSE).upper()
-    name = "quoted" if found["quoted"] is not None else "name"
+    name = next(group for group in ("quoted", "path", "name") if found[group] is not None)
     start, end = found.span(name)
     line_start = text.rfind("\n", 0, start) + 1
     span = Span(start, end, text.count("\n", 0, start) + 1, start - line_start + 1)
     if verb in ("DROP SCHEMA", "DROP NAMESPACE"):
         verb = DROP_DATABASE
-    return Changed(verb=verb, parts=_split(found[name]), span=span)
+    parts = (found["path"],) if name == "path" else _split(found[name])
+    return Changed(verb=verb, parts=parts, span=span, is_path=name == "path" or (len(parts) == 2 and "/" in parts[1]))
 
 
 def _split(name: str) -> tuple[str, ...]:
     parts = (found["part"] for found in _PARTS.finditer(name) if found["part"])
-    return tuple(part[1:-1].replace("``", "`") if part.startswith("`") else part for part in parts)
+    return tuple(part[1:-1].replace(part[0] * 2, part[0]) if part[0] in '`"' else part for part in parts)

@@ -178,6 +178,10 @@ def _require(quote: str | None, what: str, raw: str, start: int, line: int, colu
     if not quote:
         first = raw.find("\n")
         end = start + (len(raw) if first < 0 else first)
+        mark = {"comment": "*/", "dollar-quoted string": raw, "string": "'"}.get(what, raw[:1])
         raise SqlError(
-            UNTERMINATED, f"a {what} starts here and does not end", span=Span(start, min(end, start + 20), line, column)
+            UNTERMINATED,
+            f"a {what} starts here and does not end",
+            hint=f"write {mark} where it ends",
+            span=Span(start, min(end, start + 20), line, column),
         )

@@ -32,7 +32,7 @@ _ONLY_BEFORE = {
 class Parser:
     """Parses one statement. ``tokens[first:last]`` are the statement's, ``text`` is the whole script."""
 
-    __slots__ = ("accept", "at", "last", "states", "tables", "text", "tokens", "values")
+    __slots__ = ("accept", "at", "first", "last", "states", "tables", "text", "tokens", "values")
 
     def __init__(
         self,
@@ -46,7 +46,7 @@ class Parser:
     ) -> None:
         self.text = text
         self.tokens = tokens
-        self.at = first
+        self.at = self.first = first
         self.last = last
         self.tables = by if by is not None else tables()
         self.states = [self.tables.starts[rule]]
@@ -68,7 +68,9 @@ class Parser:
                     self.values.append(token)
                     break
                 if action is None:
-                    raise syntax_error(token, self.accepted(), self.values[-1] if self.values else None)
+                    raise syntax_error(
+                        token, self.accepted(), self.values[-1] if self.values else None, before=self.before(token)
+                    )
                 try:
                     self.reduce(action)
                 except SqlError as error:
@@ -165,6 +167,10 @@ class Parser:
                 return True
             action = actions[states[-1]].get(terminal)
         return True
+
+    def before(self, token: Token) -> list[Token]:
+        """The statement's tokens in front of one of them."""
+        return [other for other in self.tokens[self.first : self.last] if other.start < token.start]
 
     def accepted(self) -> set[str]:
         """All terminals that the grammar accepts now."""

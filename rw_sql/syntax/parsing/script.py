@@ -87,6 +87,9 @@ class ScriptStatement:
         return error
 
 
+_CLOSED = re.compile(
+    r"""[rR]'[^']*+'|[rR]"[^"]*+"|'(?:[^'\\]|\\.|'')*+'|"(?:[^"\\]|\\.|"")*+"|`(?:[^`]|``)*+`""", re.DOTALL
+)
 _INVISIBLE = re.compile(f"[{INVISIBLE}]")
 
 
@@ -133,6 +136,36 @@ def without_strings(text: str) -> str:
         hidden = is_comment or match[0][-1] in "'\"" or match["dollar"]
         pieces.append(" " * (end - match.start()) if hidden else match[0])
     return "".join(pieces)
+
+
+def open_quote(text: str) -> Span | None:
+    """The mark of a string, quoted name or comment that does not end, in a statement of Spark's."""
+    for match, end, _ in lexemes(SPARKS, text, 0):
+        mark = re.match(r"[rR]?['\"`]|/\*", match[0])
+        if mark is None or end < len(text):
+            continue
+        if not text.endswith("*/") if match["block"] else _CLOSED.fullmatch(match[0]) is None:
+            return span_of(text, match.start() + len(mark[0]) - 1 - bool(match["block"]), match.start() + len(mark[0]))
+    return None
+
+
+def open_bracket(text: str) -> Span | None:
+    """The last ``(`` without a ``)`` in a statement of Spark's; None where there is also a ``)`` without its ``(``."""
+    opened: list[int] = []
+    for found in re.finditer(r"[()]", without_strings(text)):
+        if found[0] == "(":
+            opened.append(found.start())
+        elif not opened:
+            return None
+        else:
+            opened.pop()
+    return span_of(text, opened[-1], opened[-1] + 1) if opened else None
+
+
+def span_of(text: str, start: int, end: int) -> Span:
+    """The place ``[start, end)`` of a text."""
+    line_start = text.rfind("\n", 0, start) + 1
+    return Span(start, end, text.count("\n", 0, start) + 1, start - line_start + 1)
 
 
 def refuse_invisible(text: str) -> None:

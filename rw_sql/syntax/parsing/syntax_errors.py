@@ -5,15 +5,20 @@ The sentences are RisingWave's where it has one, because its users search for th
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 from rw_sql.errors import SYNTAX_ERROR, SqlError, near_names
 from rw_sql.syntax.lexing.identifiers import RESERVED
+from rw_sql.syntax.lexing.spark_words import near_clause, words_after
 from rw_sql.syntax.lexing.tokens import END, WORD
+from rw_sql.syntax.parsing.examples import example_like
 from rw_sql.syntax.parsing.lalr_tables import SIGNS
 from rw_sql.syntax.statements.common import Option
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from rw_sql.syntax.lexing.tokens import Token
 
 _SIGN_OF = {name: sign for sign, name in SIGNS.items()}
@@ -48,6 +53,9 @@ _PLACES: tuple[tuple[frozenset[str], str], ...] = tuple(
 )
 """The expected construct where all of these terminals are accepted; the first match is used."""
 
+NEAR = "did you mean "
+"""What a hint begins with that names the word which was probably meant."""
+
 _MOST_LISTED = 10
 _MOST_IN_SENTENCE = 4
 
@@ -57,14 +65,22 @@ def found(token: Token) -> str:
     return "EOF" if token.kind == END else token.text.split("\n")[0][:40]
 
 
-def syntax_error(token: Token, accepted: set[str], last: Any) -> SqlError:
+def syntax_error(token: Token, accepted: set[str], last: Any, *, before: Sequence[Token] = ()) -> SqlError:
     """The error for an unexpected token.
 
-    ``accepted`` are the terminals accepted at its position, ``last`` is the value before it, or None.
+    ``accepted`` are the terminals accepted at its position, ``last`` is the value before it, or None, ``before`` are
+    the tokens before it.
     """
     keywords = sorted(t.replace("_", " ") for t in accepted if t not in _DESCRIBED and t not in _SIGN_OF)
-    near = near_names(token.upper, keywords, most=1) if token.kind == WORD else []
-    hint = f"did you mean {near[0]}?" if near else None
+    if token.kind == END and "NAME" in accepted and (needed := _missing_name(before, token)) is not None:
+        return needed
+    sparks = words_after([other.upper for other in before])
+    if token.kind == WORD and token.upper in sparks and token.upper not in keywords:
+        hint: str | None = f"{' '.join([*(other.upper for other in before), token.upper])} is a statement of Spark SQL"
+        near = []
+    else:
+        near = near_names(token.upper, {*keywords, *sparks}, most=1) if token.kind == WORD else []
+        hint = f"{NEAR}{near[0]}?" if near else None
     if token.kind == WORD and token.upper in RESERVED and accepted & {"NAME"} and not near:
         return SqlError(
             SYNTAX_ERROR,
@@ -72,11 +88,78 @@ def syntax_error(token: Token, accepted: set[str], last: Any) -> SqlError:
             hint=f'{token.upper} is reserved; as a name it must be quoted: "{token.value}"',
             span=token.span,
         )
+    slip = _clause_slip(token, accepted, before)
+    if slip is not None:
+        return slip
     expected, listed = _expected(accepted, keywords, last)
+    hint = hint or _misplaced(token, accepted, before)
     if hint is None and listed:
         more = ["…"] if len(listed) > _MOST_LISTED else []
         hint = f"expected one of: {', '.join([*listed[:_MOST_LISTED], *more])}"
+    if hint is None:
+        hint = _what_next(token, expected, before)
     return SqlError(SYNTAX_ERROR, f"expected {expected}, found: {found(token)}", hint=hint, span=token.span)
+
+
+def _clause_slip(token: Token, accepted: set[str], before: Sequence[Token]) -> SqlError | None:
+    """The error for a clause of a query that is mistyped, which passes for an alias: the query ends behind it."""
+    if not before or "$END" not in accepted or not any(other.upper == "SELECT" for other in before):
+        return None
+    word = before[-1]
+    near = near_clause(word.text) if word.kind == WORD and token.kind != END else None
+    if near is None:
+        return None
+    return SqlError(SYNTAX_ERROR, f"syntax error at or near {word.text}", hint=f"{NEAR}{near}?", span=word.span)
+
+
+_SPOKEN = {"number": "a number", "identifier": "a name", "literal string": "a text in quotes: '…'"}
+
+
+def _misplaced(token: Token, accepted: set[str], before: Sequence[Token]) -> str | None:
+    """What is amiss with the words in front of a token that is right by itself."""
+    words = [other.upper for other in before]
+    if token.kind == WORD and words[-1:] == ["IF"]:
+        near = near_names(token.upper, ["EXISTS", "NOT EXISTS"], most=1)
+        return f"{NEAR}IF {near[0]}?" if near else None
+    if token.upper == "WITH" and "ENCODE" in words:
+        return "WITH (…) stands before FORMAT … ENCODE …"
+    if {"RPAR", "COMMA"} <= accepted and (token.kind == END or token.upper in ("WITH", "FORMAT", "INCLUDE")):
+        return "a ) is missing" if token.kind == END else f"a ) is missing before {token.upper}"
+    return None
+
+
+def _what_next(token: Token, expected: str, before: Sequence[Token]) -> str | None:
+    """What to write where the sentence says what is expected and nothing is near."""
+    example = example_like(before)
+    if example is not None:
+        return f"for example: {example}"
+    if not before or expected == "end of statement":
+        return None
+    expected = _SPOKEN.get(expected, expected)
+    if token.kind == END:
+        return f"write {expected} behind {before[-1].text}"
+    return f"write {expected} {'before' if token.kind == WORD else 'in the place of'} {found(token)}"
+
+
+_NEEDS_NAME = re.compile(
+    r"""(?:EXPLAIN[ ])?(?P<statement>
+      (?:(?P<creates>CREATE)
+        |DROP|ALTER|PAUSE|RESUME|RESET|INJECT|REFRESH|REBUILD|REWIND|VALIDATE|WAIT|SHOW(?:[ ]CREATE)?)
+      [ ](?P<kind>SOURCE|SINK|TABLE|CONNECTION|SECRET|MATERIALIZED[ ]VIEW)(?:[ ](?:SPLITS|OFFSETS))?)
+    (?:[ ]IF(?:[ ]NOT)?[ ]EXISTS)?""",
+    re.VERBOSE,
+)
+
+
+def _missing_name(before: Sequence[Token], token: Token) -> SqlError | None:
+    """The error for a statement that ends where its object's name belongs; None where something else is missing."""
+    words = " ".join(other.upper if other.kind == WORD else "." for other in before)
+    told = _NEEDS_NAME.fullmatch(words)
+    if told is None:
+        return None
+    kind, statement = told["kind"], told["statement"]
+    hint = f"{statement} a_name …" if told["creates"] else f"SHOW {kind}S lists them"
+    return SqlError(SYNTAX_ERROR, f"{statement} needs a {kind.lower()} name", hint=hint, span=token.span)
 
 
 def _expected(accepted: set[str], keywords: list[str], last: Any) -> tuple[str, list[str]]:

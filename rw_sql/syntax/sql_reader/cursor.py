@@ -182,11 +182,17 @@ class Cursor:
         """Raises SqlError INVALID_EXPRESSION with the expected and the actual token."""
         token = self.peek()
         met = "EOF" if token.kind == END else token.text.split("\n")[0][:40]
-        raise SqlError(INVALID_EXPRESSION, f"expected {expected}, found: {met}", span=token.span)
+        before = self.tokens[self.at - 1].text if self.at > 0 else ""
+        what = expected.removesuffix(" in the query body")
+        hint = f"write {what} behind {before}" if before and " after " not in what else None
+        raise SqlError(INVALID_EXPRESSION, f"expected {expected}, found: {met}", hint=hint, span=token.span)
 
     def refuse(self, message: str, token: Token) -> NoReturn:
         """Raises SqlError INVALID_EXPRESSION at the token."""
-        raise SqlError(INVALID_EXPRESSION, message, span=token.span)
+        hint = None
+        if message.startswith("syntax error at or near "):
+            hint = f'something is missing before {token.text}; as a name it must be quoted: "{token.value}"'
+        raise SqlError(INVALID_EXPRESSION, message, hint=hint, span=token.span)
 
     def is_name(self, ahead: int = 0) -> bool:
         """True if a name is at that position: quoted, or a word that is not reserved."""

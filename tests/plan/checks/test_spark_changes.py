@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from rw_sql.plan.checks.spark_changes import catalog_refusal, change_refusal, found_object
+from rw_sql.plan.checks.spark_changes import catalog_refusal, change_refusal, found_object, path_refusal
 from rw_sql.syntax.dialect.spark_changes import changed_names
 from tests.conftest import FIXTURES, rendered
 from tests.plan.canned import HERE, CannedWorld, create_source
@@ -43,10 +43,22 @@ if TYPE_CHECKING:
         ("FROM a INSERT INTO x SELECT 1 INSERT OVERWRITE y SELECT 2", [("INSERT", "x"), ("INSERT", "y")]),
         ("BEGIN DROP VIEW x; DELETE FROM y; END", [("DROP VIEW", "x"), ("DELETE FROM", "y")]),
         ("EXECUTE IMMEDIATE 'DROP VIEW totals'", [("DROP VIEW", "totals")]),
+        ("CREATE OR REPLACE TEMP VIEW totals AS SELECT 1", [("CREATE OR REPLACE TEMP VIEW", "totals")]),
+        ("create or replace\n temporary view `totals` as select 1", [("CREATE OR REPLACE TEMPORARY VIEW", "totals")]),
+        ('DROP VIEW "totals"', [("DROP VIEW", "totals")]),
+        ('DROP VIEW IDENTIFIER("totals")', [("DROP VIEW", "totals")]),
+        ("INSERT INTO table_x VALUES (1)", [("INSERT", "table_x")]),
+        ("INSERT INTO TABLE `s$errors` VALUES (1)", [("INSERT", "s$errors")]),
+        ("DELETE FROM delta.`/w/data/9/1`", [("DELETE FROM", "delta./w/data/9/1")]),
+        ("UPDATE delta . `/w/data/9/1` SET n = 1", [("UPDATE", "delta./w/data/9/1")]),
+        ("MERGE INTO delta.`/w/data/9/1` t USING s ON true", [("MERGE", "delta./w/data/9/1")]),
+        ("VACUUM '/w/data/9/1' RETAIN 0 HOURS", [("VACUUM", "/w/data/9/1")]),
+        ("INSERT OVERWRITE LOCAL DIRECTORY '/w/data/9/1' SELECT 1", [("INSERT", "/w/data/9/1")]),
+        ("INSERT OVERWRITE delta.`/w/data/9/1` SELECT 1", [("INSERT", "delta./w/data/9/1")]),
         # What only reads, or makes something that ours does not meet.
         ("SELECT 'DROP VIEW totals'", []),
         ("WITH a AS (SELECT 1) SELECT 'INSERT INTO totals'", []),
-        ("CREATE OR REPLACE TEMP VIEW totals AS SELECT 1", []),
+        ("CREATE TEMP VIEW totals AS SELECT 1", []),
         ("CREATE GLOBAL TEMPORARY VIEW totals AS SELECT 1", []),
         ("CACHE TABLE totals AS SELECT 1", []),
         ("UNCACHE TABLE totals", []),
@@ -60,7 +72,7 @@ def test_the_names_that_a_statement_changes(text: str, found: list[tuple[str, st
     changes = list(changed_names(text))
     assert [(change.verb, ".".join(change.parts)) for change in changes] == found
     for change in changes:
-        assert text[change.span.start : change.span.end].strip("`").endswith(change.parts[-1].replace("`", "``"))
+        assert text[change.span.start : change.span.end].strip('`"').endswith(change.parts[-1].replace("`", "``"))
 
 
 def test_each_refusal_names_the_statement_that_is_right(recorded: Callable[[Path, str], None]) -> None:
@@ -83,6 +95,9 @@ def test_each_refusal_names_the_statement_that_is_right(recorded: Callable[[Path
         "MERGE INTO k USING x ON true WHEN MATCHED THEN DELETE",
         "DROP VIEW s",
         "DELETE FROM s",
+        "CREATE OR REPLACE TEMP VIEW totals AS SELECT 1",
+        "VACUUM totals",
+        "TRUNCATE TABLE totals",
     ):
         (change,) = changed_names(text)
         record = found_object(world.snapshot, change.parts[-1])
@@ -92,6 +107,13 @@ def test_each_refusal_names_the_statement_that_is_right(recorded: Callable[[Path
         told.append(f"{text}\n\n{rendered(error.located(text))}")
     (change,) = changed_names("DROP VIEW rw_catalog.rw_sources")
     told.append(rendered(catalog_refusal(change, "rw_catalog.rw_sources").located("DROP VIEW rw_catalog.rw_sources")))
+    for text, path, of in (
+        ("DELETE FROM delta.`/w/data/2/1`", "/w/data/2/1", found_object(world.snapshot, "totals")),
+        ("VACUUM '/w/rw_catalog/operations'", "/w/rw_catalog/operations", None),
+    ):
+        (change,) = changed_names(text)
+        assert change.is_path
+        told.append(f"{text}\n\n{rendered(path_refusal(change, path, of).located(text))}")
     recorded(FIXTURES / "errors" / "spark_changes.txt", "\n\n".join(told))
     (change,) = changed_names("CREATE TABLE s USING delta AS SELECT 1")
     source = found_object(world.snapshot, "s")

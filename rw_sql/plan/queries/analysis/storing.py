@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from sqlglot import exp
@@ -22,6 +23,12 @@ _UNNAMED = (
 )  # fmt: skip
 """Expressions that Spark names by their text, with brackets and blanks."""
 
+_MOST_WORDS = 3
+"""The maximum number of words of an expression in the name that is suggested for it."""
+
+_WIDEST = 40
+"""The longest expression that a hint repeats."""
+
 
 def require_storable(query: exp.Expr, output: Output, text: Text, report: Report) -> None:
     """Reports columns that a table cannot hold: without a name of their own, or of one name."""
@@ -40,8 +47,13 @@ def require_storable(query: exp.Expr, output: Output, text: Text, report: Report
         elif name:
             seen.add(name.lower())
         elif _is_surely_unnamed(item):
-            hint = f"give it a name: … AS {_suggested(item)}"
-            report.add(text.first_place(item), INVALID_QUERY, "this column needs a name", hint)
+            written = item.sql(dialect="spark", normalize_functions=False)
+            place = text.first_place(item)
+            if place is not None and text.query.startswith(written, place[0]):
+                place = (place[0], place[0] + len(written))
+            shown = written if len(written) <= _WIDEST else "…"
+            hint = f"give it a name: {shown} AS {suggested_name(written)}"
+            report.add(place, INVALID_QUERY, f'column "{written}" needs a name', hint)
 
 
 def called_as_in_risingwave(query: exp.Expr, output: Output) -> Output:
@@ -99,12 +111,7 @@ def _is_surely_unnamed(item: exp.Expr) -> bool:
     return isinstance(item, _UNNAMED)
 
 
-def _suggested(item: exp.Expr) -> str:
-    """A name for a column: the function's and its argument's."""
-    if not isinstance(item, exp.Anonymous):
-        return "a_name"
-    first = item.expressions[0] if item.expressions else None
-    if isinstance(first, exp.Star):
-        return f"row_{item.name.lower()}"
-    inner = first.name.lower() if isinstance(first, exp.Column) and first.name.isidentifier() else "value"
-    return f"{item.name.lower()}_{inner}"
+def suggested_name(written: str) -> str:
+    """A name for a column that has none: ``sum(amount)`` could be ``sum_amount``."""
+    name = "_".join(re.findall(r"[a-z0-9]+", written.lower())[:_MOST_WORDS]) or "a_name"
+    return f"n_{name}" if name[0].isdigit() else name

@@ -86,7 +86,13 @@ def changed_record(snapshot: Snapshot, user: Connected, statement: Definition) -
 
 
 def effect_of_change(
-    snapshot: Snapshot, user: Connected, change: PutObject, span: Span, *, is_validated: bool
+    snapshot: Snapshot,
+    user: Connected,
+    change: PutObject,
+    span: Span,
+    *,
+    is_validated: bool,
+    is_switchable: bool = True,
 ) -> Asking[Effect]:
     """Looks at the upstream or target of its changed record. Raises SqlError if that cannot be used."""
     moved = after(snapshot, (change,))
@@ -96,7 +102,10 @@ def effect_of_change(
             plan_options(snapshot, definition_of(user)), plan_options(snapshot, definition_of(record))
         )
         can_move = may_move(connected_spec(user), changed)
-        return (yield from effect_on(moved, record, span, is_validated=is_validated, may_move=can_move))
+        found = effect_on(
+            moved, record, span, is_validated=is_validated, may_move=can_move, is_switchable=is_switchable
+        )
+        return (yield from found)
     if isinstance(user, SinkRecord) and isinstance(record, SinkRecord):
         if is_validated:
             require_target((yield from look_at_sink(moved, record)), record.name, span, is_stored=True)

@@ -31,7 +31,7 @@ from rw_sql.model.options import SecretReference, connection_options, source_opt
 from rw_sql.plan.checks.columns import is_validated, require_columns, without_switch
 from rw_sql.plan.checks.sinks import check_sink_options
 from rw_sql.plan.checks.sources import check_source, require_secret
-from rw_sql.plan.checks.upstreams import require_target, require_upstream
+from rw_sql.plan.checks.upstreams import address_place, require_target, require_upstream, unreachable
 from rw_sql.plan.effects.connection_impact import another_target, differences, effect_on, may_move, spell
 from rw_sql.plan.requests.catalog import Asking
 from rw_sql.plan.requests.upstream import look, look_at_target
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from rw_sql.metastore.records import Change
     from rw_sql.model.options import PlannedOptions
     from rw_sql.plan.effects.connection_impact import Effect
-    from rw_sql.syntax.statements import AlterConnectionOptions, DropConnection, Validate
+    from rw_sql.syntax.statements import AlterConnectionOptions, DropConnection, Option, Validate
 
 _REFUSED = (("ssh", "SSH tunnels are not supported"), ("privatelink", "PrivateLink is not supported"))
 
@@ -140,7 +140,7 @@ def lower_create_connection(statement: CreateConnection, snapshot: Snapshot) -> 
     stored = replace(statement, if_not_exists=False, options=without_switch(statement.options))
     kind, planned = check_connection(snapshot, stored, statement.name.span)
     if must_answer:
-        yield from _require_answer(kind, planned, name, statement.name.span)
+        yield from _require_answer(kind, planned, name, statement.name.span, statement.options)
     record = _record(snapshot, snapshot.next_id, stored, name, kind)
     change = PutObject(record=record)
     return Plan(
@@ -152,19 +152,21 @@ def lower_create_connection(statement: CreateConnection, snapshot: Snapshot) -> 
     )
 
 
-def _require_answer(kind: str, planned: PlannedOptions, name: str, span: Span) -> Asking[None]:
-    """Raises SqlError if the server does not answer or refuses the login."""
+def _require_answer(
+    kind: str, planned: PlannedOptions, name: str, span: Span, options: tuple[Option, ...] = ()
+) -> Asking[None]:
+    """Raises SqlError if the server does not answer or refuses the login. ``options`` are those of the statement."""
     if is_of_sources(kind):
         upstream = yield from look(kind, planned)
         if not upstream.is_reachable:
-            require_upstream(upstream, name, span, kind="connection")
+            require_upstream(upstream, name, span, kind="connection", options=options, is_switchable=bool(options))
         return
     target = yield from look_at_target(connection_sink(kind), planned, None)
     if target.error is not None:
         raise SqlError(
             UPSTREAM_UNREACHABLE,
-            f'connection "{name}" does not lead anywhere: {target.error}',
-            span=span,
+            f'connection "{name}" does not lead anywhere: {unreachable(target.error)}',
+            span=address_place(options) or span,
             hint="check its address, user and rights; WITH (VALIDATE = false) stores it anyway",
         )
 
@@ -300,7 +302,8 @@ def lower_alter_connection_options(statement: AlterConnectionOptions, snapshot: 
     sinks = [user for user in using if isinstance(user, SinkRecord)]
     followers: tuple[SourceRecord | SinkRecord, ...] = (*users, *sinks)
     if statement.is_validated:
-        yield from _require_answer(kind, planned, name, statement.name.span)
+        written = tuple(option for change in statement.changes for option in change.options)
+        yield from _require_answer(kind, planned, name, statement.name.span, written)
     effects: list[tuple[str, Effect]] = []
     changes: list[Change] = [PutObject(record=record)]
     for user in users:

@@ -75,7 +75,7 @@ def _alter_connected(statement: AlterConnector, snapshot: Snapshot) -> Asking[Pl
     merged: Definition = merge_options(current, statement.options, gone)
     _check_merged(statement, snapshot, merged)
     change = PutObject(record=changed_record(snapshot, user, merged))
-    yield from effect_of_change(snapshot, user, change, statement.name.span, is_validated=True)
+    yield from effect_of_change(snapshot, user, change, statement.name.span, is_validated=True, is_switchable=False)
     differs = differences(plan_options(snapshot, current), plan_options(snapshot, merged))
     if not differs:
         return nothing(statement, user.name, "the properties have these values already")

@@ -139,7 +139,7 @@ def _unsafe_set(
     )
     upstream = yield from look_closely(source.connector, options)
     if statement.is_validated:
-        require_upstream(upstream, source.name, statement.name.span)
+        require_upstream(upstream, source.name, statement.name.span, options=statement.set_options, is_switchable=True)
     stands = yield from positions(source.id, fragment)
     is_running = not pauses_of(snapshot, source.id)
     changes: list[Change] = []

@@ -54,7 +54,7 @@ def lower_create_sink(statement: CreateSink, snapshot: Snapshot, query_dialect: 
     kind_name, shape = check_sink(snapshot, statement, given)
     if must_fit:
         target = yield from look_at_target(kind_name, plan_options(snapshot, statement), shape)
-        require_target(target, name, statement.name.span)
+        require_target(target, name, statement.name.span, options=statement.options, is_switchable=True)
     stored = replace(statement, if_not_exists=False)
     starts: list[tuple[int, int]] = []
     if not _has_snapshot(statement):

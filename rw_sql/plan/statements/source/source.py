@@ -93,7 +93,7 @@ def lower_create_source(
     stored = with_sharing(stored, kind, is_shared=is_shared)
     options = plan_options(snapshot, stored)
     upstream = yield from look(kind_name, options)
-    require_upstream(upstream, name, statement.name.span)
+    require_upstream(upstream, name, statement.name.span, options=statement.options)
     found = yield from discover(kind, kind_name, options, upstream, {})
     blank = SourceRecord(
         id=snapshot.next_id,

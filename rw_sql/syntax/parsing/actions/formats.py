@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rw_sql.errors import SYNTAX_ERROR, SqlError
+from rw_sql.errors import SYNTAX_ERROR, UNKNOWN_PROPERTY, SqlError, near_names
 from rw_sql.syntax.statements.common import TextValue
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from rw_sql.syntax.statements.common import FormatEncode, Option
 
 _FIXED = {
@@ -16,6 +18,18 @@ _FIXED = {
     "adbc_snowflake": ("NONE", "NONE"),
 }
 _FREE = ("datagen", "delta", "jdbc")
+
+
+def require_no_slip(options: Iterable[Option]) -> None:
+    """Raises SqlError where a WITH list without a connector has a property that is nearly called so."""
+    for option in options:
+        if option.key not in ("connection", "connector") and near_names("connector", [option.key]):
+            raise SqlError(
+                UNKNOWN_PROPERTY,
+                f'unknown property "{option.key}"',
+                hint='did you mean "connector"?',
+                span=option.span,
+            )
 
 
 def connector_of(options: tuple[Option, ...]) -> str | None:

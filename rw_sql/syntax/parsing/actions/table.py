@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from rw_sql.errors import INVALID_EXPRESSION, SYNTAX_ERROR, SqlError
 from rw_sql.syntax.lexing.tokens import QUOTED, WORD, scan
 from rw_sql.syntax.parsing.actions.columns import one_of
-from rw_sql.syntax.parsing.actions.formats import connector_of, require_format
+from rw_sql.syntax.parsing.actions.formats import connector_of, require_format, require_no_slip
 from rw_sql.syntax.parsing.actions.parts import dropped, expression, query
 from rw_sql.syntax.parsing.actions.source import require_types
 from rw_sql.syntax.statements.common import CdcTable, DataType, Query, Statement
@@ -62,6 +62,7 @@ def create_table(
     if connector is not None and connector != "webhook":
         require_format(connector, format_encode, is_source=False)
     elif format_encode is not None:
+        require_no_slip(options)
         raise SqlError(
             SYNTAX_ERROR,
             "FORMAT needs a connector",

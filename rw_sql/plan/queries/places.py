@@ -1,0 +1,27 @@
+"""Positions in a statement of the parts of its query."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from rw_sql.errors import Span
+from rw_sql.syntax.parsing.script import without_strings
+
+if TYPE_CHECKING:
+    from rw_sql.syntax.statements import Query
+
+
+def place_in_query(query: Query, start: int, end: int) -> Span:
+    """The place in the statement of ``[start, end)`` of the query's text."""
+    whole, before = query.span, query.text[:start]
+    column = start - before.rfind("\n") if "\n" in before else whole.column + start
+    return Span(whole.start + start, whole.start + end, whole.line + before.count("\n"), column)
+
+
+def place_of(query: Query, word: str) -> Span:
+    """The one place of a word in the query, outside strings and comments; the whole query for none or several."""
+    pattern = re.compile(rf"(?<![\w$]){re.escape(word)}(?![\w$])", re.IGNORECASE)
+    shown = without_strings(query.text)
+    found = [match for match in pattern.finditer(query.text) if word and not shown[match.start()].isspace()]
+    return place_in_query(query, *found[0].span()) if len(found) == 1 else query.span

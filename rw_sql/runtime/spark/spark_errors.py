@@ -1,0 +1,148 @@
+"""Spark's exceptions as errors of rw_sql's: condensed, with the place in the statement and near names."""
+
+from __future__ import annotations
+
+import re
+from contextlib import contextmanager, suppress
+from functools import cache
+from typing import TYPE_CHECKING, Any, cast
+
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from pyspark.errors.exceptions.captured import CapturedException
+
+from rw_sql.errors import SPARK_ERROR, Span, SqlError
+from rw_sql.model.parameters import SESSION_PARAMETERS
+from rw_sql.runtime.spark.jvm import java_session
+from rw_sql.syntax.dialect.spark_faults import KnownNames, SparkFault, spark_error
+from rw_sql.syntax.parsing.script import refuse_invisible, span_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from pyspark.sql import SparkSession
+
+# Where analysis and parsing fail Spark tells the place behind its message, counting from 0; where a running query does,
+# in a heading behind it, counting from 1.
+_PLACE = re.compile(r"[;\s]*\(?line (\d+),? pos (\d+)\)?")
+_HEADING = re.compile(r"\s*== SQL[^=]*\(line (\d+), position (\d+)\) ==")
+_BEHIND = re.compile(r"\n\n|\nJVM stacktrace|\n== SQL")
+_WORD = re.compile(r"[\w$]+|`[^`]*`|\S")
+
+
+def known_names(spark: SparkSession, names: Callable[[], Iterable[str]] = tuple) -> KnownNames:
+    """The names that a statement of a session may refer to; ``names`` are those of the catalog's relations."""
+
+    def relations() -> list[str]:
+        try:
+            catalog = java_session(spark).sessionState().catalog()
+            return [*names(), *_last_parts(catalog.listTables(catalog.getCurrentDatabase()))]
+        except (PySparkException, Py4JError):
+            return [*names()]
+
+    def functions() -> list[str]:
+        try:
+            return _last_parts(java_session(spark).sessionState().functionRegistry().listFunction())
+        except (PySparkException, Py4JError):
+            return []
+
+    return KnownNames(relations=relations, functions=functions, parameters=tuple(SESSION_PARAMETERS))
+
+
+def _last_parts(identifiers: Any) -> list[str]:
+    """The names of a sequence of the JVM's identifiers, in one call. Statements would be seen by listeners."""
+    return [line.rpartition(".")[2].strip("`") for line in str(identifiers.mkString("\n")).splitlines()]
+
+
+def as_sql_error(error: PySparkException, text: str, known: KnownNames) -> SqlError:
+    """Spark's error of a statement as one of rw_sql's, located in the statement's text."""
+    try:
+        refuse_invisible(text)
+    except SqlError as invisible:
+        return invisible.located(text)
+    told = query_error(error, text, known)
+    told.span = told.span or _word_at(text, 1, 0)
+    return told
+
+
+def query_error(error: PySparkException, text: str, known: KnownNames) -> SqlError:
+    """As :func:`as_sql_error`, without a span where Spark tells no place."""
+    if isinstance(error, CapturedException):
+        return spark_error(_fault_of(error, text), text, known)
+    told = str(error).strip()
+    place = _PLACE.search(told) or _HEADING.search(told)
+    message = told[: place.start()] if place else _BEHIND.split(told)[0]
+    return SqlError(SPARK_ERROR, message, span=_span(error, told, text)).located(text)
+
+
+def _fault_of(error: CapturedException, text: str) -> SparkFault:
+    """The facts of an error, and its place in the text."""
+    told = str(error).strip()
+    condition = error.getCondition() or ""
+    parameters = error.getMessageParameters() or {}
+    message = told
+    if condition:
+        with suppress(Py4JError):  # Spark has no templates for the messages of other libraries, such as Delta Lake
+            message = error.getMessage()
+    return SparkFault(condition=condition, parameters=parameters, message=message, span=_span(error, told, text))
+
+
+def _span(error: PySparkException, told: str, text: str) -> Span | None:
+    """The place in the text: what the error's context holds, else the word at the line and position it tells."""
+    for start, fragment in _contexts(error):
+        # Java counts in units of UTF-16.
+        at = len(text.encode("utf-16-le")[: 2 * start].decode("utf-16-le", "ignore"))
+        if fragment and text[at : at + len(fragment)] == fragment:
+            return span_of(text, at, at + len(fragment))
+    if place := _PLACE.search(told):
+        return _word_at(text, int(place[1]), int(place[2]))
+    if place := _HEADING.search(told):
+        return _word_at(text, int(place[1]), int(place[2]) - 1)
+    return None
+
+
+def _contexts(error: PySparkException) -> list[tuple[int, str]]:
+    """The pieces of the statement that an error is about, with their starts; those of views' texts are left out."""
+    found = []
+    try:
+        for context in error.getQueryContext():
+            if not context.objectType():
+                found.append((context.startIndex(), context.fragment()))
+    except (Py4JError, PySparkException, TypeError, AttributeError):
+        return found
+    return found
+
+
+def _word_at(text: str, line: int, position: int) -> Span | None:
+    """The word that starts at a 1-based line and a 0-based position in it; None where the text has no such place."""
+    lines = text.split("\n")
+    if not 1 <= line <= len(lines) or not 0 <= position <= len(lines[line - 1]):
+        return None
+    start = sum(len(before) + 1 for before in lines[: line - 1]) + position
+    word = _WORD.match(text, start)
+    return span_of(text, start, word.end() if word else start + 1)
+
+
+@cache
+def _both(kind: type[PySparkException]) -> type[SqlError]:
+    """A class that is both Spark's and rw_sql's: code that catches Spark's class goes on working."""
+    return cast("type[SqlError]", type(kind.__name__, (SqlError, kind), {"__module__": kind.__module__}))
+
+
+@contextmanager
+def readable_errors(spark: SparkSession, text: str, names: Callable[[], Iterable[str]]) -> Iterator[None]:
+    """What Spark raises inside of a statement is raised as an instance of the same class that reads as rw_sql's."""
+    try:
+        yield
+    except CapturedException as error:
+        if isinstance(error, SqlError):
+            raise
+        raise _readable(error, as_sql_error(error, text, known_names(spark, names))) from None
+
+
+def _readable(error: CapturedException, told: SqlError) -> SqlError:
+    kind: Any = type(error)
+    both: Any = _both(kind).__new__(_both(kind), told.message)
+    both.__dict__.update(error.__dict__)
+    both.__dict__.update(told.__dict__)
+    return cast("SqlError", both)

@@ -1,0 +1,441 @@
+"""What Spark says of a text that it refuses, said as rw_sql does: a code, one sentence, the word, a hint.
+
+Spark tells a condition with parameters, a message, and mostly the place. Conditions that queries meet every day have
+sentences of their own here; of the others the first sentence of Spark's message is kept.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from sqlglot import exp
+from sqlglot.errors import SqlglotError
+
+from rw_sql.errors import (
+    INVALID_QUERY,
+    SPARK_ERROR,
+    SYNTAX_ERROR,
+    UNDEFINED_COLUMN,
+    UNDEFINED_OBJECT,
+    UNSUPPORTED_TYPE,
+    UNTERMINATED,
+    Span,
+    SqlError,
+    near_names,
+)
+from rw_sql.syntax.lexing.spark_words import CLAUSES, near_clause
+from rw_sql.syntax.near_statements import near_statement
+from rw_sql.syntax.parsing.script import open_bracket, open_quote, span_of, without_strings
+from rw_sql.syntax.query.tables_read import parse_spark
+
+
+def _none() -> tuple[str, ...]:
+    return ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SparkFault:
+    """One refusal. ``span`` is the place that Spark tells, None where it tells none in this text."""
+
+    condition: str
+    message: str
+    parameters: Mapping[str, str] = field(default_factory=dict)
+    span: Span | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KnownNames:
+    """The names that a text may have meant. The functions are called only where they are needed."""
+
+    relations: Callable[[], Iterable[str]] = _none
+    functions: Callable[[], Iterable[str]] = _none
+    parameters: Iterable[str] = ()
+
+
+def spark_error(fault: SparkFault, text: str, known: KnownNames) -> SqlError:
+    """The fault as an error that points into ``text``."""
+    condition = fault.condition.partition(".")[0]
+    say = _SAYERS.get(condition, _as_spark_says)
+    return say(fault, text, known).located(text)
+
+
+# Names
+
+
+def _column(fault: SparkFault, text: str, known: KnownNames) -> SqlError:
+    parts = name_parts(fault.parameters.get("objectName") or fault.parameters.get("fieldName", ""))
+    span = _place(text, fault, parts)
+    others = _visible([name_parts(name)[-1] for name in _listed(fault.parameters.get("proposal", "")) if name])
+    what = "field" if fault.condition.startswith("UNRESOLVED_FIELD") else "column"
+    name = parts[-1] if parts else ""
+    owner = f" in {parts[-2]}" if len(parts) > 1 else ""
+    near = near_names(name, others, most=1) or near_names(name.lower(), others, most=1)
+    if near:
+        hint = f'did you mean "{near[0]}"?'
+    elif others:
+        hint = _those_there(what, others)
+    elif len(parts) > 1:
+        hint = f'"{parts[0]}" must be a relation in FROM, or a column with fields'
+    else:
+        hint = f"no column can be read there; a text stands in quotes: '{name}'"
+    return SqlError(UNDEFINED_COLUMN, f'{what} "{name}" does not exist{owner}', hint=hint, span=span)
+
+
+def _relation(fault: SparkFault, text: str, known: KnownNames) -> SqlError:
+    parts = name_parts(fault.parameters.get("relationName") or fault.parameters.get("name", ""))
+    span = _place(text, fault, parts)
+    while len(parts) > 1 and _find(text, parts[:1]) is None:
+        parts = parts[1:]  # what Spark puts in front of a name
+    near = near_names(parts[-1].lower() if parts else "", {*known.relations()}, most=1)
+    hint = f'did you mean "{near[0]}"?' if near else "SHOW SOURCES and SHOW TABLES list what can be read"
+    return SqlError(UNDEFINED_OBJECT, f'relation "{".".join(parts)}" does not exist', hint=hint, span=span)
+
+
+def _those_there(what: str, names: list[str]) -> str:
+    if len(names) == 1:
+        return f"the only {what} is {names[0]}"
+    return f"the {what}s are {', '.join(names)}{' …' if len(names) >= _MOST_PROPOSED else ''}"
+
+
+def _star(fault: SparkFault, text: str, known: KnownNames) -> SqlError:
+    parts = name_parts(fault.parameters.get("targetString", ""))
+    columns = _visible([name_parts(name)[-1] for name in _listed(fault.parameters.get("columns", ""))])
+    return SqlError(
+        UNDEFINED_COLUMN,
+        f'"{parts[-1] if parts else "*"}" is neither a relation in FROM nor a column',
+        hint=f"write * without it; {_those_there('column', columns)}" if columns else "write * without it",
+        span=_place(text, fault, parts),
+    )
+
+
+def _type(fault: SparkFault, text: str, known: KnownNames) -> SqlError:
+    name = fault.parameters.get("typeName", "").strip('"').lower()
+    near = near_names(name, _TYPES, most=1)
+    hint = f'did you mean "{near[0]}"?' if near else f"the types are {', '.join(sorted(_TYPES))}"
+    return SqlError(UNSUPPORTED_TYPE, f'type "{name}" does not exist', hint=hint, span=_place(text, fault, (name,)))
+
+
+def _arguments(fault: SparkFault, text: str, known: KnownNames) -> SqlError:
+    parts = name_parts(fault.parameters.get("functionName", ""))
+    name = parts[-1] if parts else ""
+    expected, actual = fault.parameters.get("expectedNum", ""), fault.parameters.get("actualNum", "")
+    return SqlError(
+        INVALID_QUERY,
+        f'function "{name}" takes {expected} argument{"" if expected == "1" else "s"}, not {actual}',
+        hint=f"DESCRIBE FUNCTION EXTENDED {name}",
+        span=_place(text, fault, parts),
+    )
+
+
+def _unlike_queries(fault: SparkFault, text: str, known: KnownNames) -> SqlError:
+    word = fault.parameters.get("operator", "UNION")
+    first, other = fault.parameters.get("firstNumColumns", ""), fault.parameters.get("invalidNumColumns", "")
+    return SqlError(
+        INVALID_QUERY,
+        f"the queries of {word} have {first} and {other} columns",
+        hint="give both the same columns; NULL AS a_name fills one up",
+        span=_place(text, fault, (word.split()[0],)),
+    )
+
+
+def _schema(fault: SparkFault, text: str, known: KnownNames) -> SqlError:
+    parts = name_parts(fault.parameters.get("schemaName") or fault.parameters.get("catalogName", ""))
+    what = "catalog" if fault.condition.startswith("CATALOG") else "database"
+    hint = f"SHOW {what.upper()}S lists all"
+    return SqlError(
+        UNDEFINED_OBJECT,
+        f'{what} "{parts[-1] if parts else ""}" does not exist',
+        hint=hint,
+        span=_place(text, fault, parts[-1:]),
+    )
+
+
+def _function(fault: SparkFault, text: str, known: KnownNames) -> SqlError:
+    parts = name_parts(fault.parameters.get("routineName") or fault.parameters.get("name", ""))
+    name = parts[-1] if parts else ""
+    near = near_names(name.lower(), {*known.functions()}, most=1)
+    hint = f'did you mean "{near[0]}"?' if near else "SHOW FUNCTIONS lists all"
+    return SqlError(
+        UNDEFINED_OBJECT, f'function "{name}" does not exist', hint=hint, span=_place(text, fault, parts[-1:])
+    )
+
+
+def _ambiguous(fault: SparkFault, text: str, known: KnownNames) -> SqlError:
+    parts = name_parts(fault.parameters.get("name", ""))
+    name = parts[-1] if parts else ""
+    owners = [name_parts(option) for option in _listed(fault.parameters.get("referenceNames", ""))]
+    written = list(dict.fromkeys(".".join(owner[-2:]) for owner in owners if len(owner) > 1))
+    if len(written) > 1:
+        hint = f"write {' or '.join(written)}"
+    else:
+        hint = "give each relation an alias of its own, and each column a name"
+    count = max(len(owners), 2)
+    return SqlError(
+        INVALID_QUERY,
+        f'column "{name}" is ambiguous: {count} columns have that name',
+        hint=hint,
+        span=_place(text, fault, parts),
+    )
+
+
+# Aggregates
+
+
+def _not_grouped(fault: SparkFault, text: str, known: KnownNames) -> SqlError:
+    written = _expression(fault.parameters.get("expression", ""))
+    span = _place(text, fault, name_parts(written) if _IS_NAME.fullmatch(written) else ())
+    if not written:
+        span = _ungrouped(text) or span  # MISSING_GROUP_BY names none
+        if span is None or span.end - span.start > _WIDEST:
+            hint = "GROUP BY the columns that are not aggregated"
+            return SqlError(INVALID_QUERY, "the query aggregates some columns and not others", hint=hint, span=span)
+    shown = text[span.start : span.end] if span is not None else written
+    if len(shown) > _WIDEST:
+        shown = written
+    has_groups = re.search(r"\bGROUP\s+BY\b", without_strings(text), re.IGNORECASE) is not None
+    add = f"add {shown} to GROUP BY" if has_groups else f"write GROUP BY {shown}"
+    return SqlError(
+        INVALID_QUERY,
+        f'column "{shown}" is neither grouped by nor aggregated',
+        hint=f"{add}, or aggregate it: max({shown})",
+        span=span,
+    )
+
+
+def _ungrouped(text: str) -> Span | None:
+    """The first column of a query's list that stands in no aggregate, where the query has no GROUP BY."""
+    try:
+        tree = parse_spark(text)
+    except SqlglotError:
+        return None
+    for select in tree.find_all(exp.Select):
+        if select.args.get("group") is not None or not select.find(exp.AggFunc):
+            continue
+        for column in (column for item in select.expressions for column in item.find_all(exp.Column)):
+            if column.find_ancestor(exp.AggFunc, exp.Window) is None and isinstance(column.this, exp.Identifier):
+                place = column.this.meta
+                return span_of(text, int(place["start"]), int(place["end"]) + 1)
+    return None
+
+
+def _aggregate_in_where(fault: SparkFault, text: str, known: KnownNames) -> SqlError:
+    name = _function_name(fault.parameters.get("expressionList", ""))
+    where = _find(text, ("WHERE",))
+    return SqlError(
+        INVALID_QUERY,
+        f'aggregate "{name}" cannot stand in WHERE',
+        hint="filter groups with HAVING",
+        span=_find(text, (name,), where.end if where is not None else 0) or where or fault.span,
+    )
+
+
+def _aggregate_in_group(fault: SparkFault, text: str, known: KnownNames) -> SqlError:
+    name = _function_name(fault.parameters.get("sqlExpr", ""))
+    hint = "aggregate in a subquery, and group its result"
+    return SqlError(INVALID_QUERY, f'aggregate "{name}" cannot stand in GROUP BY', hint=hint, span=fault.span)
+
+
+def _nested_aggregate(fault: SparkFault, text: str, known: KnownNames) -> SqlError:
+    hint = "aggregate in a subquery first, or write OVER (…) behind the outer one"
+    inner = _CALL.match(text, fault.span.start) if fault.span is not None else None
+    if inner is None:
+        return SqlError(INVALID_QUERY, "an aggregate stands within another aggregate", hint=hint, span=fault.span)
+    name, span = inner["name"].lower(), span_of(text, *inner.span("name"))
+    return SqlError(INVALID_QUERY, f'aggregate "{name}" stands within another aggregate', hint=hint, span=span)
+
+
+# Grammar
+
+
+def _syntax(fault: SparkFault, text: str, known: KnownNames) -> SqlError:
+    slip = near_statement(text, known.parameters)
+    if slip is not None:
+        return slip
+    quote = open_quote(text)
+    if quote is not None:
+        mark = text[quote.start : quote.end]
+        return SqlError(
+            UNTERMINATED,
+            f"what {mark} begins here does not end",
+            hint=f"put {'*/' if mark == '/*' else mark} behind its end",
+            span=quote,
+        )
+    bracket = open_bracket(text)
+    if bracket is not None:
+        return SqlError(SYNTAX_ERROR, "this ( has no )", hint="put ) behind what it holds", span=bracket)
+    span = fault.span
+    if span is None:
+        return _as_spark_says(fault, text, known)
+    before = list(_WORD.finditer(without_strings(text[: span.start])))
+    word = text[span.start : span.end]
+    # A mistyped clause often passes for an alias: Spark stops behind it.
+    near = _near_clause(before[-1][0], known) if before else None
+    if near is not None:
+        span = span_of(text, *before[-1].span())
+        word = before[-1][0]
+    else:
+        near = _near_clause(word, known)
+    if near is None and before and before[-1][0].upper() in ("GROUP", "ORDER", "PARTITION"):
+        near = f"{before[-1][0].upper()} BY"
+    if span.start >= len(text.rstrip().rstrip(";").rstrip()):
+        last = f" behind {before[-1][0]}" if before else ""
+        return SqlError(SYNTAX_ERROR, f"the statement ends too early{last}", hint="write what is missing", span=span)
+    return SqlError(
+        SYNTAX_ERROR,
+        f"syntax error at or near {word}",
+        hint=f"did you mean {near}?" if near is not None else _syntax_hint(word, before),
+        span=span,
+    )
+
+
+def _syntax_hint(word: str, before: list[re.Match[str]]) -> str:
+    if word.startswith(('"', "'")):
+        return "a name stands in backquotes: `a name`"
+    if word == ",":
+        return "an item is missing before the comma, or the comma is one too many"
+    if word.upper() in CLAUSES:
+        shown = f"between {before[-1][0]} and {word.upper()}" if before else f"before {word.upper()}"
+        return f"something is missing {shown}; as a name it stands in backquotes: `{word}`"
+    return "a word is missing before it, or it is one too many"
+
+
+def _near_clause(word: str, known: KnownNames) -> str | None:
+    near = near_clause(word)
+    return near if near is not None and word.lower() not in {name.lower() for name in known.relations()} else None
+
+
+# The others
+
+
+def _as_spark_says(fault: SparkFault, text: str, known: KnownNames) -> SqlError:
+    message, rest = condensed(fault.message, text)
+    shown = f"{message} [{fault.condition}]" if fault.condition else message
+    return SqlError(_CODES.get(fault.condition.partition(".")[0], SPARK_ERROR), shown, hint=rest, span=fault.span)
+
+
+def condensed(message: str, text: str = "") -> tuple[str, str | None]:
+    """Spark's message as one sentence and the rest of its first paragraph, without plans and internal columns."""
+    told = _CONDITION.sub("", message.strip())
+    told = _BEHIND.split(told)[0]
+    told = " ".join(_internal_names_out(told, text).split())
+    sentences = _SENTENCE_END.split(told, maxsplit=1)
+    first = sentences[0].strip().rstrip(".:; ")
+    rest = sentences[1].strip() if len(sentences) > 1 else ""
+    if first[:1].isupper() and first[1:2].islower():
+        first = first[0].lower() + first[1:]
+    return first or "Spark refuses the statement", _shortened(rest) or None
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= _LONGEST_HINT else text[: _LONGEST_HINT - 2].rsplit(" ", 1)[0] + " …"
+
+
+def _internal_names_out(message: str, text: str) -> str:
+    """A message without the names of hidden columns, but for those that the text names itself."""
+
+    def keep(found: re.Match[str]) -> str:
+        return found[0] if found["name"].lower() in text.lower() else ""
+
+    return _ID.sub("", _EMPTY_ITEMS.sub(r"\1", _INTERNAL.sub(keep, message)))
+
+
+_MOST_PROPOSED = 5
+"""How many names Spark proposes at most."""
+
+_WIDEST, _LONGEST_HINT = 40, 240
+_WORD = re.compile(r"[\w$]+|`[^`]*`|[^\s\w]")
+_CALL = re.compile(r"(?P<name>\w+)\s*\(")
+_IS_NAME = re.compile(r"(?:[\w$]+|`[^`]*`)(?:\.(?:[\w$]+|`[^`]*`))*")
+_CONDITION = re.compile(r"^\[[A-Z0-9_.]+\]\s*")
+_BEHIND = re.compile(r"\s*(?:SQLSTATE: \w{5}|\n\n|\nJVM stacktrace|\n?== SQL|; line \d+ pos \d+|\(line \d+, pos \d+\))")
+_SENTENCE_END = re.compile(r"(?<=[^.\s])\.\s+(?=[A-Z])")
+_INTERNAL = re.compile(r"(?:[`\w]+\.)*`?(?P<name>_rw_\w+)`?(?:#\d+L?)?")
+_ID = re.compile(r"(?<=[\w`])#\d+L?\b")
+_EMPTY_ITEMS = re.compile(r"(?:(?<=[\[(])(?:,\s*)+)|,\s*(?=,|[\])])()")
+_CODES = {"TRAILING_COMMA_IN_SELECT": SYNTAX_ERROR}
+"""The codes of conditions of which Spark's own sentence is kept, where it is not RW409."""
+
+_QUALIFIERS = re.compile(r"(?:(?:\w+|`[^`]+`)\.){2,}(?=[\w`])")
+_TYPES = frozenset({
+    "array", "bigint", "binary", "boolean", "byte", "char", "date", "decimal", "double", "float", "int", "integer",
+    "interval", "long", "map", "numeric", "real", "short", "smallint", "string", "struct", "timestamp", "timestamp_ltz",
+    "timestamp_ntz", "tinyint", "varchar", "variant",
+})  # fmt: skip
+_LISTED = re.compile(r"(?:`(?:[^`]|``)+`\.?)+|[\w$]+(?:\.[\w$]+)*")
+_NAME_PART = re.compile(r"`((?:[^`]|``)+)`|([^`.\s]+)")
+_SAYERS: dict[str, Callable[[SparkFault, str, KnownNames], SqlError]] = {
+    "UNRESOLVED_COLUMN": _column,
+    "UNRESOLVED_FIELD": _column,
+    "UNRESOLVED_MAP_KEY": _column,
+    "FIELD_NOT_FOUND": _column,
+    "TABLE_OR_VIEW_NOT_FOUND": _relation,
+    "VIEW_NOT_FOUND": _relation,
+    "DELTA_TABLE_NOT_FOUND": _relation,
+    "SCHEMA_NOT_FOUND": _schema,
+    "CATALOG_NOT_FOUND": _schema,
+    "CANNOT_RESOLVE_STAR_EXPAND": _star,
+    "UNSUPPORTED_DATATYPE": _type,
+    "WRONG_NUM_ARGS": _arguments,
+    "NUM_COLUMNS_MISMATCH": _unlike_queries,
+    "UNRESOLVED_ROUTINE": _function,
+    "UNRESOLVABLE_TABLE_VALUED_FUNCTION": _function,
+    "AMBIGUOUS_REFERENCE": _ambiguous,
+    "AMBIGUOUS_COLUMN_OR_FIELD": _ambiguous,
+    "AMBIGUOUS_LATERAL_COLUMN_ALIAS": _ambiguous,
+    "MISSING_AGGREGATION": _not_grouped,
+    "MISSING_GROUP_BY": _not_grouped,
+    "INVALID_WHERE_CONDITION": _aggregate_in_where,
+    "GROUP_BY_AGGREGATE": _aggregate_in_group,
+    "NESTED_AGGREGATE_FUNCTION": _nested_aggregate,
+    "PARSE_SYNTAX_ERROR": _syntax,
+    "PARSE_EMPTY_STATEMENT": _syntax,
+    "UNCLOSED_BRACKETED_COMMENT": _syntax,
+}
+
+
+def name_parts(name: str) -> tuple[str, ...]:
+    """The parts of a name as Spark writes it in messages: each in backquotes, or bare."""
+    return tuple((quoted or bare).replace("``", "`") for quoted, bare in _NAME_PART.findall(name))
+
+
+def _listed(names: str) -> list[str]:
+    return _LISTED.findall(names)
+
+
+def _visible(names: Iterable[str]) -> list[str]:
+    return [name for name in dict.fromkeys(names) if not name.lower().startswith("_rw_")]
+
+
+def _function_name(shown: str) -> str:
+    """The name of the function that an expression of a message calls."""
+    return _expression(shown).partition("(")[0].lower()
+
+
+def _expression(shown: str) -> str:
+    """An expression of a message, without the quotes around it and the ids of columns in it."""
+    plain = _ID.sub("", shown.strip())
+    plain = plain[1:-1] if len(plain) > 1 and plain[0] == plain[-1] == '"' else plain
+    plain = _QUALIFIERS.sub("", plain)
+    return plain.replace("`", "") if re.fullmatch(r"[`\w.]+", plain) else plain
+
+
+def _place(text: str, fault: SparkFault, parts: tuple[str, ...]) -> Span | None:
+    """The last part of a name where Spark tells its place, or where the text has it; else what Spark tells."""
+    if not parts:
+        return fault.span
+    start, end = (fault.span.start, fault.span.end) if fault.span is not None else (0, len(text))
+    return _find(text, parts, start, end) or _find(text, parts) or fault.span
+
+
+def _find(text: str, parts: tuple[str, ...], start: int = 0, end: int | None = None) -> Span | None:
+    """Where a text has a name, outside of strings: its last part."""
+    shown = without_strings(text)
+    inner = [rf"`{re.escape(part.replace('`', '``'))}`|(?<![\w$]){re.escape(part)}(?![\w$])" for part in parts]
+    last = rf"(?P<last>{inner[-1]})"
+    for wanted in [rf"(?:{inner[-2]})\s*\.\s*{last}", last] if len(parts) > 1 else [last]:
+        found = re.compile(wanted, re.IGNORECASE).search(shown, start, end if end is not None else len(shown))
+        if found is not None:
+            return span_of(text, *found.span("last"))
+    return None

@@ -1,0 +1,82 @@
+"""Texts that are nobody's statement and nearly one: ``SHOW SOURCS``, ``SELEC 1``, ``DROP SUORCE s``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rw_sql.errors import SYNTAX_ERROR, SqlError, near_names
+from rw_sql.syntax import statements as ast
+from rw_sql.syntax.lexing.spark_words import SECOND_WORDS
+from rw_sql.syntax.lexing.tokens import WORD, scan
+from rw_sql.syntax.parsing.parser import Parser
+from rw_sql.syntax.parsing.script import parse_statement
+from rw_sql.syntax.parsing.syntax_errors import NEAR
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+_MOST_WORDS = 3
+"""How many words a statement has before a mistyped one, at most: ``CREATE OR REPLACE SUORCE``."""
+
+_OF_RISINGWAVE = frozenset({"TIMEZONE"})
+"""Parameters that RisingWave shows, and whose statements move here unchanged."""
+
+_OPENING = frozenset({
+    "ALTER", "BEGIN", "CREATE", "DESC", "DESCRIBE", "DROP", "EXPLAIN", "MATERIALIZED", "OR", "REPLACE", "RESET",
+    "SHOW",
+})  # fmt: skip
+
+
+def near_statement(text: str, parameters: Iterable[str] = ()) -> SqlError | None:
+    """The error for a text that nobody takes, with the statement that was probably meant; None where none is near.
+
+    Only the first words count: what stands behind them is for whoever takes such a statement to judge. ``parameters``
+    are the names that SHOW knows besides what it lists.
+    """
+    try:
+        statement = parse_statement(text)
+    except SqlError as error:
+        return error if _is_slip(error, text) else None
+    found = not_shown(text, statement, parameters)
+    return found if found is not None and (found.hint or "").startswith(NEAR) else None
+
+
+def not_shown(text: str, statement: ast.Statement, parameters: Iterable[str] = ()) -> SqlError | None:
+    """The error for a SHOW of something that neither Spark nor rw_sql lists; None for any other statement."""
+    shown = statement.statement if isinstance(statement, ast.Explain) else statement
+    if not isinstance(shown, ast.ShowParameter):
+        return None
+    tokens = [token for token in scan(text) if token.upper not in ("EXPLAIN", "SHOW")]
+    word = next((token for token in tokens if token.value.lower() == shown.parameter), None)
+    if word is None:
+        return None
+    known = _listed() | SECOND_WORDS["SHOW"]
+    if word.upper in known or word.upper in _OF_RISINGWAVE or word.value.lower() in parameters:
+        return None
+    near = near_names(word.upper, {*known, *(name.upper() for name in parameters)}, most=1)
+    meant = near[0].lower() if near and near[0].lower() in parameters else "".join(near)
+    return SqlError(
+        SYNTAX_ERROR,
+        f"expected an object type or a parameter after SHOW, found: {word.text}",
+        hint=f"{NEAR}SHOW {meant}?" if near else "SHOW SOURCES, SHOW MATERIALIZED VIEWS, SHOW SINKS, SHOW JOBS",
+        span=word.span,
+    ).located(text)
+
+
+def _listed() -> frozenset[str]:
+    """The words that the grammar takes behind SHOW."""
+    text = "SHOW"
+    parser = Parser(text, scan(text), 0, 1)
+    try:
+        parser.parse()
+    except SqlError:
+        return frozenset(terminal.replace("_", " ") for terminal in parser.accepted()) - {"NAME"}
+    raise AssertionError("SHOW alone is no statement")
+
+
+def _is_slip(error: SqlError, text: str) -> bool:
+    """Whether an error names the word that was probably meant, and nothing but a statement's words stand before it."""
+    if error.span is None or not (error.hint or "").startswith(NEAR):
+        return False
+    before = [token for token in scan(text[: error.span.start]) if token.text]
+    return len(before) <= _MOST_WORDS and all(token.kind == WORD and token.upper in _OPENING for token in before)

@@ -1,0 +1,65 @@
+"""Where the caret stands if an upstream or a target is away or lacks what a statement names, and what to type next."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from rw_sql.connectors.base import Upstream
+from rw_sql.connectors.sink import SinkLook
+from rw_sql.errors import SqlError
+from rw_sql.plan.checks.upstreams import require_target, require_upstream
+from rw_sql.syntax import parse_statement
+from rw_sql.syntax.statements import CreateConnection, CreateSink, CreateSource
+from tests.conftest import FIXTURES, rendered
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+SOURCE = (
+    "CREATE SOURCE s (id INT)\nWITH (connector = 'kafka', topic = 'orders, ordrs',\n"
+    "      properties.bootstrap.server = '127.0.0.1:9999')\nFORMAT PLAIN ENCODE JSON"
+)
+OVER_CONNECTION = (
+    "CREATE SOURCE s (id INT) WITH (connector = 'kafka', connection = c, topic = 'orders') FORMAT PLAIN ENCODE JSON"
+)
+SINK = "CREATE SINK k FROM m WITH (connector = 'kafka', topic = 'ordrs', properties.bootstrap.server = 'b:9092')"
+CONNECTION = "CREATE CONNECTION c WITH (type = 'kafka', properties.bootstrap.server = 'no-such-host.invalid:9092')"
+REFUSED = "127.0.0.1:9999/bootstrap: Connect to ipv4#127.0.0.1:9999 failed: Connection refused"
+UNKNOWN_HOST = (
+    "no-such-host.invalid:9092/bootstrap: Failed to resolve 'no-such-host.invalid:9092': Name or service not known"
+)
+
+
+def require(text: str, look: Upstream | SinkLook) -> None:
+    statement = parse_statement(text)
+    assert isinstance(statement, CreateSource | CreateSink | CreateConnection)
+    name, span, options = statement.name.last, statement.name.span, statement.options
+    if isinstance(look, SinkLook):
+        require_target(look, name, span, options=options, is_switchable=True)
+    else:
+        is_connection = isinstance(statement, CreateConnection)
+        kind = "connection" if is_connection else "source"
+        require_upstream(look, name, span, kind=kind, options=options, is_switchable=is_connection)
+
+
+def refusal(text: str, look: Upstream | SinkLook) -> SqlError:
+    with pytest.raises(SqlError) as caught:
+        require(text, look)
+    return caught.value.located(text)
+
+
+def test_the_caret_stands_on_what_is_wrong(recorded: Callable[[Path, str], None]) -> None:
+    looks: tuple[tuple[str, Upstream | SinkLook], ...] = (
+        (SOURCE, Upstream(missing=("ordrs",), present=("customers", "orders", "orders_big"))),
+        (SOURCE, Upstream(missing=("ordrs",))),
+        (SOURCE, Upstream(error=REFUSED)),
+        (OVER_CONNECTION, Upstream(error="no answer within 8 s")),
+        (SINK, SinkLook(missing='topic "ordrs"', named="ordrs", hint='did you mean "orders"?')),
+        (SINK, SinkLook(error=REFUSED)),
+        (CONNECTION, Upstream(error=UNKNOWN_HOST)),
+    )
+    told = [f"{text}\n\n{rendered(refusal(text, look))}" for text, look in looks]
+    recorded(FIXTURES / "mistakes" / "upstreams.txt", "\n\n".join(told))
