@@ -26,8 +26,8 @@ from rw_sql.plan.statements.checkpoint.checkpoint import (
     lower_show_checkpoint,
     lower_undo_checkpoint,
 )
+from rw_sql.runtime.control.checkpoint_folders import carry_out
 from rw_sql.runtime.control.checkpoint_inspector import CheckpointWorld, secrets_of_environment
-from rw_sql.runtime.control.checkpoint_requests import carry_out
 from rw_sql.session.results import Rows, cell_text
 from rw_sql.syntax import render
 from rw_sql.syntax.statements import (

@@ -16,7 +16,7 @@ from rw_sql.cli.output import console_for
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from rw_sql.plan.requests.queries import AnalyzeQuery, QueryAnalysis
+    from rw_sql.plan.ports.queries import AnalyzeQuery, QueryAnalysis
 
 
 @contextmanager

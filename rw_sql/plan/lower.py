@@ -64,7 +64,7 @@ from rw_sql.syntax.parsing.unsupported import unsupported
 
 if TYPE_CHECKING:
     from rw_sql.metastore import Snapshot
-    from rw_sql.plan.requests.catalog import Asking
+    from rw_sql.plan.ports.catalog import Asking
 
 
 def _told(statement: ast.Statement, what: str) -> Asking[Plan]:

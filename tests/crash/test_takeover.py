@@ -15,7 +15,7 @@ from rw_sql.errors import SqlError
 from rw_sql.metastore import Metastore
 from rw_sql.metastore.facts import JobStatus, Lease
 from rw_sql.metastore.records import Operation, PauseRecord, PutObject, SourceRecord
-from rw_sql.plan.requests.catalog import ReadJobStatuses
+from rw_sql.plan.ports.catalog import ReadJobStatuses
 from rw_sql.runtime.control.executor import Executor
 from rw_sql.runtime.control.inspector import Inspector
 from rw_sql.runtime.control.quiesce import is_in_force, lock_sources

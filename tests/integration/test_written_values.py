@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from rw_sql.model.relations import Relation
-from rw_sql.plan.requests.queries import AnalyzeQuery
+from rw_sql.plan.ports.queries import AnalyzeQuery
 from rw_sql.runtime.decoding.decoder import ERROR, OFFSET, decode
 from rw_sql.runtime.spark.query_analysis import analyze
 from tests.integration.test_change_formats import definition, plain, records_of

@@ -22,7 +22,7 @@ from rw_sql.model.offset_ranges import LogPiece, ReadIncarnation, with_piece, wi
 from rw_sql.model.options import visible
 from rw_sql.model.pauses import pauses_of
 from rw_sql.plan.lower import lower, lower_explained
-from rw_sql.plan.requests.catalog import (
+from rw_sql.plan.ports.catalog import (
     AsIf,
     CheckpointText,
     MeasureLags,
@@ -38,8 +38,8 @@ from rw_sql.plan.requests.catalog import (
     SealSecret,
     run_plan,
 )
-from rw_sql.plan.requests.logs import LogSize, MeasureLogs
-from rw_sql.plan.requests.positions import (
+from rw_sql.plan.ports.logs import LogSize, MeasureLogs
+from rw_sql.plan.ports.positions import (
     CommittedRanges,
     Positions,
     ReadCommittedRanges,
@@ -49,10 +49,10 @@ from rw_sql.plan.requests.positions import (
     ReadVersion,
     ReadWatermarks,
 )
-from rw_sql.plan.requests.queries import AnalyzeQuery, QueryAnalysis
-from rw_sql.plan.requests.rewind import LookAtRewind, ReadRewindPoints, RewindLook
-from rw_sql.plan.requests.tables import LookAtTable, TableLook
-from rw_sql.plan.requests.upstream import (
+from rw_sql.plan.ports.queries import AnalyzeQuery, QueryAnalysis
+from rw_sql.plan.ports.rewinds import LookAtRewind, ReadRewindPoints, RewindLook
+from rw_sql.plan.ports.tables import LookAtTable, TableLook
+from rw_sql.plan.ports.upstreams import (
     FindColumnMisfit,
     FindOffsetsAt,
     FindRecordTimes,
@@ -63,7 +63,7 @@ from rw_sql.plan.requests.upstream import (
 )
 from rw_sql.plan.result.explain import explain_lines
 from rw_sql.plan.result.steps import after
-from rw_sql.runtime.control.checkpoint_requests import answer_checkpoint
+from rw_sql.runtime.control.checkpoint_folders import answer_checkpoint
 from rw_sql.syntax import parse_statement
 from tests.conftest import rendered
 
@@ -73,7 +73,7 @@ if TYPE_CHECKING:
 
     from rw_sql.metastore.facts import RewindPoint
     from rw_sql.metastore.records import Change, Operation
-    from rw_sql.plan.requests.catalog import Asking, Request
+    from rw_sql.plan.ports.catalog import Asking, Request
     from rw_sql.plan.result.plan import Plan
 
 T = TypeVar("T")

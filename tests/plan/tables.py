@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 from sqlglot import exp, parse_one
 
-from rw_sql.plan.requests.queries import QueryAnalysis
+from rw_sql.plan.ports.queries import QueryAnalysis
 from rw_sql.syntax import parse_statement, render
 from tests.plan.canned import HERE, CannedWorld
 
 if TYPE_CHECKING:
     from rw_sql.metastore.records import SourceRecord, TableRecord
-    from rw_sql.plan.requests.queries import AnalyzeQuery
+    from rw_sql.plan.ports.queries import AnalyzeQuery
 
 _JSON_TYPES = {"INT": "integer", "BIGINT": "long"}
 

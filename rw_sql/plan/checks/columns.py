@@ -8,7 +8,7 @@ from rw_sql.connectors.base import ColumnReader
 from rw_sql.connectors.registry import connector
 from rw_sql.errors import INVALID_DEFINITION, INVALID_PROPERTY, UNDEFINED_COLUMN, SqlError
 from rw_sql.model.definitions import field_of, option_text
-from rw_sql.plan.requests.upstream import column_misfits
+from rw_sql.plan.ports.upstreams import column_misfits
 from rw_sql.syntax import spark_type
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from rw_sql.errors import Span
     from rw_sql.model.options import PlannedOptions
-    from rw_sql.plan.requests.catalog import Asking
+    from rw_sql.plan.ports.catalog import Asking
     from rw_sql.syntax.statements import ColumnDefinition, Option
 
 VALIDATE = "validate"

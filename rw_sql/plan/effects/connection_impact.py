@@ -13,8 +13,8 @@ from rw_sql.model.split_status import OK, ORPHAN, identity_status, split_order
 from rw_sql.plan.checks.columns import require_columns
 from rw_sql.plan.checks.upstreams import require_upstream
 from rw_sql.plan.effects.verdicts import UNREACHABLE
-from rw_sql.plan.requests.positions import positions
-from rw_sql.plan.requests.upstream import look
+from rw_sql.plan.ports.positions import positions
+from rw_sql.plan.ports.upstreams import look
 from rw_sql.plan.result.plan import SplitPreview
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from rw_sql.metastore.records import SourceRecord
     from rw_sql.model.options import PlannedOptions
     from rw_sql.model.source_readers import Reader
-    from rw_sql.plan.requests.catalog import Asking
+    from rw_sql.plan.ports.catalog import Asking
 
 Difference = tuple[str, str, str]
 """A property with its old and new value, secrets by name; empty text if it is not set."""

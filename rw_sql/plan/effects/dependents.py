@@ -6,8 +6,8 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from rw_sql.metastore.records import IF_NOT_NULL, IGNORE, MaterializedViewRecord, SinkRecord
-from rw_sql.plan.requests.catalog import Asking
-from rw_sql.plan.requests.positions import watermarks
+from rw_sql.plan.ports.catalog import Asking
+from rw_sql.plan.ports.positions import watermarks
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

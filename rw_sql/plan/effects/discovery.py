@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from rw_sql.connectors.base import SplitState
 from rw_sql.model.options import visible
 from rw_sql.model.split_status import OK, beginning, identity_status
-from rw_sql.plan.requests.catalog import Asking
-from rw_sql.plan.requests.upstream import offsets_at
+from rw_sql.plan.ports.catalog import Asking
+from rw_sql.plan.ports.upstreams import offsets_at
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping

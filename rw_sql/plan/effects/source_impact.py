@@ -17,9 +17,9 @@ from rw_sql.model.source_readers import readers_of, unread
 from rw_sql.model.split_status import OK, split_status
 from rw_sql.plan.effects.dependents import effects_on_dependents
 from rw_sql.plan.effects.verdicts import preview_splits
-from rw_sql.plan.requests.catalog import Asking
-from rw_sql.plan.requests.positions import positions
-from rw_sql.plan.requests.upstream import look_closely
+from rw_sql.plan.ports.catalog import Asking
+from rw_sql.plan.ports.positions import positions
+from rw_sql.plan.ports.upstreams import look_closely
 from rw_sql.plan.result.plan import Preview, ResultRow
 from rw_sql.plan.result.prediction import SourcePrediction, predicted, prediction_to_json
 

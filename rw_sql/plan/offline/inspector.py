@@ -16,7 +16,7 @@ from rw_sql.metastore.records import FORGOTTEN, SourceRecord
 from rw_sql.model.job_ids import ingest_fragment
 from rw_sql.model.options import HIDDEN, visible
 from rw_sql.plan.offline.query_answers import answer_query
-from rw_sql.plan.requests.catalog import (
+from rw_sql.plan.ports.catalog import (
     AsIf,
     MeasureLags,
     OpenSecret,
@@ -28,8 +28,8 @@ from rw_sql.plan.requests.catalog import (
     SealSecret,
     run_plan,
 )
-from rw_sql.plan.requests.logs import MeasureLogs
-from rw_sql.plan.requests.positions import (
+from rw_sql.plan.ports.logs import MeasureLogs
+from rw_sql.plan.ports.positions import (
     Positions,
     ReadCommittedRanges,
     ReadHistoryGround,
@@ -38,10 +38,10 @@ from rw_sql.plan.requests.positions import (
     ReadVersion,
     ReadWatermarks,
 )
-from rw_sql.plan.requests.queries import AnalyzeQuery
-from rw_sql.plan.requests.rewind import ReadRewindPoints
-from rw_sql.plan.requests.tables import LookAtTable, TableLook
-from rw_sql.plan.requests.upstream import (
+from rw_sql.plan.ports.queries import AnalyzeQuery
+from rw_sql.plan.ports.rewinds import ReadRewindPoints
+from rw_sql.plan.ports.tables import LookAtTable, TableLook
+from rw_sql.plan.ports.upstreams import (
     FindColumnMisfit,
     FindOffsetsAt,
     FindRecordTimes,
@@ -56,8 +56,8 @@ if TYPE_CHECKING:
 
     from rw_sql.metastore import Snapshot
     from rw_sql.plan.offline.query_answers import QueryColumns
-    from rw_sql.plan.requests.catalog import Asking, Request
-    from rw_sql.plan.requests.queries import QueryAnalysis
+    from rw_sql.plan.ports.catalog import Asking, Request
+    from rw_sql.plan.ports.queries import QueryAnalysis
     from rw_sql.plan.result.plan import Plan
 
 UPSTREAM = "the upstream: whether it answers, its topics and splits"

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from rw_sql.plan.requests.queries import STREAM, QueryAnalysis
+from rw_sql.plan.ports.queries import STREAM, QueryAnalysis
 from rw_sql.syntax.query.maintained_form import ROW, read_view_query
 from rw_sql.syntax.query.tables_read import output_names, parse_spark
 from rw_sql.syntax.query.trees import DISTINCT, GROUPS, ONE_ROW, ROWS
@@ -16,7 +16,7 @@ from rw_sql.syntax.query.trees import DISTINCT, GROUPS, ONE_ROW, ROWS
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from rw_sql.plan.requests.queries import AnalyzeQuery
+    from rw_sql.plan.ports.queries import AnalyzeQuery
     from rw_sql.syntax.query.maintained_form import ViewQuery
 
 UNKNOWN_TYPE = "VOID"

@@ -48,8 +48,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from rw_sql.metastore.records import Change
-    from rw_sql.plan.requests.catalog import Asking
-    from rw_sql.plan.requests.queries import AnalyzeQuery, QueryAnalysis
+    from rw_sql.plan.ports.catalog import Asking
+    from rw_sql.plan.ports.queries import AnalyzeQuery, QueryAnalysis
     from rw_sql.plan.result.plan import Plan
     from rw_sql.syntax import ScriptStatement
     from rw_sql.syntax.statements import Name, Statement

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 from rw_sql.metastore.records import DeltaTableRecord
 from rw_sql.model.names import find_relation
-from rw_sql.plan.requests.tables import look_at_table
+from rw_sql.plan.ports.tables import look_at_table
 from rw_sql.syntax.query.tables_read import replaced_tables, table_places
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from rw_sql.metastore import Snapshot
-    from rw_sql.plan.requests.catalog import Asking
+    from rw_sql.plan.ports.catalog import Asking
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

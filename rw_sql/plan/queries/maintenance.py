@@ -26,9 +26,9 @@ from rw_sql.model.relations import (
     relation_of,
     schema_columns,
 )
-from rw_sql.plan.requests.catalog import Asking
-from rw_sql.plan.requests.queries import UPSERT as AS_UPSERT
-from rw_sql.plan.requests.queries import WHOLE, QueryAnalysis, analysis
+from rw_sql.plan.ports.catalog import Asking
+from rw_sql.plan.ports.queries import UPSERT as AS_UPSERT
+from rw_sql.plan.ports.queries import WHOLE, QueryAnalysis, analysis
 from rw_sql.syntax.query.maintained_form import KEEP, KEY, NOT_TAKEN_APART, ROW, read_view_query
 from rw_sql.syntax.query.signed_aggregates import SIGN
 from rw_sql.syntax.query.trees import DISTINCT, GROUPS, JOIN, ONE_ROW, ROWS

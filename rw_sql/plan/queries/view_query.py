@@ -10,11 +10,11 @@ from rw_sql.metastore.records import DeltaTableRecord, Maintenance, SourceRecord
 from rw_sql.model.names import RELATION_KINDS, find_relation, spark_query, spoken
 from rw_sql.model.relations import changes_rows, relation_of, schema_columns
 from rw_sql.plan.checks.column_names import misnamed_field
+from rw_sql.plan.ports.catalog import Asking
+from rw_sql.plan.ports.queries import WHOLE, analysis
 from rw_sql.plan.queries.delta_inputs import delta_inputs
 from rw_sql.plan.queries.maintenance import Maintained, decide
 from rw_sql.plan.queries.refusals import query_without_inputs, refused_query
-from rw_sql.plan.requests.catalog import Asking
-from rw_sql.plan.requests.queries import WHOLE, analysis
 from rw_sql.syntax.dialect.to_spark import to_spark
 from rw_sql.syntax.lexing.identifiers import quoted_for_spark
 from rw_sql.syntax.query.maintained_form import renamed_columns

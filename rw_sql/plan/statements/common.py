@@ -18,9 +18,9 @@ from rw_sql.model.source_readers import readers_of
 from rw_sql.model.startup import MODE, TIME
 from rw_sql.plan.checks.upstreams import require_upstream
 from rw_sql.plan.effects.discovery import discover
+from rw_sql.plan.ports.positions import positions
+from rw_sql.plan.ports.upstreams import look, look_at_target
 from rw_sql.plan.queries.delta_inputs import left_unread
-from rw_sql.plan.requests.positions import positions
-from rw_sql.plan.requests.upstream import look, look_at_target
 from rw_sql.plan.result.plan import Plan, ResultRow
 from rw_sql.plan.result.prediction import predicted, prediction_to_json
 from rw_sql.plan.result.preview import render_preview
@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from rw_sql.metastore import Snapshot
     from rw_sql.metastore.records import Change, MaterializedViewRecord, SecretRecord, SinkRecord, SourceRecord
     from rw_sql.model.source_readers import Reader
-    from rw_sql.plan.requests.catalog import Asking
-    from rw_sql.plan.requests.positions import Positions
+    from rw_sql.plan.ports.catalog import Asking
+    from rw_sql.plan.ports.positions import Positions
     from rw_sql.plan.result.plan import Preview
     from rw_sql.syntax.statements import CreateSink, CreateSource, SplitId, Statement
 

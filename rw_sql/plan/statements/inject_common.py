@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from rw_sql.errors import INVALID_DEFINITION, SqlError
 from rw_sql.model.offset_files import read_offsets
 from rw_sql.model.timestamps import interval_milliseconds, timestamp_milliseconds
-from rw_sql.plan.requests.catalog import Asking, clock, file_text
+from rw_sql.plan.ports.catalog import Asking, clock, file_text
 from rw_sql.syntax.statements import InjectFromFile, InjectToTimestamp, InjectValues
 
 if TYPE_CHECKING:

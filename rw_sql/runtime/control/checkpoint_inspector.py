@@ -9,11 +9,11 @@ from rw_sql.connectors.registry import connector
 from rw_sql.errors import NOT_SUPPORTED, SqlError
 from rw_sql.metastore import Snapshot
 from rw_sql.metastore.records import PutObject, SecretRecord
-from rw_sql.plan.requests.catalog import ReadClock, ReadFile, run_plan
-from rw_sql.plan.requests.checkpoints import CheckpointRequest
-from rw_sql.plan.requests.upstream import FindOffsetsAt, FindSparseTopics, LookAtUpstream, ReadGroupOffsets
+from rw_sql.plan.ports.catalog import ReadClock, ReadFile, run_plan
+from rw_sql.plan.ports.checkpoints import CheckpointRequest
+from rw_sql.plan.ports.upstreams import FindOffsetsAt, FindSparseTopics, LookAtUpstream, ReadGroupOffsets
 from rw_sql.plan.result.steps import after
-from rw_sql.runtime.control.checkpoint_requests import answer_checkpoint
+from rw_sql.runtime.control.checkpoint_folders import answer_checkpoint
 from rw_sql.runtime.support.processes import now_ms
 from rw_sql.runtime.support.secrets import read_secret
 from rw_sql.runtime.support.text_files import read_text_file
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from rw_sql.model.options import PlannedOptions
-    from rw_sql.plan.requests.catalog import Asking, Request
+    from rw_sql.plan.ports.catalog import Asking, Request
 
 T = TypeVar("T")
 

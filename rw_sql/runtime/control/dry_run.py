@@ -10,7 +10,7 @@ from rw_sql.errors import SqlError
 from rw_sql.model.names import RELATION_KINDS, object_name
 from rw_sql.model.parameters import SESSION_PARAMETERS
 from rw_sql.plan.lower import lower
-from rw_sql.plan.requests.catalog import as_if
+from rw_sql.plan.ports.catalog import as_if
 from rw_sql.plan.result.confirmation import require_switch
 from rw_sql.plan.result.explain import explain_lines
 from rw_sql.plan.result.steps import after
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from rw_sql.metastore import Snapshot
-    from rw_sql.plan.requests.catalog import Asking
+    from rw_sql.plan.ports.catalog import Asking
     from rw_sql.plan.result.plan import Plan
     from rw_sql.runtime.jobs.context import Context
 

@@ -21,7 +21,7 @@ from rw_sql.plan.result.explain import explain_table
 from rw_sql.plan.result.plan import Plan, ResultRow, Table
 from rw_sql.plan.statements.move.block import SHOWN_INSIDE, lower_inside, require_inside
 from rw_sql.plan.statements.view.backfill_plan import RATE_LIMIT, with_rate_limit
-from rw_sql.runtime.control.checkpoint_requests import carry_out
+from rw_sql.runtime.control.checkpoint_folders import carry_out
 from rw_sql.runtime.control.inspector import Inspector
 from rw_sql.runtime.control.outcomes import APPLIED, NOT_YET_APPLIED
 from rw_sql.runtime.control.quiesce import are_valid, lock_sources, release_locks
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from rw_sql.metastore import Snapshot
     from rw_sql.metastore.facts import BackfillProgress, QuiesceLock
     from rw_sql.metastore.records import Operation
-    from rw_sql.plan.requests.catalog import Asking
+    from rw_sql.plan.ports.catalog import Asking
     from rw_sql.plan.result.confirmation import Question
     from rw_sql.runtime.control.owner import Owner
     from rw_sql.runtime.jobs.context import Context

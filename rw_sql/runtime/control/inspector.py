@@ -10,7 +10,7 @@ from rw_sql.connectors.registry import connector, sink_connector
 from rw_sql.metastore.records import MaterializedViewRecord, SourceRecord
 from rw_sql.model.pauses import pauses_of
 from rw_sql.model.source_readers import readers_of
-from rw_sql.plan.requests.catalog import (
+from rw_sql.plan.ports.catalog import (
     AsIf,
     MeasureLags,
     OpenSecret,
@@ -24,8 +24,8 @@ from rw_sql.plan.requests.catalog import (
     SealSecret,
     run_plan,
 )
-from rw_sql.plan.requests.logs import MeasureLogs
-from rw_sql.plan.requests.positions import (
+from rw_sql.plan.ports.logs import MeasureLogs
+from rw_sql.plan.ports.positions import (
     Positions,
     ReadCommittedRanges,
     ReadHistoryGround,
@@ -34,10 +34,10 @@ from rw_sql.plan.requests.positions import (
     ReadVersion,
     ReadWatermarks,
 )
-from rw_sql.plan.requests.queries import AnalyzeQuery
-from rw_sql.plan.requests.rewind import LookAtRewind, ReadRewindPoints
-from rw_sql.plan.requests.tables import LookAtTable
-from rw_sql.plan.requests.upstream import (
+from rw_sql.plan.ports.queries import AnalyzeQuery
+from rw_sql.plan.ports.rewinds import LookAtRewind, ReadRewindPoints
+from rw_sql.plan.ports.tables import LookAtTable
+from rw_sql.plan.ports.upstreams import (
     FindColumnMisfit,
     FindOffsetsAt,
     FindRecordTimes,
@@ -46,7 +46,7 @@ from rw_sql.plan.requests.upstream import (
     LookAtUpstream,
     ReadGroupOffsets,
 )
-from rw_sql.runtime.control.checkpoint_requests import answer_checkpoint, read_checkpoint_text
+from rw_sql.runtime.control.checkpoint_folders import answer_checkpoint, read_checkpoint_text
 from rw_sql.runtime.control.outcomes import completed
 from rw_sql.runtime.delta.delta_log import latest_version
 from rw_sql.runtime.direct.positions import (
@@ -79,7 +79,7 @@ if TYPE_CHECKING:
     from rw_sql.metastore import Snapshot
     from rw_sql.metastore.facts import JobStatus
     from rw_sql.model.options import PlannedOptions
-    from rw_sql.plan.requests.catalog import Asking, Request
+    from rw_sql.plan.ports.catalog import Asking, Request
     from rw_sql.runtime.jobs.context import Context
 
 T = TypeVar("T")

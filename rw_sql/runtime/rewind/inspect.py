@@ -8,7 +8,7 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from rw_sql.metastore.records import SinkRecord, SourceRecord
-from rw_sql.plan.requests.rewind import ReadRewindPoints, RewindLook, TableBack
+from rw_sql.plan.ports.rewinds import ReadRewindPoints, RewindLook, TableBack
 from rw_sql.runtime.delta.delta_log import commits, has_new_data, last_batch
 from rw_sql.runtime.rewind.points import copies_of
 from rw_sql.runtime.rewind.restore import read_on_from
@@ -16,7 +16,7 @@ from rw_sql.runtime.rewind.restore import read_on_from
 if TYPE_CHECKING:
     from rw_sql.metastore import Snapshot
     from rw_sql.metastore.facts import PointDependent, RewindPoint
-    from rw_sql.plan.requests.rewind import RewindRequest
+    from rw_sql.plan.ports.rewinds import RewindRequest
     from rw_sql.runtime.jobs.context import Context
 
 GONE = "is not there any more in the version that it had then"

@@ -20,7 +20,7 @@ from pyspark.sql.types import (
     YearMonthIntervalType,
 )
 
-from rw_sql.plan.requests.queries import WHOLE, AnalyzeQuery, QueryAnalysis
+from rw_sql.plan.ports.queries import WHOLE, AnalyzeQuery, QueryAnalysis
 from rw_sql.runtime.spark.jvm import analyzed_plan, java_packages
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from deltalake.exceptions import DeltaError
 
 from rw_sql.errors import SqlError
 from rw_sql.model.lineage import find_in_lineage, lineage_of
-from rw_sql.plan.requests.catalog import MeasureLags, run_plan
+from rw_sql.plan.ports.catalog import MeasureLags, run_plan
 from rw_sql.plan.result.graph import Graph
 from rw_sql.plan.statements.show.lineage import lineage_graph
 from rw_sql.plan.statements.show.objects import lower_show_objects, lower_show_unsafe_operations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from rw_sql.metastore import Snapshot
     from rw_sql.metastore.facts import Lease
-    from rw_sql.plan.requests.catalog import Request
+    from rw_sql.plan.ports.catalog import Request
     from rw_sql.runtime.jobs.context import Context
 
 logger = logging.getLogger(__name__)

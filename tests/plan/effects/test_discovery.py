@@ -11,8 +11,8 @@ from rw_sql.connectors.registry import connector
 from rw_sql.model.split_status import split_order, split_status
 from rw_sql.plan.effects.discovery import discover
 from rw_sql.plan.effects.verdicts import preview_splits
-from rw_sql.plan.requests.positions import Positions
-from rw_sql.plan.requests.upstream import FindOffsetsAt
+from rw_sql.plan.ports.positions import Positions
+from rw_sql.plan.ports.upstreams import FindOffsetsAt
 
 KAFKA = connector("kafka")
 

@@ -7,7 +7,7 @@ import pytest
 from rw_sql.metastore.records import AssignSplits, PutSplitStates
 from rw_sql.plan.offline import inspector
 from rw_sql.plan.offline.script import ScriptChecker
-from rw_sql.plan.requests.queries import AnalyzeQuery, QueryAnalysis
+from rw_sql.plan.ports.queries import AnalyzeQuery, QueryAnalysis
 from rw_sql.plan.result.steps import after
 
 KAFKA = "WITH (connector = 'kafka', topic = 'a', properties.bootstrap.server = 'k:9092') FORMAT PLAIN ENCODE JSON"

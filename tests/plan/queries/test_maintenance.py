@@ -9,11 +9,11 @@ import pytest
 
 from rw_sql.metastore.records import CHANGES, DIFF, KEYS, SIGNED, UPSERT, MaterializedViewRecord
 from rw_sql.model.job_specs import ViewSpec, desired_jobs
-from rw_sql.plan.requests.queries import STREAM, WHOLE, QueryAnalysis
+from rw_sql.plan.ports.queries import STREAM, WHOLE, QueryAnalysis
 from tests.plan.canned import CannedWorld, create_source, refused
 
 if TYPE_CHECKING:
-    from rw_sql.plan.requests.queries import AnalyzeQuery
+    from rw_sql.plan.ports.queries import AnalyzeQuery
 
 COLUMNS = {"k": "string", "n": "long", "x": "double"}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rw_sql.plan.requests.queries import AnalyzeQuery, QueryAnalysis
+from rw_sql.plan.ports.queries import AnalyzeQuery, QueryAnalysis
 from tests.plan.canned import CannedWorld, refused
 from tests.plan.tables import create_table, tables_world
 

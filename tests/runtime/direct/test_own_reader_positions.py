@@ -22,7 +22,7 @@ from rw_sql.metastore.records import (
     SourceRecord,
 )
 from rw_sql.model.job_specs import ReaderSpec, ViewSpec
-from rw_sql.plan.requests.positions import ReadCommittedRanges, ReadPositions, ReadPositionsBefore
+from rw_sql.plan.ports.positions import ReadCommittedRanges, ReadPositions, ReadPositionsBefore
 from rw_sql.runtime.control.inspector import Inspector
 from rw_sql.runtime.control.quiesce import quiesced_jobs
 from rw_sql.runtime.delta.job_output import JobOutput
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from rw_sql.plan.requests.positions import Positions
+    from rw_sql.plan.ports.positions import Positions
 
 KAFKA = connector("kafka")
 FRAGMENT = "mv-2:1"

@@ -24,7 +24,7 @@ from rw_sql.errors import (
 from rw_sql.metastore.records import Operation
 from rw_sql.model.operation_kinds import INJECT_CHECKPOINT
 from rw_sql.model.split_status import AHEAD, EXPIRED, OK, ORPHAN, UNKNOWN
-from rw_sql.plan.requests.checkpoints import find_rewrite, look_at_checkpoint, missing_files
+from rw_sql.plan.ports.checkpoints import find_rewrite, look_at_checkpoint, missing_files
 from rw_sql.plan.result.external_actions import WATCH_SECONDS, RewriteCheckpoint, UndoCheckpoint
 from rw_sql.plan.result.plan import Plan, Preview, ResultRow, SplitPreview, Table
 from rw_sql.plan.result.preview import render_preview
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from rw_sql.checkpoints.checkpoint import Checkpoint
     from rw_sql.errors import Span
     from rw_sql.metastore import Snapshot
-    from rw_sql.plan.requests.catalog import Asking
+    from rw_sql.plan.ports.catalog import Asking
     from rw_sql.plan.statements.checkpoint.context import InjectContext
     from rw_sql.syntax.statements import InjectCheckpointOffsets, ShowCheckpoint, Statement
 

@@ -17,9 +17,9 @@ from rw_sql.errors import (
 )
 from rw_sql.model.options import options_of, visible
 from rw_sql.plan.checks.sources import require_secret
-from rw_sql.plan.requests.catalog import Asking
-from rw_sql.plan.requests.checkpoints import CheckpointLook, file_lists, look_at_checkpoint, look_at_table
-from rw_sql.plan.requests.upstream import look_closely
+from rw_sql.plan.ports.catalog import Asking
+from rw_sql.plan.ports.checkpoints import CheckpointLook, file_lists, look_at_checkpoint, look_at_table
+from rw_sql.plan.ports.upstreams import look_closely
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -19,10 +19,10 @@ from rw_sql.errors import (
 from rw_sql.model.names import find_source
 from rw_sql.model.offset_files import EARLIEST, LATEST
 from rw_sql.model.source_readers import only_fragment
-from rw_sql.plan.requests.catalog import Asking
-from rw_sql.plan.requests.checkpoints import look_at_checkpoint, version_at
-from rw_sql.plan.requests.positions import positions
-from rw_sql.plan.requests.upstream import group_offsets, offsets_at
+from rw_sql.plan.ports.catalog import Asking
+from rw_sql.plan.ports.checkpoints import look_at_checkpoint, version_at
+from rw_sql.plan.ports.positions import positions
+from rw_sql.plan.ports.upstreams import group_offsets, offsets_at
 from rw_sql.plan.statements.checkpoint.context import resolve_all
 from rw_sql.plan.statements.inject_common import (
     members_notices,

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from rw_sql.checkpoints.positions import DELTA, FILE, KAFKA
 from rw_sql.plan.effects.verdicts import Verdict, counted
-from rw_sql.plan.requests.catalog import Asking
-from rw_sql.plan.requests.checkpoints import rows_between
+from rw_sql.plan.ports.catalog import Asking
+from rw_sql.plan.ports.checkpoints import rows_between
 from rw_sql.plan.result.plan import SplitPreview
 
 if TYPE_CHECKING:

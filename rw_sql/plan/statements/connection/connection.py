@@ -33,8 +33,8 @@ from rw_sql.plan.checks.sinks import check_sink_options
 from rw_sql.plan.checks.sources import check_source, require_secret
 from rw_sql.plan.checks.upstreams import require_target, require_upstream
 from rw_sql.plan.effects.connection_impact import another_target, differences, effect_on, may_move, spell
-from rw_sql.plan.requests.catalog import Asking
-from rw_sql.plan.requests.upstream import look, look_at_target
+from rw_sql.plan.ports.catalog import Asking
+from rw_sql.plan.ports.upstreams import look, look_at_target
 from rw_sql.plan.result.plan import Plan, Preview, ResultRow
 from rw_sql.plan.result.preview import render_preview
 from rw_sql.plan.result.steps import after, steps_of

@@ -46,7 +46,7 @@ from rw_sql.syntax.statements import (
 if TYPE_CHECKING:
     from rw_sql.connectors.spec import ConnectorSpec
     from rw_sql.metastore import Snapshot
-    from rw_sql.plan.requests.catalog import Asking
+    from rw_sql.plan.ports.catalog import Asking
     from rw_sql.plan.statements.connection.connected_object import Definition
     from rw_sql.syntax.statements import AlterConnector, Option, Statement
 

@@ -18,8 +18,8 @@ from rw_sql.model.definitions import option_text
 from rw_sql.model.names import find_secret, object_name, require_free_of_kind
 from rw_sql.model.options import secrets_in, sink_options, source_options
 from rw_sql.plan.checks.upstreams import require_target, require_upstream
-from rw_sql.plan.requests.catalog import Asking, opened, sealed
-from rw_sql.plan.requests.upstream import look
+from rw_sql.plan.ports.catalog import Asking, opened, sealed
+from rw_sql.plan.ports.upstreams import look
 from rw_sql.plan.result.plan import Plan, ResultRow
 from rw_sql.plan.result.steps import after, steps_of
 from rw_sql.plan.statements.common import drop_plan, drop_with_dependents, look_at_sink, nothing

@@ -29,7 +29,7 @@ from rw_sql.syntax.statements import ConnectionValue, Name, Option
 if TYPE_CHECKING:
     from rw_sql.metastore import Snapshot
     from rw_sql.metastore.records import ConnectionRecord
-    from rw_sql.plan.requests.catalog import Asking
+    from rw_sql.plan.ports.catalog import Asking
     from rw_sql.plan.statements.connection.connected_object import Definition
     from rw_sql.syntax.statements import AlterSetConnection
 

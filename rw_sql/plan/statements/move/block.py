@@ -20,7 +20,7 @@ from rw_sql.plan.effects.source_impact import (
     predictions,
     touched_sources,
 )
-from rw_sql.plan.requests.catalog import as_if
+from rw_sql.plan.ports.catalog import as_if
 from rw_sql.plan.result.allow import predicted_words
 from rw_sql.plan.result.plan import Plan, ResultRow
 from rw_sql.plan.result.preview import render_preview
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from rw_sql.metastore.records import Change, ObjectRecord
     from rw_sql.metastore.snapshot import Effect
     from rw_sql.plan.effects.source_impact import SourceImpact
-    from rw_sql.plan.requests.catalog import Asking
+    from rw_sql.plan.ports.catalog import Asking
 
 BLOCK = "BEGIN UNSAFE"
 BEGIN_TO_COMMIT = "BEGIN UNSAFE … COMMIT"

@@ -25,9 +25,9 @@ from rw_sql.plan.effects.dependents import effects_on_dependents
 from rw_sql.plan.effects.discovery import startup_states
 from rw_sql.plan.effects.per_reader import for_each_reader
 from rw_sql.plan.effects.verdicts import preview_splits
-from rw_sql.plan.requests.catalog import Asking, job_statuses
-from rw_sql.plan.requests.positions import positions
-from rw_sql.plan.requests.upstream import look_closely
+from rw_sql.plan.ports.catalog import Asking, job_statuses
+from rw_sql.plan.ports.positions import positions
+from rw_sql.plan.ports.upstreams import look_closely
 from rw_sql.plan.result.allow import unallowed_words
 from rw_sql.plan.result.plan import Plan, Preview, ResultRow
 from rw_sql.plan.statements.common import dependents_of, resolve_splits, states_change, unsafe_plan
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from rw_sql.metastore import Snapshot
     from rw_sql.metastore.records import SourceRecord
     from rw_sql.model.source_readers import Reader
-    from rw_sql.plan.requests.positions import Positions
+    from rw_sql.plan.ports.positions import Positions
     from rw_sql.plan.statements.move.inject_targets import RequestedOffset
     from rw_sql.syntax.statements import InjectSourceOffsets
 

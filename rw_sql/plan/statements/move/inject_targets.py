@@ -21,9 +21,9 @@ from rw_sql.model.options import visible
 from rw_sql.model.pauses import pauses_of
 from rw_sql.model.source_readers import only_fragment
 from rw_sql.model.split_status import OK, identity_status
-from rw_sql.plan.requests.catalog import Asking, checkpoint_text
-from rw_sql.plan.requests.positions import positions
-from rw_sql.plan.requests.upstream import group_offsets, offsets_at
+from rw_sql.plan.ports.catalog import Asking, checkpoint_text
+from rw_sql.plan.ports.positions import positions
+from rw_sql.plan.ports.upstreams import group_offsets, offsets_at
 from rw_sql.plan.statements.inject_common import (
     members_notices,
     moment_of,
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from rw_sql.metastore import Snapshot
     from rw_sql.metastore.records import SourceRecord
     from rw_sql.model.options import PlannedOptions
-    from rw_sql.plan.requests.positions import Positions
+    from rw_sql.plan.ports.positions import Positions
     from rw_sql.syntax.statements import InjectSourceOffsets
 
 _MOST_NAMED = 8

@@ -27,8 +27,8 @@ from rw_sql.model.names import find_operation, find_source, spoken
 from rw_sql.model.operation_kinds import REWIND
 from rw_sql.model.source_readers import readers_of
 from rw_sql.plan.effects.source_impact import answers_of, impact_of, predictions
-from rw_sql.plan.requests.catalog import operations
-from rw_sql.plan.requests.rewind import look_at_rewind, rewind_points
+from rw_sql.plan.ports.catalog import operations
+from rw_sql.plan.ports.rewinds import look_at_rewind, rewind_points
 from rw_sql.plan.result.plan import Plan, ResultRow
 from rw_sql.plan.result.prediction import prediction_from_json
 from rw_sql.plan.result.preview import render_preview
@@ -44,8 +44,8 @@ if TYPE_CHECKING:
     from rw_sql.metastore import Snapshot
     from rw_sql.metastore.facts import PointDependent, RewindPoint
     from rw_sql.metastore.records import Change, ObjectRecord, OperationRecord
-    from rw_sql.plan.requests.catalog import Asking
-    from rw_sql.plan.requests.rewind import RewindLook, TableBack
+    from rw_sql.plan.ports.catalog import Asking
+    from rw_sql.plan.ports.rewinds import RewindLook, TableBack
     from rw_sql.syntax.statements import RewindSource
 
 

@@ -13,9 +13,9 @@ from rw_sql.model.options import source_options
 from rw_sql.plan.checks.upstreams import require_upstream
 from rw_sql.plan.effects.per_reader import for_each_reader
 from rw_sql.plan.effects.verdicts import preview_splits
-from rw_sql.plan.requests.catalog import Asking
-from rw_sql.plan.requests.positions import positions
-from rw_sql.plan.requests.upstream import look_closely
+from rw_sql.plan.ports.catalog import Asking
+from rw_sql.plan.ports.positions import positions
+from rw_sql.plan.ports.upstreams import look_closely
 from rw_sql.plan.result.plan import Plan, Preview, ResultRow
 from rw_sql.plan.statements.common import dependents_of, resolve_splits, states_change, unsafe_plan
 from rw_sql.plan.statements.move.inject import require_stopped

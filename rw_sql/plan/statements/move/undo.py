@@ -35,8 +35,8 @@ from rw_sql.plan.effects.source_impact import (
     predictions,
     touched_sources,
 )
-from rw_sql.plan.requests.catalog import Asking, operations
-from rw_sql.plan.requests.positions import positions, positions_before
+from rw_sql.plan.ports.catalog import Asking, operations
+from rw_sql.plan.ports.positions import positions, positions_before
 from rw_sql.plan.result.allow import unallowed_words
 from rw_sql.plan.result.plan import Plan, ResultRow
 from rw_sql.plan.result.prediction import prediction_from_json

@@ -12,8 +12,8 @@ from rw_sql.metastore.records import DropObject, MaterializedViewRecord, Operati
 from rw_sql.model.definitions import view_definition
 from rw_sql.model.names import spoken
 from rw_sql.model.operation_kinds import REWIND
+from rw_sql.plan.ports.catalog import Asking
 from rw_sql.plan.queries.view_query import plan_query
-from rw_sql.plan.requests.catalog import Asking
 from rw_sql.plan.result.plan import Plan, ResultRow
 from rw_sql.plan.result.steps import after, steps_of
 from rw_sql.plan.statements.view.alter_query import ALTER_QUERY

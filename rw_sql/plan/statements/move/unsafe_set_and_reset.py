@@ -29,9 +29,9 @@ from rw_sql.plan.effects.dependents import effects_on_dependents
 from rw_sql.plan.effects.discovery import discover
 from rw_sql.plan.effects.per_reader import for_each_reader
 from rw_sql.plan.effects.verdicts import preview_splits
-from rw_sql.plan.requests.catalog import Asking
-from rw_sql.plan.requests.positions import Positions, positions
-from rw_sql.plan.requests.upstream import look_closely
+from rw_sql.plan.ports.catalog import Asking
+from rw_sql.plan.ports.positions import Positions, positions
+from rw_sql.plan.ports.upstreams import look_closely
 from rw_sql.plan.result.allow import unallowed_words
 from rw_sql.plan.result.plan import Plan, Preview, ResultRow
 from rw_sql.plan.result.steps import after

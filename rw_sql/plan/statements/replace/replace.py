@@ -17,7 +17,7 @@ from rw_sql.model.definitions import (
 )
 from rw_sql.model.names import object_name
 from rw_sql.plan.effects.source_impact import in_one
-from rw_sql.plan.requests.catalog import as_if
+from rw_sql.plan.ports.catalog import as_if
 from rw_sql.plan.result.plan import Plan
 from rw_sql.plan.result.preview import render_preview
 from rw_sql.plan.result.steps import after, steps_of
@@ -38,7 +38,7 @@ from rw_sql.syntax.statements import (
 if TYPE_CHECKING:
     from rw_sql.metastore import Snapshot
     from rw_sql.metastore.records import Change
-    from rw_sql.plan.requests.catalog import Asking
+    from rw_sql.plan.ports.catalog import Asking
     from rw_sql.syntax.statements import Statement
 
 Replaceable = CreateSource | CreateTable | CreateSink | CreateMaterializedView | CreateConnection

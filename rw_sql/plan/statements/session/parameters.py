@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from rw_sql.errors import NOT_SUPPORTED, SqlError
 from rw_sql.metastore.records import DropObject, Operation, ParameterRecord, PutObject
 from rw_sql.model.parameters import read_value, session_parameter, system_parameter
-from rw_sql.plan.requests.catalog import Asking
+from rw_sql.plan.ports.catalog import Asking
 from rw_sql.plan.result.plan import Plan, ResultRow
 from rw_sql.plan.result.steps import steps_of
 from rw_sql.syntax import render

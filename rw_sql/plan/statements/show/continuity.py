@@ -19,8 +19,8 @@ from rw_sql.model.offset_ranges import Spans, covered, uncovered, with_span
 from rw_sql.model.operation_kinds import REWIND
 from rw_sql.model.source_readers import readers_of
 from rw_sql.model.split_status import split_order
-from rw_sql.plan.requests.catalog import Asking, operations
-from rw_sql.plan.requests.positions import committed_ranges
+from rw_sql.plan.ports.catalog import Asking, operations
+from rw_sql.plan.ports.positions import committed_ranges
 from rw_sql.plan.result.plan import Plan, Table
 from rw_sql.plan.result.prediction import PredictedSplit, prediction_from_json
 from rw_sql.syntax import parse_statement
@@ -29,7 +29,7 @@ from rw_sql.syntax.statements import RewindSource
 if TYPE_CHECKING:
     from rw_sql.metastore import Snapshot
     from rw_sql.metastore.records import OperationRecord
-    from rw_sql.plan.requests.positions import CommittedRanges
+    from rw_sql.plan.ports.positions import CommittedRanges
     from rw_sql.syntax.statements import ShowSourceContinuity
 
 AS_PREDICTED = "AS PREDICTED"

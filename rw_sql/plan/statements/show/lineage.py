@@ -9,7 +9,7 @@ from rw_sql.metastore.records import MaterializedViewRecord, SinkRecord, SourceR
 from rw_sql.model.job_ids import ingest_fragment, sink_job, view_job
 from rw_sql.model.lineage import find_in_lineage, lineage_of
 from rw_sql.model.names import object_name
-from rw_sql.plan.requests.catalog import Asking, backfills, job_statuses, lags
+from rw_sql.plan.ports.catalog import Asking, backfills, job_statuses, lags
 from rw_sql.plan.result.graph import Graph, GraphNode
 from rw_sql.plan.result.plan import Plan, Table
 from rw_sql.plan.statements.show.objects import sink_state, source_state, view_state

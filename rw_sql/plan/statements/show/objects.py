@@ -29,10 +29,10 @@ from rw_sql.model.rates import THROTTLED, is_throttled, throttled_reason
 from rw_sql.model.refresh_states import refresh_of, refresh_state, source_of
 from rw_sql.model.relations import schema_columns
 from rw_sql.model.source_readers import readers_of
+from rw_sql.plan.ports.catalog import Asking, backfills, job_statuses, lags, metrics, operations
+from rw_sql.plan.ports.logs import LogSize, log_sizes
+from rw_sql.plan.ports.rewinds import rewind_points
 from rw_sql.plan.queries.maintenance import how_maintained, visible_keys
-from rw_sql.plan.requests.catalog import Asking, backfills, job_statuses, lags, metrics, operations
-from rw_sql.plan.requests.logs import LogSize, log_sizes
-from rw_sql.plan.requests.rewind import rewind_points
 from rw_sql.plan.result.plan import Plan, Table
 from rw_sql.plan.statements.move.rewind import rewind_statement
 from rw_sql.plan.statements.move.undo import History, undo_statement

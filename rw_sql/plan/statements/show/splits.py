@@ -11,9 +11,9 @@ from rw_sql.model.names import find_source
 from rw_sql.model.options import source_options
 from rw_sql.model.source_readers import readers_of
 from rw_sql.model.split_status import OK, ORPHAN, UNKNOWN, identity_status, split_order, split_status
-from rw_sql.plan.requests.catalog import Asking, clock
-from rw_sql.plan.requests.positions import positions
-from rw_sql.plan.requests.upstream import look, record_times
+from rw_sql.plan.ports.catalog import Asking, clock
+from rw_sql.plan.ports.positions import positions
+from rw_sql.plan.ports.upstreams import look, record_times
 from rw_sql.plan.result.plan import Plan, Table
 
 if TYPE_CHECKING:

@@ -21,13 +21,13 @@ from rw_sql.model.relations import relation_of
 from rw_sql.plan.checks.columns import is_validated, without_switch
 from rw_sql.plan.checks.sinks import SinkInput, check_sink
 from rw_sql.plan.checks.upstreams import require_target
+from rw_sql.plan.ports.catalog import Asking, clock
+from rw_sql.plan.ports.positions import table_version
+from rw_sql.plan.ports.queries import analysis
+from rw_sql.plan.ports.upstreams import look_at_target
 from rw_sql.plan.queries.delta_inputs import delta_table, only_appended
 from rw_sql.plan.queries.maintenance import visible_keys
 from rw_sql.plan.queries.view_query import plan_query, require_log
-from rw_sql.plan.requests.catalog import Asking, clock
-from rw_sql.plan.requests.positions import table_version
-from rw_sql.plan.requests.queries import analysis
-from rw_sql.plan.requests.upstream import look_at_target
 from rw_sql.plan.result.plan import Plan, ResultRow
 from rw_sql.plan.result.steps import after, steps_of
 from rw_sql.plan.statements.common import drop_plan, nothing, require_not_rebuilding, sink_record

@@ -22,7 +22,7 @@ from rw_sql.syntax.statements import Option
 
 if TYPE_CHECKING:
     from rw_sql.metastore import Snapshot
-    from rw_sql.plan.requests.catalog import Asking
+    from rw_sql.plan.ports.catalog import Asking
     from rw_sql.syntax.statements import AlterSet
 
 

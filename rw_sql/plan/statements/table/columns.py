@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
     from rw_sql.metastore import Snapshot
     from rw_sql.metastore.records import Change, ObjectRecord, SourceRecord, TableRecord
-    from rw_sql.plan.requests.catalog import Asking
+    from rw_sql.plan.ports.catalog import Asking
     from rw_sql.syntax.statements import (
         AlterAddColumn,
         AlterTableDropColumn,

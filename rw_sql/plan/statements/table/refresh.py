@@ -15,7 +15,7 @@ from rw_sql.metastore.refresh_records import IDLE, RefreshRecord
 from rw_sql.model.names import find_relation, object_name, undefined
 from rw_sql.model.pauses import pauses_of
 from rw_sql.model.refresh_states import REFRESH, begun, refresh_of, source_of
-from rw_sql.plan.requests.catalog import Asking, clock
+from rw_sql.plan.ports.catalog import Asking, clock
 from rw_sql.plan.result.plan import Plan, ResultRow
 from rw_sql.plan.result.steps import steps_of
 from rw_sql.syntax import render

@@ -17,8 +17,8 @@ from rw_sql.model.options import plan_options
 from rw_sql.plan.checks.columns import require_columns
 from rw_sql.plan.checks.sources import check_source
 from rw_sql.plan.checks.upstreams import require_upstream
-from rw_sql.plan.requests.catalog import Asking, clock
-from rw_sql.plan.requests.upstream import look
+from rw_sql.plan.ports.catalog import Asking, clock
+from rw_sql.plan.ports.upstreams import look
 from rw_sql.plan.result.plan import Plan, ResultRow
 from rw_sql.plan.result.steps import after, steps_of
 from rw_sql.plan.statements.common import source_record

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from rw_sql.errors import NOT_SUPPORTED, WRONG_KIND, SqlError
 from rw_sql.metastore.records import Operation
 from rw_sql.model.names import find_sink, find_source, find_table, find_view, object_name, require_free
-from rw_sql.plan.requests.catalog import Asking
+from rw_sql.plan.ports.catalog import Asking
 from rw_sql.plan.result.plan import Plan, ResultRow
 from rw_sql.plan.result.steps import steps_of
 from rw_sql.plan.statements.common import nothing

@@ -36,8 +36,8 @@ from rw_sql.model.source_readers import forget_fragments
 from rw_sql.model.view_inputs import order_columns
 from rw_sql.plan.checks.columns import is_validated, without_switch
 from rw_sql.plan.checks.tables import check_runnable, check_table, conflict_of, table_columns
-from rw_sql.plan.requests.catalog import Asking, job_statuses
-from rw_sql.plan.requests.queries import WHOLE, analysis
+from rw_sql.plan.ports.catalog import Asking, job_statuses
+from rw_sql.plan.ports.queries import WHOLE, analysis
 from rw_sql.plan.result.plan import Plan, ResultRow
 from rw_sql.plan.result.steps import after, steps_of
 from rw_sql.plan.statements.common import begin_reading, drop_plan, drop_with_dependents, nothing

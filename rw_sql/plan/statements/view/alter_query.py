@@ -19,9 +19,9 @@ from rw_sql.model.names import find_view, spoken
 from rw_sql.model.pauses import direct_inputs
 from rw_sql.model.reading_order import in_reading_order
 from rw_sql.model.relations import schema_columns
+from rw_sql.plan.ports.catalog import Asking, clock
 from rw_sql.plan.queries.maintenance import kept_as
 from rw_sql.plan.queries.view_query import plan_query
-from rw_sql.plan.requests.catalog import Asking, clock
 from rw_sql.plan.result.plan import Plan, ResultRow
 from rw_sql.plan.result.steps import after, steps_of
 from rw_sql.plan.statements.common import nothing, require_not_rebuilding

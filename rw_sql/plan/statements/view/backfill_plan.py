@@ -19,9 +19,9 @@ from rw_sql.model.parameters import NO_LIMIT
 from rw_sql.model.split_status import OK, identity_status
 from rw_sql.model.startup import MODE, TIME, without_startup
 from rw_sql.plan.checks.upstreams import require_upstream
-from rw_sql.plan.requests.catalog import Asking
-from rw_sql.plan.requests.positions import history_ground
-from rw_sql.plan.requests.upstream import look, offsets_at
+from rw_sql.plan.ports.catalog import Asking
+from rw_sql.plan.ports.positions import history_ground
+from rw_sql.plan.ports.upstreams import look, offsets_at
 from rw_sql.syntax.statements import ConnectionValue, NumberValue, Option, SecretValue
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from rw_sql.metastore import Snapshot
     from rw_sql.model.offset_ranges import LogPiece, Spans
     from rw_sql.model.options import PlannedOptions
-    from rw_sql.plan.requests.positions import Positions
+    from rw_sql.plan.ports.positions import Positions
     from rw_sql.syntax.statements import CreateMaterializedView
 
 RATE_LIMIT = "backfill_rate_limit"

@@ -11,7 +11,7 @@ from rw_sql.model.job_specs import rebuilt, rebuilt_view
 from rw_sql.model.names import find_view, spoken
 from rw_sql.model.pauses import direct_inputs
 from rw_sql.model.reading_order import in_reading_order
-from rw_sql.plan.requests.catalog import Asking, clock
+from rw_sql.plan.ports.catalog import Asking, clock
 from rw_sql.plan.result.plan import Plan, ResultRow
 from rw_sql.plan.result.steps import steps_of
 from rw_sql.plan.statements.view.backfill_plan import plan_histories, view_options

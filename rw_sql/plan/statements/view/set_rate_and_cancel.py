@@ -12,7 +12,7 @@ from rw_sql.model.definitions import view_definition
 from rw_sql.model.names import find_view
 from rw_sql.model.refresh_states import given_up, progress_of, refresh_of
 from rw_sql.model.source_readers import forget_fragments
-from rw_sql.plan.requests.catalog import Asking, backfills
+from rw_sql.plan.ports.catalog import Asking, backfills
 from rw_sql.plan.result.plan import Plan, ResultRow
 from rw_sql.plan.result.steps import steps_of
 from rw_sql.plan.statements.common import drop_with_dependents, nothing

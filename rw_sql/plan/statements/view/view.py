@@ -9,10 +9,10 @@ from rw_sql.errors import NOT_SUPPORTED, SqlError
 from rw_sql.metastore.records import DropObject, MaterializedViewRecord, Operation, PutObject, SourceRecord
 from rw_sql.model.names import find_view, object_name, require_free
 from rw_sql.model.source_readers import forget_fragments
+from rw_sql.plan.ports.catalog import Asking, clock
 from rw_sql.plan.queries.delta_inputs import only_appended
 from rw_sql.plan.queries.maintenance import how_maintained, kept_as
 from rw_sql.plan.queries.view_query import plan_query
-from rw_sql.plan.requests.catalog import Asking, clock
 from rw_sql.plan.result.plan import Plan, ResultRow
 from rw_sql.plan.result.steps import after, steps_of
 from rw_sql.plan.statements.common import (

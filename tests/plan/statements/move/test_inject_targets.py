@@ -10,8 +10,8 @@ from rw_sql.connectors.base import GroupOffsets
 from rw_sql.errors import Span, SqlError
 from rw_sql.metastore.facts import JobStatus
 from rw_sql.model.timestamps import interval_milliseconds, timestamp_milliseconds
-from rw_sql.plan.requests.catalog import CheckpointText
-from rw_sql.plan.requests.upstream import FindOffsetsAt
+from rw_sql.plan.ports.catalog import CheckpointText
+from rw_sql.plan.ports.upstreams import FindOffsetsAt
 from tests.plan.canned import CannedWorld, create_source, moved_world, refused
 
 SPAN = Span(start=0, end=1, line=1, column=1)

@@ -10,8 +10,8 @@ import pytest
 from rw_sql.connectors.sink import SinkLook
 from rw_sql.metastore.records import SinkRecord
 from rw_sql.model.job_specs import SinkSpec, ViewSpec, desired_jobs
-from rw_sql.plan.requests.queries import QueryAnalysis
-from rw_sql.plan.requests.upstream import LookAtTarget
+from rw_sql.plan.ports.queries import QueryAnalysis
+from rw_sql.plan.ports.upstreams import LookAtTarget
 from rw_sql.syntax import parse_statement, render
 from tests.conftest import FIXTURES
 from tests.plan.canned import ELSEWHERE, HERE, CannedWorld, create_source, refusals, refused, told

@@ -26,7 +26,7 @@ from rw_sql.model.refresh_states import (
     staged,
     triggered,
 )
-from rw_sql.plan.requests.upstream import FindColumnMisfit, LookAtUpstream
+from rw_sql.plan.ports.upstreams import FindColumnMisfit, LookAtUpstream
 from rw_sql.syntax import parse_statement, render
 from tests.conftest import FIXTURES
 from tests.plan.canned import CannedWorld, create_source, refusals, refused

@@ -13,7 +13,7 @@ from rw_sql.metastore.records import MaterializedViewRecord
 from rw_sql.model.backfill_ranges import BackfillChunk, History, SplitHistory, next_chunk, plan_portions
 from rw_sql.model.job_specs import ViewSpec, desired_jobs
 from rw_sql.model.offset_ranges import LogPiece, total, with_piece, without
-from rw_sql.plan.requests.upstream import LookAtUpstream
+from rw_sql.plan.ports.upstreams import LookAtUpstream
 from rw_sql.plan.statements.view.backfill_plan import view_options, with_rate_limit
 from rw_sql.syntax import parse_statement, render
 from rw_sql.syntax.statements import CreateMaterializedView

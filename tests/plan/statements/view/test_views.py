@@ -8,7 +8,7 @@ import pytest
 
 from rw_sql.metastore.records import MaterializedViewRecord
 from rw_sql.model.job_specs import ViewSpec, desired_jobs
-from rw_sql.plan.requests.queries import AnalyzeQuery
+from rw_sql.plan.ports.queries import AnalyzeQuery
 from tests.conftest import FIXTURES, rendered
 from tests.plan.canned import HERE, CannedWorld, create_source, refused
 

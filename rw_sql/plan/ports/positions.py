@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from rw_sql.connectors.base import SplitState
 from rw_sql.metastore.records import StoredState
 from rw_sql.model.offset_ranges import LogPiece, ReadIncarnation
-from rw_sql.plan.requests.ask import ask
+from rw_sql.plan.ports.ask import ask
 
 if TYPE_CHECKING:
     from collections.abc import Generator

@@ -9,8 +9,8 @@ from rw_sql.checkpoints.delta_table import look_at_table, rows_between, version_
 from rw_sql.checkpoints.file_lists import missing_files, read_lists
 from rw_sql.checkpoints.files import CheckpointFiles
 from rw_sql.checkpoints.rewriting import find_undoable, in_use, rewrite, undo
-from rw_sql.plan.requests.catalog import CheckpointText
-from rw_sql.plan.requests.checkpoints import (
+from rw_sql.plan.ports.catalog import CheckpointText
+from rw_sql.plan.ports.checkpoints import (
     CheckpointLook,
     CheckpointRequest,
     CountRows,

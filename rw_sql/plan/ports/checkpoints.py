@@ -10,7 +10,7 @@ from rw_sql.checkpoints.checkpoint import Checkpoint
 from rw_sql.checkpoints.delta_table import DeltaTable, VersionRows
 from rw_sql.checkpoints.file_lists import FileLists
 from rw_sql.checkpoints.journal import JournalEntry
-from rw_sql.plan.requests.ask import ask
+from rw_sql.plan.ports.ask import ask
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

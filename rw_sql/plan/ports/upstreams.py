@@ -9,7 +9,7 @@ from rw_sql.connectors.base import ColumnMisfit, GroupOffsets, Upstream
 from rw_sql.connectors.sink import SinkLook, SinkShape
 from rw_sql.metastore.records import SecretRecord
 from rw_sql.model.options import PlannedOptions
-from rw_sql.plan.requests.ask import ask
+from rw_sql.plan.ports.ask import ask
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Mapping

@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, TypeVar
 from rw_sql.errors import SqlError
 from rw_sql.metastore.facts import BackfillProgress, JobStatus
 from rw_sql.metastore.records import OperationRecord, SecretRecord
-from rw_sql.plan.requests.ask import ask
-from rw_sql.plan.requests.checkpoints import CheckpointRequest
-from rw_sql.plan.requests.logs import MeasureLogs
-from rw_sql.plan.requests.positions import PositionRequest
-from rw_sql.plan.requests.queries import AnalyzeQuery
-from rw_sql.plan.requests.rewind import RewindRequest
-from rw_sql.plan.requests.tables import LookAtTable
-from rw_sql.plan.requests.upstream import UpstreamRequest
+from rw_sql.plan.ports.ask import ask
+from rw_sql.plan.ports.checkpoints import CheckpointRequest
+from rw_sql.plan.ports.logs import MeasureLogs
+from rw_sql.plan.ports.positions import PositionRequest
+from rw_sql.plan.ports.queries import AnalyzeQuery
+from rw_sql.plan.ports.rewinds import RewindRequest
+from rw_sql.plan.ports.tables import LookAtTable
+from rw_sql.plan.ports.upstreams import UpstreamRequest
 
 if TYPE_CHECKING:
     from rw_sql.metastore import Snapshot

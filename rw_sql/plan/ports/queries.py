@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from rw_sql.plan.requests.ask import ask
+from rw_sql.plan.ports.ask import ask
 
 if TYPE_CHECKING:
     from collections.abc import Generator
