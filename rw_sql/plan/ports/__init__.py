@@ -1,7 +1,6 @@
-"""The facts that planning requests from outside: one frozen class per request, and a function that yields it.
+"""What planning reads of the world outside the catalog: the protocol ``Inspector``, made of one small protocol per
+port, and the records that their methods return.
 
-The runtime answers them (``runtime/control/inspector.py``); tests answer with prepared values.
-
-Imports: ``model``. Imported by: every other room of ``plan``. Begin with ``catalog`` (``Asking``, and requests that the
-metastore answers).
+The runtime implements them (``runtime/control/inspector.py``), ``rw-sql check`` without a world (``plan/offline``), and
+the tests with prepared values. Imports: ``model``. Imported by: every other room of ``plan``. Begin with ``inspector``.
 """

@@ -1,116 +1,68 @@
-"""Requests about foreign checkpoints, and about the files that their sources read."""
+"""Foreign checkpoints, and the files that their sources read."""
 
 from __future__ import annotations
 
-from collections.abc import Generator
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import TYPE_CHECKING, Protocol
 
-from rw_sql.checkpoints.checkpoint import Checkpoint
-from rw_sql.checkpoints.delta_table import DeltaTable, VersionRows
-from rw_sql.checkpoints.file_lists import FileLists
-from rw_sql.checkpoints.journal import JournalEntry
-from rw_sql.plan.ports.ask import ask
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LookAtCheckpoint:
-    """The state of a checkpoint."""
-
-    path: str
+if TYPE_CHECKING:
+    from rw_sql.checkpoints.checkpoint import Checkpoint
+    from rw_sql.checkpoints.delta_table import DeltaTable, VersionRows
+    from rw_sql.checkpoints.file_lists import FileLists
+    from rw_sql.checkpoints.journal import JournalEntry
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointLook:
-    """The answer: the checkpoint, and the query of this process that uses it, as a message names it."""
+    """A checkpoint, and the query of this process that uses it, as a message names it."""
 
     checkpoint: Checkpoint
     running: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FindRewrite:
-    """The newest rewrite of a checkpoint, if it can be undone."""
+class CheckpointText:
+    """The newest committed batch of a checkpoint, and the text of its offsets.
 
-    path: str
+    ``planned`` is the newest planned batch: if it is later, that batch is running or was interrupted.
+    """
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LookAtTable:
-    """A Delta table's id and the versions in its log."""
-
-    path: str
+    batch: int
+    planned: int
+    text: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CountRows:
-    """The rows that versions ``[start, end)`` of a table added."""
+class CheckpointPort(Protocol):
+    """Foreign checkpoints, and the files that their sources read. Paths are as the statement names them."""
 
-    table: DeltaTable
-    start: int
-    end: int
+    def look(self, path: str) -> CheckpointLook:
+        """The state of a checkpoint."""
+        ...
 
+    def text(self, path: str) -> CheckpointText:
+        """The newest committed entry of a Structured Streaming checkpoint's offset log."""
+        ...
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FindVersionAt:
-    """The first version of a table committed at or after a time."""
+    def undoable_rewrite(self, path: str) -> JournalEntry:
+        """The newest rewrite of a checkpoint. Raises SqlError with the reason if it cannot be undone."""
+        ...
 
-    table: DeltaTable
-    milliseconds: int
+    def table(self, path: str) -> DeltaTable:
+        """A Delta table's id and the versions in its log."""
+        ...
 
+    def rows_between(self, table: DeltaTable, start: int, end: int) -> VersionRows:
+        """The rows that versions ``[start, end)`` of a table added."""
+        ...
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReadFileLists:
-    """The lists of files that a file source has read."""
+    def version_at(self, table: DeltaTable, milliseconds: int) -> int:
+        """The first version of a table committed at or after a time."""
+        ...
 
-    path: str
-    source: str
+    def file_lists(self, path: str, source: str) -> FileLists:
+        """The lists of files that a file source has read."""
+        ...
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FindMissingFiles:
-    """The given files that no longer exist."""
-
-    paths: tuple[str, ...]
-
-
-CheckpointRequest = (
-    LookAtCheckpoint | FindRewrite | LookAtTable | CountRows | FindVersionAt | ReadFileLists | FindMissingFiles
-)
-T = TypeVar("T")
-Asking = Generator[CheckpointRequest, object, T]
-
-
-def look_at_checkpoint(path: str) -> Asking[CheckpointLook]:
-    """Requests the state of a checkpoint. Raises SqlError if there is none."""
-    return ask(LookAtCheckpoint(path=path), CheckpointLook)
-
-
-def find_rewrite(path: str) -> Asking[JournalEntry]:
-    """Requests the rewrite that can be undone. Raises SqlError with the reason if there is none."""
-    return ask(FindRewrite(path=path), JournalEntry)
-
-
-def look_at_table(path: str) -> Asking[DeltaTable]:
-    """Requests the state of a Delta table. Raises SqlError if there is none."""
-    return ask(LookAtTable(path=path), DeltaTable)
-
-
-def rows_between(table: DeltaTable, start: int, end: int) -> Asking[VersionRows]:
-    """Requests the rows that versions of a table added."""
-    return ask(CountRows(table=table, start=start, end=end), VersionRows)
-
-
-def version_at(table: DeltaTable, milliseconds: int) -> Asking[int]:
-    """Requests the first version at or after a time."""
-    return ask(FindVersionAt(table=table, milliseconds=milliseconds), int)
-
-
-def file_lists(path: str, source: str) -> Asking[FileLists]:
-    """Requests the lists of files of a source."""
-    return ask(ReadFileLists(path=path, source=source), FileLists)
-
-
-def missing_files(paths: tuple[str, ...]) -> Asking[tuple[str, ...]]:
-    """Requests the files that no longer exist."""
-    return ask(FindMissingFiles(paths=paths), tuple)
+    def missing_files(self, paths: tuple[str, ...]) -> tuple[str, ...]:
+        """The given files that no longer exist."""
+        ...

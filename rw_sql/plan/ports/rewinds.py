@@ -1,29 +1,12 @@
-"""Requests of the planning of REWIND, and the answers."""
+"""Rewind points, and what a rewind would revert."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
-
-from rw_sql.metastore.facts import RewindPoint
-from rw_sql.plan.ports.ask import ask
+from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReadRewindPoints:
-    """The rewind points, and the operations that are known to have none."""
-
-    source_id: int | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LookAtRewind:
-    """What a rewind to a point would revert."""
-
-    point: RewindPoint
+    from rw_sql.metastore.facts import RewindPoint
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,19 +25,18 @@ class TableBack:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RewindLook:
-    """The answer: the source's log first, then each dependent of the point that still exists."""
+    """What a rewind would revert: the source's log first, then each dependent of the point that still exists."""
 
     tables: tuple[TableBack, ...]
 
 
-RewindRequest = ReadRewindPoints | LookAtRewind
+class RewindPort(Protocol):
+    """Rewind points."""
 
+    def points(self, source_id: int | None = None) -> tuple[RewindPoint, ...]:
+        """The rewind points, and the operations that are known to have none, oldest operation first."""
+        ...
 
-def rewind_points(source_id: int | None = None) -> Generator[RewindRequest, object, tuple[RewindPoint, ...]]:
-    """Requests rewind points, oldest operation first."""
-    return ask(ReadRewindPoints(source_id=source_id), tuple)
-
-
-def look_at_rewind(point: RewindPoint) -> Generator[RewindRequest, object, RewindLook]:
-    """Requests what a rewind to a point would revert."""
-    return ask(LookAtRewind(point=point), RewindLook)
+    def look(self, point: RewindPoint) -> RewindLook:
+        """What a rewind to a point would revert."""
+        ...

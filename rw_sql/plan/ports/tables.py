@@ -1,32 +1,50 @@
-"""The request for a look at an external table."""
+"""Tables: those of logs and views, and those that Spark knows."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
-
-from rw_sql.plan.ports.ask import ask
+from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LookAtTable:
-    """A table in Spark, by its name as written in a query: ``orders``, ``shop.orders``, ``delta.`/path```."""
-
-    name: str
+    from collections.abc import Mapping
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableLook:
-    """The answer: a Delta table's path, and its schema as Spark's JSON; ``path`` is empty for any other table."""
+    """A Delta table's path, and its schema as Spark's JSON; ``path`` is empty for any other table."""
 
     path: str = ""
     schema: str = ""
     has_change_feed: bool = False
 
 
-def look_at_table(name: str) -> Generator[LookAtTable, object, TableLook]:
-    """Requests a look at an external table."""
-    return ask(LookAtTable(name=name), TableLook)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogSize:
+    """A source's log: its rows (decode errors included), the bytes of its files, and the age of its oldest rows.
+
+    ``since_ms`` is the beginning of the hour in which its oldest rows were written, in milliseconds since 1970; None if
+    it is empty. ``empty`` are the columns, and fields of structs, without a value in its newest rows.
+    """
+
+    rows: int = 0
+    errors: int = 0
+    bytes: int = 0
+    files: int = 0
+    since_ms: int | None = None
+    empty: tuple[str, ...] = ()
+
+
+class TablePort(Protocol):
+    """The tables of logs and views, and tables in Spark."""
+
+    def look(self, name: str) -> TableLook:
+        """A table in Spark, by its name as written in a query: ``orders``, ``shop.orders``, ``delta.`/path```."""
+        ...
+
+    def version(self, object_id: int) -> int:
+        """The newest version of the table of a source's log or of a view, -1 if it does not exist."""
+        ...
+
+    def log_sizes(self, source_ids: tuple[int, ...]) -> Mapping[int, LogSize]:
+        """The sizes of these sources' logs, by source id; sources without a log are missing."""
+        ...

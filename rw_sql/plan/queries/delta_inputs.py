@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING
 
 from rw_sql.metastore.records import DeltaTableRecord
 from rw_sql.model.names import find_relation
-from rw_sql.plan.ports.tables import look_at_table
 from rw_sql.syntax.query.tables_read import replaced_tables, table_places
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from rw_sql.metastore import Snapshot
-    from rw_sql.plan.ports.catalog import Asking
+    from rw_sql.plan.ports.inspector import Inspector
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,14 +28,14 @@ class DeltaInputs:
     new: tuple[DeltaTableRecord, ...]
 
 
-def delta_inputs(snapshot: Snapshot, text: str) -> Asking[DeltaInputs]:
+def delta_inputs(snapshot: Snapshot, inspector: Inspector, text: str) -> DeltaInputs:
     """The Delta tables that a query reads; what is no Delta table of the user's stays as it is written."""
     found: dict[str, DeltaTableRecord] = {}
     new: dict[str, DeltaTableRecord] = {}
     for place in table_places(text):
         if place.written in found:
             continue
-        record, is_new = yield from delta_table(snapshot, place.written, place.name, tuple(new.values()))
+        record, is_new = delta_table(snapshot, inspector, place.written, place.name, tuple(new.values()))
         if record is not None:
             found[place.written] = record
             if is_new:
@@ -48,13 +47,13 @@ def delta_inputs(snapshot: Snapshot, text: str) -> Asking[DeltaInputs]:
 
 
 def delta_table(
-    snapshot: Snapshot, written: str, name: str, others: tuple[DeltaTableRecord, ...] = ()
-) -> Asking[tuple[DeltaTableRecord | None, bool]]:
+    snapshot: Snapshot, inspector: Inspector, written: str, name: str, others: tuple[DeltaTableRecord, ...] = ()
+) -> tuple[DeltaTableRecord | None, bool]:
     """The record of a table as a statement writes it, and whether the catalog does not have it yet.
 
     None where that is no Delta table. ``others`` are records that come into the catalog with this one.
     """
-    look = yield from look_at_table(written)
+    look = inspector.tables.look(written)
     if not look.path:
         return None, False
     known = (*snapshot.all("delta_table"), *others)

@@ -1,4 +1,4 @@
-"""Answers requests about checkpoints and their upstreams' files, and carries out effects on checkpoints. No Spark."""
+"""Reads checkpoints and their upstreams' files for planning, and carries out effects on checkpoints. No Spark."""
 
 from __future__ import annotations
 
@@ -9,22 +9,15 @@ from rw_sql.checkpoints.delta_table import look_at_table, rows_between, version_
 from rw_sql.checkpoints.file_lists import missing_files, read_lists
 from rw_sql.checkpoints.files import CheckpointFiles
 from rw_sql.checkpoints.rewriting import find_undoable, in_use, rewrite, undo
-from rw_sql.plan.ports.catalog import CheckpointText
-from rw_sql.plan.ports.checkpoints import (
-    CheckpointLook,
-    CheckpointRequest,
-    CountRows,
-    FindMissingFiles,
-    FindRewrite,
-    FindVersionAt,
-    LookAtCheckpoint,
-    LookAtTable,
-    ReadFileLists,
-)
+from rw_sql.plan.ports.checkpoints import CheckpointLook, CheckpointText
 from rw_sql.plan.result.external_actions import Effect, RewriteCheckpoint, UndoCheckpoint
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from rw_sql.checkpoints.delta_table import DeltaTable, VersionRows
+    from rw_sql.checkpoints.file_lists import FileLists
+    from rw_sql.checkpoints.journal import JournalEntry
 
 
 def nothing_runs(_: str) -> str | None:
@@ -32,33 +25,38 @@ def nothing_runs(_: str) -> str | None:
     return None
 
 
-def answer_checkpoint(request: CheckpointRequest, running: Callable[[str], str | None] = nothing_runs) -> object:
-    """The answer to one request. ``running`` returns the query of this process with the given id, or None."""
-    match request:
-        case LookAtCheckpoint(path=path):
-            checkpoint = read_checkpoint(CheckpointFiles.at(path))
-            return CheckpointLook(checkpoint=checkpoint, running=running(checkpoint.query_id))
-        case FindRewrite(path=path):
-            files = CheckpointFiles.at(path)
-            return find_undoable(files, read_checkpoint(files))
-        case LookAtTable(path=path):
-            return look_at_table(path)
-        case CountRows():
-            return rows_between(request.table, request.start, request.end)
-        case FindVersionAt():
-            return version_at(request.table, request.milliseconds)
-        case ReadFileLists():
-            return read_lists(CheckpointFiles.at(request.path), request.source)
-        case FindMissingFiles():
-            return missing_files(request.paths)
-        case _:
-            assert_never(request)
+class CheckpointFolders:
+    """Implements ``CheckpointPort``. ``running`` returns the query of this process with the given id, or None."""
 
+    def __init__(self, running: Callable[[str], str | None] = nothing_runs) -> None:
+        self._running = running
 
-def read_checkpoint_text(path: str) -> CheckpointText:
-    """The newest committed entry of a checkpoint's offset log. Raises SqlError NOT_A_CHECKPOINT if there is none."""
-    found = read_checkpoint(CheckpointFiles.at(path))
-    return CheckpointText(batch=found.batch, planned=found.planned, text=found.entry.render())
+    def look(self, path: str) -> CheckpointLook:
+        checkpoint = read_checkpoint(CheckpointFiles.at(path))
+        return CheckpointLook(checkpoint=checkpoint, running=self._running(checkpoint.query_id))
+
+    def text(self, path: str) -> CheckpointText:
+        found = read_checkpoint(CheckpointFiles.at(path))
+        return CheckpointText(batch=found.batch, planned=found.planned, text=found.entry.render())
+
+    def undoable_rewrite(self, path: str) -> JournalEntry:
+        files = CheckpointFiles.at(path)
+        return find_undoable(files, read_checkpoint(files))
+
+    def table(self, path: str) -> DeltaTable:
+        return look_at_table(path)
+
+    def rows_between(self, table: DeltaTable, start: int, end: int) -> VersionRows:
+        return rows_between(table, start, end)
+
+    def version_at(self, table: DeltaTable, milliseconds: int) -> int:
+        return version_at(table, milliseconds)
+
+    def file_lists(self, path: str, source: str) -> FileLists:
+        return read_lists(CheckpointFiles.at(path), source)
+
+    def missing_files(self, paths: tuple[str, ...]) -> tuple[str, ...]:
+        return missing_files(paths)
 
 
 def carry_out(effect: Effect, *, actor: str, running: Callable[[str], str | None] = nothing_runs) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rw_sql.plan.ports.queries import AnalyzeQuery, QueryAnalysis
+from rw_sql.plan.ports.queries import AnalyzedQuery, QueryAnalysis
 from tests.plan.canned import CannedWorld, refused
 from tests.plan.tables import create_table, tables_world
 
@@ -16,7 +16,7 @@ def world_that_refuses(said: str) -> CannedWorld:
     """A world with the table ``orders`` whose Spark refuses every query in these words."""
     world = tables_world(create_table("id INT PRIMARY KEY, customer VARCHAR, amount INT", name="orders"))
 
-    def analyze(_: AnalyzeQuery) -> QueryAnalysis:
+    def analyze(_: AnalyzedQuery) -> QueryAnalysis:
         return QueryAnalysis(refusal=said, hint="Spark's hint")
 
     world.analyze = analyze
