@@ -26,8 +26,8 @@ from rw_sql.plan.statements.checkpoint.checkpoint import (
     lower_show_checkpoint,
     lower_undo_checkpoint,
 )
-from rw_sql.runtime.control.checkpoint_inspector import CheckpointWorld, secrets_of_environment
-from rw_sql.runtime.control.checkpoint_requests import carry_out
+from rw_sql.runtime.control.checkpoint_folders import carry_out
+from rw_sql.runtime.control.checkpoint_inspector import CheckpointInspector, secrets_of_environment
 from rw_sql.session.results import Rows, cell_text
 from rw_sql.syntax import render
 from rw_sql.syntax.statements import (
@@ -85,10 +85,10 @@ class Upstreams:
             options.append(_option(_full_key(key), SecretValue(secret=Name(parts=(variable,)))))
         return Upstreams(options=tuple(options), tables=tuple(tables or ()))
 
-    def world(self) -> CheckpointWorld:
-        """What answers for them."""
+    def inspector(self) -> CheckpointInspector:
+        """What reads them for planning."""
         named = (option.value for option in self.options)
-        return CheckpointWorld(
+        return CheckpointInspector(
             snapshot=secrets_of_environment(value.secret.last for value in named if isinstance(value, SecretValue))
         )
 
@@ -210,7 +210,8 @@ def show_checkpoint(path: str, upstreams: Upstreams, *, is_json: bool, is_sql_on
         return
     files = CheckpointFiles.at(path)
     checkpoint = read_checkpoint(files)
-    table = upstreams.world().run(lower_show_checkpoint(statement, upstreams.world().snapshot)).table
+    inspector = upstreams.inspector()
+    table = lower_show_checkpoint(statement, inspector.snapshot, inspector).table
     assert table is not None
     rewrites = [entry for entry in read_journal(files) if entry.state != UNDONE]
     facts: dict[str, Any] = {
@@ -278,10 +279,10 @@ def move_checkpoint(
     if is_sql_only:
         console_for().print(Text(render(statement) + ";"))
         return
-    world = upstreams.world()
+    inspector = upstreams.inspector()
     # The preview is shown as after the question whether the job is stopped: that is asked by itself.
     asked = replace(statement, is_assumed_stopped=True)
-    plan = world.run(lower_inject_checkpoint_offsets(asked, world.snapshot))
+    plan = lower_inject_checkpoint_offsets(asked, inspector.snapshot, inspector)
     _carry_out(
         plan,
         statement.path,
@@ -299,8 +300,9 @@ def undo_checkpoint(
     seconds = WATCH_SECONDS if watch is None else duration_seconds(watch)
     if seconds is None:
         raise SqlError(INVALID_OPTION, f"--watch must be a time such as 10s or 2min, found: {watch!r}")
-    asking = lower_undo_checkpoint(ShowCheckpoint(path=path), path, watch_seconds=seconds, is_assumed_stopped=True)
-    plan = CheckpointWorld().run(asking)
+    plan = lower_undo_checkpoint(
+        ShowCheckpoint(path=path), CheckpointInspector(), path, watch_seconds=seconds, is_assumed_stopped=True
+    )
     _carry_out(plan, path, is_assumed_stopped=is_assumed_stopped, is_yes=is_yes, is_dry_run=is_dry_run, is_json=is_json)
 
 

@@ -16,7 +16,7 @@ from rw_sql.cli.output import console_for
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from rw_sql.plan.requests.queries import AnalyzeQuery, QueryAnalysis
+    from rw_sql.plan.ports.queries import AnalyzedQuery, QueryAnalysis
 
 
 @contextmanager
@@ -57,7 +57,7 @@ def spark_for(
 
 
 @contextmanager
-def query_analyzer() -> Iterator[Callable[[AnalyzeQuery], QueryAnalysis | None]]:
+def query_analyzer() -> Iterator[Callable[[AnalyzedQuery], QueryAnalysis | None]]:
     """Asks a local Spark, on a throwaway warehouse without jobs. None where an input's columns are not known."""
     from rw_sql.plan.offline.query_answers import UNKNOWN_TYPE
 
@@ -67,7 +67,7 @@ def query_analyzer() -> Iterator[Callable[[AnalyzeQuery], QueryAnalysis | None]]
 
         sessions = SparkSessions(spark, is_local=True)
 
-        def ask(request: AnalyzeQuery) -> QueryAnalysis | None:
+        def ask(request: AnalyzedQuery) -> QueryAnalysis | None:
             columns = [column for relation in request.relations for column in relation.columns]
             if not all(relation.columns for relation in request.relations):
                 return None

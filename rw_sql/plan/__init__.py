@@ -1,9 +1,9 @@
 """Plans statements: statement + catalog + facts about the outside → plan. No effects, no Spark.
 
-``lower`` dispatches to a function in ``statements``. That function yields ``requests``, which the runtime answers, and
-returns a plan of ``result``: steps, messages, and the preview for the operator.
+``lower`` dispatches to a function in ``statements``. That function reads the outside by an ``Inspector`` (``ports``),
+and returns a plan of ``result``: steps, messages, and the preview for the operator.
 
 Rooms, each importing only those after it: ``statements``, ``effects``, ``queries``, ``checks``, ``result``,
-``requests``. All import ``model``; ``runtime`` imports them. Begin with ``lower``, then
+``ports``. All import ``model``; ``runtime`` imports them. Begin with ``lower``, then
 ``statements/source/source.py``.
 """

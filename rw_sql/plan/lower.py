@@ -64,19 +64,23 @@ from rw_sql.syntax.parsing.unsupported import unsupported
 
 if TYPE_CHECKING:
     from rw_sql.metastore import Snapshot
-    from rw_sql.plan.requests.catalog import Asking
+    from rw_sql.plan.ports.inspector import Inspector
 
 
-def _told(statement: ast.Statement, what: str) -> Asking[Plan]:
+def _told(statement: ast.Statement, what: str) -> Plan:
     """The plan of a statement that the executor carries out itself, for EXPLAIN."""
-    yield from ()
     return Plan(statement=statement, changes=(ResultRow(object="", change="NOTHING", detail=what),))
 
 
 def lower(
-    statement: ast.Statement, snapshot: Snapshot, *, query_dialect: str = "spark", shares_sources: bool = True
-) -> Asking[Plan]:
-    """The plan of one statement; facts are requested by yielding requests. Raises SqlError; changes nothing.
+    statement: ast.Statement,
+    snapshot: Snapshot,
+    inspector: Inspector,
+    *,
+    query_dialect: str = "spark",
+    shares_sources: bool = True,
+) -> Plan:
+    """The plan of one statement. The inspector gives the facts it depends on. Raises SqlError; changes nothing.
 
     ``query_dialect`` is the dialect of views' queries: 'spark' or 'risingwave'. ``shares_sources``: new sources are
     shared by default.
@@ -84,24 +88,29 @@ def lower(
     refused = unsupported(statement)
     if refused is not None:
         raise refused
-    asking = _lower(statement, snapshot, query_dialect=query_dialect, shares_sources=shares_sources)
-    return with_tables(snapshot, (yield from asking))
+    plan = _lower(statement, snapshot, inspector, query_dialect=query_dialect, shares_sources=shares_sources)
+    return with_tables(snapshot, plan)
 
 
 def lower_explained(
-    statement: ast.Statement, snapshot: Snapshot, *, query_dialect: str = "spark", shares_sources: bool = True
-) -> Asking[Plan]:
+    statement: ast.Statement,
+    snapshot: Snapshot,
+    inspector: Inspector,
+    *,
+    query_dialect: str = "spark",
+    shares_sources: bool = True,
+) -> Plan:
     """The plan of a statement that is only explained: like :func:`lower`, but a running source is treated as paused.
 
     This shows the effect of INJECT and SKIP without pausing the source.
     """
     lower_one = partial(lower, query_dialect=query_dialect, shares_sources=shares_sources)
     if not isinstance(statement, ast.InjectSourceOffsets | ast.SkipRecord):
-        return (yield from lower_one(statement, snapshot))
+        return lower_one(statement, snapshot, inspector)
     source = find_source(snapshot, statement.name)
     if pauses_of(snapshot, source.id):
-        return (yield from lower_one(statement, snapshot))
-    plan = yield from lower_inside((ast.PauseSource(name=statement.name),), statement, snapshot, lower_one)
+        return lower_one(statement, snapshot, inspector)
+    plan = lower_inside((ast.PauseSource(name=statement.name),), statement, snapshot, inspector, lower_one)
     note = f"the source is running, so these are its positions of now: PAUSE SOURCE {quoted(source.name)} first"
     if plan.preview is None:
         return plan
@@ -109,7 +118,9 @@ def lower_explained(
     return replace(plan, preview=preview)
 
 
-def _lower(statement: ast.Statement, snapshot: Snapshot, *, query_dialect: str, shares_sources: bool) -> Asking[Plan]:
+def _lower(
+    statement: ast.Statement, snapshot: Snapshot, inspector: Inspector, *, query_dialect: str, shares_sources: bool
+) -> Plan:
     lower_one = partial(lower, query_dialect=query_dialect, shares_sources=shares_sources)
     match statement:
         case (
@@ -119,9 +130,9 @@ def _lower(statement: ast.Statement, snapshot: Snapshot, *, query_dialect: str, 
             | ast.CreateMaterializedView()
             | ast.CreateConnection()
         ) if statement.or_replace:
-            return lower_create_or_replace(statement, snapshot, lower_one, query_dialect)
+            return lower_create_or_replace(statement, snapshot, inspector, lower_one, query_dialect)
         case ast.CreateSource():
-            return lower_create_source(statement, snapshot, is_shared=shares_sources)
+            return lower_create_source(statement, snapshot, inspector, is_shared=shares_sources)
         case ast.DropSource():
             return lower_drop_source(statement, snapshot)
         case ast.PauseSource():
@@ -129,51 +140,51 @@ def _lower(statement: ast.Statement, snapshot: Snapshot, *, query_dialect: str, 
         case ast.PauseAllSources():
             return lower_pause_all_sources(statement, snapshot)
         case ast.ResumeSource():
-            return lower_resume_source(statement, snapshot)
+            return lower_resume_source(statement, snapshot, inspector)
         case ast.ResumeAllSources():
-            return lower_resume_all_sources(statement, snapshot)
+            return lower_resume_all_sources(statement, snapshot, inspector)
         case ast.AlterSourceUnsafeSet() | ast.AlterTableUnsafeSet():
-            return lower_alter_source_unsafe_set(statement, snapshot)
+            return lower_alter_source_unsafe_set(statement, snapshot, inspector)
         case ast.ResetSourceSplits():
-            return lower_reset_source_splits(statement, snapshot)
+            return lower_reset_source_splits(statement, snapshot, inspector)
         case ast.InjectSourceOffsets():
-            return lower_inject_source_offsets(statement, snapshot)
+            return lower_inject_source_offsets(statement, snapshot, inspector)
         case ast.SkipRecord():
-            return lower_skip_record(statement, snapshot)
+            return lower_skip_record(statement, snapshot, inspector)
         case ast.UnsafeBlock():
-            return lower_unsafe_block(statement, snapshot, partial(lower, query_dialect=query_dialect))
+            return lower_unsafe_block(statement, snapshot, inspector, partial(lower, query_dialect=query_dialect))
         case ast.UndoOperation():
-            return lower_undo_operation(statement, snapshot)
+            return lower_undo_operation(statement, snapshot, inspector)
         case ast.RewindSource():
-            return lower_rewind_source(statement, snapshot)
+            return lower_rewind_source(statement, snapshot, inspector)
         case ast.CreateTable():
-            return lower_create_table(statement, snapshot, query_dialect)
+            return lower_create_table(statement, snapshot, inspector, query_dialect)
         case ast.AlterAddColumn():
-            return lower_add_column(statement, snapshot)
+            return lower_add_column(statement, snapshot, inspector)
         case ast.AlterTableDropColumn():
-            return lower_drop_column(statement, snapshot)
+            return lower_drop_column(statement, snapshot, inspector)
         case ast.AlterTableRenameColumn():
-            return lower_rename_column(statement, snapshot)
+            return lower_rename_column(statement, snapshot, inspector)
         case ast.AlterTableDropConnector():
-            return lower_drop_connector(statement, snapshot)
+            return lower_drop_connector(statement, snapshot, inspector)
         case ast.DropTable():
             return lower_drop_table(statement, snapshot)
         case ast.CreateMaterializedView():
-            return lower_create_materialized_view(statement, snapshot, query_dialect)
+            return lower_create_materialized_view(statement, snapshot, inspector, query_dialect)
         case ast.AlterMaterializedViewQuery():
-            return lower_alter_materialized_view_query(statement, snapshot, query_dialect)
+            return lower_alter_materialized_view_query(statement, snapshot, inspector, query_dialect)
         case ast.DropMaterializedView():
             return lower_drop_materialized_view(statement, snapshot)
         case ast.RebuildMaterializedView():
-            return lower_rebuild_materialized_view(statement, snapshot)
+            return lower_rebuild_materialized_view(statement, snapshot, inspector)
         case ast.RefreshTable():
-            return lower_refresh_table(statement, snapshot)
+            return lower_refresh_table(statement, snapshot, inspector)
         case ast.AlterRename():
             return lower_alter_rename(statement, snapshot)
         case ast.AlterSwap():
             return lower_alter_swap(statement, snapshot)
         case ast.CreateSink():
-            return lower_create_sink(statement, snapshot, query_dialect)
+            return lower_create_sink(statement, snapshot, inspector, query_dialect)
         case ast.DropSink():
             return lower_drop_sink(statement, snapshot)
         case ast.PauseSink():
@@ -181,27 +192,27 @@ def _lower(statement: ast.Statement, snapshot: Snapshot, *, query_dialect: str, 
         case ast.ResumeSink():
             return lower_resume_sink(statement, snapshot)
         case ast.CreateConnection():
-            return lower_create_connection(statement, snapshot)
+            return lower_create_connection(statement, snapshot, inspector)
         case ast.AlterConnectionOptions():
-            return lower_alter_connection_options(statement, snapshot)
+            return lower_alter_connection_options(statement, snapshot, inspector)
         case ast.AlterSetConnection():
-            return lower_alter_set_connection(statement, snapshot)
+            return lower_alter_set_connection(statement, snapshot, inspector)
         case ast.AlterSet(kind="MATERIALIZED VIEW"):
             return lower_alter_materialized_view_set(statement, snapshot)
         case ast.AlterSet():
             return lower_alter_source_set(statement, snapshot)
         case ast.CancelJobs():
-            return lower_cancel_jobs(statement, snapshot)
+            return lower_cancel_jobs(statement, snapshot, inspector)
         case ast.AlterConnector():
-            return lower_alter_connector(statement, snapshot)
+            return lower_alter_connector(statement, snapshot, inspector)
         case ast.DropConnection():
             return lower_drop_connection(statement, snapshot)
         case ast.Validate():
-            return lower_validate(statement, snapshot)
+            return lower_validate(statement, snapshot, inspector)
         case ast.CreateSecret():
-            return lower_create_secret(statement, snapshot)
+            return lower_create_secret(statement, snapshot, inspector)
         case ast.AlterSecret():
-            return lower_alter_secret(statement, snapshot)
+            return lower_alter_secret(statement, snapshot, inspector)
         case ast.DropSecret():
             return lower_drop_secret(statement, snapshot)
         case ast.AlterSystemSet():
@@ -209,21 +220,21 @@ def _lower(statement: ast.Statement, snapshot: Snapshot, *, query_dialect: str, 
         case ast.SetParameter():
             return lower_set_parameter(statement, snapshot)
         case ast.InjectCheckpointOffsets():
-            return lower_inject_checkpoint_offsets(statement, snapshot)
+            return lower_inject_checkpoint_offsets(statement, snapshot, inspector)
         case ast.ShowCheckpoint():
-            return lower_show_checkpoint(statement, snapshot)
+            return lower_show_checkpoint(statement, snapshot, inspector)
         case ast.ShowObjects():
-            return lower_show_objects(statement, snapshot)
+            return lower_show_objects(statement, snapshot, inspector)
         case ast.ShowSourceSplits():
-            return lower_show_source_splits(statement, snapshot)
+            return lower_show_source_splits(statement, snapshot, inspector)
         case ast.ShowSourceContinuity():
-            return lower_show_source_continuity(statement, snapshot)
+            return lower_show_source_continuity(statement, snapshot, inspector)
         case ast.ShowMetrics():
-            return lower_show_metrics(statement, snapshot)
+            return lower_show_metrics(statement, snapshot, inspector)
         case ast.ShowLineage():
-            return lower_show_lineage(statement, snapshot)
+            return lower_show_lineage(statement, snapshot, inspector)
         case ast.ShowUnsafeOperations():
-            return lower_show_unsafe_operations(statement, snapshot)
+            return lower_show_unsafe_operations(statement, snapshot, inspector)
         case ast.ShowCreate():
             return lower_show_create(statement, snapshot)
         case ast.Describe():

@@ -15,9 +15,8 @@ from rw_sql.errors import SqlError
 from rw_sql.metastore import Metastore
 from rw_sql.metastore.facts import JobStatus, Lease
 from rw_sql.metastore.records import Operation, PauseRecord, PutObject, SourceRecord
-from rw_sql.plan.requests.catalog import ReadJobStatuses
 from rw_sql.runtime.control.executor import Executor
-from rw_sql.runtime.control.inspector import Inspector
+from rw_sql.runtime.control.inspector import WarehouseInspector
 from rw_sql.runtime.control.quiesce import is_in_force, lock_sources
 from rw_sql.runtime.jobs.context import Context
 from rw_sql.runtime.jobs.lease import GONE_SECONDS, LEASE_SECONDS, LeaseWatch, is_held, is_orphaned, is_owned, try_take
@@ -202,11 +201,8 @@ class Catalog:
         self.metastore.commit(operation, based_on=self.metastore.snapshot())
 
     def state(self) -> str:
-        statuses = Inspector(self.context, self.metastore.snapshot()).answer(ReadJobStatuses())
-        assert isinstance(statuses, dict)
-        status = statuses["ingest-1"]
-        assert isinstance(status, JobStatus)
-        return status.state
+        statuses = WarehouseInspector(self.context, self.metastore.snapshot()).jobs.statuses()
+        return statuses["ingest-1"].state
 
 
 @pytest.mark.parametrize("said", ["RUNNING", "STARTING", "STOPPING", "STALLED"])

@@ -18,7 +18,7 @@ from rw_sql.metastore.records import MaterializedViewRecord, Operation, PutObjec
 from rw_sql.model.job_specs import view_spec
 from rw_sql.model.relations import schema_columns
 from rw_sql.plan.lower import lower
-from rw_sql.runtime.control.inspector import Inspector
+from rw_sql.runtime.control.inspector import WarehouseInspector
 from rw_sql.runtime.delta.job_output import JobOutput
 from rw_sql.runtime.jobs.context import Context
 from rw_sql.runtime.positions.high_water import last_data_version
@@ -84,7 +84,7 @@ class Below:
         metastore = self.context.metastore
         snapshot = metastore.snapshot()
         statement = parse_statement(f"CREATE MATERIALIZED VIEW {name} AS {query}")
-        plan = Inspector(self.context, snapshot).run(lower(statement, snapshot))
+        plan = lower(statement, snapshot, WarehouseInspector(self.context, snapshot))
         assert plan.operation is not None
         metastore.commit(plan.operation, based_on=snapshot)
         for started, job in list(self.jobs.items()):

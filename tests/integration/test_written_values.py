@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from rw_sql.model.relations import Relation
-from rw_sql.plan.requests.queries import AnalyzeQuery
+from rw_sql.plan.ports.queries import AnalyzedQuery
 from rw_sql.runtime.decoding.decoder import ERROR, OFFSET, decode
 from rw_sql.runtime.spark.query_analysis import analyze
 from tests.integration.test_change_formats import definition, plain, records_of
@@ -194,7 +194,7 @@ def test_what_in_a_query_changes_by_itself(spark: SparkSession) -> None:
     relation = Relation(name="s_varies", columns=(("k", "BIGINT"), ("at", "TIMESTAMP")))
 
     def found(query: str) -> tuple[str | None, str | None]:
-        made = analyze(sessions, AnalyzeQuery(query=query, relations=(relation,)))  # type: ignore[arg-type]
+        made = analyze(sessions, AnalyzedQuery(query=query, relations=(relation,)))  # type: ignore[arg-type]
         assert made.refusal is None, made.refusal
         return made.varies, made.varies_in
 

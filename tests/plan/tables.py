@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 from sqlglot import exp, parse_one
 
-from rw_sql.plan.requests.queries import QueryAnalysis
+from rw_sql.plan.ports.queries import QueryAnalysis
 from rw_sql.syntax import parse_statement, render
 from tests.plan.canned import HERE, CannedWorld
 
 if TYPE_CHECKING:
     from rw_sql.metastore.records import SourceRecord, TableRecord
-    from rw_sql.plan.requests.queries import AnalyzeQuery
+    from rw_sql.plan.ports.queries import AnalyzedQuery
 
 _JSON_TYPES = {"INT": "integer", "BIGINT": "long"}
 
@@ -41,7 +41,7 @@ def tables_world(*texts: str) -> CannedWorld:
     return world
 
 
-def analyzed(request: AnalyzeQuery) -> QueryAnalysis:
+def analyzed(request: AnalyzedQuery) -> QueryAnalysis:
     """The schema of a query over its relations, of columns, casts and what COALESCE takes."""
     types = {name: kind for relation in request.relations for name, kind in relation.columns}
     fields = []

@@ -2,5 +2,5 @@
 
 A check raises SqlError or returns what it found; it changes nothing.
 
-Imports: ``model``, ``requests``. Imported by: ``queries``, ``effects``, ``statements``. Begin with ``sources``.
+Imports: ``model``, ``ports``. Imported by: ``queries``, ``effects``, ``statements``. Begin with ``sources``.
 """

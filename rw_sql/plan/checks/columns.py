@@ -8,7 +8,6 @@ from rw_sql.connectors.base import ColumnReader
 from rw_sql.connectors.registry import connector
 from rw_sql.errors import INVALID_DEFINITION, INVALID_PROPERTY, UNDEFINED_COLUMN, SqlError
 from rw_sql.model.definitions import field_of, option_text
-from rw_sql.plan.requests.upstream import column_misfits
 from rw_sql.syntax import spark_type
 
 if TYPE_CHECKING:
@@ -16,7 +15,7 @@ if TYPE_CHECKING:
 
     from rw_sql.errors import Span
     from rw_sql.model.options import PlannedOptions
-    from rw_sql.plan.requests.catalog import Asking
+    from rw_sql.plan.ports.inspector import Inspector
     from rw_sql.syntax.statements import ColumnDefinition, Option
 
 VALIDATE = "validate"
@@ -40,6 +39,7 @@ def without_switch(options: Iterable[Option]) -> tuple[Option, ...]:
 
 
 def require_columns(
+    inspector: Inspector,
     kind: str,
     options: PlannedOptions,
     columns: Iterable[ColumnDefinition],
@@ -47,7 +47,7 @@ def require_columns(
     span: Span,
     *,
     is_stored: bool = False,
-) -> Asking[None]:
+) -> None:
     """Raises SqlError if the upstream lacks a declared column, or the column has another type.
 
     With ``is_stored``, types are not compared: the values of an existing object may fit.
@@ -56,13 +56,13 @@ def require_columns(
         return
     declared = [column for column in columns if column.generated is None]
     wanted = {field_of(column): spark_type(column.data_type) for column in declared}
-    for misfit in (yield from column_misfits(kind, options, wanted)):
-        if is_stored and not misfit.is_missing:
-            return
-        column = next(column for column in declared if field_of(column) == misfit.column)
-        raise SqlError(
-            UNDEFINED_COLUMN if misfit.is_missing else INVALID_DEFINITION,
-            f'column "{column.name}" of table "{name}" cannot be read: {misfit.message}',
-            span=span if is_stored else column.span,
-            hint=misfit.hint,
-        )
+    misfit = inspector.upstreams.column_misfit(kind, options, wanted)
+    if misfit is None or (is_stored and not misfit.is_missing):
+        return
+    column = next(column for column in declared if field_of(column) == misfit.column)
+    raise SqlError(
+        UNDEFINED_COLUMN if misfit.is_missing else INVALID_DEFINITION,
+        f'column "{column.name}" of table "{name}" cannot be read: {misfit.message}',
+        span=span if is_stored else column.span,
+        hint=misfit.hint,
+    )

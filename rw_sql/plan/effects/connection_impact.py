@@ -13,8 +13,6 @@ from rw_sql.model.split_status import OK, ORPHAN, identity_status, split_order
 from rw_sql.plan.checks.columns import require_columns
 from rw_sql.plan.checks.upstreams import require_upstream
 from rw_sql.plan.effects.verdicts import UNREACHABLE
-from rw_sql.plan.requests.positions import positions
-from rw_sql.plan.requests.upstream import look
 from rw_sql.plan.result.plan import SplitPreview
 
 if TYPE_CHECKING:
@@ -25,7 +23,7 @@ if TYPE_CHECKING:
     from rw_sql.metastore.records import SourceRecord
     from rw_sql.model.options import PlannedOptions
     from rw_sql.model.source_readers import Reader
-    from rw_sql.plan.requests.catalog import Asking
+    from rw_sql.plan.ports.inspector import Inspector
 
 Difference = tuple[str, str, str]
 """A property with its old and new value, secrets by name; empty text if it is not set."""
@@ -66,31 +64,40 @@ def may_move(spec: ConnectorSpec, changed: tuple[Difference, ...]) -> bool:
 
 
 def effect_on(
-    moved: Snapshot, source: SourceRecord, span: Span, *, is_validated: bool, may_move: bool, is_switchable: bool = True
-) -> Asking[Effect]:
+    moved: Snapshot,
+    inspector: Inspector,
+    source: SourceRecord,
+    span: Span,
+    *,
+    is_validated: bool,
+    may_move: bool,
+    is_switchable: bool = True,
+) -> Effect:
     """Looks at the upstream of a source in the catalog ``moved``. Raises SqlError if it cannot be used.
 
     ``is_switchable``: the statement takes VALIDATE. With ``may_move``, an upstream that does not report its identity
     counts as another one.
     """
     options = source_options(moved, source)
-    upstream = yield from look(source.connector, options)
+    upstream = inspector.upstreams.look(source.connector, options)
     if is_validated:
         require_upstream(upstream, source.name, span, is_switchable=is_switchable)
         columns = definition_of(source).columns
-        yield from require_columns(source.connector, options, columns, source.name, span, is_stored=True)
+        require_columns(inspector, source.connector, options, columns, source.name, span, is_stored=True)
     splits: list[SplitPreview] = []
     doubts: dict[str, None] = {}
     for reader in readers_of(moved, source):
-        found = yield from _effect_on_reader(moved, reader, upstream, may_move=may_move)
+        found = _effect_on_reader(moved, inspector, reader, upstream, may_move=may_move)
         splits += found.splits
         doubts |= dict.fromkeys(filter(None, (found.doubt,)))
     return Effect(splits=tuple(splits), doubt="; ".join(doubts) or None)
 
 
-def _effect_on_reader(moved: Snapshot, reader: Reader, upstream: Upstream, *, may_move: bool) -> Asking[Effect]:
+def _effect_on_reader(
+    moved: Snapshot, inspector: Inspector, reader: Reader, upstream: Upstream, *, may_move: bool
+) -> Effect:
     source, view = reader.source, reader.view.name if reader.view is not None else ""
-    stands = yield from positions(source.id, reader.fragment)
+    stands = inspector.positions.of(source.id, reader.fragment)
     assigned = sorted(moved.splits(reader.fragment), key=split_order)
     if not upstream.is_reachable:
         unseen = f"the upstream does not answer, so that it may be another one: {upstream.error}"
@@ -114,12 +121,12 @@ def _effect_on_reader(moved: Snapshot, reader: Reader, upstream: Upstream, *, ma
     return Effect(splits=tuple(rows), doubt="; ".join(doubts) or None)
 
 
-def another_target(kind: str, old: PlannedOptions, new: PlannedOptions) -> Asking[str | None]:
+def another_target(inspector: Inspector, kind: str, old: PlannedOptions, new: PlannedOptions) -> str | None:
     """Why a sink may write elsewhere after this change of its connection; None if it does not."""
     if not is_of_sources(kind):
         return "what it wrote stays where it was, and this may be another store"
-    then = yield from look(kind, old)
-    now = yield from look(kind, new)
+    then = inspector.upstreams.look(kind, old)
+    now = inspector.upstreams.look(kind, new)
     if not (then.cluster and now.cluster):
         return "what it wrote stays where it was, and this may be another cluster"
     return "OTHER_CLUSTER: what it wrote stays where it was" if then.cluster != now.cluster else None

@@ -6,8 +6,6 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from rw_sql.metastore.records import IF_NOT_NULL, IGNORE, MaterializedViewRecord, SinkRecord
-from rw_sql.plan.requests.catalog import Asking
-from rw_sql.plan.requests.positions import watermarks
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -15,12 +13,13 @@ if TYPE_CHECKING:
     from rw_sql.metastore import Snapshot
     from rw_sql.metastore.records import ObjectRecord, TableRecord
     from rw_sql.model.source_readers import Reader
+    from rw_sql.plan.ports.inspector import Inspector
     from rw_sql.plan.result.plan import SplitPreview
 
 
 def effects_on_dependents(
-    snapshot: Snapshot, reader: Reader, splits: Iterable[SplitPreview]
-) -> Asking[tuple[str, ...]]:
+    snapshot: Snapshot, inspector: Inspector, reader: Reader, splits: Iterable[SplitPreview]
+) -> tuple[str, ...]:
     """Notices about views that process repeated rows again, and views that drop rows by their watermark."""
     dependents = reader.dependents(snapshot)
     views = [view for view in dependents if isinstance(view, MaterializedViewRecord)]
@@ -42,7 +41,7 @@ def effects_on_dependents(
         if sinks:
             notices.append(f"rows that are read again go out a second time through {', '.join(sinks)}")
     if any(_may_be_late(row) for row in rows) and views:
-        marks = yield from watermarks(tuple(view.id for view in views))
+        marks = inspector.positions.watermarks(tuple(view.id for view in views))
         notices += [
             f"LATE: rows before {_moment(marks[view.id])} will be dropped by {view.name}"
             for view in views

@@ -9,26 +9,25 @@ from typing import TYPE_CHECKING
 from rw_sql.connectors.base import SplitState
 from rw_sql.model.options import visible
 from rw_sql.model.split_status import OK, beginning, identity_status
-from rw_sql.plan.requests.catalog import Asking
-from rw_sql.plan.requests.upstream import offsets_at
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
     from rw_sql.connectors.base import Connector, Upstream, UpstreamSplit
     from rw_sql.model.options import PlannedOptions
+    from rw_sql.plan.ports.inspector import Inspector
 
 
 def startup_states(
-    kind: Connector, connector: str, options: PlannedOptions, splits: Iterable[UpstreamSplit]
-) -> Asking[dict[str, SplitState]]:
+    inspector: Inspector, kind: Connector, connector: str, options: PlannedOptions, splits: Iterable[UpstreamSplit]
+) -> dict[str, SplitState]:
     """The initial positions of splits without a state by ``scan.startup.mode``, resolved to offsets now."""
     resolved = visible(options)
     wanted = list(splits)
     at_time = kind.startup_time(resolved)
     times: dict[str, int] = {}
     if at_time is not None and wanted:
-        times = yield from offsets_at(connector, options, at_time, tuple(split.split for split in wanted))
+        times = inspector.upstreams.offsets_at(connector, options, at_time, tuple(split.split for split in wanted))
     return {
         split.split: SplitState(
             split=split.split,
@@ -50,6 +49,7 @@ class Discovery:
 
 
 def discover(
+    inspector: Inspector,
     kind: Connector,
     connector: str,
     options: PlannedOptions,
@@ -58,7 +58,7 @@ def discover(
     *,
     forget: Collection[str] = (),
     forgotten: Collection[str] = (),
-) -> Asking[Discovery]:
+) -> Discovery:
     """Adopts every split of the upstream.
 
     A split with a state of the same identity keeps it, unless it is in ``forget``. A partition added to a topic that is
@@ -84,6 +84,6 @@ def discover(
             added[split.split] = beginning(split)
         else:
             unstarted.append(split)
-    started = yield from startup_states(kind, connector, options, unstarted)
+    started = startup_states(inspector, kind, connector, options, unstarted)
     fresh = {**added, **started}
     return Discovery(assigned=tuple(sorted(upstream.splits)), states={**keeps, **fresh}, fresh=fresh)

@@ -22,24 +22,21 @@ if TYPE_CHECKING:
     from rw_sql.metastore import Snapshot
     from rw_sql.metastore.records import Change
     from rw_sql.model.source_readers import Reader
-    from rw_sql.plan.requests.catalog import Asking
 
 
-def for_each_reader(
-    snapshot: Snapshot, source: SourceRecord, lower_one: Callable[[Reader], Asking[Plan]]
-) -> Asking[Plan]:
+def for_each_reader(snapshot: Snapshot, source: SourceRecord, lower_one: Callable[[Reader], Plan]) -> Plan:
     """The plan of a statement on a source: the plans for its readers, joined into one operation.
 
     A source that is not shared and has no readers yet is planned as if it had no splits.
     """
     readers = readers_of(snapshot, source)
     if source.is_shared:
-        return (yield from lower_one(readers[0]))
+        return lower_one(readers[0])
     if not readers:
-        return _without_splits(snapshot, (yield from lower_one(unread(source))))
+        return _without_splits(snapshot, lower_one(unread(source)))
     plans: list[Plan] = []
     for reader in readers:
-        plans.append((yield from lower_one(reader)))
+        plans.append(lower_one(reader))
     return joined(snapshot, readers, plans)
 
 

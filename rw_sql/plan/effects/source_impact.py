@@ -17,9 +17,7 @@ from rw_sql.model.source_readers import readers_of, unread
 from rw_sql.model.split_status import OK, split_status
 from rw_sql.plan.effects.dependents import effects_on_dependents
 from rw_sql.plan.effects.verdicts import preview_splits
-from rw_sql.plan.requests.catalog import Asking
-from rw_sql.plan.requests.positions import positions
-from rw_sql.plan.requests.upstream import look_closely
+from rw_sql.plan.ports.upstreams import look_closely
 from rw_sql.plan.result.plan import Preview, ResultRow
 from rw_sql.plan.result.prediction import SourcePrediction, predicted, prediction_to_json
 
@@ -29,6 +27,7 @@ if TYPE_CHECKING:
     from rw_sql.connectors.base import Connector, SplitState, Upstream
     from rw_sql.metastore import Snapshot
     from rw_sql.model.source_readers import Reader
+    from rw_sql.plan.ports.inspector import Inspector
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,7 +94,9 @@ def states_after(
     return found
 
 
-def impacts_of(snapshot: Snapshot, then: Snapshot, source_ids: Iterable[int]) -> Asking[list[SourceImpact]]:
+def impacts_of(
+    snapshot: Snapshot, then: Snapshot, inspector: Inspector, source_ids: Iterable[int]
+) -> list[SourceImpact]:
     """The effects on the readers of sources of changing the catalog from ``snapshot`` to ``then``."""
     moves: list[SourceImpact] = []
     for source_id in source_ids:
@@ -103,7 +104,7 @@ def impacts_of(snapshot: Snapshot, then: Snapshot, source_ids: Iterable[int]) ->
         if not isinstance(source, SourceRecord) or not isinstance(moved, SourceRecord):
             raise LookupError(f"source {source_id} is not in the catalog")
         for reader in readers_of(snapshot, source) or (unread(source),):
-            moves.append((yield from impact_of(snapshot, then, reader, moved)))
+            moves.append(impact_of(snapshot, then, inspector, reader, moved))
     return moves
 
 
@@ -113,21 +114,27 @@ def predictions(moves: Iterable[SourceImpact]) -> str:
 
 
 def impact_of(
-    snapshot: Snapshot, then: Snapshot, reader: Reader, moved: SourceRecord, *, is_taken_back: bool = False
-) -> Asking[SourceImpact]:
+    snapshot: Snapshot,
+    then: Snapshot,
+    inspector: Inspector,
+    reader: Reader,
+    moved: SourceRecord,
+    *,
+    is_taken_back: bool = False,
+) -> SourceImpact:
     """The effect on one reader; looks at the old and the new upstream.
 
     ``is_taken_back``: its rows are restored together with the positions, so that nothing is repeated or skipped.
     """
     source, fragment = reader.source, reader.fragment
     kind = connector(source.connector)
-    stands = yield from positions(source.id, fragment)
+    stands = inspector.positions.of(source.id, fragment)
     states = states_after(kind, then, snapshot, fragment, stands.states)
     reads = named_splits(snapshot, source, snapshot.splits(fragment))
     will_read = named_splits(then, moved, then.splits(fragment))
     options, old_options = source_options(then, moved), source_options(snapshot, source)
-    upstream = yield from look_closely(source.connector, options)
-    left = upstream if options == old_options else (yield from look_closely(source.connector, old_options))
+    upstream = look_closely(inspector.upstreams, source.connector, options)
+    left = upstream if options == old_options else look_closely(inspector.upstreams, source.connector, old_options)
     target: dict[str, SplitState | None] = dict.fromkeys(set(reads) - set(will_read))
     target |= {split: states.get(split) for split in will_read}
     notices = [*_pauses(snapshot, then, source), *_endings(will_read, reads)]
@@ -140,7 +147,7 @@ def impact_of(
     if is_taken_back:
         rows = tuple(replace(row, verdict="NONE", duplicates=0, gaps=0, is_exact=True) for row in rows)
     else:
-        notices += yield from effects_on_dependents(snapshot, reader, rows)
+        notices += effects_on_dependents(snapshot, inspector, reader, rows)
     preview = Preview(
         title=reader.label,
         epoch=snapshot.epoch,

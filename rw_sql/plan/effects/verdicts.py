@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from rw_sql.connectors.base import Connector, SplitState, Upstream, UpstreamSplit
     from rw_sql.model.offset_ranges import ReadIncarnation
-    from rw_sql.plan.requests.positions import Positions
+    from rw_sql.plan.ports.positions import Positions
 
 UNREACHABLE = "UNKNOWN (no answer)"
 """The verdict for a split whose upstream does not answer."""

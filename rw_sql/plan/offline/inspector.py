@@ -1,4 +1,4 @@
-"""Answers what a lowering asks where nothing can be asked: from the catalog, else with what refuses nothing.
+"""The Inspector of ``rw-sql check``: it knows the catalog, and of the world only what would refuse nothing.
 
 Every answer that stands in for one of the world is noted, so that a report can say what it did not check.
 """
@@ -8,57 +8,35 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from rw_sql.connectors import registry
 from rw_sql.connectors.base import GroupOffsets, SplitState, Upstream
 from rw_sql.connectors.plain import PlainConnector
-from rw_sql.connectors.registry import connector
 from rw_sql.connectors.sink import SinkLook
 from rw_sql.metastore.records import FORGOTTEN, SourceRecord
 from rw_sql.model.job_ids import ingest_fragment
 from rw_sql.model.options import HIDDEN, visible
 from rw_sql.plan.offline.query_answers import answer_query
-from rw_sql.plan.requests.catalog import (
-    AsIf,
-    MeasureLags,
-    OpenSecret,
-    ReadBackfills,
-    ReadClock,
-    ReadJobStatuses,
-    ReadMetrics,
-    ReadOperations,
-    SealSecret,
-    run_plan,
-)
-from rw_sql.plan.requests.logs import MeasureLogs
-from rw_sql.plan.requests.positions import (
-    Positions,
-    ReadCommittedRanges,
-    ReadHistoryGround,
-    ReadPositions,
-    ReadPositionsBefore,
-    ReadVersion,
-    ReadWatermarks,
-)
-from rw_sql.plan.requests.queries import AnalyzeQuery
-from rw_sql.plan.requests.rewind import ReadRewindPoints
-from rw_sql.plan.requests.tables import LookAtTable, TableLook
-from rw_sql.plan.requests.upstream import (
-    FindColumnMisfit,
-    FindOffsetsAt,
-    FindRecordTimes,
-    FindSparseTopics,
-    LookAtTarget,
-    LookAtUpstream,
-    ReadGroupOffsets,
-)
+from rw_sql.plan.ports.positions import Positions
+from rw_sql.plan.ports.queries import STREAM, AnalyzedQuery
+from rw_sql.plan.ports.tables import TableLook
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
+    from rw_sql.connectors.base import ColumnMisfit
+    from rw_sql.connectors.sink import SinkShape
     from rw_sql.metastore import Snapshot
+    from rw_sql.metastore.facts import BackfillProgress, JobStatus, RewindPoint
+    from rw_sql.metastore.records import OperationRecord, SecretRecord, StoredState
+    from rw_sql.model.options import PlannedOptions
+    from rw_sql.model.relations import Relation
     from rw_sql.plan.offline.query_answers import QueryColumns
-    from rw_sql.plan.requests.catalog import Asking, Request
-    from rw_sql.plan.requests.queries import QueryAnalysis
-    from rw_sql.plan.result.plan import Plan
+    from rw_sql.plan.ports.checkpoints import CheckpointPort
+    from rw_sql.plan.ports.jobs import Sample
+    from rw_sql.plan.ports.positions import CommittedRanges
+    from rw_sql.plan.ports.queries import QueryAnalysis
+    from rw_sql.plan.ports.rewinds import RewindLook
+    from rw_sql.plan.ports.tables import LogSize
 
 UPSTREAM = "the upstream: whether it answers, its topics and splits"
 TARGET = "the sink's target: whether it answers and takes the rows"
@@ -86,14 +64,17 @@ class Unanswerable(Exception):  # noqa: N818 - no error: the statement may be ri
 
 
 class OfflineInspector:
-    """Answers the requests of one lowering on a catalog. ``unchecked`` lists what it could not know, in order."""
+    """An Inspector that knows a catalog. ``unchecked`` lists what it could not know, in order.
+
+    Its methods raise Unanswerable where no answer would be true of every world.
+    """
 
     def __init__(
         self,
         snapshot: Snapshot,
         *,
         columns: QueryColumns | None = None,
-        ask_spark: Callable[[AnalyzeQuery], QueryAnalysis | None] | None = None,
+        ask_spark: Callable[[AnalyzedQuery], QueryAnalysis | None] | None = None,
     ) -> None:
         """``columns`` are those of the statement's query, as far as they are known; ``ask_spark`` asks its analyzer,
         which answers None where what the query reads is not known itself."""
@@ -104,92 +85,147 @@ class OfflineInspector:
 
     @property
     def unchecked(self) -> tuple[str, ...]:
-        """What was asked and not known."""
+        """What was needed and not known."""
         return tuple(self._noted)
-
-    def run(self, asking: Asking[Plan]) -> Plan:
-        """Runs a lowering to its end. Raises SqlError as it does, and Unanswerable."""
-        return run_plan(asking, self.answer)
 
     def note(self, what: str) -> None:
         """Lists something as unchecked."""
         self._noted[what] = None
 
-    def answer(self, request: Request) -> object:
-        """One answer. Raises Unanswerable where none would be true of every world."""
-        match request:
-            case AsIf(snapshot=snapshot, request=inner):
-                before, self._snapshot = self._snapshot, snapshot
-                try:
-                    return self.answer(inner)
-                finally:
-                    self._snapshot = before
-            case LookAtUpstream(connector=name):
-                if name in SELF_CONTAINED and HIDDEN not in visible(request.options).values():
-                    return connector(name).look(visible(request.options))
-                self.note(UPSTREAM)
-                return Upstream()
-            case FindOffsetsAt() | ReadGroupOffsets():
-                return self._answer_by_connector(request)
-            case FindSparseTopics() | FindRecordTimes():
-                return {}
-            case FindColumnMisfit():
-                self.note(UPSTREAM)
-                return ()
-            case LookAtTarget():
-                self.note(TARGET)
-                return SinkLook()
-            case SealSecret(name=name):
-                return f"sealed {name}"
-            case OpenSecret():
-                self.note(SECRET)
-                return True
-            case ReadPositions(source_id=source_id, fragment=fragment):
-                self.note(POSITIONS)
-                return self._positions(source_id, fragment)
-            case ReadHistoryGround(source_id=source_id):
-                return self._positions(source_id, None)
-            case AnalyzeQuery():
-                return self._answer_query(request)
-            case LookAtTable():
-                self.note(TABLE)
-                return TableLook()
-            case ReadClock() | ReadVersion():
-                return 0
-            case ReadBackfills():
-                raise Unanswerable(JOBS)
-            case ReadJobStatuses() | MeasureLags() | MeasureLogs() | ReadWatermarks():
-                return {}
-            case ReadMetrics() | ReadCommittedRanges() | ReadRewindPoints():
-                return ()
-            case ReadOperations(since=since):
-                if since is not None:
-                    raise Unanswerable(OPERATIONS)
-                return ()
-            case ReadPositionsBefore():
-                raise Unanswerable(OPERATIONS)
-            case _:
-                raise Unanswerable(FILE)
+    def after(self, snapshot: Snapshot) -> OfflineInspector:
+        then = OfflineInspector(snapshot, columns=self._columns, ask_spark=self._ask_spark)
+        then._noted = self._noted
+        return then
 
-    def _answer_by_connector(self, request: FindOffsetsAt | ReadGroupOffsets) -> object:
+    @property
+    def upstreams(self) -> _Upstreams:
+        return _Upstreams(self.note)
+
+    @property
+    def positions(self) -> _StoredPositions:
+        return _StoredPositions(self._snapshot, self.note)
+
+    @property
+    def jobs(self) -> _Jobs:
+        return _Jobs()
+
+    @property
+    def tables(self) -> _Tables:
+        return _Tables(self.note)
+
+    @property
+    def queries(self) -> _Queries:
+        return _Queries(self.note, self._columns, self._ask_spark)
+
+    @property
+    def checkpoints(self) -> CheckpointPort:
+        raise Unanswerable(FILE)
+
+    @property
+    def rewinds(self) -> _Rewinds:
+        return _Rewinds()
+
+    @property
+    def secrets(self) -> _Secrets:
+        return _Secrets(self.note)
+
+    def clock(self) -> int:
+        return 0
+
+    def file_text(self, path: str) -> str:
+        raise Unanswerable(FILE)
+
+    def operations(
+        self, *, is_unsafe: bool | None = None, object_name: str | None = None, since: int | None = None
+    ) -> tuple[OperationRecord, ...]:
+        if since is not None:
+            raise Unanswerable(OPERATIONS)
+        return ()
+
+
+class _Upstreams:
+    """Upstreams that answer and show no split, and targets that take all rows."""
+
+    def __init__(self, note: Callable[[str], None]) -> None:
+        self._note = note
+
+    def look(self, connector: str, options: PlannedOptions, candidates: tuple[SecretRecord, ...] = ()) -> Upstream:
+        if connector in SELF_CONTAINED and HIDDEN not in visible(options).values():
+            return registry.connector(connector).look(visible(options))
+        self._note(UPSTREAM)
+        return Upstream()
+
+    def sparse_topics(self, connector: str, options: PlannedOptions) -> Mapping[str, str]:
+        return {}
+
+    def offsets_at(
+        self, connector: str, options: PlannedOptions, milliseconds: int, splits: tuple[str, ...]
+    ) -> dict[str, int]:
         """Raises SqlError where the connector has no such thing, whatever its upstream holds."""
-        kind = connector(request.connector)
-        options = visible(request.options)
-        if isinstance(request, FindOffsetsAt):
-            if isinstance(kind, PlainConnector) and _is_left_out(kind, "offsets_at"):
-                kind.offsets_at(options, request.milliseconds, request.splits)
-            self.note(UPSTREAM)
-            return dict.fromkeys(request.splits, ASSUMED_OFFSET)
-        if isinstance(kind, PlainConnector) and _is_left_out(kind, "group_offsets"):
-            kind.group_offsets(options, request.group, request.splits)
-        self.note(UPSTREAM)
-        return GroupOffsets(offsets=dict.fromkeys(request.splits, ASSUMED_OFFSET))
+        kind = registry.connector(connector)
+        if isinstance(kind, PlainConnector) and _is_left_out(kind, "offsets_at"):
+            kind.offsets_at(visible(options), milliseconds, splits)
+        self._note(UPSTREAM)
+        return dict.fromkeys(splits, ASSUMED_OFFSET)
 
-    def _positions(self, source_id: int, fragment: str | None) -> Positions:
+    def record_times(self, connector: str, options: PlannedOptions, offsets: Mapping[str, int]) -> Mapping[str, int]:
+        return {}
+
+    def group_offsets(
+        self, connector: str, options: PlannedOptions, group: str, splits: tuple[str, ...]
+    ) -> GroupOffsets:
+        """Raises SqlError where the connector has no such thing, whatever its upstream holds."""
+        kind = registry.connector(connector)
+        if isinstance(kind, PlainConnector) and _is_left_out(kind, "group_offsets"):
+            kind.group_offsets(visible(options), group, splits)
+        self._note(UPSTREAM)
+        return GroupOffsets(offsets=dict.fromkeys(splits, ASSUMED_OFFSET))
+
+    def column_misfit(self, connector: str, options: PlannedOptions, columns: Mapping[str, str]) -> ColumnMisfit | None:
+        self._note(UPSTREAM)
+        return None
+
+    def look_at_target(
+        self,
+        connector: str,
+        options: PlannedOptions,
+        shape: SinkShape | None,
+        candidates: tuple[SecretRecord, ...] = (),
+    ) -> SinkLook:
+        self._note(TARGET)
+        return SinkLook()
+
+
+class _StoredPositions:
+    """Where statements put the readers last, or so far on that no step back is negative."""
+
+    def __init__(self, snapshot: Snapshot, note: Callable[[str], None]) -> None:
+        self._snapshot = snapshot
+        self._note = note
+
+    def of(self, source_id: int, fragment: str | None = None) -> Positions:
+        self._note(POSITIONS)
+        return self._stored(source_id, fragment)
+
+    def with_log(self, source_id: int) -> Positions:
+        return self._stored(source_id, None)
+
+    def before(
+        self, source_id: int, epoch: int, stood: tuple[StoredState, ...], fragment: str | None = None
+    ) -> Mapping[str, SplitState]:
+        raise Unanswerable(OPERATIONS)
+
+    def committed_ranges(self, source_id: int, fragment: str | None = None) -> tuple[CommittedRanges, ...]:
+        return ()
+
+    def watermarks(self, view_ids: tuple[int, ...]) -> Mapping[int, int]:
+        return {}
+
+    def _stored(self, source_id: int, fragment: str | None) -> Positions:
         record = self._snapshot.get(source_id)
         if not isinstance(record, SourceRecord):
             return Positions()
-        kind = connector(record.connector)
+        kind = registry.connector(record.connector)
         states: dict[str, SplitState] = {}
         stored = self._snapshot.states(fragment or ingest_fragment(source_id))
         for split, row in stored.items():
@@ -199,13 +235,86 @@ class OfflineInspector:
         forgotten = frozenset(split for split, row in stored.items() if row.state == FORGOTTEN)
         return Positions(states=states, log_version=0, forgotten=forgotten)
 
-    def _answer_query(self, request: AnalyzeQuery) -> QueryAnalysis:
+
+class _Jobs:
+    def statuses(self) -> Mapping[str, JobStatus]:
+        return {}
+
+    def backfills(self) -> Mapping[str, BackfillProgress]:
+        raise Unanswerable(JOBS)
+
+    def lags(self) -> Mapping[str, int | None]:
+        return {}
+
+    def metrics(self) -> tuple[Sample, ...]:
+        return ()
+
+
+class _Tables:
+    def __init__(self, note: Callable[[str], None]) -> None:
+        self._note = note
+
+    def look(self, name: str) -> TableLook:
+        self._note(TABLE)
+        return TableLook()
+
+    def version(self, object_id: int) -> int:
+        return 0
+
+    def log_sizes(self, source_ids: tuple[int, ...]) -> Mapping[int, LogSize]:
+        return {}
+
+
+class _Queries:
+    """Spark's analyzer where there is one, else the form of the text."""
+
+    def __init__(
+        self,
+        note: Callable[[str], None],
+        columns: QueryColumns | None,
+        ask_spark: Callable[[AnalyzedQuery], QueryAnalysis | None] | None,
+    ) -> None:
+        self._note = note
+        self._columns = columns
+        self._ask_spark = ask_spark
+
+    def analyze(
+        self,
+        query: str,
+        relations: tuple[Relation, ...],
+        *,
+        closes_windows: bool = False,
+        form: str = STREAM,
+        same_as: str = "",
+    ) -> QueryAnalysis:
+        analyzed = AnalyzedQuery(
+            query=query, relations=relations, closes_windows=closes_windows, form=form, same_as=same_as
+        )
         if self._ask_spark is not None:
-            found = self._ask_spark(request)
+            found = self._ask_spark(analyzed)
             if found is not None:
                 return found
-        self.note(QUERY)
-        return answer_query(request, self._columns)
+        self._note(QUERY)
+        return answer_query(analyzed, self._columns)
+
+
+class _Rewinds:
+    def points(self, source_id: int | None = None) -> tuple[RewindPoint, ...]:
+        return ()
+
+    def look(self, point: RewindPoint) -> RewindLook:
+        raise Unanswerable(FILE)
+
+
+class _Secrets:
+    def __init__(self, note: Callable[[str], None]) -> None:
+        self._note = note
+
+    def seal(self, name: str, value: str) -> str:
+        return f"sealed {name}"
+
+    def require_readable(self, secret: SecretRecord) -> None:
+        self._note(SECRET)
 
 
 def _is_left_out(kind: PlainConnector, method: str) -> bool:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from rw_sql.plan.requests.queries import STREAM, QueryAnalysis
+from rw_sql.plan.ports.queries import STREAM, QueryAnalysis
 from rw_sql.syntax.query.maintained_form import ROW, read_view_query
 from rw_sql.syntax.query.tables_read import output_names, parse_spark
 from rw_sql.syntax.query.trees import DISTINCT, GROUPS, ONE_ROW, ROWS
@@ -16,7 +16,7 @@ from rw_sql.syntax.query.trees import DISTINCT, GROUPS, ONE_ROW, ROWS
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from rw_sql.plan.requests.queries import AnalyzeQuery
+    from rw_sql.plan.ports.queries import AnalyzedQuery
     from rw_sql.syntax.query.maintained_form import ViewQuery
 
 UNKNOWN_TYPE = "VOID"
@@ -43,7 +43,7 @@ class QueryColumns:
     given: tuple[str, ...] = ()
 
 
-def answer_query(request: AnalyzeQuery, known: QueryColumns | None) -> QueryAnalysis:
+def answer_query(request: AnalyzedQuery, known: QueryColumns | None) -> QueryAnalysis:
     """An answer that refuses nothing. Where columns are not known, the schema has none."""
     query = _read(request.query)
     return QueryAnalysis(
@@ -83,7 +83,7 @@ def schema_json(columns: Iterable[tuple[str, str | None]]) -> str:
     return json.dumps({"type": "struct", "fields": [_field(name, kind or UNKNOWN_TYPE) for name, kind in columns]})
 
 
-def _columns(request: AnalyzeQuery, known: QueryColumns) -> tuple[tuple[str, str | None], ...]:
+def _columns(request: AnalyzedQuery, known: QueryColumns) -> tuple[tuple[str, str | None], ...]:
     names = written_names(request.query)
     types = dict(known.columns or ())
     if "*" in names:
@@ -102,7 +102,7 @@ def _columns(request: AnalyzeQuery, known: QueryColumns) -> tuple[tuple[str, str
     return tuple((name, types.get(name)) for name in names)
 
 
-def _keys(request: AnalyzeQuery, query: ViewQuery) -> tuple[str, ...]:
+def _keys(request: AnalyzedQuery, query: ViewQuery) -> tuple[str, ...]:
     """The columns that rows are replaced by; hidden ones where the query does not select what it groups by."""
     if query.kind == DISTINCT:
         return written_names(request.query)
@@ -112,7 +112,7 @@ def _keys(request: AnalyzeQuery, query: ViewQuery) -> tuple[str, ...]:
     return form.keys if form is not None and form.keys else (ROW,)
 
 
-def _is_picking(request: AnalyzeQuery, query: ViewQuery) -> bool:
+def _is_picking(request: AnalyzedQuery, query: ViewQuery) -> bool:
     return query.kind == ROWS and query.is_direct and _MAKES_ROWS.search(request.query) is None
 
 

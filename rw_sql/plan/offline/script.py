@@ -48,8 +48,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from rw_sql.metastore.records import Change
-    from rw_sql.plan.requests.catalog import Asking
-    from rw_sql.plan.requests.queries import AnalyzeQuery, QueryAnalysis
+    from rw_sql.plan.ports.inspector import Inspector
+    from rw_sql.plan.ports.queries import AnalyzedQuery, QueryAnalysis
     from rw_sql.plan.result.plan import Plan
     from rw_sql.syntax import ScriptStatement
     from rw_sql.syntax.statements import Name, Statement
@@ -88,7 +88,7 @@ class ScriptChecker:
         self,
         snapshot: Snapshot | None = None,
         *,
-        ask_spark: Callable[[AnalyzeQuery], QueryAnalysis | None] | None = None,
+        ask_spark: Callable[[AnalyzedQuery], QueryAnalysis | None] | None = None,
         spark_tables: Iterable[str] = (),
     ) -> None:
         self.snapshot = snapshot if snapshot is not None else Snapshot()
@@ -262,7 +262,7 @@ class ScriptChecker:
         for _ in range(_MOST_ERRORS):
             inspector = OfflineInspector(base, columns=columns, ask_spark=self._ask_spark)
             try:
-                outcome.plan = inspector.run(self._lowering(current, base, is_explained=is_explained))
+                outcome.plan = self._lower(current, base, inspector, is_explained=is_explained)
             except Unanswerable as unanswerable:
                 inspector.note(unanswerable.what)
             except SqlglotError:
@@ -302,7 +302,7 @@ class ScriptChecker:
             outcome.hides_columns = True
         return outcome
 
-    def _lowering(self, statement: Statement, snapshot: Snapshot, *, is_explained: bool) -> Asking[Plan]:
+    def _lower(self, statement: Statement, snapshot: Snapshot, inspector: Inspector, *, is_explained: bool) -> Plan:
         lower_one = partial(
             lower_explained if is_explained else lower,
             query_dialect=self._parameter("query_dialect"),
@@ -310,7 +310,7 @@ class ScriptChecker:
         )
         if isinstance(statement, ast.Wait) and statement.name is not None:
             (find_table if statement.kind == "TABLE" else find_view)(snapshot, statement.name)
-        return lower_one(statement, snapshot)
+        return lower_one(statement, snapshot, inspector)
 
     def _parameter(self, name: str) -> str:
         return self._parameters.get(name, SESSION_PARAMETERS[name].default)

@@ -2,7 +2,7 @@
 
 The room ``analysis`` finds wrong names, functions and groups in a query without Spark.
 
-Imports: ``checks``, ``requests``, ``model``, and ``syntax.query``, which reads the queries' trees.
+Imports: ``checks``, ``ports``, ``model``, and ``syntax.query``, which reads the queries' trees.
 Imported by: ``statements``, ``runtime``.
 Begin with ``view_query``.
 """

@@ -7,15 +7,14 @@ from typing import TYPE_CHECKING
 
 from rw_sql.metastore.records import DeltaTableRecord
 from rw_sql.model.names import find_relation
-from rw_sql.plan.requests.tables import look_at_table
 from rw_sql.syntax.query.tables_read import replaced_tables, table_places
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from rw_sql.metastore import Snapshot
-    from rw_sql.plan.requests.catalog import Asking
-    from rw_sql.plan.requests.tables import TableLook
+    from rw_sql.plan.ports.inspector import Inspector
+    from rw_sql.plan.ports.tables import TableLook
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,7 +30,7 @@ class DeltaInputs:
     missing: tuple[str, ...] = ()
 
 
-def delta_inputs(snapshot: Snapshot, text: str) -> Asking[DeltaInputs]:
+def delta_inputs(snapshot: Snapshot, inspector: Inspector, text: str) -> DeltaInputs:
     """The Delta tables that a query reads; what is no Delta table of the user's stays as it is written."""
     found: dict[str, DeltaTableRecord] = {}
     new: dict[str, DeltaTableRecord] = {}
@@ -39,7 +38,7 @@ def delta_inputs(snapshot: Snapshot, text: str) -> Asking[DeltaInputs]:
     for place in table_places(text):
         if place.written in found:
             continue
-        look = yield from look_at_table(place.written)
+        look = inspector.tables.look(place.written)
         if look.is_missing:
             missing.append(place.written)
         record, is_new = _record_of(look, snapshot, place.written, place.name, tuple(new.values()))
@@ -57,13 +56,13 @@ def delta_inputs(snapshot: Snapshot, text: str) -> Asking[DeltaInputs]:
 
 
 def delta_table(
-    snapshot: Snapshot, written: str, name: str, others: tuple[DeltaTableRecord, ...] = ()
-) -> Asking[tuple[DeltaTableRecord | None, bool]]:
+    snapshot: Snapshot, inspector: Inspector, written: str, name: str, others: tuple[DeltaTableRecord, ...] = ()
+) -> tuple[DeltaTableRecord | None, bool]:
     """The record of a table as a statement writes it, and whether the catalog does not have it yet.
 
     None where that is no Delta table. ``others`` are records that come into the catalog with this one.
     """
-    look = yield from look_at_table(written)
+    look = inspector.tables.look(written)
     return _record_of(look, snapshot, written, name, others)
 
 

@@ -26,15 +26,15 @@ from rw_sql.model.relations import (
     relation_of,
     schema_columns,
 )
-from rw_sql.plan.requests.catalog import Asking
-from rw_sql.plan.requests.queries import UPSERT as AS_UPSERT
-from rw_sql.plan.requests.queries import WHOLE, QueryAnalysis, analysis
+from rw_sql.plan.ports.queries import UPSERT as AS_UPSERT
+from rw_sql.plan.ports.queries import WHOLE, QueryAnalysis
 from rw_sql.syntax.query.maintained_form import KEEP, KEY, NOT_TAKEN_APART, ROW, read_view_query
 from rw_sql.syntax.query.signed_aggregates import SIGN
 from rw_sql.syntax.query.trees import DISTINCT, GROUPS, JOIN, ONE_ROW, ROWS
 
 if TYPE_CHECKING:
     from rw_sql.metastore.records import ObjectRecord
+    from rw_sql.plan.ports.inspector import Inspector
     from rw_sql.syntax.query.maintained_form import Form, ViewQuery
 
 _PICKING = frozenset({"Project", "Filter", "SubqueryAlias", "View", "ResolvedHint", "Range", "LocalRelation"})
@@ -66,14 +66,14 @@ class Maintained:
     notice: str = ""
 
 
-def decide(text: str, inputs: tuple[ObjectRecord, ...], *, closes_windows: bool) -> Asking[Maintained]:
+def decide(inspector: Inspector, text: str, inputs: tuple[ObjectRecord, ...], *, closes_windows: bool) -> Maintained:
     """The first strategy in this order that gives what a batch query would: what Spark keeps up to date by itself, what
     follows the changes of the inputs, what computes the touched part again, what computes all of it again."""
     relations = tuple(relation_of(record) for record in inputs)
     changing = tuple(record for record in inputs if changes_rows(record))
     streamed: QueryAnalysis | None = None
     if not changing:
-        streamed = yield from analysis(text, relations, closes_windows=closes_windows)
+        streamed = inspector.queries.analyze(text, relations, closes_windows=closes_windows)
         if streamed.refusal is None:
             if streamed.varies is not None and (streamed.keys or streamed.varies_in or closes_windows):
                 return Maintained(refused=_varying(streamed.varies))
@@ -88,19 +88,19 @@ def decide(text: str, inputs: tuple[ObjectRecord, ...], *, closes_windows: bool)
             )
         )
     query = read_view_query(text)
-    whole = yield from analysis(text, relations, form=WHOLE, same_as=query.text)
+    whole = inspector.queries.analyze(text, relations, form=WHOLE, same_as=query.text)
     if whole.refusal is not None:
         return Maintained(refused=streamed or whole)
     if not whole.is_same:
         query = NOT_TAKEN_APART
     found: Maintained | None = None
     if not changing:
-        found = yield from _upserted(query, whole, relations)
+        found = _upserted(inspector, query, whole, relations)
         sources = [record.name for record in inputs if isinstance(record, SourceRecord)]
         if found is None and sources and streamed is not None:
             return Maintained(refused=_needs_rows(streamed, query, sources))
     elif len(inputs) == 1:
-        found = yield from _following(query, whole, changing[0], relations[0])
+        found = _following(inspector, query, whole, changing[0], relations[0])
     if found is not None and whole.varies is not None:
         return Maintained(refused=_varying(whole.varies))
     if found is None and whole.varies is not None:
@@ -111,7 +111,7 @@ def decide(text: str, inputs: tuple[ObjectRecord, ...], *, closes_windows: bool)
             )
         )
     if found is None:
-        found = yield from _touched(query, whole, relations)
+        found = _touched(inspector, query, whole, relations)
     return found if found is not None else _compared(query, whole)
 
 
@@ -174,11 +174,13 @@ def _needs_rows(streamed: QueryAnalysis, query: ViewQuery, sources: list[str]) -
     )
 
 
-def _upserted(query: ViewQuery, whole: QueryAnalysis, relations: tuple[Relation, ...]) -> Asking[Maintained | None]:
+def _upserted(
+    inspector: Inspector, query: ViewQuery, whole: QueryAnalysis, relations: tuple[Relation, ...]
+) -> Maintained | None:
     form = query.upserted()
     if form is None:
         return None
-    found = yield from analysis(form.text, relations, form=AS_UPSERT)
+    found = inspector.queries.analyze(form.text, relations, form=AS_UPSERT)
     what = "one row is" if query.kind == ONE_ROW else "the groups are"
     maintenance = Maintenance(
         strategy=UPSERT,
@@ -190,8 +192,8 @@ def _upserted(query: ViewQuery, whole: QueryAnalysis, relations: tuple[Relation,
 
 
 def _following(
-    query: ViewQuery, whole: QueryAnalysis, view: ObjectRecord, relation: Relation
-) -> Asking[Maintained | None]:
+    inspector: Inspector, query: ViewQuery, whole: QueryAnalysis, view: ObjectRecord, relation: Relation
+) -> Maintained | None:
     """Over the changes of the rows of one view or table. Without keys nobody knows which rows a change is of."""
     if query.kind == ROWS and whole.operators <= _PICKING:
         if not isinstance(view, MaterializedViewRecord):
@@ -200,7 +202,7 @@ def _following(
         if form is None:
             return None
         wider = replace(relation, columns=(*relation.columns, *hidden_columns(view)))
-        found = yield from analysis(form.text, (wider,), form=WHOLE)
+        found = inspector.queries.analyze(form.text, (wider,), form=WHOLE)
         maintenance = Maintenance(
             strategy=CHANGES,
             reason=f"the changed rows of {view.name} are filtered and projected again, and replaced by its keys",
@@ -212,14 +214,14 @@ def _following(
         return None
     types: dict[str, str] = {}
     if arguments:
-        probe = yield from analysis(query.probe(arguments), (relation,), form=WHOLE)
+        probe = inspector.queries.analyze(query.probe(arguments), (relation,), form=WHOLE)
         if probe.refusal is not None:
             return None
         types = dict(zip(arguments, (kind for _, kind in schema_columns(probe.schema)), strict=True))
     form = query.signed(types)
     if form is None:
         return None
-    found = yield from analysis(
+    found = inspector.queries.analyze(
         form.text, (replace(relation, columns=(*relation.columns, (SIGN, "BIGINT"))),), form=AS_UPSERT
     )
     maintenance = Maintenance(
@@ -231,7 +233,9 @@ def _following(
     return _fitted(form, found, whole, maintenance)
 
 
-def _touched(query: ViewQuery, whole: QueryAnalysis, relations: tuple[Relation, ...]) -> Asking[Maintained | None]:
+def _touched(
+    inspector: Inspector, query: ViewQuery, whole: QueryAnalysis, relations: tuple[Relation, ...]
+) -> Maintained | None:
     """What changed rows touch is computed again."""
     if query.kind == DISTINCT and (touched := query.touched_rows()) is not None:
         names = tuple(name for name, _ in schema_columns(whole.schema))
@@ -240,7 +244,7 @@ def _touched(query: ViewQuery, whole: QueryAnalysis, relations: tuple[Relation, 
         return Maintained(schema=nullable_schema(whole.schema), keys=names, maintenance=maintenance)
     if query.kind == JOIN and len(relations) == 2 and (pair := query.partitioned()) is not None:
         form, touched = pair
-        found = yield from analysis(form.text, relations, form=WHOLE)
+        found = inspector.queries.analyze(form.text, relations, form=WHOLE)
         maintenance = Maintenance(
             strategy=KEYS,
             reason="the rows of each join key that a changed row has are joined again",
@@ -255,7 +259,7 @@ def _touched(query: ViewQuery, whole: QueryAnalysis, relations: tuple[Relation, 
     inner = query.touched_groups(exposed.keys)
     if inner is None:
         return None
-    found = yield from analysis(exposed.text, relations, form=WHOLE)
+    found = inspector.queries.analyze(exposed.text, relations, form=WHOLE)
     reason = "the groups of changed rows are computed again: Spark cannot take a row back from what they hold"
     maintenance = Maintenance(strategy=KEYS, reason=reason, query=exposed.text, touched=inner, partition=exposed.keys)
     return _fitted(exposed, found, whole, maintenance)

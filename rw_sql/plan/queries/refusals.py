@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from rw_sql.metastore import Snapshot
     from rw_sql.metastore.records import ObjectRecord
-    from rw_sql.plan.requests.queries import QueryAnalysis
+    from rw_sql.plan.ports.queries import QueryAnalysis
     from rw_sql.syntax.statements import Query
 
 

@@ -11,13 +11,12 @@ from rw_sql.metastore.records import DeltaTableRecord, Maintenance, SourceRecord
 from rw_sql.model.names import find_relation, spark_query, spoken
 from rw_sql.model.relations import changes_rows, relation_of, schema_columns
 from rw_sql.plan.checks.column_names import misnamed_field
+from rw_sql.plan.ports.queries import WHOLE
 from rw_sql.plan.queries.analysis.storing import suggested_name
 from rw_sql.plan.queries.delta_inputs import delta_inputs
 from rw_sql.plan.queries.maintenance import Maintained, decide
 from rw_sql.plan.queries.places import place_of
 from rw_sql.plan.queries.refusals import query_without_inputs, refused_query, unstorable_query
-from rw_sql.plan.requests.catalog import Asking
-from rw_sql.plan.requests.queries import WHOLE, analysis
 from rw_sql.syntax.dialect.to_spark import to_spark
 from rw_sql.syntax.lexing.identifiers import quoted_for_spark
 from rw_sql.syntax.query.maintained_form import renamed_columns
@@ -29,7 +28,8 @@ if TYPE_CHECKING:
     from rw_sql.errors import Span
     from rw_sql.metastore import Snapshot
     from rw_sql.metastore.records import ObjectRecord
-    from rw_sql.plan.requests.queries import QueryAnalysis
+    from rw_sql.plan.ports.inspector import Inspector
+    from rw_sql.plan.ports.queries import QueryAnalysis
     from rw_sql.syntax.statements import Query
 
 _NOT_IN_NAMES = frozenset(",;{}()\n\t=")
@@ -63,8 +63,15 @@ def require_log(source: SourceRecord, span: Span) -> None:
 
 
 def plan_query(
-    snapshot: Snapshot, query: Query, what: str, dialect: str, *, closes_windows: bool, columns: tuple[str, ...] = ()
-) -> Asking[PlannedQuery]:
+    snapshot: Snapshot,
+    inspector: Inspector,
+    query: Query,
+    what: str,
+    dialect: str,
+    *,
+    closes_windows: bool,
+    columns: tuple[str, ...] = (),
+) -> PlannedQuery:
     """The query of ``what`` (a kind and a name, as messages say it), checked, with ``columns`` as the names of its own
     where they are given. Raises SqlError."""
     if dialect == "risingwave":
@@ -78,7 +85,7 @@ def plan_query(
     text = spark_query(written, [record.name for record in records])
     if not records:
         # Beside something of ours they are read as of each batch; by themselves they are what is followed.
-        own = yield from delta_inputs(snapshot, text)
+        own = delta_inputs(snapshot, inspector, text)
         text, records, new = own.text, own.records, own.new
     inputs = tuple(record.id for record in records)
     if not inputs:
@@ -87,14 +94,14 @@ def plan_query(
     _require_no_hidden(columns, records, query, what)
     if what.startswith("sink "):
         _require_appended(records, query)
-        streamed = yield from analysis(
+        streamed = inspector.queries.analyze(
             text, tuple(relation_of(record) for record in records), closes_windows=closes_windows
         )
         found = Maintained(schema=streamed.schema, keys=streamed.keys, refused=streamed if streamed.refusal else None)
     else:
         if columns:
-            text = yield from _renamed(text, records, columns, query, what, refused)
-        found = yield from decide(text, records, closes_windows=closes_windows)
+            text = _renamed(inspector, text, records, columns, query, what, refused)
+        found = decide(inspector, text, records, closes_windows=closes_windows)
         found = replace(found, maintenance=_with_tables(found.maintenance, tables, records))
     if found.refused is not None:
         raise refused(found.refused)
@@ -167,15 +174,16 @@ def _with_tables(maintenance: Maintenance, tables: tuple[str, ...], records: tup
 
 
 def _renamed(
+    inspector: Inspector,
     text: str,
     records: tuple[ObjectRecord, ...],
     columns: tuple[str, ...],
     query: Query,
     what: str,
     refused: Callable[[QueryAnalysis], SqlError],
-) -> Asking[str]:
+) -> str:
     """The query with other names for its columns."""
-    found = yield from analysis(text, tuple(relation_of(record) for record in records), form=WHOLE)
+    found = inspector.queries.analyze(text, tuple(relation_of(record) for record in records), form=WHOLE)
     if found.refusal is not None:
         raise refused(found)
     names = [name for name, _ in schema_columns(found.schema)]

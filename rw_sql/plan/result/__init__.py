@@ -2,6 +2,6 @@
 
 It includes the confirmation required, the effect of ``ALLOW``, and actions outside the catalog.
 
-Imports: ``model``, ``requests``. Imported by: ``effects``, ``statements``, ``runtime``. Begin with ``plan`` and
+Imports: ``model``, ``ports``. Imported by: ``effects``, ``statements``, ``runtime``. Begin with ``plan`` and
 ``steps``.
 """

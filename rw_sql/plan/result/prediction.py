@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from rw_sql.metastore.records import SourceRecord
-    from rw_sql.plan.requests.positions import Positions
+    from rw_sql.plan.ports.positions import Positions
     from rw_sql.plan.result.plan import Preview
 
 

@@ -19,8 +19,6 @@ from rw_sql.model.startup import MODE, TIME
 from rw_sql.plan.checks.upstreams import require_upstream
 from rw_sql.plan.effects.discovery import discover
 from rw_sql.plan.queries.delta_inputs import left_unread
-from rw_sql.plan.requests.positions import positions
-from rw_sql.plan.requests.upstream import look, look_at_target
 from rw_sql.plan.result.plan import Plan, ResultRow
 from rw_sql.plan.result.prediction import predicted, prediction_to_json
 from rw_sql.plan.result.preview import render_preview
@@ -37,8 +35,8 @@ if TYPE_CHECKING:
     from rw_sql.metastore import Snapshot
     from rw_sql.metastore.records import Change, MaterializedViewRecord, SecretRecord, SinkRecord, SourceRecord
     from rw_sql.model.source_readers import Reader
-    from rw_sql.plan.requests.catalog import Asking
-    from rw_sql.plan.requests.positions import Positions
+    from rw_sql.plan.ports.inspector import Inspector
+    from rw_sql.plan.ports.positions import Positions
     from rw_sql.plan.result.plan import Preview
     from rw_sql.syntax.statements import CreateSink, CreateSource, SplitId, Statement
 
@@ -62,11 +60,12 @@ def states_change(fragment: str, kind_name: str, states: dict[str, SplitState], 
 
 def begin_reading(
     snapshot: Snapshot,
+    inspector: Inspector,
     source: SourceRecord,
     view: MaterializedViewRecord,
     startup: tuple[tuple[str, str], ...],
     span: Span,
-) -> Asking[tuple[Change, ...]]:
+) -> tuple[Change, ...]:
     """The splits of a new view's direct reader, each with its position by ``scan.startup.mode``, resolved to offsets
     now.
 
@@ -76,9 +75,9 @@ def begin_reading(
     options = source_options(snapshot, source)
     if startup:
         options = (*(option for option in options if option[0] not in (MODE, TIME)), *startup)
-    upstream = yield from look(source.connector, options)
+    upstream = inspector.upstreams.look(source.connector, options)
     require_upstream(upstream, source.name, span)
-    found = yield from discover(kind, source.connector, options, upstream, {})
+    found = discover(inspector, kind, source.connector, options, upstream, {})
     fragment = reader_fragment(view.id, source.id)
     return (
         AssignSplits(fragment=fragment, splits=found.assigned),
@@ -135,18 +134,20 @@ def drop_plan(statement: Statement, snapshot: Snapshot, kind: str, changes: list
     )
 
 
-def take_up_new_topics(snapshot: Snapshot, source: SourceRecord) -> Asking[tuple[tuple[Change, ...], tuple[str, ...]]]:
+def take_up_new_topics(
+    snapshot: Snapshot, inspector: Inspector, source: SourceRecord
+) -> tuple[tuple[Change, ...], tuple[str, ...]]:
     """As :func:`take_up_for`, for every reader of the source; equal messages appear once."""
     changes: tuple[Change, ...] = ()
     notes: dict[str, None] = {}
     for reader in readers_of(snapshot, source):
-        taken, said = yield from take_up_for(snapshot, reader)
+        taken, said = take_up_for(snapshot, inspector, reader)
         changes += taken
         notes |= dict.fromkeys(said)
     return changes, tuple(notes)
 
 
-def take_up_for(snapshot: Snapshot, reader: Reader) -> Asking[tuple[tuple[Change, ...], tuple[str, ...]]]:
+def take_up_for(snapshot: Snapshot, inspector: Inspector, reader: Reader) -> tuple[tuple[Change, ...], tuple[str, ...]]:
     """Assigns the splits that the source's properties name and the reader lacks, with messages about them.
 
     If the upstream does not answer, nothing is assigned; the owner does so when it answers.
@@ -155,13 +156,13 @@ def take_up_for(snapshot: Snapshot, reader: Reader) -> Asking[tuple[tuple[Change
     kind = connector(source.connector)
     options = source_options(snapshot, source)
     assigned = set(snapshot.splits(fragment))
-    upstream = yield from look(source.connector, options)
+    upstream = inspector.upstreams.look(source.connector, options)
     if not upstream.is_reachable:
         return (), (f"the upstream does not answer yet: {upstream.error}",)
     if set(upstream.splits) <= assigned:
         return (), ()
-    stands = yield from positions(source.id, fragment)
-    found = yield from discover(kind, source.connector, options, upstream, stands.states, forgotten=stands.forgotten)
+    stands = inspector.positions.of(source.id, fragment)
+    found = discover(inspector, kind, source.connector, options, upstream, stands.states, forgotten=stands.forgotten)
     new = tuple(split for split in found.assigned if split not in assigned)
     fresh = {split: state for split, state in found.fresh.items() if split in new}
     changes: list[Change] = [AssignSplits(fragment=fragment, splits=new)]
@@ -213,11 +214,13 @@ def shape_in_catalog(sink: SinkRecord) -> SinkShape:
     return shape_of(sink, encode_options(sink_definition(sink.definition)))
 
 
-def look_at_sink(snapshot: Snapshot, sink: SinkRecord, candidates: tuple[SecretRecord, ...] = ()) -> Asking[SinkLook]:
+def look_at_sink(
+    snapshot: Snapshot, inspector: Inspector, sink: SinkRecord, candidates: tuple[SecretRecord, ...] = ()
+) -> SinkLook:
     """Requests a look at the target of a sink in the catalog."""
     deletes = not sink.query and any(changes_rows(snapshot.get(input_id)) for input_id in sink.inputs)
     shape = replace(shape_in_catalog(sink), deletes=deletes)
-    return (yield from look_at_target(sink.connector, sink_options(snapshot, sink), shape, candidates))
+    return inspector.upstreams.look_at_target(sink.connector, sink_options(snapshot, sink), shape, candidates)
 
 
 def unsafe_plan(

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 from rw_sql.errors import INVALID_DEFINITION, SqlError
 from rw_sql.model.offset_files import read_offsets
 from rw_sql.model.timestamps import interval_milliseconds, timestamp_milliseconds
-from rw_sql.plan.requests.catalog import Asking, clock, file_text
 from rw_sql.syntax.statements import InjectFromFile, InjectToTimestamp, InjectValues
 
 if TYPE_CHECKING:
     from rw_sql.model.offset_files import OffsetsText
+    from rw_sql.plan.ports.inspector import Inspector
     from rw_sql.syntax.statements import (
         InjectBack,
         InjectCheckpointOffsets,
@@ -42,10 +42,10 @@ def require_no_split_list(statement: InjectSourceOffsets | InjectCheckpointOffse
         )
 
 
-def offsets_in_file(target: InjectFromFile) -> Asking[OffsetsText]:
+def offsets_in_file(inspector: Inspector, target: InjectFromFile) -> OffsetsText:
     """The offsets in a file. Raises SqlError, at the target, if it cannot be read."""
     try:
-        text = yield from file_text(target.path)
+        text = inspector.file_text(target.path)
         return read_offsets(text, target.path)
     except SqlError as error:
         error.span = error.span or target.span
@@ -53,11 +53,11 @@ def offsets_in_file(target: InjectFromFile) -> Asking[OffsetsText]:
         raise
 
 
-def moment_of(target: InjectToTimestamp | InjectBack) -> Asking[int]:
+def moment_of(inspector: Inspector, target: InjectToTimestamp | InjectBack) -> int:
     """The time of a target, in milliseconds since 1970."""
     if isinstance(target, InjectToTimestamp):
         return timestamp_milliseconds(target.timestamp, target.span)
-    now = yield from clock()
+    now = inspector.clock()
     return now - interval_milliseconds(target.interval, target.span)
 
 

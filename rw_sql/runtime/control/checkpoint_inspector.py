@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeVar
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
-from rw_sql.connectors.registry import connector
 from rw_sql.errors import NOT_SUPPORTED, SqlError
 from rw_sql.metastore import Snapshot
 from rw_sql.metastore.records import PutObject, SecretRecord
-from rw_sql.plan.requests.catalog import ReadClock, ReadFile, run_plan
-from rw_sql.plan.requests.checkpoints import CheckpointRequest
-from rw_sql.plan.requests.upstream import FindOffsetsAt, FindSparseTopics, LookAtUpstream, ReadGroupOffsets
 from rw_sql.plan.result.steps import after
-from rw_sql.runtime.control.checkpoint_requests import answer_checkpoint
+from rw_sql.runtime.control.checkpoint_folders import CheckpointFolders
+from rw_sql.runtime.control.upstreams import Upstreams
 from rw_sql.runtime.support.processes import now_ms
 from rw_sql.runtime.support.secrets import read_secret
 from rw_sql.runtime.support.text_files import read_text_file
@@ -21,10 +18,14 @@ from rw_sql.runtime.support.text_files import read_text_file
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from rw_sql.metastore.records import OperationRecord
     from rw_sql.model.options import PlannedOptions
-    from rw_sql.plan.requests.catalog import Asking, Request
-
-T = TypeVar("T")
+    from rw_sql.plan.ports.jobs import JobPort
+    from rw_sql.plan.ports.positions import PositionPort
+    from rw_sql.plan.ports.queries import QueryPort
+    from rw_sql.plan.ports.rewinds import RewindPort
+    from rw_sql.plan.ports.secrets import SecretPort
+    from rw_sql.plan.ports.tables import TablePort
 
 
 def secrets_of_environment(variables: Iterable[str]) -> Snapshot:
@@ -44,49 +45,77 @@ def secrets_of_environment(variables: Iterable[str]) -> Snapshot:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CheckpointWorld:
-    """Answers the requests of planning a statement about checkpoints. ``snapshot`` has the secrets that it may
-    reference."""
+class CheckpointInspector:
+    """An Inspector for statements about checkpoints. ``snapshot`` has the secrets that they may reference.
+
+    What only a warehouse has raises SqlError NOT_SUPPORTED.
+    """
 
     snapshot: Snapshot = field(default_factory=Snapshot, repr=False)
 
-    def run(self, asking: Asking[T]) -> T:
-        """Runs a lowering and returns its result."""
-        return run_plan(asking, self._answer)
+    def after(self, snapshot: Snapshot) -> CheckpointInspector:
+        return replace(self, snapshot=snapshot)
 
-    def _answer(self, request: Request) -> object:
-        match request:
-            case LookAtUpstream():
-                return connector(request.connector).look(self._resolved(request.options))
-            case FindSparseTopics():
-                return dict(connector(request.connector).sparse_topics(self._resolved(request.options)))
-            case FindOffsetsAt():
-                kind = connector(request.connector)
-                return dict(kind.offsets_at(self._resolved(request.options), request.milliseconds, request.splits))
-            case ReadGroupOffsets():
-                options = self._resolved(request.options)
-                return connector(request.connector).group_offsets(options, request.group, request.splits)
-            case ReadFile(path=path):
-                return read_text_file(path)
-            case ReadClock():
-                return now_ms()
-            case _ if isinstance(request, CheckpointRequest):
-                return answer_checkpoint(request)
-            case _:
-                raise SqlError(
-                    NOT_SUPPORTED,
-                    "this needs a warehouse, and rw-sql checkpoint has none",
-                    hint="run INJECT CHECKPOINT OFFSETS in rw-sql shell or rw-sql run",
-                )
+    @property
+    def upstreams(self) -> Upstreams:
+        return Upstreams(self._resolved, {})  # Each look is a new one.
 
-    def _resolved(self, options: PlannedOptions) -> dict[str, str]:
+    @property
+    def checkpoints(self) -> CheckpointFolders:
+        return CheckpointFolders()
+
+    def clock(self) -> int:
+        return now_ms()
+
+    def file_text(self, path: str) -> str:
+        return read_text_file(path)
+
+    @property
+    def positions(self) -> PositionPort:
+        raise _needs_warehouse()
+
+    @property
+    def jobs(self) -> JobPort:
+        raise _needs_warehouse()
+
+    @property
+    def tables(self) -> TablePort:
+        raise _needs_warehouse()
+
+    @property
+    def queries(self) -> QueryPort:
+        raise _needs_warehouse()
+
+    @property
+    def rewinds(self) -> RewindPort:
+        raise _needs_warehouse()
+
+    @property
+    def secrets(self) -> SecretPort:
+        raise _needs_warehouse()
+
+    def operations(
+        self, *, is_unsafe: bool | None = None, object_name: str | None = None, since: int | None = None
+    ) -> tuple[OperationRecord, ...]:
+        raise _needs_warehouse()
+
+    def _resolved(self, options: PlannedOptions, candidates: tuple[SecretRecord, ...] = ()) -> dict[str, str]:
         made = {}
+        altered = {secret.id: secret for secret in candidates}
         for key, value in options:
             if isinstance(value, str):
                 made[key] = value
                 continue
-            secret = self.snapshot.get(value.id)
+            secret = altered.get(value.id) or self.snapshot.get(value.id)
             if not isinstance(secret, SecretRecord):
                 raise TypeError(f"no secret has id {value.id}")
             made[key] = read_secret(secret)
         return made
+
+
+def _needs_warehouse() -> SqlError:
+    return SqlError(
+        NOT_SUPPORTED,
+        "this needs a warehouse, and rw-sql checkpoint has none",
+        hint="run INJECT CHECKPOINT OFFSETS in rw-sql shell or rw-sql run",
+    )

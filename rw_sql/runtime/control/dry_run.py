@@ -10,20 +10,19 @@ from rw_sql.errors import SqlError
 from rw_sql.model.names import RELATION_KINDS, object_name
 from rw_sql.model.parameters import SESSION_PARAMETERS
 from rw_sql.plan.lower import lower
-from rw_sql.plan.requests.catalog import as_if
 from rw_sql.plan.result.confirmation import require_switch
 from rw_sql.plan.result.explain import explain_lines
 from rw_sql.plan.result.steps import after
 from rw_sql.plan.statements.move.block import SHOWN_INSIDE, lower_inside, require_inside
 from rw_sql.plan.statements.view.backfill_plan import RATE_LIMIT, with_rate_limit
-from rw_sql.runtime.control.inspector import Inspector
+from rw_sql.runtime.control.inspector import WarehouseInspector
 from rw_sql.syntax import statements as ast
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from rw_sql.metastore import Snapshot
-    from rw_sql.plan.requests.catalog import Asking
+    from rw_sql.plan.ports.inspector import Inspector
     from rw_sql.plan.result.plan import Plan
     from rw_sql.runtime.jobs.context import Context
 
@@ -49,7 +48,7 @@ class DryRun:
         self._parameters = dict(parameters)
         self._block: list[ast.Statement] | None = None
         self._reason: str | None = None
-        self._inspector = Inspector(context, self._real)
+        self._real_inspector = WarehouseInspector(context, self._real)
 
     @property
     def catalog(self) -> Snapshot:
@@ -115,7 +114,8 @@ class DryRun:
             return self._done(statement)
         if not is_shown:
             require_inside(statement)
-        plan = self._run(lower_inside(tuple(block), statement, self._then, partial(lower, query_dialect=self._dialect)))
+        lower_one = partial(lower, query_dialect=self._dialect)
+        plan = lower_inside(tuple(block), statement, self._then, self._inspector, lower_one)
         if not is_shown:
             block.append(statement)
         return _foreseen(plan, is_collected=not is_shown)
@@ -124,10 +124,12 @@ class DryRun:
         if isinstance(statement, ast.CreateMaterializedView):
             statement = with_rate_limit(statement, self._parameter(RATE_LIMIT))
         shares = self._parameter("streaming_use_shared_source") == "true"
-        return self._run(lower(statement, self._then, query_dialect=self._dialect, shares_sources=shares))
+        return lower(statement, self._then, self._inspector, query_dialect=self._dialect, shares_sources=shares)
 
-    def _run(self, asking: Asking[Plan]) -> Plan:
-        return self._inspector.run(asking if self._then is self._real else as_if(self._then, asking))
+    @property
+    def _inspector(self) -> Inspector:
+        real = self._real_inspector
+        return real if self._then is self._real else real.after(self._then)
 
     def _parameter(self, name: str) -> str:
         return self._parameters.get(name, SESSION_PARAMETERS[name].default)

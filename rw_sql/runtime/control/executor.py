@@ -21,8 +21,8 @@ from rw_sql.plan.result.explain import explain_table
 from rw_sql.plan.result.plan import Plan, ResultRow, Table
 from rw_sql.plan.statements.move.block import SHOWN_INSIDE, lower_inside, require_inside
 from rw_sql.plan.statements.view.backfill_plan import RATE_LIMIT, with_rate_limit
-from rw_sql.runtime.control.checkpoint_requests import carry_out
-from rw_sql.runtime.control.inspector import Inspector
+from rw_sql.runtime.control.checkpoint_folders import carry_out
+from rw_sql.runtime.control.inspector import WarehouseInspector
 from rw_sql.runtime.control.outcomes import APPLIED, NOT_YET_APPLIED
 from rw_sql.runtime.control.quiesce import are_valid, lock_sources, release_locks
 from rw_sql.runtime.control.statement_kinds import HOLDS, may_be_unsafe
@@ -42,7 +42,6 @@ if TYPE_CHECKING:
     from rw_sql.metastore import Snapshot
     from rw_sql.metastore.facts import BackfillProgress, QuiesceLock
     from rw_sql.metastore.records import Operation
-    from rw_sql.plan.requests.catalog import Asking
     from rw_sql.plan.result.confirmation import Question
     from rw_sql.runtime.control.owner import Owner
     from rw_sql.runtime.jobs.context import Context
@@ -191,9 +190,8 @@ class Executor:
             require_inside(shown)
         snapshot = self._context.metastore.snapshot()
         dialect = session.parameter("query_dialect")
-        plan = Inspector(self._context, snapshot).run(
-            lower_inside(tuple(block.statements), shown, snapshot, partial(lower, query_dialect=dialect))
-        )
+        inspector = WarehouseInspector(self._context, snapshot)
+        plan = lower_inside(tuple(block.statements), shown, snapshot, inspector, partial(lower, query_dialect=dialect))
         if is_shown:
             return explain_table(plan) if plan.table is None or shown is not statement else plan.table
         block.statements.append(statement)
@@ -201,19 +199,19 @@ class Executor:
         return _rows((*plan.changes, answer))
 
     def _plan(
-        self, statement: ast.Statement, session: SessionState, lower_as: Callable[..., Asking[Plan]] = lower
+        self, statement: ast.Statement, session: SessionState, lower_as: Callable[..., Plan] = lower
     ) -> tuple[Snapshot, Plan]:
         if isinstance(statement, ast.CreateMaterializedView) and not statement.or_replace:
             statement = with_rate_limit(statement, session.parameter(RATE_LIMIT))
         snapshot = self._context.metastore.snapshot()
-        asking = lower_as(
-            statement,
-            snapshot,
-            query_dialect=session.parameter("query_dialect"),
-            shares_sources=session.parameter("streaming_use_shared_source") == "true",
-        )
         with gc_paused():
-            plan = Inspector(self._context, snapshot).run(asking)
+            plan = lower_as(
+                statement,
+                snapshot,
+                WarehouseInspector(self._context, snapshot),
+                query_dialect=session.parameter("query_dialect"),
+                shares_sources=session.parameter("streaming_use_shared_source") == "true",
+            )
         return snapshot, plan
 
     def _plan_as(self, shown: Plan | None, confirmed: Collection[str]) -> tuple[Snapshot, Plan] | None:

@@ -22,7 +22,7 @@ from rw_sql.model.options import source_options, visible
 from rw_sql.model.pauses import is_view_paused
 from rw_sql.model.source_readers import readers_of
 from rw_sql.plan.statements.common import take_up_new_topics
-from rw_sql.runtime.control.inspector import Inspector
+from rw_sql.runtime.control.inspector import WarehouseInspector
 from rw_sql.runtime.control.outcomes import APPLIED as APPLIED
 from rw_sql.runtime.control.outcomes import NOT_YET_APPLIED as NOT_YET_APPLIED
 from rw_sql.runtime.control.outcomes import is_left_open
@@ -400,9 +400,9 @@ class Owner:
         readers = _running_readers(snapshot, source)
         if not readers:
             return
-        world = Inspector(self._context, snapshot)
+        inspector = WarehouseInspector(self._context, snapshot)
         # Cached: the statement that assigns the splits below uses the same look.
-        upstream = world.look(source.connector, source_options(snapshot, source))
+        upstream = inspector.upstreams.look(source.connector, source_options(snapshot, source))
         stamp = (upstream, tuple(snapshot.fragment_epoch(fragment) for fragment, _, _ in readers))
         if self._looked_after.get(source_id) == stamp:
             return  # Nothing is new, changed or gone: with 100,000 files, each is not checked by itself.
@@ -412,7 +412,7 @@ class Owner:
                 continue
             try:
                 require_splits(splits, upstream)
-                states = world.positions(source_id, fragment).states
+                states = inspector.positions.of(source_id, fragment).states
                 asked = still_asked(connector(source.connector), splits, states, upstream)
                 require_same(source.name, asked, states, upstream)
             except StalledError as error:
@@ -421,7 +421,7 @@ class Owner:
                     self._reconciler.stall(spec, error)
         if has_stalled:
             return
-        changes, notes = world.run(take_up_new_topics(snapshot, source))
+        changes, notes = take_up_new_topics(snapshot, inspector, source)
         if not changes:
             if isinstance(connector(source.connector), RangedConnector):
                 self._looked_after[source_id] = stamp

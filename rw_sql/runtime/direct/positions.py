@@ -9,7 +9,7 @@ from rw_sql.checkpoints.files import CheckpointFiles
 from rw_sql.connectors.registry import connector
 from rw_sql.metastore.records import FORGOTTEN, MaterializedViewRecord
 from rw_sql.model.job_ids import fragment_object
-from rw_sql.plan.requests.positions import CommittedRanges, Positions
+from rw_sql.plan.ports.positions import CommittedRanges, Positions
 from rw_sql.runtime.delta.delta_log import job_commits, last_batch, latest_version
 from rw_sql.runtime.direct.align_checkpoint import positions_of
 from rw_sql.runtime.direct.checkpoint_record import Head, read_head

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 from rw_sql.metastore.records import DeltaTableRecord
+from rw_sql.plan.ports.tables import TableLook
 from rw_sql.plan.queries.delta_inputs import feed_property
-from rw_sql.plan.requests.tables import TableLook
 from rw_sql.runtime.delta.delta_log import commits
 from rw_sql.runtime.delta.job_output import CHANGE_FEED
 from rw_sql.runtime.spark.sessions import plain_sql

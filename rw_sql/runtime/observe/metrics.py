@@ -22,7 +22,7 @@ from rw_sql.errors import INVALID_PARAMETER, SqlError
 from rw_sql.metastore.codec import changes_from_json
 from rw_sql.metastore.records import MaterializedViewRecord, PutSplitStates, SourceRecord
 from rw_sql.model.job_ids import fragment_source, ingest_fragment, sink_job, view_job
-from rw_sql.plan.requests.catalog import Sample
+from rw_sql.plan.ports.jobs import Sample
 from rw_sql.runtime.decoding.decoder import ERROR
 from rw_sql.runtime.delta.delta_log import (
     column_count,

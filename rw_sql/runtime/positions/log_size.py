@@ -13,7 +13,7 @@ from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
 
 from rw_sql.metastore.records import SourceRecord
-from rw_sql.plan.requests.logs import LogSize
+from rw_sql.plan.ports.tables import LogSize
 from rw_sql.runtime.decoding.decoder import BUCKET, ERROR
 from rw_sql.runtime.delta.delta_log import latest_version
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from rw_sql.connectors.registry import connector
 from rw_sql.metastore.records import FORGOTTEN
 from rw_sql.model.job_ids import ingest_fragment
-from rw_sql.plan.requests.positions import CommittedRanges, Positions
+from rw_sql.plan.ports.positions import CommittedRanges, Positions
 from rw_sql.runtime.delta.delta_log import job_commits, latest_version, standing_commits
 from rw_sql.runtime.positions.commit_history import noted_stretches
 

@@ -1,4 +1,4 @@
-"""Answers the requests of planning REWIND: the existing points, and what a rewind would revert."""
+"""Reads for the planning of REWIND: the existing points, and what a rewind would revert."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from rw_sql.metastore.records import SinkRecord, SourceRecord
-from rw_sql.plan.requests.rewind import ReadRewindPoints, RewindLook, TableBack
+from rw_sql.plan.ports.rewinds import RewindLook, TableBack
 from rw_sql.runtime.delta.delta_log import commits, has_new_data, last_batch
 from rw_sql.runtime.rewind.points import copies_of
 from rw_sql.runtime.rewind.restore import read_on_from
@@ -16,39 +16,42 @@ from rw_sql.runtime.rewind.restore import read_on_from
 if TYPE_CHECKING:
     from rw_sql.metastore import Snapshot
     from rw_sql.metastore.facts import PointDependent, RewindPoint
-    from rw_sql.plan.requests.rewind import RewindRequest
     from rw_sql.runtime.jobs.context import Context
 
 GONE = "is not there any more in the version that it had then"
 
 
-def answer_rewind(context: Context, snapshot: Snapshot, request: RewindRequest) -> object:
-    """The answer to one request."""
-    if isinstance(request, ReadRewindPoints):
-        return context.metastore.jobs.rewind_points(request.source_id)
-    return _look(context, snapshot, request.point)
+class RewindPoints:
+    """Implements ``RewindPort``."""
 
+    def __init__(self, context: Context, snapshot: Snapshot) -> None:
+        self._context = context
+        self._snapshot = snapshot
 
-def _look(context: Context, snapshot: Snapshot, point: RewindPoint) -> RewindLook:
-    tables = []
-    source = snapshot.get(point.source_id)
-    if isinstance(source, SourceRecord):
-        tables.append(_table(context, source.id, context.log_path(source), point.log_version))
-    back = {point.source_id, *(dependent.id for dependent in point.dependents)}
-    for dependent in point.dependents:
-        record = snapshot.get(dependent.id)
-        if record is None:
-            continue
-        if isinstance(record, SinkRecord):
-            found = TableBack(object_id=record.id, has_emitted=_has_emitted(context, snapshot, record, dependent))
-        else:
-            path = context.warehouse.data(record.id, dependent.generation)
-            found = _table(context, record.id, path, dependent.version)
-        if found.lost is None:
-            lost = _lost(context, snapshot, point, dependent, back)
-            found = found if lost is None else TableBack(object_id=record.id, lost=lost)
-        tables.append(found)
-    return RewindLook(tables=tuple(tables))
+    def points(self, source_id: int | None = None) -> tuple[RewindPoint, ...]:
+        return self._context.metastore.jobs.rewind_points(source_id)
+
+    def look(self, point: RewindPoint) -> RewindLook:
+        context, snapshot = self._context, self._snapshot
+        tables = []
+        source = snapshot.get(point.source_id)
+        if isinstance(source, SourceRecord):
+            tables.append(_table(context, source.id, context.log_path(source), point.log_version))
+        back = {point.source_id, *(dependent.id for dependent in point.dependents)}
+        for dependent in point.dependents:
+            record = snapshot.get(dependent.id)
+            if record is None:
+                continue
+            if isinstance(record, SinkRecord):
+                found = TableBack(object_id=record.id, has_emitted=_has_emitted(context, snapshot, record, dependent))
+            else:
+                path = context.warehouse.data(record.id, dependent.generation)
+                found = _table(context, record.id, path, dependent.version)
+            if found.lost is None:
+                lost = _lost(context, snapshot, point, dependent, back)
+                found = found if lost is None else TableBack(object_id=record.id, lost=lost)
+            tables.append(found)
+        return RewindLook(tables=tuple(tables))
 
 
 def _lost(

@@ -20,7 +20,7 @@ from pyspark.sql.types import (
     YearMonthIntervalType,
 )
 
-from rw_sql.plan.requests.queries import WHOLE, AnalyzeQuery, QueryAnalysis
+from rw_sql.plan.ports.queries import WHOLE, AnalyzedQuery, QueryAnalysis
 from rw_sql.runtime.spark.jvm import analyzed_plan, java_packages
 from rw_sql.runtime.spark.spark_errors import known_names, query_error
 from rw_sql.syntax.dialect.spark_faults import name_parts
@@ -43,7 +43,7 @@ _TIME_WINDOW = "spark.timeWindow"
 _TRANSPARENT = ("SubqueryAlias", "View", "ResolvedHint", "EventTimeWatermark")
 
 
-def analyze(sessions: SparkSessions, request: AnalyzeQuery) -> QueryAnalysis:
+def analyze(sessions: SparkSessions, request: AnalyzedQuery) -> QueryAnalysis:
     """Analyzes the query over empty relations with these columns; nothing is started."""
     from pyspark.errors import PySparkException
 
@@ -101,7 +101,7 @@ def _is_same(spark: SparkSession, frame: DataFrame, text: str) -> bool:
         return False
 
 
-def _storable(frame: DataFrame, keys: tuple[str, ...], request: AnalyzeQuery) -> QueryAnalysis:
+def _storable(frame: DataFrame, keys: tuple[str, ...], request: AnalyzedQuery) -> QueryAnalysis:
     """The result for a query that Spark accepts, unless a Delta table cannot store its rows."""
     for column in frame.schema.fields:
         kind = _unstorable(column.dataType)

@@ -14,11 +14,10 @@ from deltalake.exceptions import DeltaError
 
 from rw_sql.errors import SqlError
 from rw_sql.model.lineage import find_in_lineage, lineage_of
-from rw_sql.plan.requests.catalog import MeasureLags, run_plan
 from rw_sql.plan.result.graph import Graph
 from rw_sql.plan.statements.show.lineage import lineage_graph
 from rw_sql.plan.statements.show.objects import lower_show_objects, lower_show_unsafe_operations
-from rw_sql.runtime.control.inspector import Inspector
+from rw_sql.runtime.control.inspector import WarehouseInspector
 from rw_sql.runtime.observe.activity import Activity, measure_activity
 from rw_sql.runtime.observe.lag import LOOK_SECONDS, Lag, measure_lag
 from rw_sql.runtime.support.background import run_in_background
@@ -31,8 +30,8 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
     from rw_sql.metastore import Snapshot
-    from rw_sql.metastore.facts import Lease
-    from rw_sql.plan.requests.catalog import Request
+    from rw_sql.metastore.facts import BackfillProgress, JobStatus, Lease
+    from rw_sql.plan.ports.jobs import JobPort, Sample
     from rw_sql.runtime.jobs.context import Context
 
 logger = logging.getLogger(__name__)
@@ -160,20 +159,45 @@ def measure(context: Context, snapshot: Snapshot, *, seconds: float = LOOK_SECON
     return Measures(at_ms=at, lags=lags, activity=measure_activity(context, snapshot, at))
 
 
+class _StatusInspector(WarehouseInspector):
+    """Reads the state of the jobs once, for the jobs and for the lineage; their lags were measured before."""
+
+    def __init__(self, context: Context, snapshot: Snapshot, measures: Measures) -> None:
+        super().__init__(context, snapshot)
+        self._jobs = _MeasuredJobs(super().jobs, measures)
+
+    @property
+    def jobs(self) -> JobPort:
+        return self._jobs
+
+
+class _MeasuredJobs:
+    def __init__(self, jobs: JobPort, measures: Measures) -> None:
+        self._jobs = jobs
+        self._statuses = jobs.statuses()
+        self._backfills = jobs.backfills()
+        self._lags = {job: lag.records for job, lag in measures.lags.items()}
+
+    def statuses(self) -> Mapping[str, JobStatus]:
+        return self._statuses
+
+    def backfills(self) -> Mapping[str, BackfillProgress]:
+        return self._backfills
+
+    def lags(self) -> Mapping[str, int | None]:
+        return self._lags
+
+    def metrics(self) -> tuple[Sample, ...]:
+        return self._jobs.metrics()
+
+
 def read_status(context: Context, measures: Measures) -> WarehouseStatus:
     """The status as SHOW JOBS and SHOW UNSAFE OPERATIONS show it, with lags that were measured before."""
     snapshot = context.metastore.snapshot()
-    inspector = Inspector(context, snapshot)
-    known: dict[Request, object] = {MeasureLags(): {job: lag.records for job, lag in measures.lags.items()}}
-
-    def answer(request: Request) -> object:
-        if request not in known:
-            known[request] = inspector.answer(request)
-        return known[request]
-
     at = now_ms()
-    shown = run_plan(lower_show_objects(ShowObjects(kind="JOBS"), snapshot), answer)
-    lineage = run_plan(lineage_graph(snapshot, lineage_of(snapshot)), answer)
+    inspector = _StatusInspector(context, snapshot, measures)
+    shown = lower_show_objects(ShowObjects(kind="JOBS"), snapshot, inspector)
+    lineage = lineage_graph(snapshot, inspector, lineage_of(snapshot))
     lease = context.metastore.jobs.lease()
     return WarehouseStatus(
         warehouse=context.warehouse.uri,
@@ -196,7 +220,7 @@ def read_lineage(context: Context, snapshot: Snapshot, of: str | None = None) ->
         if record is None:
             return None
         id_ = record.id
-    return Inspector(context, snapshot).run(lineage_graph(snapshot, lineage_of(snapshot, id_)))
+    return lineage_graph(snapshot, WarehouseInspector(context, snapshot), lineage_of(snapshot, id_))
 
 
 def _version() -> str:
@@ -269,7 +293,7 @@ def _operations(context: Context, snapshot: Snapshot, lease: Lease | None) -> tu
     known: tuple[object, tuple[OperationLine, ...]] | None = context.made.get("status_operations")
     if known is not None and known[0] == stamp:
         return known[1]
-    plan = Inspector(context, snapshot).run(lower_show_unsafe_operations(ShowUnsafeOperations(), snapshot))
+    plan = lower_show_unsafe_operations(ShowUnsafeOperations(), snapshot, WarehouseInspector(context, snapshot))
     rows = plan.table.rows if plan.table is not None else ()
     found = tuple(_operation(row) for row in rows[:OPERATIONS_SHOWN])
     context.made["status_operations"] = (stamp, found)

@@ -11,8 +11,9 @@ from rw_sql.connectors.registry import connector
 from rw_sql.model.split_status import split_order, split_status
 from rw_sql.plan.effects.discovery import discover
 from rw_sql.plan.effects.verdicts import preview_splits
-from rw_sql.plan.requests.positions import Positions
-from rw_sql.plan.requests.upstream import FindOffsetsAt
+from rw_sql.plan.ports.positions import Positions
+from tests.plan.canned import CannedWorld
+from tests.plan.canned_inspector import CannedUpstreams
 
 KAFKA = connector("kafka")
 
@@ -117,7 +118,9 @@ CASES = (
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
 def test_discovery(case: Case) -> None:
     options = tuple(case.options.items())
-    asking = discover(
+    world = CannedWorld(times={"t:0": 33, "t:1": 44})
+    found = discover(
+        world.inspector,
         KAFKA,
         "kafka",
         options,
@@ -125,16 +128,8 @@ def test_discovery(case: Case) -> None:
         {known.split: known for known in case.known},
         forget=case.forget,
     )
-    answer: object = None
-    while True:
-        try:
-            request = asking.send(answer)
-        except StopIteration as end:
-            found = end.value
-            break
-        assert isinstance(request, FindOffsetsAt)
-        assert request.milliseconds == 1000
-        answer = {split: {"t:0": 33, "t:1": 44}[split] for split in request.splits}
+    assert all(asked["milliseconds"] == 1000 for asked in world.asked_of(CannedUpstreams.offsets_at))
+    assert len(world.asked) == ("scan.startup.timestamp.millis" in case.options)
     assert found.assigned == tuple(sorted(case.stand))
     assert {split: known.offset for split, known in found.states.items()} == case.stand
     assert tuple(sorted(found.fresh)) == case.fresh

@@ -7,7 +7,7 @@ import pytest
 from rw_sql.metastore.records import AssignSplits, PutSplitStates
 from rw_sql.plan.offline import inspector
 from rw_sql.plan.offline.script import ScriptChecker
-from rw_sql.plan.requests.queries import AnalyzeQuery, QueryAnalysis
+from rw_sql.plan.ports.queries import AnalyzedQuery, QueryAnalysis
 from rw_sql.plan.result.steps import after
 
 KAFKA = "WITH (connector = 'kafka', topic = 'a', properties.bootstrap.server = 'k:9092') FORMAT PLAIN ENCODE JSON"
@@ -107,9 +107,9 @@ def test_what_is_not_known_is_said() -> None:
 
 
 def test_spark_is_asked_where_all_columns_are_known() -> None:
-    asked: list[AnalyzeQuery] = []
+    asked: list[AnalyzedQuery] = []
 
-    def refuse(request: AnalyzeQuery) -> QueryAnalysis:
+    def refuse(request: AnalyzedQuery) -> QueryAnalysis:
         asked.append(request)
         return QueryAnalysis(refusal="[UNRESOLVED_COLUMN] nosuch", hint="look again")
 

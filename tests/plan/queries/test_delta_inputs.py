@@ -7,7 +7,7 @@ import json
 import pytest
 
 from rw_sql.model.job_specs import SinkSpec, ViewSpec, desired_jobs
-from rw_sql.plan.requests.tables import TableLook
+from rw_sql.plan.ports.tables import TableLook
 from rw_sql.syntax.query.tables_read import replaced_tables, table_places
 from tests.plan.canned import HERE, CannedWorld, create_source, refused
 from tests.plan.tables import tables_world

@@ -9,11 +9,11 @@ import pytest
 
 from rw_sql.metastore.records import CHANGES, DIFF, KEYS, SIGNED, UPSERT, MaterializedViewRecord
 from rw_sql.model.job_specs import ViewSpec, desired_jobs
-from rw_sql.plan.requests.queries import STREAM, WHOLE, QueryAnalysis
+from rw_sql.plan.ports.queries import STREAM, WHOLE, QueryAnalysis
 from tests.plan.canned import CannedWorld, create_source, refused
 
 if TYPE_CHECKING:
-    from rw_sql.plan.requests.queries import AnalyzeQuery
+    from rw_sql.plan.ports.queries import AnalyzedQuery
 
 COLUMNS = {"k": "string", "n": "long", "x": "double"}
 
@@ -36,7 +36,7 @@ def columns_of(query: str) -> list[str]:
     return [item.rpartition(" AS ")[2].strip().strip("`").rpartition(".")[2] for item in listed]
 
 
-def analyzed(request: AnalyzeQuery) -> QueryAnalysis:
+def analyzed(request: AnalyzedQuery) -> QueryAnalysis:
     """As Spark would, for the queries of this module."""
     is_group = "GROUP BY k" in request.query and "HAVING" not in request.query
     written = request.query.replace("rand()", "rand")

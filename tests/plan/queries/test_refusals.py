@@ -7,8 +7,8 @@ import pytest
 from rw_sql.errors import SPARK_ERROR, UNDEFINED_COLUMN, UNDEFINED_OBJECT
 from rw_sql.plan.offline.query_answers import schema_json
 from rw_sql.plan.offline.script import ScriptChecker
-from rw_sql.plan.requests.queries import AnalyzeQuery, QueryAnalysis
-from rw_sql.plan.requests.tables import TableLook
+from rw_sql.plan.ports.queries import AnalyzedQuery, QueryAnalysis
+from rw_sql.plan.ports.tables import TableLook
 from tests.plan.canned import CannedWorld, refused
 from tests.plan.tables import create_table, tables_world
 
@@ -22,7 +22,7 @@ def world_that_refuses(refusal: QueryAnalysis) -> CannedWorld:
     """A world with the table ``orders`` whose Spark refuses every query like this."""
     world = tables_world(ORDERS)
 
-    def analyze(_: AnalyzeQuery) -> QueryAnalysis:
+    def analyze(_: AnalyzedQuery) -> QueryAnalysis:
         return refusal
 
     world.analyze = analyze

@@ -78,7 +78,7 @@ def test_the_token_of_a_block_fits_the_positions_that_it_sets() -> None:
 
     def of(*texts: str) -> str:
         block = UnsafeBlock(statements=tuple(parse_statement(text) for text in texts))
-        return token_of(world.snapshot, world.asking(lower(block, world.snapshot)))
+        return token_of(world.snapshot, lower(block, world.snapshot, world.inspector))
 
     latest, written = "INJECT SOURCE OFFSETS s TO LATEST", "INJECT SOURCE OFFSETS s VALUES ('0' = 45)"
     first = of(latest), of(written)

@@ -22,8 +22,7 @@ from rw_sql.metastore.records import (
     SourceRecord,
 )
 from rw_sql.model.job_specs import ReaderSpec, ViewSpec
-from rw_sql.plan.requests.positions import ReadCommittedRanges, ReadPositions, ReadPositionsBefore
-from rw_sql.runtime.control.inspector import Inspector
+from rw_sql.runtime.control.inspector import WarehouseInspector
 from rw_sql.runtime.control.quiesce import quiesced_jobs
 from rw_sql.runtime.delta.job_output import JobOutput
 from rw_sql.runtime.direct import readers as own_module
@@ -42,7 +41,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from rw_sql.plan.requests.positions import Positions
+    from rw_sql.plan.ports.positions import PositionPort, Positions
 
 KAFKA = connector("kafka")
 FRAGMENT = "mv-2:1"
@@ -118,9 +117,11 @@ class Own:
 
     @property
     def stands(self) -> Positions:
-        world = Inspector(self.context, self.metastore.snapshot())
-        found: Positions = world.answer(ReadPositions(source_id=1, fragment=FRAGMENT))  # type: ignore[assignment]
-        return found
+        return self.positions.of(1, FRAGMENT)
+
+    @property
+    def positions(self) -> PositionPort:
+        return WarehouseInspector(self.context, self.metastore.snapshot()).positions
 
     @property
     def next(self) -> int:
@@ -163,10 +164,9 @@ def test_what_was_read_is_told_by_the_commits_of_batches_with_rows_and_without(o
     (life,) = own.stands.lives["a:0"]
     assert (life.spans, life.reached, life.incarnation) == (((10, 25),), 16, "t")
     assert own.stands.read_splits == {"a:0"}
-    world = Inspector(own.context, own.metastore.snapshot())
-    ranges = world.answer(ReadCommittedRanges(source_id=1, fragment=FRAGMENT))
-    assert [found.ranges["a:0"] for found in ranges] == [(10, 20), (20, 25), (12, 16)]  # type: ignore[attr-defined]
-    assert not world.answer(ReadCommittedRanges(source_id=1, fragment="mv-9:1"))
+    ranges = own.positions.committed_ranges(1, FRAGMENT)
+    assert [found.ranges["a:0"] for found in ranges] == [(10, 20), (20, 25), (12, 16)]
+    assert not own.positions.committed_ranges(1, "mv-9:1")
 
 
 def test_undo_is_told_where_it_stood(own: Own) -> None:
@@ -175,9 +175,7 @@ def test_undo_is_told_where_it_stood(own: Own) -> None:
     epoch = own.set(5)
 
     def before() -> int:
-        world = Inspector(own.context, own.metastore.snapshot())
-        request = ReadPositionsBefore(source_id=1, epoch=epoch, stood=(stood,), fragment=FRAGMENT)
-        return world.answer(request)["a:0"].offset  # type: ignore[index, no-any-return]
+        return own.positions.before(1, epoch, (stood,), FRAGMENT)["a:0"].offset
 
     # A batch of the old run may still come to its end.
     own.read(26)

@@ -11,7 +11,7 @@ from deltalake import Schema
 from rw_sql.metastore import Metastore
 from rw_sql.metastore.records import Operation, PutObject, SourceRecord
 from rw_sql.model.definitions import definition_of
-from rw_sql.plan.requests.logs import LogSize
+from rw_sql.plan.ports.tables import LogSize
 from rw_sql.runtime.decoding.decoder import BUCKET, ERROR, log_statistics
 from rw_sql.runtime.delta.delta_log import column_count, read_actions
 from rw_sql.runtime.delta.job_output import JobOutput

@@ -24,7 +24,6 @@ from rw_sql.errors import (
 from rw_sql.metastore.records import Operation
 from rw_sql.model.operation_kinds import INJECT_CHECKPOINT
 from rw_sql.model.split_status import AHEAD, EXPIRED, OK, ORPHAN, UNKNOWN
-from rw_sql.plan.requests.checkpoints import find_rewrite, look_at_checkpoint, missing_files
 from rw_sql.plan.result.external_actions import WATCH_SECONDS, RewriteCheckpoint, UndoCheckpoint
 from rw_sql.plan.result.plan import Plan, Preview, ResultRow, SplitPreview, Table
 from rw_sql.plan.result.preview import render_preview
@@ -37,7 +36,7 @@ if TYPE_CHECKING:
     from rw_sql.checkpoints.checkpoint import Checkpoint
     from rw_sql.errors import Span
     from rw_sql.metastore import Snapshot
-    from rw_sql.plan.requests.catalog import Asking
+    from rw_sql.plan.ports.inspector import Inspector
     from rw_sql.plan.statements.checkpoint.context import InjectContext
     from rw_sql.syntax.statements import InjectCheckpointOffsets, ShowCheckpoint, Statement
 
@@ -45,9 +44,9 @@ STOPPED = "the job that runs on this checkpoint is stopped, on every machine"
 _MOST_NAMED = 12
 
 
-def lower_show_checkpoint(statement: ShowCheckpoint, snapshot: Snapshot) -> Asking[Plan]:
+def lower_show_checkpoint(statement: ShowCheckpoint, snapshot: Snapshot, inspector: Inspector) -> Plan:
     """SHOW CHECKPOINT: the position of each split, compared with its upstream if that is given."""
-    ground = yield from look_around(statement, snapshot)
+    ground = look_around(statement, snapshot, inspector)
     checkpoint = ground.checkpoint
     watermark = _moment(checkpoint.watermark_ms)
     rows: list[tuple[object, ...]] = []
@@ -104,15 +103,17 @@ def _moment(milliseconds: int) -> datetime | None:
     return datetime.fromtimestamp(milliseconds / 1000, UTC) if milliseconds else None
 
 
-def lower_inject_checkpoint_offsets(statement: InjectCheckpointOffsets, snapshot: Snapshot) -> Asking[Plan]:
+def lower_inject_checkpoint_offsets(
+    statement: InjectCheckpointOffsets, snapshot: Snapshot, inspector: Inspector
+) -> Plan:
     """INJECT CHECKPOINT OFFSETS: rewrites the newest committed entry of the offset log; operator state stays."""
     watch_seconds = _watch_seconds(statement)
-    written = yield from read_written(statement)
-    ground = yield from look_around(statement, snapshot, (*statement.splits, *(entry.split for entry in written)))
+    written = read_written(statement, inspector)
+    ground = look_around(statement, snapshot, inspector, (*statement.splits, *(entry.split for entry in written)))
     _require_settled(ground, statement.path_span)
     if statement.is_validated:
         require_brokers(ground, statement)
-    wish = yield from read_target(statement, snapshot, ground, written)
+    wish = read_target(statement, snapshot, inspector, ground, written)
     if not wish.moved:
         raise SqlError(
             CANNOT_MOVE_SOURCE,
@@ -122,8 +123,8 @@ def lower_inject_checkpoint_offsets(statement: InjectCheckpointOffsets, snapshot
         )
     moved = tuple(_checked(statement, ground, each) for each in wish.moved)
     dropped = _dropped(statement, ground, moved)
-    gone = yield from _require_files(statement, ground, moved)
-    rows, notices = yield from previewed(ground, moved, dropped)
+    gone = _require_files(statement, inspector, ground, moved)
+    rows, notices = previewed(inspector, ground, moved, dropped)
     notices = (*wish.notices, *_clamped(wish.moved, moved), *notices, *gone, *state_notices(ground.checkpoint, rows))
     return _plan(statement, ground, moved, dropped, rows, notices, watch_seconds)
 
@@ -242,15 +243,15 @@ def _dropped(statement: InjectCheckpointOffsets, ground: InjectContext, moved: t
 
 
 def _require_files(
-    statement: InjectCheckpointOffsets, ground: InjectContext, moved: tuple[Moved, ...]
-) -> Asking[tuple[str, ...]]:
+    statement: InjectCheckpointOffsets, inspector: Inspector, ground: InjectContext, moved: tuple[Moved, ...]
+) -> tuple[str, ...]:
     """Checks that files to be read again still exist: Spark silently skips missing ones."""
     notices: list[str] = []
     for each in moved:
         if each.target.kind != FILE or each.target.position is None or each.position >= each.target.position:
             continue
         paths = ground.lists[each.target.source].between(each.position, each.target.position)
-        gone = yield from missing_files(paths)
+        gone = inspector.checkpoints.missing_files(paths)
         if gone and "GAPS" not in statement.allow:
             raise SqlError(
                 UPSTREAM_MISSING,
@@ -366,21 +367,22 @@ def _answer(path: str, each: Moved) -> ResultRow:
 
 def lower_undo_checkpoint(
     statement: Statement,
+    inspector: Inspector,
     path: str,
     *,
     of: str | None = None,
     reason: str | None = None,
     watch_seconds: float = WATCH_SECONDS,
     is_assumed_stopped: bool = False,
-) -> Asking[Plan]:
+) -> Plan:
     """Reverts the newest rewrite of a checkpoint, if the job has not been started since.
 
     With ``of``, it must be the rewrite made by this statement.
     """
-    look = yield from look_at_checkpoint(path)
+    look = inspector.checkpoints.look(path)
     checkpoint = look.checkpoint
     require_still(checkpoint, look.running, None)
-    entry = yield from find_rewrite(path)
+    entry = inspector.checkpoints.undoable_rewrite(path)
     if of is not None and entry.statement != of:
         raise SqlError(
             CANNOT_UNDO_CHECKPOINT,

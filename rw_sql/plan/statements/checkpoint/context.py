@@ -17,9 +17,8 @@ from rw_sql.errors import (
 )
 from rw_sql.model.options import options_of, visible
 from rw_sql.plan.checks.sources import require_secret
-from rw_sql.plan.requests.catalog import Asking
-from rw_sql.plan.requests.checkpoints import CheckpointLook, file_lists, look_at_checkpoint, look_at_table
-from rw_sql.plan.requests.upstream import look_closely
+from rw_sql.plan.ports.checkpoints import CheckpointLook
+from rw_sql.plan.ports.upstreams import look_closely
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -30,6 +29,7 @@ if TYPE_CHECKING:
     from rw_sql.connectors.base import Upstream
     from rw_sql.metastore import Snapshot
     from rw_sql.model.options import PlannedOptions
+    from rw_sql.plan.ports.inspector import Inspector
     from rw_sql.syntax.statements import InjectCheckpointOffsets, ShowCheckpoint, SplitId
 
 NO_BROKERS = "no properties.bootstrap.server"
@@ -163,11 +163,14 @@ def resolve_all(ground: InjectContext, written: Iterable[SplitId]) -> tuple[Targ
 
 
 def look_around(
-    statement: InjectCheckpointOffsets | ShowCheckpoint, snapshot: Snapshot, named: tuple[SplitId, ...] = ()
-) -> Asking[InjectContext]:
+    statement: InjectCheckpointOffsets | ShowCheckpoint,
+    snapshot: Snapshot,
+    inspector: Inspector,
+    named: tuple[SplitId, ...] = (),
+) -> InjectContext:
     """Looks at the checkpoint and at every upstream that the statement gives access to."""
     try:
-        found = yield from look_at_checkpoint(statement.path)
+        found = inspector.checkpoints.look(statement.path)
     except SqlError as error:
         error.span = error.span or statement.path_span
         raise
@@ -180,7 +183,7 @@ def look_around(
         options = (("topic", ",".join(topics)), *options)
         _require_bootstrap(statement, options)
         connector("kafka").check_options(visible(options))
-        upstream = yield from look_closely("kafka", options)
+        upstream = look_closely(inspector.upstreams, "kafka", options)
     elif options:
         raise SqlError(
             INVALID_DEFINITION,
@@ -188,11 +191,11 @@ def look_around(
             span=statement.options[0].span,
             hint=f"leave {statement.options[0].key} out",
         )
-    tables = yield from _tables(statement, checkpoint)
+    tables = _tables(statement, inspector, checkpoint)
     lists = {}
     for source in checkpoint.sources:
         if source.kind == FILE:
-            lists[source.name] = yield from file_lists(statement.path, source.name)
+            lists[source.name] = inspector.checkpoints.file_lists(statement.path, source.name)
     return InjectContext(look=found, options=options, upstream=upstream, tables=tables, lists=lists)
 
 
@@ -226,13 +229,13 @@ def _topics(checkpoint: Checkpoint, named: tuple[SplitId, ...]) -> tuple[str, ..
 
 
 def _tables(
-    statement: InjectCheckpointOffsets | ShowCheckpoint, checkpoint: Checkpoint
-) -> Asking[dict[str, DeltaTable]]:
+    statement: InjectCheckpointOffsets | ShowCheckpoint, inspector: Inspector, checkpoint: Checkpoint
+) -> dict[str, DeltaTable]:
     """The given Delta tables, assigned to the sources by the table ids in their offsets."""
     tables: dict[str, DeltaTable] = {}
     for path in statement.tables:
         try:
-            table = yield from look_at_table(path)
+            table = inspector.checkpoints.table(path)
         except SqlError as error:
             error.span = error.span or statement.path_span
             raise

@@ -19,10 +19,6 @@ from rw_sql.errors import (
 from rw_sql.model.names import find_source
 from rw_sql.model.offset_files import EARLIEST, LATEST
 from rw_sql.model.source_readers import only_fragment
-from rw_sql.plan.requests.catalog import Asking
-from rw_sql.plan.requests.checkpoints import look_at_checkpoint, version_at
-from rw_sql.plan.requests.positions import positions
-from rw_sql.plan.requests.upstream import group_offsets, offsets_at
 from rw_sql.plan.statements.checkpoint.context import resolve_all
 from rw_sql.plan.statements.inject_common import (
     members_notices,
@@ -51,6 +47,7 @@ if TYPE_CHECKING:
 
     from rw_sql.errors import Span
     from rw_sql.metastore import Snapshot
+    from rw_sql.plan.ports.inspector import Inspector
     from rw_sql.plan.statements.checkpoint.context import InjectContext, Target
     from rw_sql.syntax.statements import InjectCheckpointOffsets
 
@@ -84,19 +81,23 @@ class Written:
     bound: str = EARLIEST
 
 
-def read_written(statement: InjectCheckpointOffsets) -> Asking[tuple[Written, ...]]:
+def read_written(statement: InjectCheckpointOffsets, inspector: Inspector) -> tuple[Written, ...]:
     """The entries of VALUES or of a file; empty for other targets. Raises SqlError."""
     target = statement.target
     if isinstance(target, InjectValues):
         return _values(statement, target)
     if isinstance(target, InjectFromFile):
-        return (yield from _file(target))
+        return _file(inspector, target)
     return ()
 
 
 def read_target(
-    statement: InjectCheckpointOffsets, snapshot: Snapshot, ground: InjectContext, written: tuple[Written, ...]
-) -> Asking[ResolvedTarget]:
+    statement: InjectCheckpointOffsets,
+    snapshot: Snapshot,
+    inspector: Inspector,
+    ground: InjectContext,
+    written: tuple[Written, ...],
+) -> ResolvedTarget:
     """Resolves the target; ``written`` are its entries, if it has any. Raises SqlError at the first error."""
     target = statement.target
     require_offsets_written(statement)
@@ -105,11 +106,11 @@ def read_target(
     chosen = resolve_all(ground, statement.splits) or ground.targets()
     match target:
         case InjectFromGroup():
-            return (yield from _group(target, ground, chosen))
+            return _group(inspector, target, ground, chosen)
         case InjectFromCheckpoint():
-            return (yield from _checkpoint(target, chosen))
+            return _checkpoint(inspector, target, chosen)
         case InjectFromSource():
-            return (yield from _source(target, snapshot, chosen))
+            return _source(target, snapshot, inspector, chosen)
         case InjectTo():
             return _all(chosen, {each: _bound(ground, each, target.where, target.span) for each in chosen}, target.span)
         case InjectToOffset():
@@ -120,7 +121,7 @@ def read_target(
             shifted = {each: (each.position or 0) + target.records for each in chosen}
             return _all(chosen, shifted, target.span)
         case InjectToTimestamp() | InjectBack():
-            return (yield from _at(ground, chosen, (yield from moment_of(target)), target.span))
+            return _at(inspector, ground, chosen, moment_of(inspector, target), target.span)
         case _:
             assert_never(target)
 
@@ -145,8 +146,8 @@ def _values(statement: InjectCheckpointOffsets, target: InjectValues) -> tuple[W
     )
 
 
-def _file(target: InjectFromFile) -> Asking[tuple[Written, ...]]:
-    written = yield from offsets_in_file(target)
+def _file(inspector: Inspector, target: InjectFromFile) -> tuple[Written, ...]:
+    written = offsets_in_file(inspector, target)
     return tuple(
         Written(
             split=SplitId(id=entry.split, span=target.span),
@@ -237,7 +238,9 @@ def _require_one_kind(chosen: tuple[Target, ...], span: Span) -> None:
         )
 
 
-def _group(target: InjectFromGroup, ground: InjectContext, chosen: tuple[Target, ...]) -> Asking[ResolvedTarget]:
+def _group(
+    inspector: Inspector, target: InjectFromGroup, ground: InjectContext, chosen: tuple[Target, ...]
+) -> ResolvedTarget:
     kafka = tuple(each for each in chosen if each.kind == KAFKA)
     if not kafka:
         raise SqlError(
@@ -250,7 +253,7 @@ def _group(target: InjectFromGroup, ground: InjectContext, chosen: tuple[Target,
         _bound(ground, kafka[0], EARLIEST, target.span)
     try:
         locals_ = tuple(dict.fromkeys(each.local for each in kafka))
-        answer = yield from group_offsets("kafka", ground.options, target.group, locals_)
+        answer = inspector.upstreams.group_offsets("kafka", ground.options, target.group, locals_)
     except SqlError as error:
         error.span = error.span or target.span
         raise
@@ -266,9 +269,9 @@ def _group(target: InjectFromGroup, ground: InjectContext, chosen: tuple[Target,
     return _all(chosen, found, target.span, tuple(notices))
 
 
-def _checkpoint(target: InjectFromCheckpoint, chosen: tuple[Target, ...]) -> Asking[ResolvedTarget]:
+def _checkpoint(inspector: Inspector, target: InjectFromCheckpoint, chosen: tuple[Target, ...]) -> ResolvedTarget:
     try:
-        other = (yield from look_at_checkpoint(target.path)).checkpoint
+        other = inspector.checkpoints.look(target.path).checkpoint
     except SqlError as error:
         error.span = error.span or target.span
         raise
@@ -285,9 +288,11 @@ def _checkpoint(target: InjectFromCheckpoint, chosen: tuple[Target, ...]) -> Ask
     return _all(chosen, found, target.span, (f"taken from batch {other.batch} of {target.path}",))
 
 
-def _source(target: InjectFromSource, snapshot: Snapshot, chosen: tuple[Target, ...]) -> Asking[ResolvedTarget]:
+def _source(
+    target: InjectFromSource, snapshot: Snapshot, inspector: Inspector, chosen: tuple[Target, ...]
+) -> ResolvedTarget:
     source = find_source(snapshot, target.source)
-    stands = yield from positions(source.id, only_fragment(snapshot, source, target.span))
+    stands = inspector.positions.of(source.id, only_fragment(snapshot, source, target.span))
     found = {
         each: stands.states[each.local].offset
         for each in chosen
@@ -303,7 +308,9 @@ def _source(target: InjectFromSource, snapshot: Snapshot, chosen: tuple[Target, 
     return _all(chosen, found, target.span)
 
 
-def _at(ground: InjectContext, chosen: tuple[Target, ...], milliseconds: int, span: Span) -> Asking[ResolvedTarget]:
+def _at(
+    inspector: Inspector, ground: InjectContext, chosen: tuple[Target, ...], milliseconds: int, span: Span
+) -> ResolvedTarget:
     """The first position at or after a time: for Kafka by the records' times, for Delta by the commits'."""
     found: dict[Target, int] = {}
     kafka = [each for each in chosen if each.kind == KAFKA]
@@ -317,11 +324,11 @@ def _at(ground: InjectContext, chosen: tuple[Target, ...], milliseconds: int, sp
                 hint="give the number of the list of files; rw-sql checkpoint show lists what they hold",
             )
         if each.kind == DELTA:
-            found[each] = yield from version_at(ground.tables[each.source], milliseconds)
+            found[each] = inspector.checkpoints.version_at(ground.tables[each.source], milliseconds)
     if kafka:
         locals_ = tuple(dict.fromkeys(each.local for each in kafka))
         try:
-            at = yield from offsets_at("kafka", ground.options, milliseconds, locals_)
+            at = inspector.upstreams.offsets_at("kafka", ground.options, milliseconds, locals_)
         except SqlError as error:
             error.span = error.span or span
             raise

@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING
 
 from rw_sql.checkpoints.positions import DELTA, FILE, KAFKA
 from rw_sql.plan.effects.verdicts import Verdict, counted
-from rw_sql.plan.requests.catalog import Asking
-from rw_sql.plan.requests.checkpoints import rows_between
 from rw_sql.plan.result.plan import SplitPreview
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from rw_sql.checkpoints.checkpoint import Checkpoint
+    from rw_sql.plan.ports.inspector import Inspector
     from rw_sql.plan.statements.checkpoint.context import InjectContext, Target
     from rw_sql.plan.statements.checkpoint.targets import Moved
 
@@ -24,8 +23,8 @@ _COUNTING = frozenset({"aggregation", "session windows", "stream-stream join", "
 
 
 def previewed(
-    ground: InjectContext, moved: tuple[Moved, ...], dropped: tuple[Target, ...]
-) -> Asking[tuple[tuple[SplitPreview, ...], tuple[str, ...]]]:
+    inspector: Inspector, ground: InjectContext, moved: tuple[Moved, ...], dropped: tuple[Target, ...]
+) -> tuple[tuple[SplitPreview, ...], tuple[str, ...]]:
     """The table of all splits of the checkpoint, and further notices for the operator."""
     sparse = ground.upstream.sparse if ground.upstream is not None else {}
     positions = {each.target: each.position for each in moved}
@@ -41,7 +40,7 @@ def previewed(
         elif target.kind == KAFKA:
             found = _of_kafka(ground, target, new, sparse)
         elif target.kind == DELTA and target.source in ground.tables:
-            found, said = yield from _of_delta(ground, target, new)
+            found, said = _of_delta(inspector, ground, target, new)
             notices += said
         else:
             found = _of_numbers(ground, target, new)
@@ -91,11 +90,11 @@ def _of_dropped(ground: InjectContext, target: Target, sparse: Mapping[str, str]
     return replace(found, text=f"{found.text} (left unread)") if found.gaps else found
 
 
-def _of_delta(ground: InjectContext, target: Target, new: int) -> Asking[tuple[Verdict, list[str]]]:
+def _of_delta(inspector: Inspector, ground: InjectContext, target: Target, new: int) -> tuple[Verdict, list[str]]:
     """Counts from the log's own statistics, if every added file has a row count."""
     old = target.position or 0
     low, high = min(old, new), max(old, new)
-    between = yield from rows_between(ground.tables[target.source], low, high)
+    between = inspector.checkpoints.rows_between(ground.tables[target.source], low, high)
     notices = []
     if between.changed and new < old:
         listed = ", ".join(map(str, between.changed[:8]))

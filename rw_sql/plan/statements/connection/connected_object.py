@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from rw_sql.errors import Span
     from rw_sql.metastore import Snapshot
     from rw_sql.metastore.records import PutObject
-    from rw_sql.plan.requests.catalog import Asking
+    from rw_sql.plan.ports.inspector import Inspector
     from rw_sql.syntax.statements import Name
 
 Connected = SourceRecord | SinkRecord
@@ -87,13 +87,14 @@ def changed_record(snapshot: Snapshot, user: Connected, statement: Definition) -
 
 def effect_of_change(
     snapshot: Snapshot,
+    inspector: Inspector,
     user: Connected,
     change: PutObject,
     span: Span,
     *,
     is_validated: bool,
     is_switchable: bool = True,
-) -> Asking[Effect]:
+) -> Effect:
     """Looks at the upstream or target of its changed record. Raises SqlError if that cannot be used."""
     moved = after(snapshot, (change,))
     record = change.record
@@ -102,17 +103,16 @@ def effect_of_change(
             plan_options(snapshot, definition_of(user)), plan_options(snapshot, definition_of(record))
         )
         can_move = may_move(connected_spec(user), changed)
-        found = effect_on(
-            moved, record, span, is_validated=is_validated, may_move=can_move, is_switchable=is_switchable
+        return effect_on(
+            moved, inspector, record, span, is_validated=is_validated, may_move=can_move, is_switchable=is_switchable
         )
-        return (yield from found)
     if isinstance(user, SinkRecord) and isinstance(record, SinkRecord):
         if is_validated:
-            require_target((yield from look_at_sink(moved, record)), record.name, span, is_stored=True)
+            require_target(look_at_sink(moved, inspector, record), record.name, span, is_stored=True)
         old = plan_options(snapshot, sink_definition(user.definition))
         new = plan_options(snapshot, sink_definition(record.definition))
         doubt = None
         if may_move(connected_spec(user), differences(old, new)):
-            doubt = yield from another_target(connection_type_of(user), old, new)
+            doubt = another_target(inspector, connection_type_of(user), old, new)
         return Effect(splits=(), doubt=doubt)
     raise TypeError(f"a {user.kind} became a {record.kind}")

@@ -33,8 +33,6 @@ from rw_sql.plan.checks.sinks import check_sink_options
 from rw_sql.plan.checks.sources import check_source, require_secret
 from rw_sql.plan.checks.upstreams import address_place, require_target, require_upstream, unreachable
 from rw_sql.plan.effects.connection_impact import another_target, differences, effect_on, may_move, spell
-from rw_sql.plan.requests.catalog import Asking
-from rw_sql.plan.requests.upstream import look, look_at_target
 from rw_sql.plan.result.plan import Plan, Preview, ResultRow
 from rw_sql.plan.result.preview import render_preview
 from rw_sql.plan.result.steps import after, steps_of
@@ -56,6 +54,7 @@ if TYPE_CHECKING:
     from rw_sql.metastore.records import Change
     from rw_sql.model.options import PlannedOptions
     from rw_sql.plan.effects.connection_impact import Effect
+    from rw_sql.plan.ports.inspector import Inspector
     from rw_sql.syntax.statements import AlterConnectionOptions, DropConnection, Option, Validate
 
 _REFUSED = (("ssh", "SSH tunnels are not supported"), ("privatelink", "PrivateLink is not supported"))
@@ -130,7 +129,7 @@ def _record(snapshot: Snapshot, id_: int, statement: CreateConnection, name: str
     return replace(blank, uses=secrets)
 
 
-def lower_create_connection(statement: CreateConnection, snapshot: Snapshot) -> Asking[Plan]:
+def lower_create_connection(statement: CreateConnection, snapshot: Snapshot, inspector: Inspector) -> Plan:
     """CREATE CONNECTION: the brokers must answer, unless WITH (…, VALIDATE = false)."""
     name = object_name(statement.name)
     if statement.if_not_exists and snapshot.find("connection", name):
@@ -140,7 +139,7 @@ def lower_create_connection(statement: CreateConnection, snapshot: Snapshot) -> 
     stored = replace(statement, if_not_exists=False, options=without_switch(statement.options))
     kind, planned = check_connection(snapshot, stored, statement.name.span)
     if must_answer:
-        yield from _require_answer(kind, planned, name, statement.name.span, statement.options)
+        _require_answer(inspector, kind, planned, name, statement.name.span, statement.options)
     record = _record(snapshot, snapshot.next_id, stored, name, kind)
     change = PutObject(record=record)
     return Plan(
@@ -153,15 +152,15 @@ def lower_create_connection(statement: CreateConnection, snapshot: Snapshot) -> 
 
 
 def _require_answer(
-    kind: str, planned: PlannedOptions, name: str, span: Span, options: tuple[Option, ...] = ()
-) -> Asking[None]:
+    inspector: Inspector, kind: str, planned: PlannedOptions, name: str, span: Span, options: tuple[Option, ...] = ()
+) -> None:
     """Raises SqlError if the server does not answer or refuses the login. ``options`` are those of the statement."""
     if is_of_sources(kind):
-        upstream = yield from look(kind, planned)
+        upstream = inspector.upstreams.look(kind, planned)
         if not upstream.is_reachable:
             require_upstream(upstream, name, span, kind="connection", options=options, is_switchable=bool(options))
         return
-    target = yield from look_at_target(connection_sink(kind), planned, None)
+    target = inspector.upstreams.look_at_target(connection_sink(kind), planned, None)
     if target.error is not None:
         raise SqlError(
             UPSTREAM_UNREACHABLE,
@@ -171,14 +170,15 @@ def _require_answer(
         )
 
 
-def lower_validate(statement: Validate, snapshot: Snapshot) -> Asking[Plan]:
+def lower_validate(statement: Validate, snapshot: Snapshot, inspector: Inspector) -> Plan:
     """VALIDATE {CONNECTION | SOURCE | SINK} n: an error if the server does not answer or a named object does not
     exist."""
     if statement.kind == "SOURCE":
         source = find_source(snapshot, statement.name)
-        upstream = yield from look(source.connector, source_options(snapshot, source))
+        upstream = inspector.upstreams.look(source.connector, source_options(snapshot, source))
         require_upstream(upstream, source.name, statement.name.span)
-        yield from require_columns(
+        require_columns(
+            inspector,
             source.connector,
             source_options(snapshot, source),
             tuple(replace(column, span=statement.name.span) for column in definition_of(source).columns),
@@ -189,11 +189,11 @@ def lower_validate(statement: Validate, snapshot: Snapshot) -> Asking[Plan]:
     elif statement.kind == "CONNECTION":
         record = find_connection(snapshot, statement.name)
         planned = connection_options(snapshot, record)
-        yield from _require_answer(record.connector, planned, record.name, statement.name.span)
+        _require_answer(inspector, record.connector, planned, record.name, statement.name.span)
         name = record.name
     elif statement.kind == "SINK":
         sink = find_sink(snapshot, statement.name)
-        require_target((yield from look_at_sink(snapshot, sink)), sink.name, statement.name.span)
+        require_target(look_at_sink(snapshot, inspector, sink), sink.name, statement.name.span)
         return Plan(
             statement=statement,
             changes=(ResultRow(object=sink.name, change="VALID", detail="the target takes its rows"),),
@@ -203,9 +203,8 @@ def lower_validate(statement: Validate, snapshot: Snapshot) -> Asking[Plan]:
     return Plan(statement=statement, changes=(ResultRow(object=name, change="VALID", detail="the upstream answers"),))
 
 
-def lower_drop_connection(statement: DropConnection, snapshot: Snapshot) -> Asking[Plan]:
+def lower_drop_connection(statement: DropConnection, snapshot: Snapshot) -> Plan:
     """DROP CONNECTION: refused while an object uses it, unless CASCADE drops that too."""
-    yield from ()
     name = object_name(statement.name)
     if statement.if_exists and snapshot.find("connection", name) is None:
         return nothing(statement, name, f'connection "{name}" does not exist')
@@ -280,7 +279,7 @@ def _check_sink_user(statement: AlterConnectionOptions, moved: Snapshot, sink: S
         raise SqlError(error.kind, message, span=statement.name.span, hint=f"SHOW CREATE SINK {sink.name}") from error
 
 
-def lower_alter_connection_options(statement: AlterConnectionOptions, snapshot: Snapshot) -> Asking[Plan]:
+def lower_alter_connection_options(statement: AlterConnectionOptions, snapshot: Snapshot, inspector: Inspector) -> Plan:
     """ALTER CONNECTION: the connection and every dependent's resulting configuration are validated before the commit.
 
     If the change may lead to another cluster, it is an unsafe operation, with a preview and a confirmation.
@@ -303,13 +302,14 @@ def lower_alter_connection_options(statement: AlterConnectionOptions, snapshot: 
     followers: tuple[SourceRecord | SinkRecord, ...] = (*users, *sinks)
     if statement.is_validated:
         written = tuple(option for change in statement.changes for option in change.options)
-        yield from _require_answer(kind, planned, name, statement.name.span, written)
+        _require_answer(inspector, kind, planned, name, statement.name.span, written)
     effects: list[tuple[str, Effect]] = []
     changes: list[Change] = [PutObject(record=record)]
     for user in users:
         _check_user(statement, moved, user)
-        effect = yield from effect_on(
+        effect = effect_on(
             moved,
+            inspector,
             user,
             statement.name.span,
             is_validated=statement.is_validated,
@@ -326,9 +326,9 @@ def lower_alter_connection_options(statement: AlterConnectionOptions, snapshot: 
         if followed != sink:
             changes.append(PutObject(record=followed))
         if statement.is_validated:
-            require_target((yield from look_at_sink(moved, sink)), sink.name, statement.name.span, is_stored=True)
+            require_target(look_at_sink(moved, inspector, sink), sink.name, statement.name.span, is_stored=True)
     if sinks and may_move(spec, differs):
-        other = yield from another_target(kind, connection_options(snapshot, current), planned)
+        other = another_target(inspector, kind, connection_options(snapshot, current), planned)
         doubts += [f"sink {sink.name}: {other}" for sink in sinks if other]
     preview = Preview(
         title=f"ALTER CONNECTION {name}",

@@ -46,19 +46,19 @@ from rw_sql.syntax.statements import (
 if TYPE_CHECKING:
     from rw_sql.connectors.spec import ConnectorSpec
     from rw_sql.metastore import Snapshot
-    from rw_sql.plan.requests.catalog import Asking
+    from rw_sql.plan.ports.inspector import Inspector
     from rw_sql.plan.statements.connection.connected_object import Definition
     from rw_sql.syntax.statements import AlterConnector, Option, Statement
 
 
-def lower_alter_connector(statement: AlterConnector, snapshot: Snapshot) -> Asking[Plan]:
+def lower_alter_connector(statement: AlterConnector, snapshot: Snapshot, inspector: Inspector) -> Plan:
     """ALTER … CONNECTOR WITH (…): only alterable properties; the result is validated, and no confirmation is needed."""
     if statement.kind == "CONNECTION":
-        return _alter_connection(statement, snapshot)
-    return _alter_connected(statement, snapshot)
+        return _alter_connection(statement, snapshot, inspector)
+    return _alter_connected(statement, snapshot, inspector)
 
 
-def _alter_connected(statement: AlterConnector, snapshot: Snapshot) -> Asking[Plan]:
+def _alter_connected(statement: AlterConnector, snapshot: Snapshot, inspector: Inspector) -> Plan:
     user = find_connected(snapshot, statement.kind, statement.name)
     current = connected_definition(user)
     spec = connected_spec(user)
@@ -75,7 +75,7 @@ def _alter_connected(statement: AlterConnector, snapshot: Snapshot) -> Asking[Pl
     merged: Definition = merge_options(current, statement.options, gone)
     _check_merged(statement, snapshot, merged)
     change = PutObject(record=changed_record(snapshot, user, merged))
-    yield from effect_of_change(snapshot, user, change, statement.name.span, is_validated=True, is_switchable=False)
+    effect_of_change(snapshot, inspector, user, change, statement.name.span, is_validated=True, is_switchable=False)
     differs = differences(plan_options(snapshot, current), plan_options(snapshot, merged))
     if not differs:
         return nothing(statement, user.name, "the properties have these values already")
@@ -93,7 +93,7 @@ def _alter_connected(statement: AlterConnector, snapshot: Snapshot) -> Asking[Pl
     )
 
 
-def _alter_connection(statement: AlterConnector, snapshot: Snapshot) -> Asking[Plan]:
+def _alter_connection(statement: AlterConnector, snapshot: Snapshot, inspector: Inspector) -> Plan:
     """RisingWave's ALTER CONNECTION … CONNECTOR WITH: equals SET, for the options on its list."""
     record = find_connection(snapshot, statement.name)
     spec = connection_spec(record.connector)
@@ -104,7 +104,7 @@ def _alter_connection(statement: AlterConnector, snapshot: Snapshot) -> Asking[P
     )
     _check_options(statement, spec)
     _require_alterable(statement, spec, f"connection: {spec.name}", _one_line(sets))
-    return (yield from lower_alter_connection_options(sets, snapshot))
+    return lower_alter_connection_options(sets, snapshot, inspector)
 
 
 def _check_options(statement: AlterConnector, spec: ConnectorSpec) -> None:

@@ -18,8 +18,6 @@ from rw_sql.model.definitions import option_text
 from rw_sql.model.names import find_secret, object_name, require_free_of_kind
 from rw_sql.model.options import secrets_in, sink_options, source_options
 from rw_sql.plan.checks.upstreams import require_target, require_upstream
-from rw_sql.plan.requests.catalog import Asking, opened, sealed
-from rw_sql.plan.requests.upstream import look
 from rw_sql.plan.result.plan import Plan, ResultRow
 from rw_sql.plan.result.steps import after, steps_of
 from rw_sql.plan.statements.common import drop_plan, drop_with_dependents, look_at_sink, nothing
@@ -29,6 +27,7 @@ from rw_sql.syntax.statements import CreateSecret, SecretValue, TextValue, WordV
 if TYPE_CHECKING:
     from rw_sql.metastore import Snapshot
     from rw_sql.model.options import PlannedOptions
+    from rw_sql.plan.ports.inspector import Inspector
     from rw_sql.syntax.statements import AlterSecret, DropSecret, Option, OptionValue
 
 BACKENDS = {
@@ -112,7 +111,7 @@ def _check(statement: CreateSecret, backend: str) -> None:
         )
 
 
-def lower_create_secret(statement: CreateSecret, snapshot: Snapshot) -> Asking[Plan]:
+def lower_create_secret(statement: CreateSecret, snapshot: Snapshot, inspector: Inspector) -> Plan:
     """CREATE SECRET: encrypts a value of backend ``meta`` before storing it; values elsewhere must be readable."""
     name = object_name(statement.name)
     if statement.if_not_exists and snapshot.find("secret", name):
@@ -126,17 +125,17 @@ def lower_create_secret(statement: CreateSecret, snapshot: Snapshot) -> Asking[P
         name=name,
         definition=_public(statement),
         backend=backend,
-        sealed=(yield from _seal(name, statement.content)) if backend == "meta" else None,
+        sealed=_seal(inspector, name, statement.content) if backend == "meta" else None,
     )
     if backend != "meta":
-        yield from opened(record)
+        inspector.secrets.require_readable(record)
     return _put(statement, snapshot, record, "CREATE SECRET", "CREATED", f"backend {backend}")
 
 
-def _seal(name: str, content: object) -> Asking[str]:
+def _seal(inspector: Inspector, name: str, content: object) -> str:
     if not isinstance(content, TextValue):
         raise SqlError(INVALID_PROPERTY, "secret value should be quoted by '")
-    return (yield from sealed(name, content.text))
+    return inspector.secrets.seal(name, content.text)
 
 
 def _public(statement: CreateSecret) -> str:
@@ -163,7 +162,7 @@ def _put(
     )
 
 
-def lower_alter_secret(statement: AlterSecret, snapshot: Snapshot) -> Asking[Plan]:
+def lower_alter_secret(statement: AlterSecret, snapshot: Snapshot, inspector: Inspector) -> Plan:
     """ALTER SECRET: validates every source and sink that uses it with the new value; then they restart."""
     secret = find_secret(snapshot, statement.name)
     if secret.backend != "meta" or statement.options:
@@ -175,16 +174,16 @@ def lower_alter_secret(statement: AlterSecret, snapshot: Snapshot) -> Asking[Pla
             span=statement.name.span,
             hint="change it there, then RESUME or restart what uses it" if secret.backend != "meta" else None,
         )
-    record = replace(secret, sealed=(yield from _seal(secret.name, statement.content)))
+    record = replace(secret, sealed=_seal(inspector, secret.name, statement.content))
     changed = after(snapshot, (PutObject(record=record),))
     users: list[SourceRecord | SinkRecord] = []
     for user in snapshot.dependents_of(secret.id):
         if isinstance(user, SourceRecord):
-            upstream = yield from look(user.connector, source_options(changed, user), (record,))
+            upstream = inspector.upstreams.look(user.connector, source_options(changed, user), (record,))
             require_upstream(upstream, user.name, statement.name.span)
             users.append(user)
         elif isinstance(user, SinkRecord) and _has(sink_options(changed, user), secret):
-            target = yield from look_at_sink(changed, user, (record,))
+            target = look_at_sink(changed, inspector, user, (record,))
             require_target(target, user.name, statement.name.span, is_stored=True)
             users.append(user)
     detail = f"used by {', '.join(user.name for user in users)}" if users else "nothing uses it yet"
@@ -196,9 +195,8 @@ def _has(options: PlannedOptions, secret: SecretRecord) -> bool:
     return any(reference.id == secret.id for reference in secrets_in(options).values())
 
 
-def lower_drop_secret(statement: DropSecret, snapshot: Snapshot) -> Asking[Plan]:
+def lower_drop_secret(statement: DropSecret, snapshot: Snapshot) -> Plan:
     """DROP SECRET: refused while an object uses it, unless CASCADE drops that too."""
-    yield from ()
     name = object_name(statement.name)
     if statement.if_exists and snapshot.find("secret", name) is None:
         return nothing(statement, name, f'secret "{name}" does not exist')

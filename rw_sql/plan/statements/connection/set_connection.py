@@ -29,14 +29,14 @@ from rw_sql.syntax.statements import ConnectionValue, Name, Option
 if TYPE_CHECKING:
     from rw_sql.metastore import Snapshot
     from rw_sql.metastore.records import ConnectionRecord
-    from rw_sql.plan.requests.catalog import Asking
+    from rw_sql.plan.ports.inspector import Inspector
     from rw_sql.plan.statements.connection.connected_object import Definition
     from rw_sql.syntax.statements import AlterSetConnection
 
 _KEY = "connection"
 
 
-def lower_alter_set_connection(statement: AlterSetConnection, snapshot: Snapshot) -> Asking[Plan]:
+def lower_alter_set_connection(statement: AlterSetConnection, snapshot: Snapshot, inspector: Inspector) -> Plan:
     """ALTER {SOURCE | SINK} s SET CONNECTION {c | NONE}: the result is validated before anything is stored.
 
     A property with the same value in the object and in the new connection is then taken from the connection. NONE
@@ -62,8 +62,8 @@ def lower_alter_set_connection(statement: AlterSetConnection, snapshot: Snapshot
     _check(statement, snapshot, merged)
     differs = differences(plan_options(snapshot, current), plan_options(snapshot, merged))
     change = PutObject(record=changed_record(snapshot, source, merged))
-    effect = yield from effect_of_change(
-        snapshot, source, change, statement.name.span, is_validated=statement.is_validated
+    effect = effect_of_change(
+        snapshot, inspector, source, change, statement.name.span, is_validated=statement.is_validated
     )
     names = (old.name if old else "NONE", new.name if new else "NONE")
     preview = Preview(

@@ -20,7 +20,6 @@ from rw_sql.plan.effects.source_impact import (
     predictions,
     touched_sources,
 )
-from rw_sql.plan.requests.catalog import as_if
 from rw_sql.plan.result.allow import predicted_words
 from rw_sql.plan.result.plan import Plan, ResultRow
 from rw_sql.plan.result.preview import render_preview
@@ -35,12 +34,12 @@ if TYPE_CHECKING:
     from rw_sql.metastore.records import Change, ObjectRecord
     from rw_sql.metastore.snapshot import Effect
     from rw_sql.plan.effects.source_impact import SourceImpact
-    from rw_sql.plan.requests.catalog import Asking
+    from rw_sql.plan.ports.inspector import Inspector
 
 BLOCK = "BEGIN UNSAFE"
 BEGIN_TO_COMMIT = "BEGIN UNSAFE … COMMIT"
 
-Lower = Callable[["ast.Statement", "Snapshot"], "Asking[Plan]"]
+Lower = Callable[["ast.Statement", "Snapshot", "Inspector"], Plan]
 
 INSIDE = (
     ast.PauseSource,
@@ -92,14 +91,14 @@ def require_inside(statement: ast.Statement) -> None:
         )
 
 
-def collect(statements: tuple[ast.Statement, ...], snapshot: Snapshot, lower: Lower) -> Asking[Collected]:
+def collect(statements: tuple[ast.Statement, ...], snapshot: Snapshot, inspector: Inspector, lower: Lower) -> Collected:
     """Lowers statements in order, each on the catalog after the ones before it."""
     then = snapshot
     plans: list[Plan] = []
     changes: tuple[Change, ...] = ()
     for statement in statements:
         require_inside(statement)
-        plan = yield from as_if(then, lower(statement, then))
+        plan = lower(statement, then, inspector.after(then))
         plans.append(plan)
         if plan.operation is not None:
             changes = (*changes, *plan.operation.changes)
@@ -108,28 +107,28 @@ def collect(statements: tuple[ast.Statement, ...], snapshot: Snapshot, lower: Lo
 
 
 def lower_inside(
-    before: tuple[ast.Statement, ...], statement: ast.Statement, snapshot: Snapshot, lower: Lower
-) -> Asking[Plan]:
+    before: tuple[ast.Statement, ...], statement: ast.Statement, snapshot: Snapshot, inspector: Inspector, lower: Lower
+) -> Plan:
     """The plan of one statement inside a block, on the catalog after ``before``."""
-    collected = yield from collect(before, snapshot, lower)
-    return (yield from as_if(collected.then, lower(statement, collected.then)))
+    collected = collect(before, snapshot, inspector, lower)
+    return lower(statement, collected.then, inspector.after(collected.then))
 
 
-def lower_unsafe_block(statement: ast.UnsafeBlock, snapshot: Snapshot, lower: Lower) -> Asking[Plan]:
+def lower_unsafe_block(statement: ast.UnsafeBlock, snapshot: Snapshot, inspector: Inspector, lower: Lower) -> Plan:
     """The block as one operation: the combined effect of its statements on the positions of each source."""
-    collected = yield from _located(statement, snapshot, lower)
+    collected = _located(statement, snapshot, inspector, lower)
     effect = effect_of(snapshot, snapshot.epoch + 1, "", collected.changes)
     affected = tuple(dict.fromkeys(id_ for plan in collected.plans for id_ in plan.affected))
     if not (effect.objects or effect.splits or effect.states):
         answer = ResultRow(object="", change="NOTHING", detail="the statements of the block change nothing")
         return Plan(statement=statement, changes=(answer,), affected=affected)
     then = after(snapshot, collected.changes)
-    moves = yield from impacts_of(snapshot, then, _moved(effect, snapshot, then))
+    moves = impacts_of(snapshot, then, inspector, _moved(effect, snapshot, then))
     connections = [r for r in map(then.get, effect.objects) if isinstance(r, ConnectionRecord)]
     holds = _holds(effect, snapshot, {move.source.id for move in moves})
     parts = [connection_part(snapshot, then, connection) for connection in connections]
     parts += [move.preview for move in moves]
-    sinks = yield from sink_impacts_of(snapshot, then, effect.objects)
+    sinks = sink_impacts_of(snapshot, then, inspector, effect.objects)
     parts += [sink.preview for sink in sinks]
     title = f"{BEGIN_TO_COMMIT}, {len(statement.statements)} statements"
     told = tuple(f"{row.object}: {row.change.lower()}" for row in holds)
@@ -187,9 +186,9 @@ def _unallowed(collected: Collected, moves: Sequence[SourceImpact]) -> tuple[str
     return tuple(word for word in comes if word in lacking)
 
 
-def _located(statement: ast.UnsafeBlock, snapshot: Snapshot, lower: Lower) -> Asking[Collected]:
+def _located(statement: ast.UnsafeBlock, snapshot: Snapshot, inspector: Inspector, lower: Lower) -> Collected:
     try:
-        return (yield from collect(statement.statements, snapshot, lower))
+        return collect(statement.statements, snapshot, inspector, lower)
     except SqlError as error:
         # Its position is in another text than COMMIT: each statement was valid when it was typed.
         error.span = statement.span

@@ -25,9 +25,7 @@ from rw_sql.plan.effects.dependents import effects_on_dependents
 from rw_sql.plan.effects.discovery import startup_states
 from rw_sql.plan.effects.per_reader import for_each_reader
 from rw_sql.plan.effects.verdicts import preview_splits
-from rw_sql.plan.requests.catalog import Asking, job_statuses
-from rw_sql.plan.requests.positions import positions
-from rw_sql.plan.requests.upstream import look_closely
+from rw_sql.plan.ports.upstreams import look_closely
 from rw_sql.plan.result.allow import unallowed_words
 from rw_sql.plan.result.plan import Plan, Preview, ResultRow
 from rw_sql.plan.statements.common import dependents_of, resolve_splits, states_change, unsafe_plan
@@ -41,19 +39,20 @@ if TYPE_CHECKING:
     from rw_sql.metastore import Snapshot
     from rw_sql.metastore.records import SourceRecord
     from rw_sql.model.source_readers import Reader
-    from rw_sql.plan.requests.positions import Positions
+    from rw_sql.plan.ports.inspector import Inspector
+    from rw_sql.plan.ports.positions import Positions
     from rw_sql.plan.statements.move.inject_targets import RequestedOffset
     from rw_sql.syntax.statements import InjectSourceOffsets
 
 
-def lower_inject_source_offsets(statement: InjectSourceOffsets, snapshot: Snapshot) -> Asking[Plan]:
+def lower_inject_source_offsets(statement: InjectSourceOffsets, snapshot: Snapshot, inspector: Inspector) -> Plan:
     """INJECT SOURCE OFFSETS: the source must be paused and its splits known; every offset is checked first."""
     source = find_source(snapshot, statement.name)
-    yield from require_stopped(statement.name.span, snapshot, source)
-    return (yield from for_each_reader(snapshot, source, lambda reader: _inject(statement, snapshot, reader)))
+    require_stopped(statement.name.span, snapshot, inspector, source)
+    return for_each_reader(snapshot, source, lambda reader: _inject(statement, snapshot, inspector, reader))
 
 
-def _inject(statement: InjectSourceOffsets, snapshot: Snapshot, reader: Reader) -> Asking[Plan]:
+def _inject(statement: InjectSourceOffsets, snapshot: Snapshot, inspector: Inspector, reader: Reader) -> Plan:
     source = reader.source
     kind = connector(source.connector)
     splits = named_splits(snapshot, source, snapshot.splits(reader.fragment))
@@ -65,10 +64,10 @@ def _inject(statement: InjectSourceOffsets, snapshot: Snapshot, reader: Reader) 
             hint=f"RESET SOURCE SPLITS {source.name} finds them, once the upstream answers",
         )
     options = source_options(snapshot, source)
-    upstream = yield from look_closely(source.connector, options)
+    upstream = look_closely(inspector.upstreams, source.connector, options)
     if statement.is_validated:
         require_upstream(upstream, source.name, statement.name.span)
-    stands = yield from positions(source.id, reader.fragment)
+    stands = inspector.positions.of(source.id, reader.fragment)
     chosen = resolve_splits(kind, snapshot, source, statement.splits, splits) or splits
     chosen_set = frozenset(chosen)
     ground = InjectContext(
@@ -80,11 +79,11 @@ def _inject(statement: InjectSourceOffsets, snapshot: Snapshot, reader: Reader) 
         upstream=upstream,
         stands=stands,
     )
-    wish = yield from read_target(statement, ground)
+    wish = read_target(statement, inspector, ground)
     ids = resolve_splits(kind, snapshot, source, tuple(entry.split for entry in wish.entries), splits)
     picked = [(id_, entry) for id_, entry in zip(ids, wish.entries, strict=True) if id_ in chosen_set]
     resets = [upstream.splits[id_] for id_, entry in picked if entry.state is None and id_ in upstream.splits]
-    restarted = yield from startup_states(kind, source.connector, options, resets)
+    restarted = startup_states(inspector, kind, source.connector, options, resets)
     states: dict[str, SplitState] = {}
     clamped: list[str] = []
     for id_, entry in picked:
@@ -102,10 +101,10 @@ def _inject(statement: InjectSourceOffsets, snapshot: Snapshot, reader: Reader) 
     if wish.entries and not picked:
         raise _names_none(statement, ids)
     said = (f"clamped to what the upstream holds: {shorten(clamped)}",) if clamped else ()
-    return (yield from _plan(statement, ground, reader, states, (*wish.notices, *said)))
+    return _plan(statement, inspector, ground, reader, states, (*wish.notices, *said))
 
 
-def require_stopped(span: Span, snapshot: Snapshot, source: SourceRecord) -> Asking[None]:
+def require_stopped(span: Span, snapshot: Snapshot, inspector: Inspector, source: SourceRecord) -> None:
     """Raises SqlError unless a source is paused, its readers have stopped, and there is a reader to receive offsets."""
     hint = f"PAUSE SOURCE {source.name} first, RESUME SOURCE {source.name} afterwards"
     if not pauses_of(snapshot, source.id):
@@ -123,7 +122,7 @@ def require_stopped(span: Span, snapshot: Snapshot, source: SourceRecord) -> Ask
             span=span,
             hint="CREATE MATERIALIZED VIEW first: while the source is paused, it does not read either",
         )
-    statuses = yield from job_statuses()
+    statuses = inspector.jobs.statuses()
     for reader in readers:
         status = statuses.get(reader.job)
         if status is not None and status.state in ("RUNNING", "STARTING", "STOPPING"):
@@ -209,11 +208,12 @@ def _decoded(statement: InjectSourceOffsets, kind: Connector, split: str, entry:
 
 def _plan(
     statement: InjectSourceOffsets,
+    inspector: Inspector,
     ground: InjectContext,
     reader: Reader,
     states: Mapping[str, SplitState],
     notices: tuple[str, ...],
-) -> Asking[Plan]:
+) -> Plan:
     snapshot, source, upstream, stands = ground.snapshot, ground.source, ground.upstream, ground.stands
     if not states:
         raise SqlError(INVALID_SPLIT_STATE, "no offsets are given", span=statement.target.span)
@@ -239,7 +239,7 @@ def _plan(
         title=f"INJECT SOURCE OFFSETS into source {source.name}",
         dependents=dependents_of(snapshot, reader),
         splits=rows,
-        notices=(*notices, *(yield from effects_on_dependents(snapshot, reader, moved))),
+        notices=(*notices, *effects_on_dependents(snapshot, inspector, reader, moved)),
     )
     return unsafe_plan(
         statement,

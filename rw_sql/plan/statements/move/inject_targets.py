@@ -21,9 +21,6 @@ from rw_sql.model.options import visible
 from rw_sql.model.pauses import pauses_of
 from rw_sql.model.source_readers import only_fragment
 from rw_sql.model.split_status import OK, identity_status
-from rw_sql.plan.requests.catalog import Asking, checkpoint_text
-from rw_sql.plan.requests.positions import positions
-from rw_sql.plan.requests.upstream import group_offsets, offsets_at
 from rw_sql.plan.statements.inject_common import (
     members_notices,
     moment_of,
@@ -54,7 +51,8 @@ if TYPE_CHECKING:
     from rw_sql.metastore import Snapshot
     from rw_sql.metastore.records import SourceRecord
     from rw_sql.model.options import PlannedOptions
-    from rw_sql.plan.requests.positions import Positions
+    from rw_sql.plan.ports.inspector import Inspector
+    from rw_sql.plan.ports.positions import Positions
     from rw_sql.syntax.statements import InjectSourceOffsets
 
 _MOST_NAMED = 8
@@ -93,7 +91,7 @@ class InjectContext:
     stands: Positions
 
 
-def read_target(statement: InjectSourceOffsets, ground: InjectContext) -> Asking[ResolvedTarget]:
+def read_target(statement: InjectSourceOffsets, inspector: Inspector, ground: InjectContext) -> ResolvedTarget:
     """Resolves the target for the selected splits. Raises SqlError at the first error."""
     target = statement.target
     require_offsets_written(statement)
@@ -101,13 +99,13 @@ def read_target(statement: InjectSourceOffsets, ground: InjectContext) -> Asking
         case InjectValues():
             return _values(statement, target)
         case InjectFromFile():
-            return (yield from _file(target, ground))
+            return _file(inspector, target, ground)
         case InjectFromGroup():
-            return (yield from _group(target, ground))
+            return _group(inspector, target, ground)
         case InjectFromCheckpoint():
-            return (yield from _checkpoint(target, ground))
+            return _checkpoint(inspector, target, ground)
         case InjectFromSource():
-            return (yield from _source(target, ground))
+            return _source(inspector, target, ground)
         case InjectTo():
             return _bounds(target.where, target.span, ground)
         case InjectToOffset():
@@ -115,7 +113,7 @@ def read_target(statement: InjectSourceOffsets, ground: InjectContext) -> Asking
         case InjectShift():
             return _shift(target, ground)
         case InjectToTimestamp() | InjectBack():
-            return (yield from _time((yield from moment_of(target)), target.span, ground))
+            return _time(inspector, moment_of(inspector, target), target.span, ground)
         case _:
             assert_never(target)
 
@@ -148,8 +146,8 @@ def _values(statement: InjectSourceOffsets, target: InjectValues) -> ResolvedTar
     )
 
 
-def _file(target: InjectFromFile, ground: InjectContext) -> Asking[ResolvedTarget]:
-    written = yield from offsets_in_file(target)
+def _file(inspector: Inspector, target: InjectFromFile, ground: InjectContext) -> ResolvedTarget:
+    written = offsets_in_file(inspector, target)
     entries = []
     for entry in written.entries:
         state: str | int | None = entry.state
@@ -161,9 +159,9 @@ def _file(target: InjectFromFile, ground: InjectContext) -> Asking[ResolvedTarge
     return ResolvedTarget(entries=tuple(entries))
 
 
-def _group(target: InjectFromGroup, ground: InjectContext) -> Asking[ResolvedTarget]:
+def _group(inspector: Inspector, target: InjectFromGroup, ground: InjectContext) -> ResolvedTarget:
     try:
-        answer = yield from group_offsets(ground.source.connector, ground.options, target.group, ground.chosen)
+        answer = inspector.upstreams.group_offsets(ground.source.connector, ground.options, target.group, ground.chosen)
     except SqlError as error:
         error.span = error.span or target.span
         raise
@@ -181,12 +179,12 @@ def _group(target: InjectFromGroup, ground: InjectContext) -> Asking[ResolvedTar
     return _resolved(dict(answer.offsets), target.span, *notices)
 
 
-def _checkpoint(target: InjectFromCheckpoint, ground: InjectContext) -> Asking[ResolvedTarget]:
+def _checkpoint(inspector: Inspector, target: InjectFromCheckpoint, ground: InjectContext) -> ResolvedTarget:
     def refuse(message: str, hint: str) -> SqlError:
         return SqlError(INVALID_OFFSETS_FILE, f"checkpoint {target.path!r} {message}", span=target.span, hint=hint)
 
     try:
-        found = yield from checkpoint_text(target.path)
+        found = inspector.checkpoints.text(target.path)
     except SqlError as error:
         error.span = error.span or target.span
         raise
@@ -224,7 +222,7 @@ def _checkpoint(target: InjectFromCheckpoint, ground: InjectContext) -> Asking[R
     return _resolved(offsets, target.span, *notices)
 
 
-def _source(target: InjectFromSource, ground: InjectContext) -> Asking[ResolvedTarget]:
+def _source(inspector: Inspector, target: InjectFromSource, ground: InjectContext) -> ResolvedTarget:
     other = find_source(ground.snapshot, target.source)
     if other.id == ground.source.id:
         raise SqlError(
@@ -233,7 +231,7 @@ def _source(target: InjectFromSource, ground: InjectContext) -> Asking[ResolvedT
             span=target.span,
             hint="name another source that reads the same splits",
         )
-    stands = yield from positions(other.id, only_fragment(ground.snapshot, other, target.span))
+    stands = inspector.positions.of(other.id, only_fragment(ground.snapshot, other, target.span))
     common = [split for split in ground.chosen if split in stands.states]
     if not common:
         raise SqlError(
@@ -279,10 +277,10 @@ def _bounds(where: str, span: Span, ground: InjectContext) -> ResolvedTarget:
     return _resolved({split: _bound(ground, split, where) for split in ground.chosen}, span)
 
 
-def _time(milliseconds: int, span: Span, ground: InjectContext) -> Asking[ResolvedTarget]:
+def _time(inspector: Inspector, milliseconds: int, span: Span, ground: InjectContext) -> ResolvedTarget:
     _require_bounds(ground.chosen, span, ground)
     try:
-        found = yield from offsets_at(ground.source.connector, ground.options, milliseconds, ground.chosen)
+        found = inspector.upstreams.offsets_at(ground.source.connector, ground.options, milliseconds, ground.chosen)
     except SqlError as error:
         error.span = error.span or span
         raise

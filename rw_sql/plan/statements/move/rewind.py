@@ -27,8 +27,6 @@ from rw_sql.model.names import find_operation, find_source, spoken
 from rw_sql.model.operation_kinds import REWIND
 from rw_sql.model.source_readers import readers_of
 from rw_sql.plan.effects.source_impact import answers_of, impact_of, predictions
-from rw_sql.plan.requests.catalog import operations
-from rw_sql.plan.requests.rewind import look_at_rewind, rewind_points
 from rw_sql.plan.result.plan import Plan, ResultRow
 from rw_sql.plan.result.prediction import prediction_from_json
 from rw_sql.plan.result.preview import render_preview
@@ -44,8 +42,8 @@ if TYPE_CHECKING:
     from rw_sql.metastore import Snapshot
     from rw_sql.metastore.facts import PointDependent, RewindPoint
     from rw_sql.metastore.records import Change, ObjectRecord, OperationRecord
-    from rw_sql.plan.requests.catalog import Asking
-    from rw_sql.plan.requests.rewind import RewindLook, TableBack
+    from rw_sql.plan.ports.inspector import Inspector
+    from rw_sql.plan.ports.rewinds import RewindLook, TableBack
     from rw_sql.syntax.statements import RewindSource
 
 
@@ -54,7 +52,7 @@ def rewind_statement(source: SourceRecord, operation: int) -> str:
     return f"{REWIND} {quoted(source.name)} TO OPERATION {operation}"
 
 
-def lower_rewind_source(statement: RewindSource, snapshot: Snapshot) -> Asking[Plan]:
+def lower_rewind_source(statement: RewindSource, snapshot: Snapshot, inspector: Inspector) -> Plan:
     """REWIND SOURCE: restores log, views and their state as they were just before an operation; the source then
     continues.
 
@@ -75,7 +73,7 @@ def lower_rewind_source(statement: RewindSource, snapshot: Snapshot) -> Asking[P
             "it is not shared: its views' own readers keep no rewind points",
             f"UNDO OPERATION {statement.operation} gives back definition and positions, and takes no rows back",
         )
-    records = yield from operations(since=statement.operation)
+    records = inspector.operations(since=statement.operation)
     listed = f"SHOW UNSAFE OPERATIONS FOR {quoted(source.name)}"
     record = find_operation(records, statement.operation, statement.span, listed)
     if not record.is_unsafe or ingest_fragment(source.id) not in prediction_from_json(record.prediction):
@@ -84,8 +82,8 @@ def lower_rewind_source(statement: RewindSource, snapshot: Snapshot) -> Asking[P
             f'it did not move source "{source.name}"',
             f"{listed} lists those that did",
         )
-    point = _the_point(statement, source, (yield from rewind_points(source.id)))
-    look = yield from look_at_rewind(point)
+    point = _the_point(statement, source, inspector.rewinds.points(source.id))
+    look = inspector.rewinds.look(point)
     _require_there(statement, snapshot, look)
     before = _before(statement, snapshot, source, point, tuple(reversed(records)))
     base = checked(snapshot, without_tables(changes_back(before)), lambda why, hint: _refused(statement, why, hint))
@@ -95,7 +93,7 @@ def lower_rewind_source(statement: RewindSource, snapshot: Snapshot) -> Asking[P
     _require_known(statement, [record for record in readers if not _is_in(record, known)])
     sinks = tuple(record for record in readers if isinstance(record, SinkRecord))
     notices = _sink_notices(statement, sinks, look)
-    return (yield from _plan(statement, snapshot, source, base, point, look, sinks, notices))
+    return _plan(statement, snapshot, inspector, source, base, point, look, sinks, notices)
 
 
 def _refused(statement: RewindSource, why: str, hint: str | None = None) -> SqlError:
@@ -231,13 +229,14 @@ def _sink_notices(statement: RewindSource, sinks: Sequence[SinkRecord], look: Re
 def _plan(
     statement: RewindSource,
     snapshot: Snapshot,
+    inspector: Inspector,
     source: SourceRecord,
     base: tuple[Change, ...],
     point: RewindPoint,
     look: RewindLook,
     sinks: tuple[SinkRecord, ...],
     notices: tuple[str, ...],
-) -> Asking[Plan]:
+) -> Plan:
     own = next((found for found in snapshot.all("rewind") if found.source_id == source.id), None)
     rewind = RewindRecord(
         id=own.id if own is not None else snapshot.next_id,
@@ -256,7 +255,7 @@ def _plan(
     reader, moved = readers_of(snapshot, source)[0], then.get(source.id)
     if not isinstance(moved, SourceRecord):
         raise LookupError(f"source {source.id} is not in the catalog")
-    move = yield from impact_of(snapshot, then, reader, moved, is_taken_back=True)
+    move = impact_of(snapshot, then, inspector, reader, moved, is_taken_back=True)
     if move.unreadable:
         listed = ", ".join(found.describe() for found in move.unreadable[:8])
         raise _refused(

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from rw_sql.metastore import Snapshot
-    from rw_sql.plan.requests.catalog import Asking
+    from rw_sql.plan.ports.inspector import Inspector
 
 _KEY = "connection"
 
@@ -43,7 +43,9 @@ class SinkImpact:
         return tuple(rows)
 
 
-def sink_impacts_of(snapshot: Snapshot, then: Snapshot, ids: Iterable[int]) -> Asking[tuple[SinkImpact, ...]]:
+def sink_impacts_of(
+    snapshot: Snapshot, then: Snapshot, inspector: Inspector, ids: Iterable[int]
+) -> tuple[SinkImpact, ...]:
     """The changed sinks among these objects, and among the users of connections among them, by name.
 
     ``then`` is the catalog after the changes. Sinks without a difference are left out.
@@ -57,13 +59,13 @@ def sink_impacts_of(snapshot: Snapshot, then: Snapshot, ids: Iterable[int]) -> A
     for sink in sorted(found.values(), key=lambda record: record.name):
         before = snapshot.get(sink.id)
         if isinstance(before, SinkRecord):
-            move = yield from _move(snapshot, then, before, sink)
+            move = _move(snapshot, then, inspector, before, sink)
             if move.preview.properties:
                 moves.append(move)
     return tuple(moves)
 
 
-def _move(snapshot: Snapshot, then: Snapshot, before: SinkRecord, sink: SinkRecord) -> Asking[SinkImpact]:
+def _move(snapshot: Snapshot, then: Snapshot, inspector: Inspector, before: SinkRecord, sink: SinkRecord) -> SinkImpact:
     old, new = (
         plan_options(catalog, sink_definition(record.definition))
         for catalog, record in ((snapshot, before), (then, sink))
@@ -72,9 +74,9 @@ def _move(snapshot: Snapshot, then: Snapshot, before: SinkRecord, sink: SinkReco
     names = _connection_name(before), _connection_name(sink)
     doubt = None
     if may_move(connected_spec(sink), differs):
-        doubt = yield from another_target(connection_type_of(sink), old, new)
+        doubt = another_target(inspector, connection_type_of(sink), old, new)
     if differs and doubt is None:
-        target = yield from look_at_sink(then, sink)
+        target = look_at_sink(then, inspector, sink)
         doubt = target.error and f"its target does not answer: {target.error}"
         doubt = doubt or (target.missing and f"its target has no {target.missing}")
     return SinkImpact(

@@ -13,9 +13,7 @@ from rw_sql.model.options import source_options
 from rw_sql.plan.checks.upstreams import require_upstream
 from rw_sql.plan.effects.per_reader import for_each_reader
 from rw_sql.plan.effects.verdicts import preview_splits
-from rw_sql.plan.requests.catalog import Asking
-from rw_sql.plan.requests.positions import positions
-from rw_sql.plan.requests.upstream import look_closely
+from rw_sql.plan.ports.upstreams import look_closely
 from rw_sql.plan.result.plan import Plan, Preview, ResultRow
 from rw_sql.plan.statements.common import dependents_of, resolve_splits, states_change, unsafe_plan
 from rw_sql.plan.statements.move.inject import require_stopped
@@ -25,27 +23,28 @@ if TYPE_CHECKING:
     from rw_sql.connectors.base import SplitState
     from rw_sql.metastore import Snapshot
     from rw_sql.model.source_readers import Reader
+    from rw_sql.plan.ports.inspector import Inspector
     from rw_sql.syntax.statements import SkipRecord
 
 
-def lower_skip_record(statement: SkipRecord, snapshot: Snapshot) -> Asking[Plan]:
+def lower_skip_record(statement: SkipRecord, snapshot: Snapshot, inspector: Inspector) -> Plan:
     """SKIP RECORD: the record must be the next one of its split, and the source paused. It is never read afterwards.
 
     A record that was read already is in the log and cannot be removed; skipping a later one would skip all before it.
     """
     source = find_source(snapshot, statement.name)
-    yield from require_stopped(statement.name.span, snapshot, source)
-    return (yield from for_each_reader(snapshot, source, lambda reader: _skip(statement, snapshot, reader)))
+    require_stopped(statement.name.span, snapshot, inspector, source)
+    return for_each_reader(snapshot, source, lambda reader: _skip(statement, snapshot, inspector, reader))
 
 
-def _skip(statement: SkipRecord, snapshot: Snapshot, reader: Reader) -> Asking[Plan]:
+def _skip(statement: SkipRecord, snapshot: Snapshot, inspector: Inspector, reader: Reader) -> Plan:
     source = reader.source
     kind = connector(source.connector)
     assigned = named_splits(snapshot, source, snapshot.splits(reader.fragment))
     (split,) = resolve_splits(kind, snapshot, source, (statement.split,), assigned)
-    upstream = yield from look_closely(source.connector, source_options(snapshot, source))
+    upstream = look_closely(inspector.upstreams, source.connector, source_options(snapshot, source))
     require_upstream(upstream, source.name, statement.name.span)
-    stands = yield from positions(source.id, reader.fragment)
+    stands = inspector.positions.of(source.id, reader.fragment)
     old, seen = stands.states.get(split), upstream.splits.get(split)
     if old is None or seen is None:
         raise SqlError(

@@ -35,8 +35,6 @@ from rw_sql.plan.effects.source_impact import (
     predictions,
     touched_sources,
 )
-from rw_sql.plan.requests.catalog import Asking, operations
-from rw_sql.plan.requests.positions import positions, positions_before
 from rw_sql.plan.result.allow import unallowed_words
 from rw_sql.plan.result.plan import Plan, ResultRow
 from rw_sql.plan.result.prediction import prediction_from_json
@@ -60,6 +58,7 @@ if TYPE_CHECKING:
     from rw_sql.metastore.codec import BeforeImage
     from rw_sql.metastore.records import Change, ObjectRecord, OperationRecord
     from rw_sql.plan.effects.source_impact import SourceImpact
+    from rw_sql.plan.ports.inspector import Inspector
 
 UNDO = "UNDO OPERATION"
 
@@ -168,29 +167,29 @@ def _left_sources(record: OperationRecord) -> frozenset[int]:
     )
 
 
-def lower_undo_operation(statement: UndoOperation, snapshot: Snapshot) -> Asking[Plan]:
+def lower_undo_operation(statement: UndoOperation, snapshot: Snapshot, inspector: Inspector) -> Plan:
     """UNDO OPERATION: restores definitions, assignments, positions and pauses. An undo can be undone.
 
     Refused if later operations depend on it, or if the upstream no longer has the records to continue with.
     """
-    records = yield from operations(since=statement.operation)
+    records = inspector.operations(since=statement.operation)
     record = find_operation(records, statement.operation, statement.span, "SHOW UNSAFE OPERATIONS")
     _require_undoable(statement, record, records)
     if record.kind in UNDONE_REBUILDS:
         refused = partial(_refused, statement)
-        return (yield from lower_undo_rebuild(statement, snapshot, record, records, UNDO, refused))
+        return lower_undo_rebuild(statement, snapshot, inspector, record, records, UNDO, refused)
     pair = swapped_pair(record)
     if pair is not None:
         later = _refused(statement, "one of the two bears another name since, or was dropped")
         return lower_undo_swap(statement, snapshot, pair, UNDO, later)
     if record.kind == INJECT_CHECKPOINT:
-        return (
-            yield from lower_undo_checkpoint(statement, record.objects[0], of=record.statement, reason=statement.reason)
+        return lower_undo_checkpoint(
+            statement, inspector, record.objects[0], of=record.statement, reason=statement.reason
         )
-    before = yield from _with_positions(record, snapshot)
+    before = _with_positions(record, snapshot, inspector)
     # The definitions of tables follow from those of their sources.
     back = checked(snapshot, without_tables(changes_back(before)), lambda why, hint: _refused(statement, why, hint))
-    return (yield from _plan(statement, snapshot, record, before, back))
+    return _plan(statement, snapshot, inspector, record, before, back)
 
 
 def _refused(statement: UndoOperation, why: str, hint: str | None = None) -> SqlError:
@@ -230,7 +229,7 @@ def _require_undoable(statement: UndoOperation, record: OperationRecord, records
         raise _refused(statement, f"later operations rest on it: {named}", hint)
 
 
-def _with_positions(record: OperationRecord, snapshot: Snapshot) -> Asking[BeforeImage]:
+def _with_positions(record: OperationRecord, snapshot: Snapshot, inspector: Inspector) -> BeforeImage:
     """The before-image with the positions that splits had reached, instead of those last set by statements."""
     before = before_from_json(record.before)
     predicted = prediction_from_json(record.prediction)
@@ -238,13 +237,13 @@ def _with_positions(record: OperationRecord, snapshot: Snapshot) -> Asking[Befor
     for fragment, of_fragment in before.states.items():
         source_id = fragment_source(fragment)
         known = predicted.get(fragment)
-        stands = yield from positions(source_id, fragment)
+        stands = inspector.positions.of(source_id, fragment)
         stood: dict[str, StoredState] = {}
         for split, row in of_fragment.items():
             if row is not None and row.state != FORGOTTEN:
                 at = known.stood.get(split) if known is not None else None
                 stood[split] = row if known is None or at is None else _stood(row, at, known.log_version)
-        reached = yield from positions_before(source_id, record.epoch, tuple(stood.values()), fragment)
+        reached = inspector.positions.before(source_id, record.epoch, tuple(stood.values()), fragment)
         source = snapshot.get(source_id)
         kind = connector(source.connector) if isinstance(source, SourceRecord) else None
         states[fragment] = {
@@ -300,21 +299,22 @@ def _require_used(then: Snapshot, records: Iterable[ObjectRecord]) -> None:
 def _plan(
     statement: UndoOperation,
     snapshot: Snapshot,
+    inspector: Inspector,
     record: OperationRecord,
     before: BeforeImage,
     changes: tuple[Change, ...],
-) -> Asking[Plan]:
+) -> Plan:
     then = after(snapshot, changes)
     title = f"{UNDO} {record.epoch}, {record.kind}"
     fragments = {*before.splits, *before.states}
     ids = [change.record.id for change in changes if isinstance(change, PutObject)]
     is_moving = bool(fragments) or any(not isinstance(then.get(id_), PauseRecord) for id_ in ids)
-    moves = yield from impacts_of(snapshot, then, touched_sources(fragments, ids, then) if is_moving else ())
+    moves = impacts_of(snapshot, then, inspector, touched_sources(fragments, ids, then) if is_moving else ())
     _require_readable(statement, moves)
     connections = [r for r in map(then.get, ids) if isinstance(r, ConnectionRecord)]
     parts = [connection_part(snapshot, then, connection) for connection in connections]
     parts += [move.preview for move in moves]
-    sinks = yield from sink_impacts_of(snapshot, then, ids)
+    sinks = sink_impacts_of(snapshot, then, inspector, ids)
     parts += [sink.preview for sink in sinks]
     holds = _hold_answers(snapshot, before)
     told = () if parts else tuple(f"{row.object}: {row.change.lower()}" for row in holds)

@@ -13,7 +13,6 @@ from rw_sql.model.definitions import view_definition
 from rw_sql.model.names import spoken
 from rw_sql.model.operation_kinds import REWIND
 from rw_sql.plan.queries.view_query import plan_query
-from rw_sql.plan.requests.catalog import Asking
 from rw_sql.plan.result.plan import Plan, ResultRow
 from rw_sql.plan.result.steps import after, steps_of
 from rw_sql.plan.statements.view.alter_query import ALTER_QUERY
@@ -26,6 +25,7 @@ if TYPE_CHECKING:
 
     from rw_sql.metastore import Snapshot
     from rw_sql.metastore.records import Change, OperationRecord
+    from rw_sql.plan.ports.inspector import Inspector
     from rw_sql.syntax.statements import UndoOperation
 
 KINDS = (ALTER_QUERY, REBUILD, SWAP)
@@ -39,17 +39,18 @@ Refused = Callable[[str, "str | None"], SqlError]
 def lower_undo_rebuild(
     statement: UndoOperation,
     snapshot: Snapshot,
+    inspector: Inspector,
     record: OperationRecord,
     records: Sequence[OperationRecord],
     kind: str,
     refused: Refused,
-) -> Asking[Plan]:
+) -> Plan:
     """Gives up a rebuild that does not serve yet, or lets the table serve again that did before the swap.
 
     ``records`` are the operations since then. Raises what ``refused`` makes of a reason where neither can be.
     """
     if record.kind == SWAP:
-        return (yield from _back(statement, snapshot, record, records, kind, refused))
+        return _back(statement, snapshot, inspector, record, records, kind, refused)
     begun = {made.view_id: made.generation for made in _put(record, RebuildRecord)}
     pending = {rebuild.view_id: rebuild for rebuild in snapshot.all("rebuild")}
     if all(id_ in pending and pending[id_].generation == generation for id_, generation in begun.items()):
@@ -57,7 +58,7 @@ def lower_undo_rebuild(
     swap = next((found for found in records if found.epoch > record.epoch and _serves(found, begun)), None)
     if swap is None:
         raise refused("what it began was begun anew or given up since", None)
-    return (yield from _back(statement, snapshot, swap, records, kind, refused))
+    return _back(statement, snapshot, inspector, swap, records, kind, refused)
 
 
 def _put(record: OperationRecord, wanted: type[Made]) -> list[Made]:
@@ -89,11 +90,12 @@ def _given_up(statement: UndoOperation, snapshot: Snapshot, rebuilds: Sequence[R
 def _back(
     statement: UndoOperation,
     snapshot: Snapshot,
+    inspector: Inspector,
     swap: OperationRecord,
     records: Sequence[OperationRecord],
     kind: str,
     refused: Refused,
-) -> Asking[Plan]:
+) -> Plan:
     """The plan by which the tables serve again that did before a swap: they are kept until the next one."""
     before = before_from_json(swap.before).objects
     pairs: list[tuple[MaterializedViewRecord, MaterializedViewRecord]] = []
@@ -113,7 +115,7 @@ def _back(
     changes: list[Change] = [PutObject(record=view) for view in back]
     then = after(snapshot, tuple(changes))
     for view in back:
-        yield from _require_same_query(then, view, refused)
+        _require_same_query(then, inspector, view, refused)
     detail = "its rows of before serve again, and it reads on from where those stood"
     return _plan(statement, snapshot, changes, [view.name for view in back], kind, ("RESTORED", detail))
 
@@ -160,11 +162,12 @@ def _require_same_inputs(
             raise refused(f"operation {record.epoch} ({REWIND}) took rows back, and not those that are kept", None)
 
 
-def _require_same_query(then: Snapshot, view: MaterializedViewRecord, refused: Refused) -> Asking[None]:
+def _require_same_query(then: Snapshot, inspector: Inspector, view: MaterializedViewRecord, refused: Refused) -> None:
     definition = view_definition(view.definition)
     try:
-        found = yield from plan_query(
+        found = plan_query(
             then,
+            inspector,
             definition.query,
             f'materialized view "{view.name}"',
             view.dialect,

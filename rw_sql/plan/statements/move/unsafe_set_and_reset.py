@@ -29,9 +29,8 @@ from rw_sql.plan.effects.dependents import effects_on_dependents
 from rw_sql.plan.effects.discovery import discover
 from rw_sql.plan.effects.per_reader import for_each_reader
 from rw_sql.plan.effects.verdicts import preview_splits
-from rw_sql.plan.requests.catalog import Asking
-from rw_sql.plan.requests.positions import Positions, positions
-from rw_sql.plan.requests.upstream import look_closely
+from rw_sql.plan.ports.positions import Positions
+from rw_sql.plan.ports.upstreams import look_closely
 from rw_sql.plan.result.allow import unallowed_words
 from rw_sql.plan.result.plan import Plan, Preview, ResultRow
 from rw_sql.plan.result.steps import after
@@ -53,6 +52,7 @@ if TYPE_CHECKING:
     from rw_sql.metastore import Snapshot
     from rw_sql.metastore.records import Change, SourceRecord
     from rw_sql.model.source_readers import Reader
+    from rw_sql.plan.ports.inspector import Inspector
     from rw_sql.syntax.statements import (
         AlterSourceUnsafeSet,
         CreateSource,
@@ -113,17 +113,17 @@ def _check_merged(
 
 
 def lower_alter_source_unsafe_set(
-    statement: AlterSourceUnsafeSet | AlterTableUnsafeSet, snapshot: Snapshot
-) -> Asking[Plan]:
+    statement: AlterSourceUnsafeSet | AlterTableUnsafeSet, snapshot: Snapshot, inspector: Inspector
+) -> Plan:
     """UNSAFE SET: merges properties into the definition. A running source restarts once, a paused one at RESUME."""
     is_of_table = isinstance(statement, AlterTableUnsafeSet)
     source = find_source_of(snapshot, "TABLE" if is_of_table else "SOURCE", statement.name)
-    return (yield from for_each_reader(snapshot, source, lambda reader: _unsafe_set(statement, snapshot, reader)))
+    return for_each_reader(snapshot, source, lambda reader: _unsafe_set(statement, snapshot, inspector, reader))
 
 
 def _unsafe_set(
-    statement: AlterSourceUnsafeSet | AlterTableUnsafeSet, snapshot: Snapshot, reader: Reader
-) -> Asking[Plan]:
+    statement: AlterSourceUnsafeSet | AlterTableUnsafeSet, snapshot: Snapshot, inspector: Inspector, reader: Reader
+) -> Plan:
     source, fragment = reader.source, reader.fragment
     current = definition_of(source)
     check_keys(statement, current)
@@ -137,23 +137,23 @@ def _unsafe_set(
     shown = tuple(
         (key, old.get(key, ""), new.get(key, "")) for key in dict.fromkeys((*old, *new)) if old.get(key) != new.get(key)
     )
-    upstream = yield from look_closely(source.connector, options)
+    upstream = look_closely(inspector.upstreams, source.connector, options)
     if statement.is_validated:
         require_upstream(upstream, source.name, statement.name.span, options=statement.set_options, is_switchable=True)
-    stands = yield from positions(source.id, fragment)
+    stands = inspector.positions.of(source.id, fragment)
     is_running = not pauses_of(snapshot, source.id)
     changes: list[Change] = []
     notes: list[str] = []
     if shown:
         changes.append(PutObject(record=record))
     if is_running and shown:
-        taken, said = yield from take_up_for(moved, replace(reader, source=record))
+        taken, said = take_up_for(moved, inspector, replace(reader, source=record))
         changes += taken
         notes += said
     orphans = sorted(set(snapshot.splits(fragment)) - set(named_splits(moved, record, snapshot.splits(fragment))))
     if orphans:
         notes.append(f"no longer read: {', '.join(orphans[:8])} (RESET SOURCE SPLITS {source.name} forgets them)")
-    found = yield from discover(kind, source.connector, options, upstream, stands.states, forgotten=stands.forgotten)
+    found = discover(inspector, kind, source.connector, options, upstream, stands.states, forgotten=stands.forgotten)
     stalled = {
         split: state
         for split, state in stands.states.items()
@@ -164,14 +164,14 @@ def _unsafe_set(
     if not upstream.is_reachable and not is_running:
         notes.append(f"the upstream does not answer yet: {upstream.error}")
     target: dict[str, SplitState | None] = {**dict.fromkeys(orphans), **found.states, **stalled}
-    left = (yield from look_closely(source.connector, plan_options(snapshot, current))) if orphans else None
+    left = look_closely(inspector.upstreams, source.connector, plan_options(snapshot, current)) if orphans else None
     rows = preview_splits(kind, upstream, stands, target, left=left)
     preview = Preview(
         title=f"UNSAFE SET on source {source.name}",
         dependents=dependents_of(snapshot, reader),
         properties=shown,
         splits=rows,
-        notices=(*notes, *(yield from effects_on_dependents(snapshot, reader, rows))),
+        notices=(*notes, *effects_on_dependents(snapshot, inspector, reader, rows)),
     )
     return unsafe_plan(
         statement,
@@ -202,20 +202,20 @@ def _spell(key: str, old: str, new: str) -> str:
     return f"{key} = {new} (was {old})" if old else f"{key} = {new} (new)"
 
 
-def lower_reset_source_splits(statement: ResetSourceSplits, snapshot: Snapshot) -> Asking[Plan]:
+def lower_reset_source_splits(statement: ResetSourceSplits, snapshot: Snapshot, inspector: Inspector) -> Plan:
     """RESET SOURCE SPLITS: discards the assignment (orphans with their states) and adopts the upstream's current
     splits."""
     source = find_source(snapshot, statement.name)
-    return (yield from for_each_reader(snapshot, source, lambda reader: _reset(statement, snapshot, reader)))
+    return for_each_reader(snapshot, source, lambda reader: _reset(statement, snapshot, inspector, reader))
 
 
-def _reset(statement: ResetSourceSplits, snapshot: Snapshot, reader: Reader) -> Asking[Plan]:
+def _reset(statement: ResetSourceSplits, snapshot: Snapshot, inspector: Inspector, reader: Reader) -> Plan:
     source, fragment = reader.source, reader.fragment
     kind = connector(source.connector)
     options = source_options(snapshot, source)
     assigned = snapshot.splits(fragment)
-    stands = yield from positions(source.id, fragment)
-    upstream = yield from look_closely(source.connector, options)
+    stands = inspector.positions.of(source.id, fragment)
+    upstream = look_closely(inspector.upstreams, source.connector, options)
     if statement.is_rediscovering and statement.is_validated:
         require_upstream(upstream, source.name, statement.name.span)
     chosen = set(
@@ -225,7 +225,7 @@ def _reset(statement: ResetSourceSplits, snapshot: Snapshot, reader: Reader) -> 
     dropped = tuple(sorted(chosen & set(assigned)))
     changes: list[Change] = [UnassignSplits(fragment=fragment, splits=dropped)] if dropped else []
     if statement.is_rediscovering and upstream.is_reachable:
-        return (yield from _rediscovered(statement, snapshot, reader, chosen, stands, changes))
+        return _rediscovered(statement, snapshot, inspector, reader, chosen, stands, changes)
     forgotten = chosen if statement.is_forgetting_offsets else set()
     if marked := sorted(forgotten & set(stands.states)):
         # Marked, not removed: a reset split that is discovered again must not be mistaken for a new partition.
@@ -257,16 +257,18 @@ def _reset(statement: ResetSourceSplits, snapshot: Snapshot, reader: Reader) -> 
 def _rediscovered(
     statement: ResetSourceSplits,
     snapshot: Snapshot,
+    inspector: Inspector,
     reader: Reader,
     chosen: set[str],
     stands: Positions,
     changes: list[Change],
-) -> Asking[Plan]:
+) -> Plan:
     source, fragment = reader.source, reader.fragment
     kind = connector(source.connector)
     options = source_options(snapshot, source)
-    upstream = yield from look_closely(source.connector, options)
-    found = yield from discover(
+    upstream = look_closely(inspector.upstreams, source.connector, options)
+    found = discover(
+        inspector,
         kind,
         source.connector,
         options,
@@ -308,7 +310,7 @@ def _rediscovered(
         title=f"RESET SOURCE SPLITS of source {source.name}",
         dependents=dependents_of(snapshot, reader),
         splits=rows,
-        notices=(*restart, *(yield from effects_on_dependents(snapshot, reader, rows))),
+        notices=(*restart, *effects_on_dependents(snapshot, inspector, reader, rows)),
     )
     return unsafe_plan(
         statement,

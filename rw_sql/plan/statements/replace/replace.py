@@ -17,7 +17,6 @@ from rw_sql.model.definitions import (
 )
 from rw_sql.model.names import object_name
 from rw_sql.plan.effects.source_impact import in_one
-from rw_sql.plan.requests.catalog import as_if
 from rw_sql.plan.result.plan import Plan
 from rw_sql.plan.result.preview import render_preview
 from rw_sql.plan.result.steps import after, steps_of
@@ -38,12 +37,12 @@ from rw_sql.syntax.statements import (
 if TYPE_CHECKING:
     from rw_sql.metastore import Snapshot
     from rw_sql.metastore.records import Change
-    from rw_sql.plan.requests.catalog import Asking
+    from rw_sql.plan.ports.inspector import Inspector
     from rw_sql.syntax.statements import Statement
 
 Replaceable = CreateSource | CreateTable | CreateSink | CreateMaterializedView | CreateConnection
 
-Lower = Callable[["Statement", "Snapshot"], "Asking[Plan]"]
+Lower = Callable[["Statement", "Snapshot", "Inspector"], "Plan"]
 
 _KINDS: dict[type[Replaceable], tuple[str, Callable[[str], Replaceable]]] = {
     CreateSource: ("source", source_definition),
@@ -55,8 +54,8 @@ _KINDS: dict[type[Replaceable], tuple[str, Callable[[str], Replaceable]]] = {
 
 
 def lower_create_or_replace(
-    statement: Replaceable, snapshot: Snapshot, lower: Lower, query_dialect: str
-) -> Asking[Plan]:
+    statement: Replaceable, snapshot: Snapshot, inspector: Inspector, lower: Lower, query_dialect: str
+) -> Plan:
     """CREATE OR REPLACE: as CREATE where there is no such object, else the least change that leads there.
 
     ``lower`` lowers each of its statements. Refused where only another object would have this definition.
@@ -72,7 +71,7 @@ def lower_create_or_replace(
     kind, definition_of = _KINDS[type(statement)]
     record = snapshot.find(kind, name)
     if record is None or (kind == "source" and snapshot.table_of(record.id) is not None):
-        created = yield from lower(replace(statement, or_replace=False), snapshot)
+        created = lower(replace(statement, or_replace=False), snapshot, inspector)
         return replace(created, statement=statement)
     # A view that is being made anew is compared as it will be.
     to_be = next((r.view for r in snapshot.all("rebuild") if r.view_id == record.id and r.view is not None), record)
@@ -84,7 +83,7 @@ def lower_create_or_replace(
         and isinstance(statement, CreateMaterializedView)
         and isinstance(record, MaterializedViewRecord)
     ):
-        return (yield from lower_new_definition(statement, snapshot, record, statement, query_dialect))
+        return lower_new_definition(statement, snapshot, inspector, record, statement, query_dialect)
     if change.refusal:
         words = kind.replace("_", " ")
         hint = f"CREATE {words.upper()} under another name, then ALTER {words.upper()} {quoted(name)} SWAP WITH it; or "
@@ -99,17 +98,17 @@ def lower_create_or_replace(
     if not change.statements:
         is_made = to_be is not record
         return nothing(statement, name, "it is being made so already" if is_made else "it is defined so already")
-    return (yield from _as_one(statement, snapshot, change.statements, lower))
+    return _as_one(statement, snapshot, inspector, change.statements, lower)
 
 
 def _as_one(
-    statement: Replaceable, snapshot: Snapshot, statements: tuple[Statement, ...], lower: Lower
-) -> Asking[Plan]:
+    statement: Replaceable, snapshot: Snapshot, inspector: Inspector, statements: tuple[Statement, ...], lower: Lower
+) -> Plan:
     """Statements as one operation, each lowered on the catalog as those before it would leave it."""
     then = snapshot
     plans: list[Plan] = []
     for each in statements:
-        plan = yield from as_if(then, lower(each, then)) if plans else lower(each, then)
+        plan = lower(each, then, inspector.after(then) if plans else inspector)
         plans.append(plan)
         if plan.operation is not None:
             then = after(then, plan.operation.changes)

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from rw_sql.errors import NOT_SUPPORTED, SqlError
 from rw_sql.metastore.records import DropObject, Operation, ParameterRecord, PutObject
 from rw_sql.model.parameters import read_value, session_parameter, system_parameter
-from rw_sql.plan.requests.catalog import Asking
 from rw_sql.plan.result.plan import Plan, ResultRow
 from rw_sql.plan.result.steps import steps_of
 from rw_sql.syntax import render
@@ -18,9 +17,8 @@ if TYPE_CHECKING:
     from rw_sql.syntax.statements import AlterSystemSet, SetParameter
 
 
-def lower_alter_system_set(statement: AlterSystemSet, snapshot: Snapshot) -> Asking[Plan]:
+def lower_alter_system_set(statement: AlterSystemSet, snapshot: Snapshot) -> Plan:
     """ALTER SYSTEM SET: stored, valid for every session of the warehouse."""
-    yield from ()
     parameter = system_parameter(statement.parameter, statement.parameter_span)
     stored = snapshot.find("parameter", parameter.name)
     change: Change | None
@@ -47,9 +45,8 @@ def lower_alter_system_set(statement: AlterSystemSet, snapshot: Snapshot) -> Ask
     )
 
 
-def lower_set_parameter(statement: SetParameter, snapshot: Snapshot) -> Asking[Plan]:
+def lower_set_parameter(statement: SetParameter, snapshot: Snapshot) -> Plan:
     """SET: valid for this session only; nothing is stored."""
-    yield from ()
     if statement.is_local or statement.more_values:
         what = "SET LOCAL" if statement.is_local else "a list of values"
         raise SqlError(

@@ -19,8 +19,6 @@ from rw_sql.model.offset_ranges import Spans, covered, uncovered, with_span
 from rw_sql.model.operation_kinds import REWIND
 from rw_sql.model.source_readers import readers_of
 from rw_sql.model.split_status import split_order
-from rw_sql.plan.requests.catalog import Asking, operations
-from rw_sql.plan.requests.positions import committed_ranges
 from rw_sql.plan.result.plan import Plan, Table
 from rw_sql.plan.result.prediction import PredictedSplit, prediction_from_json
 from rw_sql.syntax import parse_statement
@@ -29,7 +27,8 @@ from rw_sql.syntax.statements import RewindSource
 if TYPE_CHECKING:
     from rw_sql.metastore import Snapshot
     from rw_sql.metastore.records import OperationRecord
-    from rw_sql.plan.requests.positions import CommittedRanges
+    from rw_sql.plan.ports.inspector import Inspector
+    from rw_sql.plan.ports.positions import CommittedRanges
     from rw_sql.syntax.statements import ShowSourceContinuity
 
 AS_PREDICTED = "AS PREDICTED"
@@ -149,23 +148,25 @@ def _begin(before: _Read, life: SplitIdentity, start: int) -> _Stretch:
     return _Stretch(first=start, gaps=gaps, last_before=before.last, is_known=is_known)
 
 
-def lower_show_source_continuity(statement: ShowSourceContinuity, snapshot: Snapshot) -> Asking[Plan]:
+def lower_show_source_continuity(statement: ShowSourceContinuity, snapshot: Snapshot, inspector: Inspector) -> Plan:
     """SHOW SOURCE CONTINUITY: prediction and observation per operation and split, then the reading in between."""
     source = find_source(snapshot, statement.name)
-    all_records = tuple(reversed((yield from operations(object_name=source.name))))
+    all_records = tuple(reversed(inspector.operations(object_name=source.name)))
     rows: list[tuple[object, ...]] = []
     for reader in readers_of(snapshot, source):
-        rows += yield from _rows_of(reader.fragment, source.id, all_records)
+        rows += _rows_of(inspector, reader.fragment, source.id, all_records)
     return Plan(statement=statement, table=Table(columns=COLUMNS, rows=tuple(rows)))
 
 
-def _rows_of(fragment: str, source_id: int, all_records: Sequence[OperationRecord]) -> Asking[list[tuple[object, ...]]]:
+def _rows_of(
+    inspector: Inspector, fragment: str, source_id: int, all_records: Sequence[OperationRecord]
+) -> list[tuple[object, ...]]:
     records = [
         record
         for record in all_records
         if fragment in prediction_from_json(record.prediction) or _sets_states(record, fragment)
     ]
-    commits = yield from committed_ranges(source_id, fragment)
+    commits = inspector.positions.committed_ranges(source_id, fragment)
     observed, between = stretches(commits, [record.epoch for record in records])
     back = taken_back(records)
     rows: list[tuple[object, ...]] = []

@@ -9,7 +9,6 @@ from rw_sql.metastore.records import MaterializedViewRecord, SinkRecord, SourceR
 from rw_sql.model.job_ids import ingest_fragment, sink_job, view_job
 from rw_sql.model.lineage import find_in_lineage, lineage_of
 from rw_sql.model.names import object_name
-from rw_sql.plan.requests.catalog import Asking, backfills, job_statuses, lags
 from rw_sql.plan.result.graph import Graph, GraphNode
 from rw_sql.plan.result.plan import Plan, Table
 from rw_sql.plan.statements.show.objects import sink_state, source_state, view_state
@@ -18,10 +17,11 @@ if TYPE_CHECKING:
     from rw_sql.metastore import Snapshot
     from rw_sql.metastore.records import ObjectRecord
     from rw_sql.model.lineage import Lineage
+    from rw_sql.plan.ports.inspector import Inspector
     from rw_sql.syntax.statements import ShowLineage
 
 
-def lower_show_lineage(statement: ShowLineage, snapshot: Snapshot) -> Asking[Plan]:
+def lower_show_lineage(statement: ShowLineage, snapshot: Snapshot, inspector: Inspector) -> Plan:
     """SHOW LINEAGE [OF n], in creation order; ``n`` is a table, source, view, sink, connection or Delta table."""
     of = None
     if statement.name is not None:
@@ -38,7 +38,7 @@ def lower_show_lineage(statement: ShowLineage, snapshot: Snapshot) -> Asking[Pla
             )
         of = record.id
     lineage = lineage_of(snapshot, of)
-    states = yield from states_of(snapshot, lineage)
+    states = states_of(snapshot, inspector, lineage)
     names = {record.id: record.name for record in lineage.objects}
     inputs, readers = lineage.inputs_of(), lineage.readers_of()
     rows = [
@@ -62,9 +62,9 @@ def lower_show_lineage(statement: ShowLineage, snapshot: Snapshot) -> Asking[Pla
     return Plan(statement=statement, table=Table(columns=columns, rows=tuple(rows)))
 
 
-def lineage_graph(snapshot: Snapshot, lineage: Lineage) -> Asking[Graph]:
+def lineage_graph(snapshot: Snapshot, inspector: Inspector, lineage: Lineage) -> Graph:
     """The lineage as a graph, states and lags included."""
-    states = yield from states_of(snapshot, lineage)
+    states = states_of(snapshot, inspector, lineage)
     nodes = []
     for record in lineage.objects:
         state, lag = states[record.id]
@@ -73,11 +73,11 @@ def lineage_graph(snapshot: Snapshot, lineage: Lineage) -> Asking[Graph]:
     return Graph(nodes=tuple(nodes), edges=lineage.edges)
 
 
-def states_of(snapshot: Snapshot, lineage: Lineage) -> Asking[dict[int, tuple[str | None, int | None]]]:
+def states_of(snapshot: Snapshot, inspector: Inspector, lineage: Lineage) -> dict[int, tuple[str | None, int | None]]:
     """The state and the lag of each object; None where it has none."""
-    statuses = yield from job_statuses()
-    behind = yield from lags()
-    made = yield from backfills()
+    statuses = inspector.jobs.statuses()
+    behind = inspector.jobs.lags()
+    made = inspector.jobs.backfills()
 
     def state_of(record: ObjectRecord) -> tuple[str | None, int | None]:
         job, state = None, None

@@ -29,10 +29,8 @@ from rw_sql.model.rates import THROTTLED, is_throttled, throttled_reason
 from rw_sql.model.refresh_states import refresh_of, refresh_state, source_of
 from rw_sql.model.relations import schema_columns
 from rw_sql.model.source_readers import readers_of
+from rw_sql.plan.ports.tables import LogSize
 from rw_sql.plan.queries.maintenance import how_maintained, visible_keys
-from rw_sql.plan.requests.catalog import Asking, backfills, job_statuses, lags, metrics, operations
-from rw_sql.plan.requests.logs import LogSize, log_sizes
-from rw_sql.plan.requests.rewind import rewind_points
 from rw_sql.plan.result.plan import Plan, Table
 from rw_sql.plan.statements.move.rewind import rewind_statement
 from rw_sql.plan.statements.move.undo import History, undo_statement
@@ -46,6 +44,7 @@ if TYPE_CHECKING:
     from rw_sql.metastore import Snapshot
     from rw_sql.metastore.facts import BackfillProgress, JobStatus, RewindPoint
     from rw_sql.metastore.records import OperationRecord
+    from rw_sql.plan.ports.inspector import Inspector
     from rw_sql.syntax.statements import (
         Describe,
         ShowCreate,
@@ -110,7 +109,7 @@ def view_state(
     return (status.state, status.reason or "") if status else ("WAITING", "")
 
 
-def lower_show_objects(statement: ShowObjects, snapshot: Snapshot) -> Asking[Plan]:
+def lower_show_objects(statement: ShowObjects, snapshot: Snapshot, inspector: Inspector) -> Plan:
     """SHOW SOURCES, TABLES, MATERIALIZED VIEWS, SINKS, CONNECTIONS, SECRETS, JOBS."""
     if statement.where is not None:
         raise SqlError(
@@ -128,19 +127,19 @@ def lower_show_objects(statement: ShowObjects, snapshot: Snapshot) -> Asking[Pla
         )
     match statement.kind:
         case "SOURCES":
-            return (yield from _show_sources(statement, snapshot))
+            return _show_sources(statement, snapshot, inspector)
         case "MATERIALIZED VIEWS":
-            return (yield from _show_materialized_views(statement, snapshot))
+            return _show_materialized_views(statement, snapshot, inspector)
         case "TABLES":
-            return (yield from _show_tables(statement, snapshot))
+            return _show_tables(statement, snapshot, inspector)
         case "SINKS":
-            return (yield from _show_sinks(statement, snapshot))
+            return _show_sinks(statement, snapshot, inspector)
         case "CONNECTIONS":
             return _show_connections(statement, snapshot)
         case "SECRETS":
             return _show_secrets(statement, snapshot)
         case "JOBS":
-            return (yield from _show_jobs(statement, snapshot))
+            return _show_jobs(statement, snapshot, inspector)
         case _:
             raise SqlError(
                 NOT_SUPPORTED,
@@ -161,10 +160,10 @@ def _pattern(like: str) -> str:
     return "(?s:" + "".join(words.get(letter, re.escape(letter)) for letter in like) + ")"
 
 
-def _show_sources(statement: ShowObjects, snapshot: Snapshot) -> Asking[Plan]:
-    statuses = yield from job_statuses()
+def _show_sources(statement: ShowObjects, snapshot: Snapshot, inspector: Inspector) -> Plan:
+    statuses = inspector.jobs.statuses()
     listed = [source for source in snapshot.all("source") if _matches(statement, source.name)]
-    logs = yield from log_sizes(tuple(source.id for source in listed))
+    logs = inspector.tables.log_sizes(tuple(source.id for source in listed))
     rows: list[tuple[object, ...]] = []
     for source in listed:
         state, reason = source_state(snapshot, source, statuses)
@@ -192,9 +191,9 @@ def _show_sources(statement: ShowObjects, snapshot: Snapshot) -> Asking[Plan]:
     return _plan(statement, columns, sorted(rows, key=lambda row: str(row[0])))
 
 
-def _show_materialized_views(statement: ShowObjects, snapshot: Snapshot) -> Asking[Plan]:
-    statuses = yield from job_statuses()
-    made = yield from backfills()
+def _show_materialized_views(statement: ShowObjects, snapshot: Snapshot, inspector: Inspector) -> Plan:
+    statuses = inspector.jobs.statuses()
+    made = inspector.jobs.backfills()
     rows: list[tuple[object, ...]] = []
     for view in snapshot.all("materialized_view"):
         if not _matches(statement, view.name):
@@ -215,9 +214,9 @@ def _show_materialized_views(statement: ShowObjects, snapshot: Snapshot) -> Aski
     return _plan(statement, columns, sorted(rows, key=lambda row: str(row[0])))
 
 
-def _show_tables(statement: ShowObjects, snapshot: Snapshot) -> Asking[Plan]:
-    statuses = yield from job_statuses()
-    made = yield from backfills()
+def _show_tables(statement: ShowObjects, snapshot: Snapshot, inspector: Inspector) -> Plan:
+    statuses = inspector.jobs.statuses()
+    made = inspector.jobs.backfills()
     rows: list[tuple[object, ...]] = []
     for table in snapshot.all("table"):
         if not _matches(statement, table.name):
@@ -247,8 +246,8 @@ def sink_state(sink: SinkRecord, status: JobStatus | None) -> tuple[str, str]:
     return (status.state, status.reason or "") if status else ("WAITING", "")
 
 
-def _show_sinks(statement: ShowObjects, snapshot: Snapshot) -> Asking[Plan]:
-    statuses = yield from job_statuses()
+def _show_sinks(statement: ShowObjects, snapshot: Snapshot, inspector: Inspector) -> Plan:
+    statuses = inspector.jobs.statuses()
     rows: list[tuple[object, ...]] = []
     for sink in snapshot.all("sink"):
         if not _matches(statement, sink.name):
@@ -289,10 +288,10 @@ def _show_secrets(statement: ShowObjects, snapshot: Snapshot) -> Plan:
     return _plan(statement, columns, sorted(rows, key=lambda row: str(row[0])))
 
 
-def _show_jobs(statement: ShowObjects, snapshot: Snapshot) -> Asking[Plan]:
-    statuses = yield from job_statuses()
-    behind = yield from lags()
-    made = yield from backfills()
+def _show_jobs(statement: ShowObjects, snapshot: Snapshot, inspector: Inspector) -> Plan:
+    statuses = inspector.jobs.statuses()
+    behind = inspector.jobs.lags()
+    made = inspector.jobs.backfills()
     rows: list[tuple[object, ...]] = []
     records: tuple[SourceRecord | MaterializedViewRecord | SinkRecord, ...] = (
         *snapshot.all("source"),
@@ -353,16 +352,16 @@ def _show_jobs(statement: ShowObjects, snapshot: Snapshot) -> Asking[Plan]:
     return _plan(statement, columns, rows)
 
 
-def lower_show_unsafe_operations(statement: ShowUnsafeOperations, snapshot: Snapshot) -> Asking[Plan]:
+def lower_show_unsafe_operations(statement: ShowUnsafeOperations, snapshot: Snapshot, inspector: Inspector) -> Plan:
     """SHOW UNSAFE OPERATIONS [FOR n]: the audit, newest first. ``n`` may be a dropped source's name.
 
     ``undo`` is the statement that would undo an operation; running it shows whether that is possible now. ``rewind``
     also restores the rows, if a rewind point was made.
     """
     name = object_name(statement.name) if statement.name else None
-    records = yield from operations(is_unsafe=True, object_name=name)
+    records = inspector.operations(is_unsafe=True, object_name=name)
     history = History.of(records)
-    points = yield from rewind_points()
+    points = inspector.rewinds.points()
     rows: list[tuple[object, ...]] = [
         (
             record.epoch,
@@ -408,18 +407,17 @@ def _rewinds(snapshot: Snapshot, record: OperationRecord, points: Iterable[Rewin
     return "; ".join(rewind_statement(source, record.epoch) for source in sources) or None
 
 
-def lower_show_metrics(statement: ShowMetrics, snapshot: Snapshot) -> Asking[Plan]:
+def lower_show_metrics(statement: ShowMetrics, snapshot: Snapshot, inspector: Inspector) -> Plan:
     """SHOW METRICS: what the metrics server provides, one row per value."""
     rows: list[tuple[object, ...]] = [
         (sample.name, ", ".join(f"{name}={value}" for name, value in sample.labels), float(sample.value))
-        for sample in (yield from metrics())
+        for sample in inspector.jobs.metrics()
     ]
     return _plan(statement, (("name", "STRING"), ("labels", "STRING"), ("value", "DOUBLE")), rows)
 
 
-def lower_show_create(statement: ShowCreate, snapshot: Snapshot) -> Asking[Plan]:
+def lower_show_create(statement: ShowCreate, snapshot: Snapshot) -> Plan:
     """SHOW CREATE: the canonical definition in the catalog; parsing it gives the catalog's record."""
-    yield from ()
     match statement.kind:
         case "SOURCE":
             definition = find_source(snapshot, statement.name).definition
@@ -440,9 +438,8 @@ def lower_show_create(statement: ShowCreate, snapshot: Snapshot) -> Asking[Plan]
     return _plan(statement, columns, [(object_name(statement.name), render(parse_statement(definition)))])
 
 
-def lower_describe(statement: Describe, snapshot: Snapshot) -> Asking[Plan]:
+def lower_describe(statement: Describe, snapshot: Snapshot) -> Plan:
     """DESCRIBE: the columns of a table, source, view or sink."""
-    yield from ()
     name = object_name(statement.name)
     record = find_relation(snapshot, name) or snapshot.find("sink", name)
     if isinstance(record, SourceRecord):

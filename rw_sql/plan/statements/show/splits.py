@@ -11,15 +11,13 @@ from rw_sql.model.names import find_source
 from rw_sql.model.options import source_options
 from rw_sql.model.source_readers import readers_of
 from rw_sql.model.split_status import OK, ORPHAN, UNKNOWN, identity_status, split_order, split_status
-from rw_sql.plan.requests.catalog import Asking, clock
-from rw_sql.plan.requests.positions import positions
-from rw_sql.plan.requests.upstream import look, record_times
 from rw_sql.plan.result.plan import Plan, Table
 
 if TYPE_CHECKING:
     from rw_sql.connectors.base import SplitState, Upstream, UpstreamSplit
     from rw_sql.metastore import Snapshot
     from rw_sql.model.source_readers import Reader
+    from rw_sql.plan.ports.inspector import Inspector
     from rw_sql.syntax.statements import ShowSourceSplits
 
 COLUMNS = (
@@ -36,7 +34,7 @@ COLUMNS = (
 """The columns of SHOW SOURCE SPLITS, one row per split and reader."""
 
 
-def lower_show_source_splits(statement: ShowSourceSplits, snapshot: Snapshot) -> Asking[Plan]:
+def lower_show_source_splits(statement: ShowSourceSplits, snapshot: Snapshot, inspector: Inspector) -> Plan:
     """SHOW SOURCE SPLITS: the start and the position of each split, per reader, compared with the upstream's bounds.
 
     ``start`` is the position that a statement or discovery set last; ``lag_ms`` is the age of the oldest unread record,
@@ -44,25 +42,28 @@ def lower_show_source_splits(statement: ShowSourceSplits, snapshot: Snapshot) ->
     """
     source = find_source(snapshot, statement.name)
     options = source_options(snapshot, source)
-    upstream = yield from look(source.connector, options)
-    now = (yield from clock()) if upstream.splits else 0
+    upstream = inspector.upstreams.look(source.connector, options)
+    now = inspector.clock() if upstream.splits else 0
     rows: list[tuple[object, ...]] = []
     for reader in readers_of(snapshot, source):
-        rows += yield from _rows_of(snapshot, reader, upstream, now)
+        rows += _rows_of(snapshot, inspector, reader, upstream, now)
     return Plan(statement=statement, table=Table(columns=COLUMNS, rows=tuple(rows)))
 
 
-def _rows_of(snapshot: Snapshot, reader: Reader, upstream: Upstream, now: int) -> Asking[list[tuple[object, ...]]]:
+def _rows_of(
+    snapshot: Snapshot, inspector: Inspector, reader: Reader, upstream: Upstream, now: int
+) -> list[tuple[object, ...]]:
     source, fragment = reader.source, reader.fragment
     kind = connector(source.connector)
-    stands = yield from positions(source.id, fragment)
+    stands = inspector.positions.of(source.id, fragment)
     assigned, stored = snapshot.splits(fragment), snapshot.states(fragment)
     named = frozenset(named_splits(snapshot, source, assigned))
     # If a topic is missing, its splits are unknown: an orphan is a split that the source no longer names.
     tells = upstream.is_reachable and not upstream.missing
     lags = {split: _records_waiting(stands.states.get(split), seen) for split, seen in upstream.splits.items()}
     waiting = {split: stands.states[split].offset for split, lag in lags.items() if lag}
-    times = yield from record_times(source.connector, source_options(snapshot, source), waiting)
+    options = source_options(snapshot, source)
+    times = inspector.upstreams.record_times(source.connector, options, waiting) if waiting else {}
     rows: list[tuple[object, ...]] = []
     for split in sorted({*assigned, *upstream.splits}, key=split_order):
         state, seen, row = stands.states.get(split), upstream.splits.get(split), stored.get(split)

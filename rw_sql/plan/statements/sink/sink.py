@@ -24,10 +24,6 @@ from rw_sql.plan.checks.upstreams import require_target
 from rw_sql.plan.queries.delta_inputs import delta_table, only_appended
 from rw_sql.plan.queries.maintenance import visible_keys
 from rw_sql.plan.queries.view_query import plan_query, require_log
-from rw_sql.plan.requests.catalog import Asking, clock
-from rw_sql.plan.requests.positions import table_version
-from rw_sql.plan.requests.queries import analysis
-from rw_sql.plan.requests.upstream import look_at_target
 from rw_sql.plan.result.plan import Plan, ResultRow
 from rw_sql.plan.result.steps import after, steps_of
 from rw_sql.plan.statements.common import drop_plan, nothing, require_not_rebuilding, sink_record
@@ -36,10 +32,11 @@ from rw_sql.syntax import render
 if TYPE_CHECKING:
     from rw_sql.metastore import Snapshot
     from rw_sql.metastore.records import Change
+    from rw_sql.plan.ports.inspector import Inspector
     from rw_sql.syntax.statements import CreateSink, DropSink, Name, PauseSink, ResumeSink
 
 
-def lower_create_sink(statement: CreateSink, snapshot: Snapshot, query_dialect: str) -> Asking[Plan]:
+def lower_create_sink(statement: CreateSink, snapshot: Snapshot, inspector: Inspector, query_dialect: str) -> Plan:
     """CREATE SINK: everything is checked, the target included, before it is stored."""
     name = object_name(statement.name)
     if statement.if_not_exists and snapshot.find("sink", name):
@@ -47,19 +44,19 @@ def lower_create_sink(statement: CreateSink, snapshot: Snapshot, query_dialect: 
     require_free(snapshot, statement.name)
     must_fit = is_validated(statement.options)
     written, statement = statement, replace(statement, options=without_switch(statement.options))
-    given = yield from _input(statement, snapshot, query_dialect)
+    given = _input(statement, snapshot, inspector, query_dialect)
     added: list[Change] = [PutObject(record=table) for table in given.new]
     base, snapshot = snapshot, after(snapshot, tuple(added))
     require_not_rebuilding(snapshot, given.inputs, statement.name.span)
     kind_name, shape = check_sink(snapshot, statement, given)
     if must_fit:
-        target = yield from look_at_target(kind_name, plan_options(snapshot, statement), shape)
+        target = inspector.upstreams.look_at_target(kind_name, plan_options(snapshot, statement), shape)
         require_target(target, name, statement.name.span, options=statement.options, is_switchable=True)
     stored = replace(statement, if_not_exists=False)
     starts: list[tuple[int, int]] = []
     if not _has_snapshot(statement):
         for input_id in given.inputs:
-            starts.append((input_id, (yield from table_version(input_id))))
+            starts.append((input_id, inspector.tables.version(input_id)))
     blank = SinkRecord(
         id=snapshot.next_id,
         name=name,
@@ -74,7 +71,7 @@ def lower_create_sink(statement: CreateSink, snapshot: Snapshot, query_dialect: 
         query=given.query,
         replaces=bool(given.query and given.keys),
         starts=tuple(starts),
-        created_at_ms=(yield from clock()),
+        created_at_ms=inspector.clock(),
     )
     record = sink_record(snapshot, blank, stored)
     changes: list[Change] = [*added, PutObject(record=record)]
@@ -102,13 +99,14 @@ def lower_create_sink(statement: CreateSink, snapshot: Snapshot, query_dialect: 
     )
 
 
-def _input(statement: CreateSink, snapshot: Snapshot, query_dialect: str) -> Asking[SinkInput]:
+def _input(statement: CreateSink, snapshot: Snapshot, inspector: Inspector, query_dialect: str) -> SinkInput:
     if statement.relation is not None:
-        return (yield from _relation_input(statement.relation, snapshot))
+        return _relation_input(statement.relation, snapshot, inspector)
     if statement.query is None:
         raise TypeError("a sink has a relation or a query")
-    found = yield from plan_query(
+    found = plan_query(
         snapshot,
+        inspector,
         statement.query,
         f'sink "{statement.name.last}"',
         query_dialect,
@@ -125,7 +123,7 @@ def _input(statement: CreateSink, snapshot: Snapshot, query_dialect: str) -> Ask
     )
 
 
-def _relation_input(name: Name, snapshot: Snapshot) -> Asking[SinkInput]:
+def _relation_input(name: Name, snapshot: Snapshot, inspector: Inspector) -> SinkInput:
     is_elsewhere = name.schema not in (None, SCHEMA_ALIAS)
     record = None if is_elsewhere else find_relation(snapshot, object_name(name))
     if isinstance(record, MaterializedViewRecord):
@@ -144,7 +142,7 @@ def _relation_input(name: Name, snapshot: Snapshot) -> Asking[SinkInput]:
             has_before=bool(record.keys),
             is_ordered=False,
         )
-    if record is None and (found := (yield from _delta_input(name, snapshot))) is not None:
+    if record is None and (found := _delta_input(name, snapshot, inspector)) is not None:
         return found
     if not isinstance(record, SourceRecord):
         known = [found.name for kind in RELATION_KINDS for found in snapshot.all(kind)]
@@ -158,14 +156,14 @@ def _relation_input(name: Name, snapshot: Snapshot) -> Asking[SinkInput]:
         )
     if isinstance(record, SourceRecord):
         require_log(record, name.span)
-    columns = yield from analysis(f"SELECT * FROM {quoted_spark(record.name)}", (relation_of(record),))
+    columns = inspector.queries.analyze(f"SELECT * FROM {quoted_spark(record.name)}", (relation_of(record),))
     return SinkInput(name=f'source "{record.name}"', inputs=(record.id,), schema=columns.schema)
 
 
-def _delta_input(name: Name, snapshot: Snapshot) -> Asking[SinkInput | None]:
+def _delta_input(name: Name, snapshot: Snapshot, inspector: Inspector) -> SinkInput | None:
     """An external Delta table as a sink's input; None if there is none of that name."""
     written = ".".join(quoted_spark(part) for part in name.parts)
-    table, is_new = yield from delta_table(snapshot, written, name.last)
+    table, is_new = delta_table(snapshot, inspector, written, name.last)
     if table is None:
         return None
     return SinkInput(
@@ -198,9 +196,8 @@ def _has_snapshot(statement: CreateSink) -> bool:
     return True
 
 
-def lower_drop_sink(statement: DropSink, snapshot: Snapshot) -> Asking[Plan]:
+def lower_drop_sink(statement: DropSink, snapshot: Snapshot) -> Plan:
     """DROP SINK: the rows in its target stay."""
-    yield from ()
     name = object_name(statement.name)
     if statement.if_exists and snapshot.find("sink", name) is None:
         return nothing(statement, name, f'sink "{name}" does not exist')
@@ -224,9 +221,8 @@ def _put(statement: PauseSink | ResumeSink, snapshot: Snapshot, record: SinkReco
     )
 
 
-def lower_pause_sink(statement: PauseSink, snapshot: Snapshot) -> Asking[Plan]:
+def lower_pause_sink(statement: PauseSink, snapshot: Snapshot) -> Plan:
     """PAUSE SINK: the pause survives restarts; the sink keeps its positions."""
-    yield from ()
     sink = find_sink(snapshot, statement.name)
     if sink.is_paused:
         return nothing(statement, sink.name, "already paused")
@@ -234,9 +230,8 @@ def lower_pause_sink(statement: PauseSink, snapshot: Snapshot) -> Asking[Plan]:
     return _put(statement, snapshot, paused, "PAUSE SINK", "PAUSED")
 
 
-def lower_resume_sink(statement: ResumeSink, snapshot: Snapshot) -> Asking[Plan]:
+def lower_resume_sink(statement: ResumeSink, snapshot: Snapshot) -> Plan:
     """RESUME SINK: it continues at its positions."""
-    yield from ()
     sink = find_sink(snapshot, statement.name)
     if not sink.is_paused:
         return nothing(statement, sink.name, "it is not paused")

@@ -22,16 +22,14 @@ from rw_sql.syntax.statements import Option
 
 if TYPE_CHECKING:
     from rw_sql.metastore import Snapshot
-    from rw_sql.plan.requests.catalog import Asking
     from rw_sql.syntax.statements import AlterSet
 
 
-def lower_alter_source_set(statement: AlterSet, snapshot: Snapshot) -> Asking[Plan]:
+def lower_alter_source_set(statement: AlterSet, snapshot: Snapshot) -> Plan:
     """ALTER {SOURCE | TABLE} s SET source_rate_limit or barrier_interval_ms; DEFAULT removes it from the definition.
 
     The upstream is not contacted, so that an unreachable source can be slowed down too.
     """
-    yield from ()
     source = find_source_of(snapshot, statement.kind, statement.name)
     current = definition_of(source)
     key = statement.parameter

@@ -39,8 +39,6 @@ from rw_sql.plan.checks.formats import require_rows
 from rw_sql.plan.checks.sources import check_source
 from rw_sql.plan.checks.upstreams import require_upstream
 from rw_sql.plan.effects.discovery import discover
-from rw_sql.plan.requests.catalog import Asking, clock
-from rw_sql.plan.requests.upstream import look
 from rw_sql.plan.result.plan import Plan, ResultRow
 from rw_sql.plan.result.steps import steps_of
 from rw_sql.plan.statements.common import (
@@ -57,6 +55,7 @@ from rw_sql.syntax import render
 if TYPE_CHECKING:
     from rw_sql.metastore import Snapshot
     from rw_sql.metastore.records import Change
+    from rw_sql.plan.ports.inspector import Inspector
     from rw_sql.syntax.statements import (
         CreateSource,
         DropSource,
@@ -68,8 +67,13 @@ if TYPE_CHECKING:
 
 
 def lower_create_source(
-    statement: CreateSource, snapshot: Snapshot, *, is_shared: bool = True, is_of_table: bool = False
-) -> Asking[Plan]:
+    statement: CreateSource,
+    snapshot: Snapshot,
+    inspector: Inspector,
+    *,
+    is_shared: bool = True,
+    is_of_table: bool = False,
+) -> Plan:
     """CREATE SOURCE: everything is checked, the upstream included, and the splits' start positions become offsets.
 
     ``is_shared`` is the default if the properties do not set it. For a source that is not shared, each view resolves
@@ -92,9 +96,9 @@ def lower_create_source(
     kind = connector(kind_name)
     stored = with_sharing(stored, kind, is_shared=is_shared)
     options = plan_options(snapshot, stored)
-    upstream = yield from look(kind_name, options)
+    upstream = inspector.upstreams.look(kind_name, options)
     require_upstream(upstream, name, statement.name.span, options=statement.options)
-    found = yield from discover(kind, kind_name, options, upstream, {})
+    found = discover(inspector, kind, kind_name, options, upstream, {})
     blank = SourceRecord(
         id=snapshot.next_id,
         name=name,
@@ -102,7 +106,7 @@ def lower_create_source(
         connector=kind_name,
         options=(),
         is_shared=is_to_be_shared(stored, kind),
-        created_at_ms=(yield from clock()),
+        created_at_ms=inspector.clock(),
         birth=birth_of(kind_name, options, upstream),
     )
     record = source_record(snapshot, blank, stored)
@@ -161,7 +165,7 @@ def _paused_at_birth(statement: CreateSource) -> bool:
     return False
 
 
-def lower_drop_source(statement: DropSource, snapshot: Snapshot) -> Asking[Plan]:
+def lower_drop_source(statement: DropSource, snapshot: Snapshot) -> Plan:
     """DROP SOURCE: refused while views read it, unless CASCADE drops them too."""
     name = object_name(statement.name)
     if statement.if_exists and snapshot.find("source", name) is None:
@@ -175,7 +179,6 @@ def lower_drop_source(statement: DropSource, snapshot: Snapshot) -> Asking[Plan]
             span=statement.name.span,
             hint=f"use DROP TABLE {name}, or ALTER TABLE {name} DROP CONNECTOR to keep its rows",
         )
-    yield from ()
     changes = drop_with_dependents(snapshot, source.id, "source", name, statement.name.span, statement.is_cascade)
     changes += forget_fragments(snapshot, [change.id for change in changes if isinstance(change, DropObject)])
     changes += forget_source(snapshot, source)
@@ -215,19 +218,17 @@ def _pause(statement: PauseSource | PauseAllSources, snapshot: Snapshot, source:
     )
 
 
-def lower_pause_source(statement: PauseSource, snapshot: Snapshot) -> Asking[Plan]:
+def lower_pause_source(statement: PauseSource, snapshot: Snapshot) -> Plan:
     """PAUSE SOURCE: the pause survives restarts."""
-    yield from ()
     return _pause(statement, snapshot, find_source(snapshot, statement.name))
 
 
-def lower_pause_all_sources(statement: PauseAllSources, snapshot: Snapshot) -> Asking[Plan]:
+def lower_pause_all_sources(statement: PauseAllSources, snapshot: Snapshot) -> Plan:
     """PAUSE ALL SOURCES: one pause for every source, present and future."""
-    yield from ()
     return _pause(statement, snapshot, None)
 
 
-def lower_resume_source(statement: ResumeSource, snapshot: Snapshot) -> Asking[Plan]:
+def lower_resume_source(statement: ResumeSource, snapshot: Snapshot, inspector: Inspector) -> Plan:
     """RESUME SOURCE: removes its own pause and adopts the splits of topics that the source names since then."""
     source = find_source(snapshot, statement.name)
     own = [record for record in snapshot.all("pause") if record.source_id == source.id]
@@ -235,7 +236,7 @@ def lower_resume_source(statement: ResumeSource, snapshot: Snapshot) -> Asking[P
     if not own:
         detail = "PAUSE ALL SOURCES still holds it: RESUME ALL SOURCES" if held else "it is not paused"
         return nothing(statement, source.name, detail)
-    discovered, notes = yield from take_up_new_topics(snapshot, source)
+    discovered, notes = take_up_new_topics(snapshot, inspector, source)
     changes: tuple[Change, ...] = (*(DropObject(id=record.id) for record in own), *discovered)
     if held:
         notes = (*notes, "PAUSE ALL SOURCES still holds it: RESUME ALL SOURCES")
@@ -267,7 +268,7 @@ def unread_topics(snapshot: Snapshot, source: SourceRecord) -> frozenset[str]:
     return frozenset(topic for topics in read for topic in named if topic not in topics)
 
 
-def lower_resume_all_sources(statement: ResumeAllSources, snapshot: Snapshot) -> Asking[Plan]:
+def lower_resume_all_sources(statement: ResumeAllSources, snapshot: Snapshot, inspector: Inspector) -> Plan:
     """RESUME ALL SOURCES: reverts PAUSE ALL SOURCES; sources paused by name stay paused.
 
     Like RESUME SOURCE it adopts newly named topics, so that ``latest`` means this moment.
@@ -283,7 +284,7 @@ def lower_resume_all_sources(statement: ResumeAllSources, snapshot: Snapshot) ->
     ]
     for source in snapshot.all("source"):
         if source.id not in paused and unread_topics(snapshot, source):
-            taken, notes = yield from take_up_new_topics(snapshot, source)
+            taken, notes = take_up_new_topics(snapshot, inspector, source)
             changes += taken
             answers += [ResultRow(object=source.name, change="NOTICE", detail=note) for note in notes]
     return Plan(

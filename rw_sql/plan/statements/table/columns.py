@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
     from rw_sql.metastore import Snapshot
     from rw_sql.metastore.records import Change, ObjectRecord, SourceRecord, TableRecord
-    from rw_sql.plan.requests.catalog import Asking
+    from rw_sql.plan.ports.inspector import Inspector
     from rw_sql.syntax.statements import (
         AlterAddColumn,
         AlterTableDropColumn,
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     )
 
 
-def lower_add_column(statement: AlterAddColumn, snapshot: Snapshot) -> Asking[Plan]:
+def lower_add_column(statement: AlterAddColumn, snapshot: Snapshot, inspector: Inspector) -> Plan:
     """ALTER TABLE … ADD COLUMN: added to the source's definition too, unless it is generated."""
     if statement.kind != "TABLE":
         raise SqlError(
@@ -86,7 +86,7 @@ def lower_add_column(statement: AlterAddColumn, snapshot: Snapshot) -> Asking[Pl
     stored = _free_name(table, column.name)
     if stored != column.name:
         table = replace(table, stored_names=(*table.stored_names, (column.name, stored)))
-    changes = yield from _redefined(snapshot, table, source, definition, renews_source=column.generated is None)
+    changes = _redefined(snapshot, inspector, table, source, definition, renews_source=column.generated is None)
     return _plan(
         statement,
         snapshot,
@@ -97,7 +97,7 @@ def lower_add_column(statement: AlterAddColumn, snapshot: Snapshot) -> Asking[Pl
     )
 
 
-def lower_drop_column(statement: AlterTableDropColumn, snapshot: Snapshot) -> Asking[Plan]:
+def lower_drop_column(statement: AlterTableDropColumn, snapshot: Snapshot, inspector: Inspector) -> Plan:
     """ALTER TABLE … DROP COLUMN: removed from both definitions; refused while views or sinks may use it."""
     table = find_table(snapshot, statement.name)
     source = find_source_of(snapshot, "TABLE", statement.name)
@@ -124,7 +124,7 @@ def lower_drop_column(statement: AlterTableDropColumn, snapshot: Snapshot) -> As
         check_table(definition)
         fields = (*table.dropped_fields, *((field_of(column),) if renews_source else ()))
         without = replace(table, dropped_fields=fields)
-        changes = yield from _redefined(snapshot, without, source, definition, renews_source=renews_source)
+        changes = _redefined(snapshot, inspector, without, source, definition, renews_source=renews_source)
     except SqlError as error:
         raise SqlError(
             INVALID_DEFINITION,
@@ -137,7 +137,7 @@ def lower_drop_column(statement: AlterTableDropColumn, snapshot: Snapshot) -> As
     return _plan(statement, snapshot, table, "DROP COLUMN", changes, detail)
 
 
-def lower_rename_column(statement: AlterTableRenameColumn, snapshot: Snapshot) -> Asking[Plan]:
+def lower_rename_column(statement: AlterTableRenameColumn, snapshot: Snapshot, inspector: Inspector) -> Plan:
     """ALTER TABLE … RENAME COLUMN: records and files keep the old name; the definition maps it.
 
     Refused while views or sinks may use it, like DROP COLUMN.
@@ -171,7 +171,7 @@ def lower_rename_column(statement: AlterTableRenameColumn, snapshot: Snapshot) -
         added_columns=tuple((names[column], since) for column, since in table.added_columns),
         stored_names=_told(stored),
     )
-    changes = yield from _redefined(snapshot, shown, source, definition, renews_source=False)
+    changes = _redefined(snapshot, inspector, shown, source, definition, renews_source=False)
     field = next(field_of(column) for column in definition.columns if column.name == new)
     if any(column.name == new and column.generated is not None for column in definition.columns):
         detail = f"column {old} renamed to {new}"
@@ -311,8 +311,14 @@ def _required(schema: str) -> frozenset[str]:
 
 
 def _redefined(
-    snapshot: Snapshot, table: TableRecord, source: SourceRecord, definition: CreateTable, *, renews_source: bool
-) -> Asking[list[Change]]:
+    snapshot: Snapshot,
+    inspector: Inspector,
+    table: TableRecord,
+    source: SourceRecord,
+    definition: CreateTable,
+    *,
+    renews_source: bool,
+) -> list[Change]:
     """The changes for a new definition of a table, and of its source if that has the column too."""
     changes: list[Change] = []
     of_source = source_of_table(definition)
@@ -323,7 +329,7 @@ def _redefined(
     columns = {name for name, _ in table_columns(definition)}
     stored_names = tuple((name, called) for name, called in table.stored_names if name in columns)
     then = after(snapshot, tuple(changes))
-    made = yield from table_record(then, source, definition, table.dialect, stored_names)
+    made = table_record(then, inspector, source, definition, table.dialect, stored_names)
     had, has = ({name for name, _ in schema_columns(schema)} for schema in (table.schema, made.schema))
     required = _required(table.schema)
     fields = json.loads(made.schema)["fields"]

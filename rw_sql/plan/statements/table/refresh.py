@@ -15,7 +15,6 @@ from rw_sql.metastore.refresh_records import IDLE, RefreshRecord
 from rw_sql.model.names import find_relation, object_name, undefined
 from rw_sql.model.pauses import pauses_of
 from rw_sql.model.refresh_states import REFRESH, begun, refresh_of, source_of
-from rw_sql.plan.requests.catalog import Asking, clock
 from rw_sql.plan.result.plan import Plan, ResultRow
 from rw_sql.plan.result.steps import steps_of
 from rw_sql.syntax import render
@@ -23,16 +22,17 @@ from rw_sql.syntax.lexing.identifiers import quoted
 
 if TYPE_CHECKING:
     from rw_sql.metastore import Snapshot
+    from rw_sql.plan.ports.inspector import Inspector
     from rw_sql.syntax.statements import RefreshTable
 
 _SPOKEN = {"source": "Source", "materialized_view": "MaterializedView", "sink": "Sink"}
 
 
-def lower_refresh_table(statement: RefreshTable, snapshot: Snapshot) -> Asking[Plan]:
+def lower_refresh_table(statement: RefreshTable, snapshot: Snapshot, inspector: Inspector) -> Plan:
     """REFRESH TABLE: makes the table equal to its current upstream. Returns at once; the table's job does the work."""
     record = _require_refreshable(statement, snapshot)
     _require_idle(statement, snapshot, record)
-    change = begun(record, (yield from clock()))
+    change = begun(record, inspector.clock())
     return Plan(
         statement=statement,
         steps=steps_of(snapshot, (change,)),

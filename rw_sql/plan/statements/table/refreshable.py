@@ -17,8 +17,6 @@ from rw_sql.model.options import plan_options
 from rw_sql.plan.checks.columns import require_columns
 from rw_sql.plan.checks.sources import check_source
 from rw_sql.plan.checks.upstreams import require_upstream
-from rw_sql.plan.requests.catalog import Asking, clock
-from rw_sql.plan.requests.upstream import look
 from rw_sql.plan.result.plan import Plan, ResultRow
 from rw_sql.plan.result.steps import after, steps_of
 from rw_sql.plan.statements.common import source_record
@@ -30,6 +28,7 @@ if TYPE_CHECKING:
     from rw_sql.errors import Span
     from rw_sql.metastore import Snapshot
     from rw_sql.metastore.records import Change
+    from rw_sql.plan.ports.inspector import Inspector
     from rw_sql.syntax.statements import CreateTable, Option
 
 STREAMING, FULL_RELOAD = "STREAMING", "FULL_RELOAD"
@@ -161,11 +160,12 @@ def check_refreshable(statement: CreateTable) -> None:
 def lower_create_refreshable(
     statement: CreateTable,
     snapshot: Snapshot,
+    inspector: Inspector,
     options: RefreshOptions,
-    make: Callable[[Snapshot, SourceRecord], Asking[TableRecord]],
+    make: Callable[[Snapshot, SourceRecord], TableRecord],
     *,
     must_fit: bool = True,
-) -> Asking[Plan]:
+) -> Plan:
     """The table, its source and its state, IDLE, in one commit. No rows are read from upstream.
 
     With ``must_fit``, the upstream must answer and have the columns with compatible types.
@@ -178,8 +178,8 @@ def lower_create_refreshable(
     kind_name = check_source(snapshot, stored)
     if must_fit:
         planned = plan_options(snapshot, stored)
-        _require_upstream((yield from look(kind_name, planned)), name, span)
-        yield from require_columns(kind_name, planned, statement.columns, name, span)
+        _require_upstream(inspector.upstreams.look(kind_name, planned), name, span)
+        require_columns(inspector, kind_name, planned, statement.columns, name, span)
     blank = SourceRecord(
         id=snapshot.next_id,
         name=name,
@@ -187,11 +187,11 @@ def lower_create_refreshable(
         connector=kind_name,
         options=(),
         is_shared=False,
-        created_at_ms=(yield from clock()),
+        created_at_ms=inspector.clock(),
     )
     source = source_record(snapshot, blank, stored)
     then = after(snapshot, (PutObject(record=source),))
-    table = yield from make(then, source)
+    table = make(then, source)
     table = replace(
         table,
         id=source.id + 1,

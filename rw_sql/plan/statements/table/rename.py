@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from rw_sql.errors import NOT_SUPPORTED, WRONG_KIND, SqlError
 from rw_sql.metastore.records import Operation
 from rw_sql.model.names import find_sink, find_source, find_table, find_view, object_name, require_free
-from rw_sql.plan.requests.catalog import Asking
 from rw_sql.plan.result.plan import Plan, ResultRow
 from rw_sql.plan.result.steps import steps_of
 from rw_sql.plan.statements.common import nothing
@@ -21,9 +20,8 @@ if TYPE_CHECKING:
     from rw_sql.syntax.statements import AlterRename, AlterSwap, Name
 
 
-def lower_alter_rename(statement: AlterRename, snapshot: Snapshot) -> Asking[Plan]:
+def lower_alter_rename(statement: AlterRename, snapshot: Snapshot) -> Plan:
     """RENAME TO: the object's rows and the place where it and its readers stand stay."""
-    yield from ()
     record = find_named(statement, statement.name, snapshot, "RENAME TO")
     new = object_name(statement.new_name)
     if new == record.name:

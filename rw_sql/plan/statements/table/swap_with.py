@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from rw_sql.errors import DUPLICATE_CLAUSE, WRONG_KIND, SqlError
 from rw_sql.metastore.records import Operation
 from rw_sql.model.names import find_relation, object_name, spoken
-from rw_sql.plan.requests.catalog import Asking
 from rw_sql.plan.result.plan import Plan, ResultRow
 from rw_sql.plan.result.steps import steps_of
 from rw_sql.plan.statements.table.new_names import renamed
@@ -24,12 +23,11 @@ SWAP_NAMES = "SWAP {}"
 """The kind of the operation, with the kind of the objects: SWAP TABLE."""
 
 
-def lower_alter_swap(statement: AlterSwap, snapshot: Snapshot) -> Asking[Plan]:
+def lower_alter_swap(statement: AlterSwap, snapshot: Snapshot) -> Plan:
     """SWAP WITH: whoever names one reads the other from the commit on; what reads one by its own query still does.
 
     The rows of both, and the place where they and their readers stand, stay.
     """
-    yield from ()
     one = _find(statement, statement.name, snapshot)
     other = _find(statement, statement.other, snapshot)
     if one.id == other.id:

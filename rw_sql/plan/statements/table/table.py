@@ -36,8 +36,7 @@ from rw_sql.model.source_readers import forget_fragments
 from rw_sql.model.view_inputs import order_columns
 from rw_sql.plan.checks.columns import is_validated, without_switch
 from rw_sql.plan.checks.tables import check_runnable, check_table, conflict_of, table_columns
-from rw_sql.plan.requests.catalog import Asking, job_statuses
-from rw_sql.plan.requests.queries import WHOLE, analysis
+from rw_sql.plan.ports.queries import WHOLE
 from rw_sql.plan.result.plan import Plan, ResultRow
 from rw_sql.plan.result.steps import after, steps_of
 from rw_sql.plan.statements.common import begin_reading, drop_plan, drop_with_dependents, nothing
@@ -52,10 +51,11 @@ if TYPE_CHECKING:
     from rw_sql.errors import Span
     from rw_sql.metastore import Snapshot
     from rw_sql.metastore.records import Change
+    from rw_sql.plan.ports.inspector import Inspector
     from rw_sql.syntax.statements import AlterTableDropConnector, CreateTable, DropTable, Expression, IncludeColumn
 
 
-def lower_create_table(statement: CreateTable, snapshot: Snapshot, query_dialect: str) -> Asking[Plan]:
+def lower_create_table(statement: CreateTable, snapshot: Snapshot, inspector: Inspector, query_dialect: str) -> Plan:
     """CREATE TABLE with a connector: everything is checked, the upstream included, and one commit creates both."""
     name = object_name(statement.name)
     if statement.if_not_exists and snapshot.find("table", name):
@@ -68,21 +68,21 @@ def lower_create_table(statement: CreateTable, snapshot: Snapshot, query_dialect
         must_fit = is_validated(statement.options)
         statement = replace(statement, options=without_switch(statement.options))
 
-        def make(then: Snapshot, source: SourceRecord) -> Asking[TableRecord]:
-            return table_record(then, source, statement, query_dialect)
+        def make(then: Snapshot, source: SourceRecord) -> TableRecord:
+            return table_record(then, inspector, source, statement, query_dialect)
 
-        return (yield from lower_create_refreshable(statement, snapshot, refreshed, make, must_fit=must_fit))
-    source_plan = yield from lower_create_source(source_of_table(statement), snapshot, is_of_table=True)
+        return lower_create_refreshable(statement, snapshot, inspector, refreshed, make, must_fit=must_fit)
+    source_plan = lower_create_source(source_of_table(statement), snapshot, inspector, is_of_table=True)
     if source_plan.operation is None:
         raise TypeError("a new source is an operation")
     then = after(snapshot, source_plan.operation.changes)
     source = then.find("source", name)
     if source is None:
         raise TypeError("a new source is in the catalog")
-    record = yield from table_record(then, source, statement, query_dialect)
+    record = table_record(then, inspector, source, statement, query_dialect)
     changes: list[Change] = [*source_plan.operation.changes, PutObject(record=record)]
     if not source.is_shared:
-        changes += yield from begin_reading(then, source, record, (), statement.name.span)
+        changes += begin_reading(then, inspector, source, record, (), statement.name.span)
     splits = source_plan.changes[0].detail
     return Plan(
         statement=statement,
@@ -95,11 +95,12 @@ def lower_create_table(statement: CreateTable, snapshot: Snapshot, query_dialect
 
 def table_record(
     snapshot: Snapshot,
+    inspector: Inspector,
     source: SourceRecord,
     statement: CreateTable,
     query_dialect: str,
     stored_names: tuple[tuple[str, str], ...] = (),
-) -> Asking[TableRecord]:
+) -> TableRecord:
     """The record of a new table for a source in the catalog. Raises SqlError if its expressions are invalid."""
     key = primary_key(statement)
     query = table_query(statement, query_dialect)
@@ -108,7 +109,7 @@ def table_record(
     relation = replace(relation, columns=tuple((names.get(name, name), kind) for name, kind in relation.columns))
     if key:
         relation = replace(relation, columns=(*relation.columns, *order_columns(source)))
-    found = yield from analysis(query, (relation,), form=WHOLE)
+    found = inspector.queries.analyze(query, (relation,), form=WHOLE)
     if found.refusal is not None:
         raise _refused(statement, found.refusal, found.hint)
     rows = query
@@ -189,9 +190,8 @@ def _refused(statement: CreateTable, why: str, hint: str | None) -> SqlError:
     return SqlError(INVALID_EXPRESSION, why, span=span, hint=hint)
 
 
-def lower_drop_table(statement: DropTable, snapshot: Snapshot) -> Asking[Plan]:
+def lower_drop_table(statement: DropTable, snapshot: Snapshot) -> Plan:
     """DROP TABLE: with its source; refused while views or sinks read it, unless CASCADE drops them too."""
-    yield from ()
     name = object_name(statement.name)
     if statement.if_exists and snapshot.find("table", name) is None:
         return nothing(statement, name, f'table "{name}" does not exist')
@@ -211,11 +211,11 @@ def lower_drop_table(statement: DropTable, snapshot: Snapshot) -> Asking[Plan]:
     return replace(plan, changes=rows)
 
 
-def lower_drop_connector(statement: AlterTableDropConnector, snapshot: Snapshot) -> Asking[Plan]:
+def lower_drop_connector(statement: AlterTableDropConnector, snapshot: Snapshot, inspector: Inspector) -> Plan:
     """ALTER TABLE … DROP CONNECTOR: drops the source; the rows and the table's readers stay."""
     table = find_table(snapshot, statement.name)
     source = find_source_of(snapshot, "TABLE", statement.name)
-    status = (yield from job_statuses()).get(view_job(table.id))
+    status = inspector.jobs.statuses().get(view_job(table.id))
     if table.added_columns and status is not None and status.state == "STALLED":
         raise SqlError(
             NOT_SUPPORTED,

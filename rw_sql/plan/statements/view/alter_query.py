@@ -21,7 +21,6 @@ from rw_sql.model.reading_order import in_reading_order
 from rw_sql.model.relations import schema_columns
 from rw_sql.plan.queries.maintenance import kept_as
 from rw_sql.plan.queries.view_query import plan_query
-from rw_sql.plan.requests.catalog import Asking, clock
 from rw_sql.plan.result.plan import Plan, ResultRow
 from rw_sql.plan.result.steps import after, steps_of
 from rw_sql.plan.statements.common import nothing, require_not_rebuilding
@@ -34,6 +33,7 @@ if TYPE_CHECKING:
     from rw_sql.errors import Span
     from rw_sql.metastore import Snapshot
     from rw_sql.metastore.records import Change
+    from rw_sql.plan.ports.inspector import Inspector
     from rw_sql.plan.queries.view_query import PlannedQuery
     from rw_sql.plan.statements.view.backfill_plan import PlannedHistories
     from rw_sql.syntax.statements import AlterMaterializedViewQuery, CreateMaterializedView, Statement
@@ -42,21 +42,22 @@ ALTER_QUERY = "ALTER MATERIALIZED VIEW AS"
 
 
 def lower_alter_materialized_view_query(
-    statement: AlterMaterializedViewQuery, snapshot: Snapshot, query_dialect: str
-) -> Asking[Plan]:
+    statement: AlterMaterializedViewQuery, snapshot: Snapshot, inspector: Inspector, query_dialect: str
+) -> Plan:
     """ALTER MATERIALIZED VIEW v AS query: all else of its definition stays."""
     view = find_view(snapshot, statement.name)
     definition = replace(view_definition(view.definition), name=statement.name, query=statement.query)
-    return (yield from lower_new_definition(statement, snapshot, view, definition, query_dialect))
+    return lower_new_definition(statement, snapshot, inspector, view, definition, query_dialect)
 
 
 def lower_new_definition(
     statement: Statement,
     snapshot: Snapshot,
+    inspector: Inspector,
     view: MaterializedViewRecord,
     definition: CreateMaterializedView,
     query_dialect: str,
-) -> Asking[Plan]:
+) -> Plan:
     """A view made anew beside its old rows by another definition, and with it the views on it.
 
     Refused where a view on it would lose a column that it has or get another type, and where sinks depend on it: what
@@ -75,8 +76,9 @@ def lower_new_definition(
     dependents = tuple(found for found in snapshot.dependents_of(view.id) if not isinstance(found, RebuildRecord))
     _require_no_sinks(view, [found for found in dependents if isinstance(found, SinkRecord)], span)
     _require_alone(snapshot, view, under_way, span)
-    found = yield from plan_query(
+    found = plan_query(
         snapshot,
+        inspector,
         definition.query,
         f'materialized view "{view.name}"',
         query_dialect,
@@ -87,16 +89,16 @@ def lower_new_definition(
     require_not_rebuilding(snapshot, [id_ for id_ in found.inputs if id_ != view.id], span)
     changes: list[Change] = [PutObject(record=table) for table in found.new]
     then = after(snapshot, tuple(changes))
-    histories = yield from plan_histories(then, found.inputs, given.startup, view.name, startup_of(definition), span)
+    histories = plan_histories(then, inspector, found.inputs, given.startup, view.name, startup_of(definition), span)
     made = replace(_made(then, view, found, histories, text, query_dialect), backfill_rate_limit=given.rate_limit)
     _require_shared(then, made, span)
     then = after(then, (PutObject(record=made),))
     remade: list[tuple[MaterializedViewRecord, MaterializedViewRecord, PlannedHistories]] = [(view, made, histories)]
     for reader in in_reading_order([d for d in dependents if isinstance(d, MaterializedViewRecord)]):
-        carried, of_it = yield from _carried_over(then, view, reader, span)
+        carried, of_it = _carried_over(then, inspector, view, reader, span)
         then = after(then, (PutObject(record=carried),))
         remade.append((reader, carried, of_it))
-    now = yield from clock()
+    now = inspector.clock()
     next_id = then.next_id
     answers: list[ResultRow] = []
     for old, new, of_it in remade:
@@ -156,14 +158,15 @@ def _made(
 
 
 def _carried_over(
-    then: Snapshot, view: MaterializedViewRecord, reader: MaterializedViewRecord, span: Span
-) -> Asking[tuple[MaterializedViewRecord, PlannedHistories]]:
+    then: Snapshot, inspector: Inspector, view: MaterializedViewRecord, reader: MaterializedViewRecord, span: Span
+) -> tuple[MaterializedViewRecord, PlannedHistories]:
     """A view on the altered one, over its new rows. Raises SqlError where it would not have the columns that it has."""
     named = f'materialized view "{reader.name}"'
     definition = view_definition(reader.definition)
     try:
-        found = yield from plan_query(
+        found = plan_query(
             then,
+            inspector,
             definition.query,
             named,
             reader.dialect,
@@ -180,7 +183,7 @@ def _carried_over(
             why = f'its column "{name}" would be {columns[name]}, and is {kind}'
             raise _not_carried(view, reader, why, span)
     _require_shared(then, reader, span)
-    histories = yield from plan_histories(then, found.inputs, view_options(definition).startup, reader.name, {}, span)
+    histories = plan_histories(then, inspector, found.inputs, view_options(definition).startup, reader.name, {}, span)
     return _made(then, reader, found, histories, reader.definition, reader.dialect), histories
 
 

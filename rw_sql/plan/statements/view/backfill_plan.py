@@ -19,9 +19,6 @@ from rw_sql.model.parameters import NO_LIMIT
 from rw_sql.model.split_status import OK, identity_status
 from rw_sql.model.startup import MODE, TIME, without_startup
 from rw_sql.plan.checks.upstreams import require_upstream
-from rw_sql.plan.requests.catalog import Asking
-from rw_sql.plan.requests.positions import history_ground
-from rw_sql.plan.requests.upstream import look, offsets_at
 from rw_sql.syntax.statements import ConnectionValue, NumberValue, Option, SecretValue
 
 if TYPE_CHECKING:
@@ -32,7 +29,8 @@ if TYPE_CHECKING:
     from rw_sql.metastore import Snapshot
     from rw_sql.model.offset_ranges import LogPiece, Spans
     from rw_sql.model.options import PlannedOptions
-    from rw_sql.plan.requests.positions import Positions
+    from rw_sql.plan.ports.inspector import Inspector
+    from rw_sql.plan.ports.positions import Positions
     from rw_sql.syntax.statements import CreateMaterializedView
 
 RATE_LIMIT = "backfill_rate_limit"
@@ -108,12 +106,13 @@ def startup_of(statement: CreateMaterializedView) -> dict[str, Span]:
 
 def plan_histories(
     snapshot: Snapshot,
+    inspector: Inspector,
     inputs: Iterable[int],
     startup: tuple[tuple[str, str], ...],
     name: str,
     spans: Mapping[str, Span],
     span: Span,
-) -> Asking[PlannedHistories]:
+) -> PlannedHistories:
     """The histories of a view over these inputs as of now; also used to rebuild a view.
 
     ``startup`` are the view's own startup options, ``spans`` their positions; ``name`` and ``span`` are the view's. An
@@ -135,7 +134,7 @@ def plan_histories(
     for source in sources:
         if not source.is_shared:
             continue
-        history, lost = yield from _plan_history(snapshot, source, given, spans, span)
+        history, lost = _plan_history(snapshot, inspector, source, given, spans, span)
         if lost:
             notices.append(f"{lost} records of {source.name} from before are neither in its log nor upstream any more")
         if history is not None:
@@ -145,19 +144,24 @@ def plan_histories(
 
 
 def _plan_history(
-    snapshot: Snapshot, source: SourceRecord, given: Mapping[str, str], spans: Mapping[str, Span], span: Span
-) -> Asking[tuple[History | None, int]]:
+    snapshot: Snapshot,
+    inspector: Inspector,
+    source: SourceRecord,
+    given: Mapping[str, str],
+    spans: Mapping[str, Span],
+    span: Span,
+) -> tuple[History | None, int]:
     options = source_options(snapshot, source)
     _check_startup(source, options, given, spans, span)
-    stands = yield from history_ground(source.id)
+    stands = inspector.positions.with_log(source.id)
     fragment = ingest_fragment(source.id)
     assigned = [split for split in named_splits(snapshot, source, snapshot.splits(fragment)) if split in stands.states]
     pieces = {split: _own(stands.pieces.get(split, ()), stands.states[split]) for split in assigned}
     upstream: Upstream | None = None
     if given:
-        upstream = yield from look(source.connector, options)
+        upstream = inspector.upstreams.look(source.connector, options)
         require_upstream(upstream, source.name, span)
-    starts = yield from _starts(source, options, given, stands, pieces, upstream)
+    starts = _starts(inspector, source, options, given, stands, pieces, upstream)
     stored = snapshot.states(fragment)
     splits = [
         SplitHistory(
@@ -178,7 +182,7 @@ def _plan_history(
     lost = 0
     if missing:
         if upstream is None:
-            upstream = yield from look(source.connector, options)
+            upstream = inspector.upstreams.look(source.connector, options)
         if upstream.is_reachable:
             gone = {split: _gone(spans_, stands.states[split], upstream) for split, spans_ in missing.items()}
             lost = sum(total(spans_) for spans_ in gone.values())
@@ -221,13 +225,14 @@ def _spans(pieces: tuple[LogPiece, ...]) -> Spans:
 
 
 def _starts(
+    inspector: Inspector,
     source: SourceRecord,
     options: PlannedOptions,
     given: Mapping[str, str],
     stands: Positions,
     pieces: Mapping[str, tuple[LogPiece, ...]],
     upstream: Upstream | None,
-) -> Asking[dict[str, int]]:
+) -> dict[str, int]:
     """The start of each split's history."""
     # Where the source began: its startup mode as resolved then, or a position set before the first record was read.
     began = {
@@ -245,7 +250,7 @@ def _starts(
     }
     at_time = kind.startup_time(resolved)
     if at_time is not None:
-        times = (yield from offsets_at(source.connector, options, at_time, tuple(seen))) if seen else {}
+        times = inspector.upstreams.offsets_at(source.connector, options, at_time, tuple(seen)) if seen else {}
         return {**began, **{split: kind.start_offset(resolved, seen[split], times) for split in seen}}
     if resolved.get(MODE, "earliest").lower() == "latest":
         return _latest(source, began, seen)

@@ -11,7 +11,6 @@ from rw_sql.model.job_specs import rebuilt, rebuilt_view
 from rw_sql.model.names import find_view, spoken
 from rw_sql.model.pauses import direct_inputs
 from rw_sql.model.reading_order import in_reading_order
-from rw_sql.plan.requests.catalog import Asking, clock
 from rw_sql.plan.result.plan import Plan, ResultRow
 from rw_sql.plan.result.steps import steps_of
 from rw_sql.plan.statements.view.backfill_plan import plan_histories, view_options
@@ -24,6 +23,7 @@ if TYPE_CHECKING:
 
     from rw_sql.metastore import Snapshot
     from rw_sql.metastore.records import Change
+    from rw_sql.plan.ports.inspector import Inspector
     from rw_sql.syntax.statements import RebuildMaterializedView
 
 REBUILD = "REBUILD MATERIALIZED VIEW"
@@ -31,7 +31,9 @@ SWAP = "SWAP REBUILT"
 """The kind of the owner's operation that replaces a view's table by the rebuilt one."""
 
 
-def lower_rebuild_materialized_view(statement: RebuildMaterializedView, snapshot: Snapshot) -> Asking[Plan]:
+def lower_rebuild_materialized_view(
+    statement: RebuildMaterializedView, snapshot: Snapshot, inspector: Inspector
+) -> Plan:
     """REBUILD: builds the view anew from the current splits of its sources, and with CASCADE the views on it.
 
     Refused if sinks depend on it, or views without CASCADE: they would have read other rows than the view then has.
@@ -45,7 +47,7 @@ def lower_rebuild_materialized_view(statement: RebuildMaterializedView, snapshot
     changes: list[Change] = []
     answers: list[ResultRow] = []
     next_id = snapshot.next_id
-    now = yield from clock()
+    now = inspector.clock()
     for found in views:
         if direct_inputs(snapshot, found):
             raise SqlError(
@@ -62,7 +64,7 @@ def lower_rebuild_materialized_view(statement: RebuildMaterializedView, snapshot
                 span=span,
                 hint=f"WAIT MATERIALIZED VIEW {quoted(found.name)} waits until it serves",
             )
-        history = yield from plan_histories(snapshot, found.inputs, _startup(found), found.name, {}, span)
+        history = plan_histories(snapshot, inspector, found.inputs, _startup(found), found.name, {}, span)
         record = RebuildRecord(
             id=before.id if before is not None else next_id,
             name=found.name,

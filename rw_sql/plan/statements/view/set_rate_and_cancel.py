@@ -12,7 +12,6 @@ from rw_sql.model.definitions import view_definition
 from rw_sql.model.names import find_view
 from rw_sql.model.refresh_states import given_up, progress_of, refresh_of
 from rw_sql.model.source_readers import forget_fragments
-from rw_sql.plan.requests.catalog import Asking, backfills
 from rw_sql.plan.result.plan import Plan, ResultRow
 from rw_sql.plan.result.steps import steps_of
 from rw_sql.plan.statements.common import drop_with_dependents, nothing
@@ -27,12 +26,12 @@ if TYPE_CHECKING:
     from rw_sql.metastore import Snapshot
     from rw_sql.metastore.facts import BackfillProgress
     from rw_sql.metastore.records import Change
+    from rw_sql.plan.ports.inspector import Inspector
     from rw_sql.syntax.statements import AlterSet, CancelJobs
 
 
-def lower_alter_materialized_view_set(statement: AlterSet, snapshot: Snapshot) -> Asking[Plan]:
+def lower_alter_materialized_view_set(statement: AlterSet, snapshot: Snapshot) -> Plan:
     """ALTER MATERIALIZED VIEW v SET backfill_rate_limit: takes effect at the next chunk; DEFAULT is no limit."""
-    yield from ()
     view = find_view(snapshot, statement.name)
     current = parse_statement(view.definition)
     if not isinstance(current, CreateMaterializedView):
@@ -72,12 +71,12 @@ def _said(limit: int | None) -> str:
     return "no limit" if limit is None else str(limit)
 
 
-def lower_cancel_jobs(statement: CancelJobs, snapshot: Snapshot) -> Asking[Plan]:
+def lower_cancel_jobs(statement: CancelJobs, snapshot: Snapshot, inspector: Inspector) -> Plan:
     """CANCEL JOBS: drops views that are still being backfilled, and cancels refreshes that are loading.
 
     The ids are those in ``rw_ddl_progress``.
     """
-    unfinished = yield from backfills()
+    unfinished = inspector.jobs.backfills()
     made = {progress.object_id: progress for progress in unfinished.values()}
     changes: list[Change] = []
     gone: list[MaterializedViewRecord] = []

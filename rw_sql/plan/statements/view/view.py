@@ -12,7 +12,6 @@ from rw_sql.model.source_readers import forget_fragments
 from rw_sql.plan.queries.delta_inputs import only_appended
 from rw_sql.plan.queries.maintenance import how_maintained, kept_as
 from rw_sql.plan.queries.view_query import plan_query
-from rw_sql.plan.requests.catalog import Asking, clock
 from rw_sql.plan.result.plan import Plan, ResultRow
 from rw_sql.plan.result.steps import after, steps_of
 from rw_sql.plan.statements.common import (
@@ -29,20 +28,22 @@ from rw_sql.syntax.query.tables_read import repeated_tables
 if TYPE_CHECKING:
     from rw_sql.metastore import Snapshot
     from rw_sql.metastore.records import Change
+    from rw_sql.plan.ports.inspector import Inspector
     from rw_sql.syntax.statements import CreateMaterializedView, DropMaterializedView
 
 
 def lower_create_materialized_view(
-    statement: CreateMaterializedView, snapshot: Snapshot, query_dialect: str
-) -> Asking[Plan]:
+    statement: CreateMaterializedView, snapshot: Snapshot, inspector: Inspector, query_dialect: str
+) -> Plan:
     """CREATE MATERIALIZED VIEW: its query must read a source or view, and be one that can be kept up to date."""
     name = object_name(statement.name)
     if statement.if_not_exists and snapshot.find("materialized_view", name):
         return nothing(statement, name, f'materialized view "{name}" already exists')
     require_free(snapshot, statement.name)
     given = view_options(statement)
-    found = yield from plan_query(
+    found = plan_query(
         snapshot,
+        inspector,
         statement.query,
         f'materialized view "{name}"',
         query_dialect,
@@ -52,8 +53,8 @@ def lower_create_materialized_view(
     added: list[Change] = [PutObject(record=table) for table in found.new]
     base, snapshot = snapshot, after(snapshot, tuple(added))
     require_not_rebuilding(snapshot, found.inputs, statement.name.span)
-    history = yield from plan_histories(
-        snapshot, found.inputs, given.startup, name, startup_of(statement), statement.name.span
+    history = plan_histories(
+        snapshot, inspector, found.inputs, given.startup, name, startup_of(statement), statement.name.span
     )
     record = MaterializedViewRecord(
         id=snapshot.next_id,
@@ -64,7 +65,7 @@ def lower_create_materialized_view(
         schema=found.schema,
         keys=found.keys,
         dialect=query_dialect,
-        created_at_ms=(yield from clock()),
+        created_at_ms=inspector.clock(),
         histories=history.texts,
         backfill_rate_limit=given.rate_limit,
         maintenance=found.maintenance,
@@ -80,7 +81,7 @@ def lower_create_materialized_view(
                     span=statement.query.span,
                     hint=f"make a view of it, or name it once: WITH one AS (SELECT * FROM {source.name}) SELECT …",
                 )
-            changes += yield from begin_reading(snapshot, source, record, given.startup, statement.name.span)
+            changes += begin_reading(snapshot, inspector, source, record, given.startup, statement.name.span)
         if isinstance(source, MaterializedViewRecord) and source.keys and not source.has_change_feed:
             changes.append(PutObject(record=replace(source, has_change_feed=True)))
     how = kept_as(record)
@@ -103,13 +104,12 @@ def lower_create_materialized_view(
     )
 
 
-def lower_drop_materialized_view(statement: DropMaterializedView, snapshot: Snapshot) -> Asking[Plan]:
+def lower_drop_materialized_view(statement: DropMaterializedView, snapshot: Snapshot) -> Plan:
     """DROP MATERIALIZED VIEW: refused while others read it, unless CASCADE drops them too."""
     name = object_name(statement.name)
     if statement.if_exists and snapshot.find("materialized_view", name) is None:
         return nothing(statement, name, f'materialized view "{name}" does not exist')
     view = find_view(snapshot, statement.name)
-    yield from ()
     changes = drop_with_dependents(
         snapshot, view.id, "materialized_view", name, statement.name.span, statement.is_cascade
     )

@@ -15,7 +15,7 @@ from rw_sql.connectors.base import GroupOffsets
 from rw_sql.errors import SqlError
 from rw_sql.plan.result.confirmation import question_of
 from rw_sql.plan.result.external_actions import UndoCheckpoint
-from rw_sql.runtime.control.checkpoint_requests import carry_out
+from rw_sql.runtime.control.checkpoint_folders import carry_out
 from tests.checkpoints.made import (
     QUERY,
     delta,

@@ -352,7 +352,7 @@ def test_a_block_shows_what_becomes_of_a_sink() -> None:
     world.put_topic("t", (0, 3), at=ELSEWHERE)
     with_connection(world, "e", ELSEWHERE)
     block = UnsafeBlock(statements=(parse_statement("ALTER SINK k SET CONNECTION e"),))
-    plan = world.asking(lower(block, world.snapshot))
+    plan = lower(block, world.snapshot, world.inspector)
     assert plan.preview is not None
     assert plan.preview.title.endswith("1 statements of sink k")
     assert ("connection", "c", "e") in plan.preview.properties

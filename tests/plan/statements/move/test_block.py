@@ -24,7 +24,7 @@ def block(*texts: str, reason: str | None = None) -> UnsafeBlock:
 
 def planned(world: CannedWorld, *texts: str) -> Plan:
     """The plan of a block's COMMIT."""
-    return world.asking(lower(block(*texts), world.snapshot))
+    return lower(block(*texts), world.snapshot, world.inspector)
 
 
 def commit(world: CannedWorld, *texts: str) -> Plan:

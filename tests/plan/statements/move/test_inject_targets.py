@@ -10,9 +10,9 @@ from rw_sql.connectors.base import GroupOffsets
 from rw_sql.errors import Span, SqlError
 from rw_sql.metastore.facts import JobStatus
 from rw_sql.model.timestamps import interval_milliseconds, timestamp_milliseconds
-from rw_sql.plan.requests.catalog import CheckpointText
-from rw_sql.plan.requests.upstream import FindOffsetsAt
+from rw_sql.plan.ports.checkpoints import CheckpointText
 from tests.plan.canned import CannedWorld, create_source, moved_world, refused
+from tests.plan.canned_inspector import CannedUpstreams
 
 SPAN = Span(start=0, end=1, line=1, column=1)
 
@@ -190,13 +190,11 @@ def test_offsets_at_a_time() -> None:
     target = "TO TIMESTAMP '2023-11-14 22:13:20+00:00'"
     assert notices(world, target) == ["no record at or after that time, so at the end: old:1"]
     assert world.states("s") == {"old:0": 20, "old:1": 50}
-    assert [request.milliseconds for request in world.asked if isinstance(request, FindOffsetsAt)] == [
-        1_700_000_000_000
-    ]
+    assert [asked["milliseconds"] for asked in world.asked_of(CannedUpstreams.offsets_at)] == [1_700_000_000_000]
     world.asked.clear()
     world.run("INJECT SOURCE OFFSETS s BACK BY INTERVAL '1 hour' FOR SPLITS ('0')")
-    (asked,) = [request for request in world.asked if isinstance(request, FindOffsetsAt)]
-    assert (asked.milliseconds, asked.splits) == (1_699_996_400_000, ("old:0",))
+    (asked,) = world.asked_of(CannedUpstreams.offsets_at)
+    assert (asked["milliseconds"], asked["splits"]) == (1_699_996_400_000, ("old:0",))
     assert refused(world, "INJECT SOURCE OFFSETS s TO TIMESTAMP '2023-11-14 22:13:20'").code == "RW107"
     assert refused(world, "INJECT SOURCE OFFSETS s BACK BY INTERVAL '1 month'").code == "RW107"
 

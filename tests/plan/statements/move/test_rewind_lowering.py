@@ -9,7 +9,7 @@ import pytest
 from rw_sql.errors import SqlError
 from rw_sql.metastore.facts import PointDependent, RewindPoint
 from rw_sql.metastore.records import RewindRecord
-from rw_sql.plan.requests.rewind import RewindLook, TableBack
+from rw_sql.plan.ports.rewinds import RewindLook, TableBack
 from rw_sql.plan.statements.move.block import require_inside
 from rw_sql.syntax import parse_statement
 from tests.plan.canned import ELSEWHERE, CannedWorld, moved_world, refused

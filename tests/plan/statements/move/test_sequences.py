@@ -67,7 +67,7 @@ class Story:
         assert source is not None
         if f"ingest-{source.id}" not in desired_jobs(world.snapshot):
             return
-        changes, _ = world.asking(take_up_new_topics(world.snapshot, source))
+        changes, _ = take_up_new_topics(world.snapshot, world.inspector, source)
         if changes:
             world.apply(changes)
         spec = desired_jobs(world.snapshot)[f"ingest-{source.id}"]

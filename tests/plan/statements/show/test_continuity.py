@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rw_sql.plan.requests.positions import CommittedRanges
+from rw_sql.plan.ports.positions import CommittedRanges
 from tests.plan.canned import CannedWorld, moved_world
 
 LIFE = ("cluster", "first")

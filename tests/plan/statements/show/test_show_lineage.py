@@ -8,7 +8,7 @@ import pytest
 
 from rw_sql.errors import SqlError
 from rw_sql.plan.lower import lower
-from rw_sql.runtime.control.inspector import Inspector
+from rw_sql.runtime.control.inspector import WarehouseInspector
 from rw_sql.syntax import parse_statement
 from tests.support.warehouses import WrittenWarehouse
 
@@ -35,7 +35,7 @@ def shown(written: WrittenWarehouse, text: str) -> list[tuple[object, ...]]:
     """The rows of a statement."""
     context = written.context()
     snapshot = context.metastore.snapshot()
-    plan = Inspector(context, snapshot).run(lower(parse_statement(text), snapshot))
+    plan = lower(parse_statement(text), snapshot, WarehouseInspector(context, snapshot))
     assert plan.table is not None
     return list(plan.table.rows)
 

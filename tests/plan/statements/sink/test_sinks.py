@@ -10,11 +10,11 @@ import pytest
 from rw_sql.connectors.sink import SinkLook
 from rw_sql.metastore.records import SinkRecord
 from rw_sql.model.job_specs import SinkSpec, ViewSpec, desired_jobs
-from rw_sql.plan.requests.queries import QueryAnalysis
-from rw_sql.plan.requests.upstream import LookAtTarget
+from rw_sql.plan.ports.queries import QueryAnalysis
 from rw_sql.syntax import parse_statement, render
 from tests.conftest import FIXTURES
 from tests.plan.canned import ELSEWHERE, HERE, CannedWorld, create_source, refusals, refused, told
+from tests.plan.canned_inspector import CannedUpstreams
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -240,7 +240,7 @@ def test_a_new_value_of_a_secret_is_tried_on_its_sinks_first() -> None:
     assert refused(world, "ALTER SECRET pw AS 'two'").code == "RW401"
     world.target = SinkLook()
     plan = world.run("ALTER SECRET pw AS 'two'")
-    assert [request.candidates for request in world.asked if isinstance(request, LookAtTarget)][-1]
+    assert world.asked_of(CannedUpstreams.look_at_target)[-1]["candidates"]
     assert started(plan, "RestartJob") == [before.job]
     assert spec(world) != before
 
@@ -266,7 +266,7 @@ def test_types_that_the_target_may_refuse_hold_back_a_new_sink_only() -> None:
     )  # fmt: skip
     world.asked.clear()
     world.run(to_postgres.replace("type =", "VALIDATE = false, type ="))
-    assert not any(isinstance(request, LookAtTarget) for request in world.asked)
+    assert not world.asked_of(CannedUpstreams.look_at_target)
     assert "validate" not in sink(world).definition.lower()
     world.run("ALTER SINK k CONNECTOR WITH (user = 'other', on_error = 'replace')")
     assert refused(world, "VALIDATE SINK k").code == "RW413"

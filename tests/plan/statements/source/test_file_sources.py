@@ -60,7 +60,7 @@ def test_a_new_file_is_taken_up_from_its_beginning(world: CannedWorld, tmp_path:
     source = world.snapshot.find("source", "f")
     assert isinstance(source, SourceRecord)
     write(tmp_path, "c.json", '{"id":4}')
-    changes, notes = world.asking(take_up_new_topics(world.snapshot, source))
+    changes, notes = take_up_new_topics(world.snapshot, world.inspector, source)
     assert notes == ("1 new split: c.json at 0",)
     world.apply(changes)
     assert world.states("f")["c.json"] == 0

@@ -8,6 +8,7 @@ from rw_sql.metastore.facts import JobStatus
 from rw_sql.model.job_ids import fragment_object, fragment_source, reader_fragment
 from rw_sql.model.job_specs import ViewSpec, desired_jobs
 from tests.plan.canned import ELSEWHERE, CannedWorld, create_source, refused
+from tests.plan.canned_inspector import positions_in
 
 ALONE = "shared = 'false'"
 SINK = (
@@ -45,7 +46,7 @@ def spec(world: CannedWorld, job: str) -> ViewSpec:
 
 
 def offsets(world: CannedWorld, fragment: str) -> dict[str, int]:
-    return {split: state.offset for split, state in world._positions(1, fragment).states.items()}
+    return {split: state.offset for split, state in positions_in(world, 1, fragment).states.items()}
 
 
 def shown(world: CannedWorld, text: str) -> list[tuple[object, ...]]:
@@ -252,7 +253,7 @@ def test_a_block_moves_all_readers_as_one_operation() -> None:
     )
     from rw_sql.plan.lower import lower
 
-    plan = world.asking(lower(block, world.snapshot))
+    plan = lower(block, world.snapshot, world.inspector)
     assert plan.operation is not None
     world.commit(plan.operation)
     assert offsets(world, "mv-2:1") == offsets(world, "mv-3:1") == {"old:0": 10, "old:1": 7}

@@ -26,10 +26,10 @@ from rw_sql.model.refresh_states import (
     staged,
     triggered,
 )
-from rw_sql.plan.requests.upstream import FindColumnMisfit, LookAtUpstream
 from rw_sql.syntax import parse_statement, render
 from tests.conftest import FIXTURES
 from tests.plan.canned import CannedWorld, create_source, refusals, refused
+from tests.plan.canned_inspector import CannedUpstreams
 from tests.plan.refreshing import NOW, create_refreshable, refreshable_world, state
 from tests.plan.tables import create_table, source, table, tables_world
 
@@ -205,7 +205,8 @@ def test_columns_that_the_upstream_cannot_give_are_refused_before_anything_is_st
     world.run(create_refreshable(columns="id INT PRIMARY KEY, n INT AS id + 1"))
     world.asked.clear()
     world.run(create_refreshable("VALIDATE = false", columns="id INT PRIMARY KEY, n INT", name="u"))
-    assert not any(isinstance(each, LookAtUpstream | FindColumnMisfit) for each in world.asked)
+    assert not world.asked_of(CannedUpstreams.look)
+    assert not world.asked_of(CannedUpstreams.column_misfit)
     assert "validate" not in table(world, "u").definition.lower()
     assert refused(world, create_refreshable("VALIDATE = 'maybe'", name="w")).message == "VALIDATE takes true or false"
     # What is stored is not held back by types: its values have fitted so far.

@@ -181,7 +181,7 @@ def test_both_definitions_follow(text: str) -> None:
 def test_a_block_rewrites_both() -> None:
     world = tables_world(KEYED)
     inside = parse("ALTER TABLE t UNSAFE SET (topic = 'new'); RESET SOURCE SPLITS t")
-    plan = world.asking(lower(UnsafeBlock(statements=inside), world.snapshot))
+    plan = lower(UnsafeBlock(statements=inside), world.snapshot, world.inspector)
     assert plan.operation is not None
     world.commit(plan.operation)
     assert "topic = 'new'" in table(world).definition

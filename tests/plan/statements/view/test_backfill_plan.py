@@ -13,11 +13,11 @@ from rw_sql.metastore.records import MaterializedViewRecord
 from rw_sql.model.backfill_ranges import BackfillChunk, History, SplitHistory, next_chunk, plan_portions
 from rw_sql.model.job_specs import ViewSpec, desired_jobs
 from rw_sql.model.offset_ranges import LogPiece, total, with_piece, without
-from rw_sql.plan.requests.upstream import LookAtUpstream
 from rw_sql.plan.statements.view.backfill_plan import view_options, with_rate_limit
 from rw_sql.syntax import parse_statement, render
 from rw_sql.syntax.statements import CreateMaterializedView
 from tests.plan.canned import CannedWorld, create_source
+from tests.plan.canned_inspector import CannedUpstreams
 
 VIEW = "CREATE MATERIALIZED VIEW v{} AS SELECT id FROM s"
 ALLOWED = "ALTER SYSTEM SET enable_unsafe_ops = true"
@@ -57,7 +57,7 @@ def test_a_log_that_holds_everything_once_is_just_read() -> None:
     found.read_on("s", t_0=60)
     found.asked.clear()
     assert history_of(found) is None
-    assert not [request for request in found.asked if isinstance(request, LookAtUpstream)]
+    assert not found.asked_of(CannedUpstreams.look)
 
 
 def test_records_that_were_read_twice_are_in_the_history_once() -> None:

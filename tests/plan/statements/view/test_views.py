@@ -8,9 +8,10 @@ import pytest
 
 from rw_sql.metastore.records import MaterializedViewRecord
 from rw_sql.model.job_specs import ViewSpec, desired_jobs
-from rw_sql.plan.requests.queries import AnalyzeQuery
+from rw_sql.plan.ports.queries import AnalyzedQuery
 from tests.conftest import FIXTURES, rendered
 from tests.plan.canned import HERE, CannedWorld, create_source, refused
+from tests.plan.canned_inspector import CannedQueries
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,9 +36,9 @@ def view(world: CannedWorld, name: str) -> MaterializedViewRecord:
     return record
 
 
-def asked(world: CannedWorld) -> AnalyzeQuery:
-    (request,) = [request for request in world.asked if isinstance(request, AnalyzeQuery)]
-    return request
+def asked(world: CannedWorld) -> AnalyzedQuery:
+    (arguments,) = world.asked_of(CannedQueries.analyze)
+    return AnalyzedQuery(**arguments)
 
 
 def test_spark_gets_its_own_sql_and_show_create_what_was_written() -> None:

@@ -1,15 +1,11 @@
-"""The request for an analysis of a query by Spark."""
+"""Spark's analysis of a query."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
-
-from rw_sql.plan.requests.ask import ask
+from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
-
     from rw_sql.errors import ErrorCode
     from rw_sql.model.relations import Relation
 
@@ -18,8 +14,8 @@ STREAM, UPSERT, WHOLE = "stream", "upsert", "whole"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AnalyzeQuery:
-    """Analyzes a query over ``relations``.
+class AnalyzedQuery:
+    """The parameters of :meth:`QueryPort.analyze` as one value.
 
     ``STREAM``: a query that Spark keeps up to date by itself; ``UPSERT``: the same for an unfiltered aggregation with
     known keys; ``WHOLE``: a batch query. ``closes_windows``: a window's row is returned once, when the watermark has
@@ -56,9 +52,17 @@ class QueryAnalysis:
     is_same: bool = True
 
 
-def analysis(
-    query: str, relations: tuple[Relation, ...], *, closes_windows: bool = False, form: str = STREAM, same_as: str = ""
-) -> Generator[AnalyzeQuery, object, QueryAnalysis]:
-    """Requests an analysis of a query by Spark."""
-    request = AnalyzeQuery(query=query, relations=relations, closes_windows=closes_windows, form=form, same_as=same_as)
-    return ask(request, QueryAnalysis)
+class QueryPort(Protocol):
+    """Spark's analysis of queries."""
+
+    def analyze(
+        self,
+        query: str,
+        relations: tuple[Relation, ...],
+        *,
+        closes_windows: bool = False,
+        form: str = STREAM,
+        same_as: str = "",
+    ) -> QueryAnalysis:
+        """Analyzes a query over ``relations`` as :class:`AnalyzedQuery` describes it; nothing is started."""
+        ...

@@ -1,0 +1,68 @@
+"""Foreign checkpoints, and the files that their sources read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from rw_sql.checkpoints.checkpoint import Checkpoint
+    from rw_sql.checkpoints.delta_table import DeltaTable, VersionRows
+    from rw_sql.checkpoints.file_lists import FileLists
+    from rw_sql.checkpoints.journal import JournalEntry
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointLook:
+    """A checkpoint, and the query of this process that uses it, as a message names it."""
+
+    checkpoint: Checkpoint
+    running: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointText:
+    """The newest committed batch of a checkpoint, and the text of its offsets.
+
+    ``planned`` is the newest planned batch: if it is later, that batch is running or was interrupted.
+    """
+
+    batch: int
+    planned: int
+    text: str
+
+
+class CheckpointPort(Protocol):
+    """Foreign checkpoints, and the files that their sources read. Paths are as the statement names them."""
+
+    def look(self, path: str) -> CheckpointLook:
+        """The state of a checkpoint."""
+        ...
+
+    def text(self, path: str) -> CheckpointText:
+        """The newest committed entry of a Structured Streaming checkpoint's offset log."""
+        ...
+
+    def undoable_rewrite(self, path: str) -> JournalEntry:
+        """The newest rewrite of a checkpoint. Raises SqlError with the reason if it cannot be undone."""
+        ...
+
+    def table(self, path: str) -> DeltaTable:
+        """A Delta table's id and the versions in its log."""
+        ...
+
+    def rows_between(self, table: DeltaTable, start: int, end: int) -> VersionRows:
+        """The rows that versions ``[start, end)`` of a table added."""
+        ...
+
+    def version_at(self, table: DeltaTable, milliseconds: int) -> int:
+        """The first version of a table committed at or after a time."""
+        ...
+
+    def file_lists(self, path: str, source: str) -> FileLists:
+        """The lists of files that a file source has read."""
+        ...
+
+    def missing_files(self, paths: tuple[str, ...]) -> tuple[str, ...]:
+        """The given files that no longer exist."""
+        ...

@@ -1,0 +1,85 @@
+"""The facts that a lowering depends on, beside the statement and the catalog. Its methods change nothing."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from rw_sql.metastore import Snapshot
+    from rw_sql.metastore.records import OperationRecord
+    from rw_sql.plan.ports.checkpoints import CheckpointPort
+    from rw_sql.plan.ports.jobs import JobPort
+    from rw_sql.plan.ports.positions import PositionPort
+    from rw_sql.plan.ports.queries import QueryPort
+    from rw_sql.plan.ports.rewinds import RewindPort
+    from rw_sql.plan.ports.secrets import SecretPort
+    from rw_sql.plan.ports.tables import TablePort
+    from rw_sql.plan.ports.upstreams import UpstreamPort
+
+
+class Inspector(Protocol):
+    """Reads the world for one lowering. Each call reads now, except that an upstream is looked at only once.
+
+    Any method raises SqlError if it cannot read what it is to return.
+    """
+
+    def after(self, snapshot: Snapshot) -> Inspector:
+        """The same world as if the catalog were ``snapshot``, which includes uncommitted statements.
+
+        A source that is paused only in that snapshot counts as stopped.
+        """
+        ...
+
+    @property
+    def upstreams(self) -> UpstreamPort:
+        """Upstreams, and the targets of sinks."""
+        ...
+
+    @property
+    def positions(self) -> PositionPort:
+        """What readers have read."""
+        ...
+
+    @property
+    def jobs(self) -> JobPort:
+        """The state of the jobs."""
+        ...
+
+    @property
+    def tables(self) -> TablePort:
+        """The tables of logs and views, and tables in Spark."""
+        ...
+
+    @property
+    def queries(self) -> QueryPort:
+        """Spark's analysis of queries."""
+        ...
+
+    @property
+    def checkpoints(self) -> CheckpointPort:
+        """Foreign checkpoints, and the files that their sources read."""
+        ...
+
+    @property
+    def rewinds(self) -> RewindPort:
+        """Rewind points."""
+        ...
+
+    @property
+    def secrets(self) -> SecretPort:
+        """The values of secrets, which no method returns."""
+        ...
+
+    def clock(self) -> int:
+        """The current time, in milliseconds since 1970."""
+        ...
+
+    def file_text(self, path: str) -> str:
+        """The text of a file that the statement names."""
+        ...
+
+    def operations(
+        self, *, is_unsafe: bool | None = None, object_name: str | None = None, since: int | None = None
+    ) -> tuple[OperationRecord, ...]:
+        """The log of record, newest first; with ``since``, from that epoch on."""
+        ...

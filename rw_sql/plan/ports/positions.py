@@ -1,0 +1,81 @@
+"""Readers: their positions, and the ranges that they have read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+from rw_sql.connectors.base import SplitState
+from rw_sql.model.offset_ranges import LogPiece, ReadIncarnation
+
+if TYPE_CHECKING:
+    from rw_sql.metastore.records import StoredState
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Positions:
+    """The next record per split, the log's version (-1 without a log), and the splits with rows in the log.
+
+    ``forgotten`` splits had a position that a RESET removed: they are not new to the source. ``lives`` are the offsets
+    in the log per split, the newest incarnation last; ``sparse`` splits returned fewer records than offsets.
+    ``is_complete``: the log still shows everything ever read. ``pieces`` are the ranges of each split in the log's
+    rows, by run; ``is_trimmed``: rows that were read are no longer in it. ``reader_epoch`` is the epoch of the oldest
+    run that may still commit to the log, None if no run was ever started.
+    """
+
+    states: Mapping[str, SplitState] = field(default_factory=dict)
+    log_version: int = -1
+    read_splits: frozenset[str] = frozenset()
+    forgotten: frozenset[str] = frozenset()
+    lives: Mapping[str, tuple[ReadIncarnation, ...]] = field(default_factory=dict)
+    sparse: frozenset[str] = frozenset()
+    is_complete: bool = True
+    pieces: Mapping[str, tuple[LogPiece, ...]] = field(default_factory=dict)
+    is_trimmed: bool = False
+    reader_epoch: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommittedRanges:
+    """One commit: the epoch at which its run started, and the offsets ``[start, end)`` that it read per split.
+
+    ``lives`` are the cluster and the incarnation of each split, if the commit has them.
+    """
+
+    epoch: int
+    ranges: Mapping[str, tuple[int, int]]
+    lives: Mapping[str, tuple[str | None, str | None]] = field(default_factory=dict)
+
+
+class PositionPort(Protocol):
+    """What readers have read. Without ``fragment``, the reader is the source's shared one."""
+
+    def of(self, source_id: int, fragment: str | None = None) -> Positions:
+        """The positions of a fragment: folded from the catalog, the noted positions and the commits of its log.
+
+        The positions of a direct reader come from its checkpoint.
+        """
+        ...
+
+    def with_log(self, source_id: int) -> Positions:
+        """As :meth:`of`, with the content of the log: the basis for planning a new view's backfill."""
+        ...
+
+    def before(
+        self, source_id: int, epoch: int, stood: tuple[StoredState, ...], fragment: str | None = None
+    ) -> Mapping[str, SplitState]:
+        """The positions of a source's splits just before the operation with ``epoch`` took effect.
+
+        These are the positions in ``stood``, advanced by the commits, after each one's version, of runs from before the
+        operation.
+        """
+        ...
+
+    def committed_ranges(self, source_id: int, fragment: str | None = None) -> tuple[CommittedRanges, ...]:
+        """The ranges read according to the commits of a source's log, or of the view with this fragment, in order."""
+        ...
+
+    def watermarks(self, view_ids: tuple[int, ...]) -> Mapping[int, int]:
+        """The event times below which views drop new rows, in milliseconds since 1970; only of views that drop any."""
+        ...

@@ -1,0 +1,42 @@
+"""Rewind points, and what a rewind would revert."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from rw_sql.metastore.facts import RewindPoint
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableBack:
+    """One table now and at a point: its numbers of rows, None if not counted.
+
+    ``lost`` says why it cannot be restored. ``has_emitted``: a sink has sent rows since.
+    """
+
+    object_id: int
+    now: int | None = None
+    then: int | None = None
+    lost: str | None = None
+    has_emitted: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RewindLook:
+    """What a rewind would revert: the source's log first, then each dependent of the point that still exists."""
+
+    tables: tuple[TableBack, ...]
+
+
+class RewindPort(Protocol):
+    """Rewind points."""
+
+    def points(self, source_id: int | None = None) -> tuple[RewindPoint, ...]:
+        """The rewind points, and the operations that are known to have none, oldest operation first."""
+        ...
+
+    def look(self, point: RewindPoint) -> RewindLook:
+        """What a rewind to a point would revert."""
+        ...

@@ -1,0 +1,20 @@
+"""The values of secrets. They go in, none comes out."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from rw_sql.metastore.records import SecretRecord
+
+
+class SecretPort(Protocol):
+    """The values of secrets."""
+
+    def seal(self, name: str, value: str) -> str:
+        """The value of a secret of backend ``meta``, encrypted for the catalog."""
+        ...
+
+    def require_readable(self, secret: SecretRecord) -> None:
+        """Raises SqlError if the value cannot be read where it is kept."""
+        ...

@@ -1,0 +1,54 @@
+"""Tables: those of logs and views, and those that Spark knows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableLook:
+    """A Delta table's path, and its schema as Spark's JSON; ``path`` is empty for any other table.
+
+    ``is_missing``: Spark knows no table or view of that name.
+    """
+
+    path: str = ""
+    schema: str = ""
+    has_change_feed: bool = False
+    is_missing: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogSize:
+    """A source's log: its rows (decode errors included), the bytes of its files, and the age of its oldest rows.
+
+    ``since_ms`` is the beginning of the hour in which its oldest rows were written, in milliseconds since 1970; None if
+    it is empty. ``empty`` are the columns, and fields of structs, without a value in its newest rows.
+    """
+
+    rows: int = 0
+    errors: int = 0
+    bytes: int = 0
+    files: int = 0
+    since_ms: int | None = None
+    empty: tuple[str, ...] = ()
+
+
+class TablePort(Protocol):
+    """The tables of logs and views, and tables in Spark."""
+
+    def look(self, name: str) -> TableLook:
+        """A table in Spark, by its name as written in a query: ``orders``, ``shop.orders``, ``delta.`/path```."""
+        ...
+
+    def version(self, object_id: int) -> int:
+        """The newest version of the table of a source's log or of a view, -1 if it does not exist."""
+        ...
+
+    def log_sizes(self, source_ids: tuple[int, ...]) -> Mapping[int, LogSize]:
+        """The sizes of these sources' logs, by source id; sources without a log are missing."""
+        ...

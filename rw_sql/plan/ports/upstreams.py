@@ -1,0 +1,68 @@
+"""Upstreams and the targets of sinks, which a connector and its options identify."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from rw_sql.connectors.base import ColumnMisfit, GroupOffsets, Upstream
+    from rw_sql.connectors.sink import SinkLook, SinkShape
+    from rw_sql.metastore.records import SecretRecord
+    from rw_sql.model.options import PlannedOptions
+
+
+class UpstreamPort(Protocol):
+    """Upstreams and targets. Options are unresolved: they reference secrets by name.
+
+    ``candidates`` are new values of secrets, to use instead of those in the catalog.
+    """
+
+    def look(self, connector: str, options: PlannedOptions, candidates: tuple[SecretRecord, ...] = ()) -> Upstream:
+        """The splits, bounds and identities of an upstream."""
+        ...
+
+    def sparse_topics(self, connector: str, options: PlannedOptions) -> Mapping[str, str]:
+        """The topics of an upstream whose offsets do not count records, with the reason."""
+        ...
+
+    def offsets_at(
+        self, connector: str, options: PlannedOptions, milliseconds: int, splits: tuple[str, ...]
+    ) -> dict[str, int]:
+        """The first offsets at or after a time."""
+        ...
+
+    def record_times(self, connector: str, options: PlannedOptions, offsets: Mapping[str, int]) -> Mapping[str, int]:
+        """The times of the records at these offsets, in milliseconds since 1970, if known soon."""
+        ...
+
+    def group_offsets(
+        self, connector: str, options: PlannedOptions, group: str, splits: tuple[str, ...]
+    ) -> GroupOffsets:
+        """The committed offsets of a consumer group for these splits."""
+        ...
+
+    def column_misfit(self, connector: str, options: PlannedOptions, columns: Mapping[str, str]) -> ColumnMisfit | None:
+        """The first of ``columns`` (name to Spark type) that an upstream cannot provide, if any."""
+        ...
+
+    def look_at_target(
+        self,
+        connector: str,
+        options: PlannedOptions,
+        shape: SinkShape | None,
+        candidates: tuple[SecretRecord, ...] = (),
+    ) -> SinkLook:
+        """Whether a sink's target can store rows of this shape; without a shape, whether it answers. Writes nothing."""
+        ...
+
+
+def look_closely(upstreams: UpstreamPort, connector: str, options: PlannedOptions) -> Upstream:
+    """A look with the topics whose offsets do not count records, as a preview of a move needs them."""
+    upstream = upstreams.look(connector, options)
+    if not upstream.is_reachable or not upstream.splits:
+        return upstream
+    sparse = upstreams.sparse_topics(connector, options)
+    return replace(upstream, sparse=sparse) if sparse else upstream

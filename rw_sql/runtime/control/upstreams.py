@@ -1,0 +1,69 @@
+"""Looks at upstreams and at the targets of sinks, by their connectors."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from rw_sql.connectors import registry
+from rw_sql.connectors.base import ColumnReader
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from rw_sql.connectors.base import ColumnMisfit, GroupOffsets, Upstream
+    from rw_sql.connectors.sink import SinkLook, SinkShape
+    from rw_sql.metastore.records import SecretRecord
+    from rw_sql.model.options import PlannedOptions
+
+Look = tuple[str, "PlannedOptions", tuple["SecretRecord", ...]]
+"""A connector, the options, and the candidates for secrets."""
+
+
+class Resolve(Protocol):
+    """Puts the values of secrets into options; ``candidates`` are used instead of those in the catalog."""
+
+    def __call__(self, options: PlannedOptions, candidates: tuple[SecretRecord, ...] = ()) -> dict[str, str]: ...
+
+
+class Upstreams:
+    """Implements ``UpstreamPort``. ``looks`` are those taken so far: it looks at each upstream only once."""
+
+    def __init__(self, resolve: Resolve, looks: dict[Look, Upstream]) -> None:
+        self._resolve = resolve
+        self._looks = looks
+
+    def look(self, connector: str, options: PlannedOptions, candidates: tuple[SecretRecord, ...] = ()) -> Upstream:
+        key = (connector, options, candidates)
+        if key not in self._looks:
+            self._looks[key] = registry.connector(connector).look(self._resolve(options, candidates))
+        return self._looks[key]
+
+    def sparse_topics(self, connector: str, options: PlannedOptions) -> Mapping[str, str]:
+        return registry.connector(connector).sparse_topics(self._resolve(options))
+
+    def offsets_at(
+        self, connector: str, options: PlannedOptions, milliseconds: int, splits: tuple[str, ...]
+    ) -> dict[str, int]:
+        return dict(registry.connector(connector).offsets_at(self._resolve(options), milliseconds, splits))
+
+    def record_times(self, connector: str, options: PlannedOptions, offsets: Mapping[str, int]) -> Mapping[str, int]:
+        return registry.connector(connector).record_times(self._resolve(options), offsets)
+
+    def group_offsets(
+        self, connector: str, options: PlannedOptions, group: str, splits: tuple[str, ...]
+    ) -> GroupOffsets:
+        return registry.connector(connector).group_offsets(self._resolve(options), group, splits)
+
+    def column_misfit(self, connector: str, options: PlannedOptions, columns: Mapping[str, str]) -> ColumnMisfit | None:
+        resolved = self._resolve(options)
+        reader = registry.connector(connector)
+        return reader.column_misfit(resolved, columns) if isinstance(reader, ColumnReader) else None
+
+    def look_at_target(
+        self,
+        connector: str,
+        options: PlannedOptions,
+        shape: SinkShape | None,
+        candidates: tuple[SecretRecord, ...] = (),
+    ) -> SinkLook:
+        return registry.sink_connector(connector).look(self._resolve(options, candidates), shape)
