@@ -16,6 +16,7 @@ import pytest
 
 from rw_sql.checkpoints.files import CheckpointFiles
 from rw_sql.checkpoints.journal import read_journal, write_journal
+from rw_sql.errors import SqlError
 from rw_sql.metastore import (
     JobStore,
     Metastore,
@@ -98,6 +99,18 @@ def test_a_prediction_is_written_as_it_was_read(text: str) -> None:
     assert prediction_to_json(prediction_from_json(text)) == text
 
 
+def test_a_prediction_of_before_it_counted_is_read() -> None:
+    text = '{"sources":{"2":{"log_version":4,"stood":{},"splits":[["orders:0",7,3,"REWOUND"]]}}}'
+    counted = text.replace('"REWOUND"', '"REWOUND",0,0,true')
+    assert prediction_to_json(prediction_from_json(text)) == counted
+
+
+def test_a_prediction_of_a_newer_version_is_refused() -> None:
+    text = '{"sources":{"2":{"log_version":4,"stood":{},"splits":[["orders:0",7,3,"REWOUND",0,0,true,1]]}}}'
+    with pytest.raises(ValueError, match="at most length 7"):
+        prediction_from_json(text)
+
+
 def test_predictions_are_joined_as_they_were_read() -> None:
     _, first, second = lines_of("prediction.txt")
     sources = {**json.loads(first)["sources"], **json.loads(second)["sources"]}
@@ -113,7 +126,7 @@ def test_the_metadata_of_a_commit_is_written_as_it_was_read(text: str) -> None:
     assert commit.to_json() == text
 
 
-def written_to(tmp_path: Path, name: str, text: str, write: Callable[[CheckpointFiles], None]) -> str:
+def written_to(tmp_path: Path, name: str, text: str, write: Callable[[CheckpointFiles], object]) -> str:
     """The file of a checkpoint's journal, put there, then read and written by ``write``."""
     file = tmp_path / "_rw_sql" / name
     file.parent.mkdir()
@@ -130,6 +143,39 @@ def test_a_rewrite_of_a_checkpoint_is_written_as_it_was_read(stored: str, number
 
     text = (STORED / "files" / stored).read_text(encoding="utf-8")
     assert written_to(tmp_path, f"{number:06}.json", text, write) == text
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        (('"batch": 4', '"batch": "4"'), "Expected `int`, got `str` - at `$.batch`"),
+        (('"batch": 4', '"batch": 4, "by": 1'), "Object contains unknown field `by`"),
+        (('  "number": 1,\n', ""), "Object missing required field `number`"),
+        (('"after"', '"then"'), "Object contains unknown field `then` - at `$.files[0]`"),
+    ],
+)
+def test_a_broken_rewrite_of_a_checkpoint_is_refused(changed: tuple[str, str], said: str, tmp_path: Path) -> None:
+    text = (STORED / "files" / "journal_entry.json").read_text(encoding="utf-8")
+    with pytest.raises(SqlError) as refused:
+        written_to(tmp_path, "000001.json", text.replace(*changed), read_journal)
+    assert refused.value.message.endswith(f"/_rw_sql/000001.json' is no record of a rewrite: {said}")
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        (('"objects": []', '"objects": [{}]'), "not a record: it has no kind"),
+        ((' "objects": [],\n', ""), "Object missing required field `objects`"),
+        (('"epoch": 0', '"epoch": null'), "Expected `int`, got `null` - at `$.epoch`"),
+        (('"version": 1', '"version": 2'), "its version is 2, this rw_sql reads version 1"),
+        (('"format": "rw_sql catalog"', '"format": "x"'), "it does not say that it is one"),
+    ],
+)
+def test_a_broken_export_of_a_catalog_is_refused(changed: tuple[str, str], said: str) -> None:
+    text = (STORED / "files" / "catalog_export_empty.json").read_text(encoding="utf-8")
+    with pytest.raises(SqlError) as refused:
+        catalog_from_json(text.replace(*changed), "it")
+    assert refused.value.message == f"it is no catalog: {said}"
 
 
 @pytest.mark.parametrize("stored", ["readers.json", "readers_empty.json"])
