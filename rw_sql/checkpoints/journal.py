@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from rw_sql.errors import NOT_A_CHECKPOINT, SqlError
 
@@ -21,8 +21,7 @@ UNDONE = "undone"
 UNFINISHED = (STARTED, UNDOING)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FileChange:
+class FileChange(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One file of a checkpoint before and after a rewrite, as whole texts."""
 
     name: str
@@ -30,8 +29,7 @@ class FileChange:
     after: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JournalEntry:
+class JournalEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One rewrite. ``number`` counts from 1 in each checkpoint; ``batch`` is the batch whose entry was rewritten."""
 
     number: int
@@ -45,7 +43,7 @@ class JournalEntry:
 
     def with_state(self, state: str) -> JournalEntry:
         """The entry with another state."""
-        return replace(self, state=state)
+        return msgspec.structs.replace(self, state=state)
 
 
 def read_journal(files: CheckpointFiles) -> tuple[JournalEntry, ...]:
@@ -56,15 +54,14 @@ def read_journal(files: CheckpointFiles) -> tuple[JournalEntry, ...]:
 
 def write_journal(files: CheckpointFiles, entry: JournalEntry) -> None:
     """Writes an entry, replacing the one with the same number."""
-    files.write(f"{FOLDER}/{entry.number:06d}.json", json.dumps(asdict(entry), indent=2, ensure_ascii=False) + "\n")
+    text = msgspec.json.format(msgspec.json.encode(entry), indent=2).decode()
+    files.write(f"{FOLDER}/{entry.number:06d}.json", text + "\n")
 
 
 def _entry(files: CheckpointFiles, name: str) -> JournalEntry:
     try:
-        body = json.loads(files.read(name))
-        changes = tuple(FileChange(**change) for change in body.pop("files"))
-        return JournalEntry(files=changes, **body)
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        return msgspec.json.decode(files.read(name), type=JournalEntry)
+    except ValueError as error:
         raise SqlError(
             NOT_A_CHECKPOINT,
             f"{files.path(name)!r} is no record of a rewrite: {error}",

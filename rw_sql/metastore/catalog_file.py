@@ -5,12 +5,13 @@ Definitions, assigned splits and the positions that statements set are in it; va
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from rw_sql.errors import INVALID_OPTION, SqlError
-from rw_sql.metastore.codec import record_from_json, record_to_json
+from rw_sql.metastore.codec import record_from_data
 from rw_sql.metastore.records import AssignSplits, PutObject, PutSplitStates, SecretRecord
 from rw_sql.metastore.snapshot import Snapshot, effect_of, fold
 
@@ -21,20 +22,27 @@ _FORMAT = "rw_sql catalog"
 _VERSION = 1
 
 
+class _File(msgspec.Struct, kw_only=True):
+    format: str = _FORMAT
+    version: int = _VERSION
+    epoch: int
+    objects: list[Any]
+    splits: dict[str, list[str]]
+    states: dict[str, dict[str, str]]
+
+
 def catalog_to_json(snapshot: Snapshot) -> str:
     """The file's text, readable and in an order that does not change from one export to the next."""
-    body: dict[str, Any] = {
-        "format": _FORMAT,
-        "version": _VERSION,
-        "epoch": snapshot.epoch,
-        "objects": [json.loads(record_to_json(_public(snapshot.records[id_]))) for id_ in sorted(snapshot.records)],
-        "splits": {fragment: sorted(splits) for fragment, splits in sorted(snapshot.assigned.items())},
-        "states": {
+    file = _File(
+        epoch=snapshot.epoch,
+        objects=[_public(snapshot.records[id_]) for id_ in sorted(snapshot.records)],
+        splits={fragment: sorted(splits) for fragment, splits in sorted(snapshot.assigned.items())},
+        states={
             fragment: {split: states[split].state for split in sorted(states)}
             for fragment, states in sorted(snapshot.stored.items())
         },
-    }
-    return json.dumps(body, indent=1, ensure_ascii=False) + "\n"
+    )
+    return msgspec.json.format(msgspec.json.encode(file), indent=1).decode() + "\n"
 
 
 def _public(record: ObjectRecord) -> ObjectRecord:
@@ -47,21 +55,19 @@ def catalog_from_json(text: str, name: str) -> Snapshot:
     Raises SqlError INVALID_OPTION where it is no such file, and METASTORE_IS_NEWER where a newer rw_sql wrote it.
     """
     try:
-        body = json.loads(text)
+        body = msgspec.json.decode(text)
         if not isinstance(body, dict) or body.get("format") != _FORMAT:
             raise ValueError("it does not say that it is one")
         if body.get("version") != _VERSION:
             raise ValueError(f"its version is {body.get('version')}, this rw_sql reads version {_VERSION}")
-        changes: list[Change] = [PutObject(record=record_from_json(json.dumps(data))) for data in body["objects"]]
-        changes += [AssignSplits(fragment=fragment, splits=tuple(s)) for fragment, s in body["splits"].items()]
+        file = msgspec.convert(body, _File)
+        changes: list[Change] = [PutObject(record=record_from_data(data)) for data in file.objects]
+        changes += [AssignSplits(fragment=fragment, splits=tuple(s)) for fragment, s in file.splits.items()]
         changes += [
-            PutSplitStates(fragment=fragment, states=dict(states), log_version=0)
-            for fragment, states in body["states"].items()
+            PutSplitStates(fragment=fragment, states=states, log_version=0) for fragment, states in file.states.items()
         ]
-        epoch = int(body["epoch"])
-        return fold(Snapshot(), effect_of(Snapshot(), epoch, "", changes))
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        what = f"has no {error}" if isinstance(error, KeyError) else str(error)
+        return fold(Snapshot(), effect_of(Snapshot(), file.epoch, "", changes))
+    except ValueError as error:
         raise SqlError(
-            INVALID_OPTION, f"{name} is no catalog: {what}", hint="rw-sql export-catalog -w WAREHOUSE writes one"
+            INVALID_OPTION, f"{name} is no catalog: {error}", hint="rw-sql export-catalog -w WAREHOUSE writes one"
         ) from error

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from rw_sql.metastore.refresh_records import RefreshRecord
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -315,13 +312,14 @@ class StoredState:
     log_version: int = -1
 
 
-# The changes that an operation consists of. The store adds the before-images.
+# The changes that an operation consists of. The store adds the before-images. ``change`` is the JSON's name of each.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PutObject:
     """Creates an object or replaces its record."""
 
+    change: str = field(default="put_object", init=False)
     record: ObjectRecord
 
 
@@ -329,6 +327,7 @@ class PutObject:
 class DropObject:
     """Removes an object."""
 
+    change: str = field(default="drop_object", init=False)
     id: int
 
 
@@ -336,6 +335,7 @@ class DropObject:
 class AssignSplits:
     """Assigns splits to a fragment."""
 
+    change: str = field(default="assign_splits", init=False)
     fragment: str
     splits: tuple[str, ...]
 
@@ -344,6 +344,7 @@ class AssignSplits:
 class UnassignSplits:
     """Unassigns splits of a fragment; their states stay."""
 
+    change: str = field(default="unassign_splits", init=False)
     fragment: str
     splits: tuple[str, ...]
 
@@ -352,6 +353,7 @@ class UnassignSplits:
 class PutSplitStates:
     """Sets positions: maps each split to the connector's JSON."""
 
+    change: str = field(default="put_split_states", init=False)
     fragment: str
     states: Mapping[str, str]
     log_version: int = -1
@@ -361,6 +363,7 @@ class PutSplitStates:
 class ForgetSplitStates:
     """Removes positions."""
 
+    change: str = field(default="forget_split_states", init=False)
     fragment: str
     splits: tuple[str, ...]
 

@@ -6,12 +6,14 @@ current one and upkeep removes the others, so that days of heartbeats every two 
 
 from __future__ import annotations
 
-import json
 import time
+from collections.abc import Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, fields, replace
+from dataclasses import replace
 from threading import RLock
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from rw_sql.metastore.facts import (
     BackfillProgress,
@@ -30,7 +32,7 @@ from rw_sql.metastore.refresh_records import RefreshChunk
 from rw_sql.metastore.table import join
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from threading import Event
 
 RUNS_KEPT = 500
@@ -129,7 +131,7 @@ class JobStore:
                 for job in dict.fromkeys(jobs)
             ]
 
-        claimed = {row["job"]: _run(row) for row in self._run_table().write(choose)}
+        claimed = {row["job"]: msgspec.convert(row, Run) for row in self._run_table().write(choose)}
         return tuple(claimed[job] for job in jobs)
 
     def runs(self, job: str) -> tuple[Run, ...]:
@@ -144,7 +146,7 @@ class JobStore:
 
     def write_job_status(self, statuses: Sequence[JobStatus]) -> None:
         """Replaces the statuses of these jobs."""
-        rows = [{**_values(status), "is_dropped": False} for status in statuses]
+        rows = [{**msgspec.to_builtins(status), "is_dropped": False} for status in statuses]
         self._statuses().write(lambda _: rows)
         self._tell()
 
@@ -152,7 +154,7 @@ class JobStore:
         """The status of each job."""
         with self.saying:
             rows = self._statuses().rows().values()
-        return {row["job"]: JobStatus(**_chosen(JobStatus, row)) for row in rows if not row["is_dropped"]}
+        return {row["job"]: msgspec.convert(row, JobStatus) for row in rows if not row["is_dropped"]}
 
     def drop_jobs(self, jobs: Iterable[str]) -> None:
         """Deletes the statuses of jobs. Their runs stay, because run numbers are never reused."""
@@ -166,23 +168,23 @@ class JobStore:
 
     def write_backfill(self, progress: BackfillProgress) -> None:
         """Replaces the progress of a view's backfill."""
-        self._backfills().write(lambda _: [_values(progress)])
+        self._backfills().write(lambda _: [msgspec.to_builtins(progress)])
         self._tell()
 
     def backfills(self) -> Mapping[str, BackfillProgress]:
         """The backfill progress of each view, by job; views without a backfill are missing."""
         rows = self._backfills().rows().values()
-        return {row["job"]: BackfillProgress(**_chosen(BackfillProgress, row)) for row in rows}
+        return {row["job"]: msgspec.convert(row, BackfillProgress) for row in rows}
 
     def note_chunks(self, chunks: Sequence[RefreshChunk]) -> None:
         """Records the progress of chunks of refreshes."""
-        self._chunks().write(lambda _: [_values(chunk) for chunk in chunks])
+        self._chunks().write(lambda _: [msgspec.to_builtins(chunk) for chunk in chunks])
 
     def chunks_of(self, table_id: int) -> tuple[RefreshChunk, ...]:
         """The chunks of a table's newest refresh, the loading first."""
         rows = [row for row in self._chunks().rows().values() if row["table_id"] == table_id]
         newest = max((row["refresh"] for row in rows), default=0)
-        found = [RefreshChunk(**_chosen(RefreshChunk, row)) for row in rows if row["refresh"] == newest]
+        found = [msgspec.convert(row, RefreshChunk) for row in rows if row["refresh"] == newest]
         return tuple(sorted(found, key=lambda chunk: chunk.chunk))
 
     def note_positions(self, positions: Sequence[NotedPosition]) -> tuple[NotedPosition, ...]:
@@ -193,7 +195,7 @@ class JobStore:
 
         def choose(present: Mapping[_Key, _Row]) -> Sequence[_Row]:
             return [
-                _values(position)
+                msgspec.to_builtins(position)
                 for position in positions
                 if (row := present.get((position.fragment, position.split))) is None
                 or _age(position) > (row["epoch"], row["run"], row["log_version"])
@@ -213,19 +215,19 @@ class JobStore:
         """The stored position of each of the fragment's splits."""
         rows = self._positions().rows()
         return {
-            split: NotedPosition(**_chosen(NotedPosition, row))
+            split: msgspec.convert(row, NotedPosition)
             for (of_fragment, split), row in rows.items()
             if of_fragment == fragment
         }
 
     def add_locks(self, locks: Sequence[QuiesceLock]) -> None:
         """Adds quiesce locks."""
-        self._holds().write(lambda _: [_values(lock) for lock in locks])
+        self._holds().write(lambda _: [msgspec.to_builtins(lock) for lock in locks])
 
     def quiesce_locks(self) -> tuple[QuiesceLock, ...]:
         """The quiesce locks that are not released."""
         rows = self._holds().rows().values()
-        return tuple(QuiesceLock(**_chosen(QuiesceLock, row)) for row in rows if not row["is_released"])
+        return tuple(msgspec.convert(row, QuiesceLock) for row in rows if not row["is_released"])
 
     def acknowledge_locks(self, locks: Sequence[QuiesceLock]) -> None:
         """Records that the readers have stopped."""
@@ -287,7 +289,7 @@ class JobStore:
         if cached is None or cached[0] is not rows:
             by_job: dict[str, dict[int, Run]] = {}
             for (job, run), row in rows.items():
-                by_job.setdefault(job, {})[run] = _run(row)
+                by_job.setdefault(job, {})[run] = msgspec.convert(row, Run)
             cached = self._runs = (rows, by_job)
         return cached[1]
 
@@ -337,34 +339,13 @@ def _newest_refreshes(rows: list[_Row]) -> list[_Row]:
     return [row for row in rows if row["refresh"] == newest[row["table_id"]]]
 
 
-def _values(record: JobStatus | NotedPosition | Lease | QuiesceLock | BackfillProgress | RefreshChunk) -> _Row:
-    return {f.name: getattr(record, f.name) for f in fields(record)}
-
-
-# Computed once, because a source may have 100,000 positions.
-_NAMES = {
-    kind: tuple(f.name for f in fields(kind))
-    for kind in (JobStatus, NotedPosition, Lease, QuiesceLock, BackfillProgress, RefreshChunk)
-}
-
-
-def _chosen(
-    record: type[JobStatus | NotedPosition | Lease | QuiesceLock | BackfillProgress | RefreshChunk], row: _Row
-) -> _Row:
-    return {name: row[name] for name in _NAMES[record]}
-
-
-def _run(row: _Row) -> Run:
-    return Run(job=row["job"], run=row["run"], epoch=row["epoch"], owner=row["owner"], started_ms=row["started_ms"])
-
-
 def _lease(rows: Mapping[_Key, _Row]) -> Lease | None:
     row = rows.get((_THE_LEASE,))
-    return None if row is None else Lease(**_chosen(Lease, row))
+    return None if row is None else msgspec.convert(row, Lease)
 
 
 def _lease_row(lease: Lease) -> _Row:
-    return {**_values(lease), "lease": _THE_LEASE}
+    return {**msgspec.to_builtins(lease), "lease": _THE_LEASE}
 
 
 def _is_held(present: Lease | None, lease: Lease) -> bool:
@@ -379,35 +360,35 @@ def _age(position: NotedPosition) -> tuple[int, int, int]:
     return position.epoch, position.run, position.log_version
 
 
+class _PointBody(msgspec.Struct):
+    """The JSON of a rewind point."""
+
+    log_version: int
+    states: Mapping[str, str]
+    dependents: tuple[PointDependent, ...]
+
+
 def _point_row(point: RewindPoint) -> _Row:
-    body = {
-        "log_version": point.log_version,
-        "states": dict(point.states),
-        "dependents": [asdict(dependent) for dependent in point.dependents],
-    }
     return {
         "source_id": point.source_id,
         "operation": point.operation,
         "reason": point.reason,
         "folder": point.folder,
-        "body": json.dumps(body, separators=(",", ":"), ensure_ascii=False),
+        "body": msgspec.json.encode(_PointBody(point.log_version, point.states, point.dependents)).decode(),
         "made_ms": point.made_ms,
         "is_dropped": False,
     }
 
 
 def _point(row: _Row) -> RewindPoint:
-    body = json.loads(row["body"])
+    body = msgspec.json.decode(row["body"], type=_PointBody)
     return RewindPoint(
         source_id=row["source_id"],
         operation=row["operation"],
         made_ms=row["made_ms"],
         reason=row["reason"],
         folder=row["folder"],
-        log_version=body["log_version"],
-        states=body["states"],
-        dependents=tuple(
-            PointDependent(**{**found, "reads": tuple((id_, version) for id_, version in found["reads"])})
-            for found in body["dependents"]
-        ),
+        log_version=body.log_version,
+        states=body.states,
+        dependents=body.dependents,
     )

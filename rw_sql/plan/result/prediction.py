@@ -3,14 +3,15 @@ operation."""
 
 from __future__ import annotations
 
-import json
-from dataclasses import dataclass, field
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from rw_sql.connectors.registry import connector
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
 
     from rw_sql.metastore.records import SourceRecord
     from rw_sql.plan.ports.positions import Positions
@@ -20,11 +21,10 @@ if TYPE_CHECKING:
 _SHARED = "ingest-"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PredictedSplit:
+class PredictedSplit(msgspec.Struct, frozen=True, kw_only=True, array_like=True, forbid_unknown_fields=True):
     """One split of a preview: the next record before and after, the verdict as in the preview, and its counts.
 
-    If not ``is_exact``, the counts are upper limits.
+    If not ``is_exact``, the counts are upper limits. It is stored as the list of its values, in this order.
     """
 
     split: str
@@ -41,8 +41,7 @@ class PredictedSplit:
         return self.verdict.startswith("UNKNOWN")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SourcePrediction:
+class SourcePrediction(msgspec.Struct, frozen=True, kw_only=True):
     """The effect of one operation on one reader of a source.
 
     ``stood`` are the positions of the splits when the operation was planned, as the connector's JSON, with the source's
@@ -50,7 +49,7 @@ class SourcePrediction:
     """
 
     log_version: int
-    stood: Mapping[str, str] = field(default_factory=dict)
+    stood: Mapping[str, str] = {}
     splits: tuple[PredictedSplit, ...] = ()
 
 
@@ -75,45 +74,29 @@ def predicted(source: SourceRecord, stands: Positions, preview: Preview) -> Sour
     )
 
 
+class _Stored(msgspec.Struct):
+    """The stored JSON. Shared readers are keyed by their source's id, others by their fragment."""
+
+    sources: dict[str, SourcePrediction]
+
+
 def prediction_to_json(by_fragment: Mapping[str, SourcePrediction]) -> str:
-    """The text of :attr:`Operation.prediction`. Shared readers are keyed by their source's id."""
-    body = {
-        fragment.removeprefix(_SHARED): {
-            "log_version": found.log_version,
-            "stood": dict(found.stood),
-            "splits": [_split_to_list(split) for split in found.splits],
-        }
-        for fragment, found in by_fragment.items()
-    }
-    return json.dumps({"sources": body}, separators=(",", ":"), ensure_ascii=False)
-
-
-def _split_to_list(split: PredictedSplit) -> list[object]:
-    return [split.split, split.old, split.new, split.verdict, split.duplicates, split.gaps, split.is_exact]
+    """The text of :attr:`Operation.prediction`."""
+    stored = _Stored({fragment.removeprefix(_SHARED): found for fragment, found in by_fragment.items()})
+    return msgspec.json.encode(stored).decode()
 
 
 def join_predictions(texts: Iterable[str | None]) -> str | None:
     """Merges several texts with different fragments; None if there are none."""
-    found: dict[str, object] = {}
+    found: dict[str, SourcePrediction] = {}
     for text in texts:
-        found |= json.loads(text)["sources"] if text is not None else {}
-    return json.dumps({"sources": found}, separators=(",", ":"), ensure_ascii=False) if found else None
+        found |= prediction_from_json(text)
+    return prediction_to_json(found) if found else None
 
 
 def prediction_from_json(text: str | None) -> dict[str, SourcePrediction]:
     """The predictions by fragment; empty for an operation without one."""
     if text is None:
         return {}
-    return {
-        _SHARED + key if key.isdigit() else key: SourcePrediction(
-            log_version=body["log_version"],
-            stood=body["stood"],
-            splits=tuple(
-                PredictedSplit(
-                    split=split, old=old, new=new, verdict=verdict, duplicates=duplicates, gaps=gaps, is_exact=is_exact
-                )
-                for split, old, new, verdict, duplicates, gaps, is_exact in body["splits"]
-            ),
-        )
-        for key, body in json.loads(text)["sources"].items()
-    }
+    stored = msgspec.json.decode(text, type=_Stored)
+    return {_SHARED + key if key.isdigit() else key: found for key, found in stored.sources.items()}

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from rw_sql.checkpoints.journal import FOLDER
 from rw_sql.metastore.records import FORGOTTEN
 from rw_sql.runtime.direct.checkpoint_record import (
+    EMPTY,
     Change,
     Head,
     ReaderRecord,
@@ -61,7 +62,7 @@ def positions_of(
     head: Head, fragment: str, kind: Connector, stored: Mapping[str, StoredState]
 ) -> dict[str, SplitState]:
     """The positions of a fragment's splits: as a later statement set them, else from the checkpoint."""
-    record = head.record or ReaderRecord()
+    record = head.record or EMPTY
     reflected = record.epochs.get(fragment, -1)
     known = {**record.parked.get(fragment, {}), **(head.offsets(fragment, kind) or {})}
     states: dict[str, SplitState] = {}
@@ -89,7 +90,7 @@ def align(files: CheckpointFiles, wanted: Iterable[DesiredReader], *, done: int)
         )
     stands = {reader.fragment: positions_of(head, reader.fragment, reader.kind, reader.stored) for reader in readers}
     states = {r.fragment: {split: stands[r.fragment][split] for split in r.splits} for r in readers}
-    record = head.record or ReaderRecord()
+    record = head.record or EMPTY
     fresh = ReaderRecord(
         lines=record.lines if head.committed >= 0 else (),
         epochs={reader.fragment: reader.since for reader in readers},

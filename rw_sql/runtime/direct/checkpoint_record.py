@@ -8,15 +8,16 @@ content before each change by a statement, because undo needs the earlier positi
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import msgspec
 
 from rw_sql.checkpoints.journal import FOLDER
 from rw_sql.checkpoints.offset_log import OffsetEntry, read_entry
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from rw_sql.checkpoints.files import CheckpointFiles
     from rw_sql.connectors.base import Connector
 
@@ -32,24 +33,17 @@ class ReaderRecord:
     fragment the offsets of splits that are no longer read.
     """
 
-    lines: tuple[str | None, ...] = ()
-    epochs: Mapping[str, int] = field(default_factory=dict)
-    lives: Mapping[str, Mapping[str, tuple[str | None, str | None]]] = field(default_factory=dict)
-    parked: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
-
-    @staticmethod
-    def from_data(data: Any) -> ReaderRecord:
-        """Parses the record's JSON."""
-        return ReaderRecord(
-            lines=tuple(data["lines"]),
-            epochs=data["epochs"],
-            lives={f: {split: (life[0], life[1]) for split, life in of.items()} for f, of in data["lives"].items()},
-            parked=data["parked"],
-        )
+    lines: tuple[str | None, ...]
+    epochs: Mapping[str, int]
+    lives: Mapping[str, Mapping[str, tuple[str | None, str | None]]]
+    parked: Mapping[str, Mapping[str, int]]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
+EMPTY = ReaderRecord(lines=(), epochs={}, lives={}, parked={})
+"""The record of a checkpoint that has none."""
+
+
+class Change(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One change of a checkpoint, with the record and the newest committed entry (None: none) from before it.
 
     ``epochs`` are those of the record after the change. ``dropped`` is the entry of a removed batch, which was planned
@@ -67,29 +61,30 @@ class Change:
 def read_record(files: CheckpointFiles) -> ReaderRecord | None:
     """The record; None if a checkpoint has none yet."""
     try:
-        return ReaderRecord.from_data(json.loads(files.read(_FILE)))
+        return msgspec.json.decode(files.read(_FILE), type=ReaderRecord)
     except FileNotFoundError:
         return None
 
 
 def write_record(files: CheckpointFiles, record: ReaderRecord) -> None:
     """Writes the record atomically."""
-    files.write(_FILE, json.dumps(asdict(record), separators=(",", ":")))
+    files.write(_FILE, _to_json(record))
 
 
 def read_changes(files: CheckpointFiles) -> tuple[Change, ...]:
     """All changes of a checkpoint, oldest first."""
     names = sorted(name for name in files.stamps(FOLDER) if name.endswith(".json") and name[:-5].isdigit())
-    found = []
-    for name in names:
-        data = json.loads(files.read(f"{FOLDER}/{name}"))
-        found.append(Change(**{**data, "was": ReaderRecord.from_data(data["was"])}))
-    return tuple(found)
+    return tuple(msgspec.json.decode(files.read(f"{FOLDER}/{name}"), type=Change) for name in names)
 
 
 def write_change(files: CheckpointFiles, change: Change) -> None:
     """Writes a change, replacing the one with the same number."""
-    files.write(f"{FOLDER}/{change.number:06d}.json", json.dumps(asdict(change), separators=(",", ":")))
+    files.write(f"{FOLDER}/{change.number:06d}.json", _to_json(change))
+
+
+def _to_json(stored: ReaderRecord | Change) -> str:
+    # These files are ASCII since their first version; msgspec writes UTF-8.
+    return json.dumps(msgspec.to_builtins(stored), separators=(",", ":"))
 
 
 def unfinished(changes: tuple[Change, ...], record: ReaderRecord) -> Change | None:
