@@ -138,8 +138,12 @@ def _difference(path: str, before: str, after: str) -> list[str]:
 
 
 def fmt_command(
-    files: Annotated[list[str], typer.Argument(metavar="FILES|-", help="SQL files; - is standard input.")],
+    files: Annotated[
+        list[str], typer.Argument(metavar="PATHS|-", help="SQL files, or folders of them; - is standard input.")
+    ],
     check: Annotated[bool, typer.Option("--check", help="Change nothing; exit 1 if a file would change.")] = False,
 ) -> None:
     """Rewrite SQL files with their statements in canonical form; - goes to standard output. Needs no Spark."""
-    raise typer.Exit(run_fmt(files, check=check))
+    from rw_sql.cli.environments import files_of
+
+    raise typer.Exit(run_fmt(files_of(files), check=check))

@@ -7,18 +7,22 @@ import re
 import threading
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rw_sql.cli.environments import folder_files
+from rw_sql.cli.fmt import read_text
 from rw_sql.cli.testing.outcome import MismatchError, WrongTestError
 from rw_sql.cli.testing.row_diff import compare_lists
 from rw_sql.cli.testing.slt_file import SEPARATOR
 from rw_sql.errors import SqlError
+from rw_sql.plan.deploy.folder import read_folder
+from rw_sql.plan.deploy.order import in_order
 from rw_sql.session.scripts import run_part
-from rw_sql.syntax import ScriptStatement
+from rw_sql.syntax import ScriptStatement, render
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
     from pyspark.sql import DataFrame
 
@@ -83,6 +87,8 @@ class SltRun:
                 self._flush(record)
             case ("let", *names):
                 self._let(record, [name for word in names for name in word.split(",") if name])
+            case ("objects", folder):
+                self._objects(record, folder)
             case ("file", name):
                 (self.folder / name).write_text("\n".join(record.body), encoding="utf-8")
             case ("answer", "yes" | "no" as word):
@@ -99,6 +105,19 @@ class SltRun:
             raise MismatchError(f"{error.code}: {error.message}", error.render(), line=record.line) from error
         if (lacking := passed_over(rows)) is not None:
             raise MismatchError(lacking, line=record.line)
+
+    def _objects(self, record: SltRecord, folder: str) -> None:
+        """Creates what a folder's files define; names of the test are the values of their variables."""
+        try:
+            files = folder_files(str(Path(record.file).parent / folder))
+            ordered = in_order(read_folder([(file, read_text(file)) for file in files], self.names))
+        except SqlError as error:
+            raise WrongTestError(error.render(), file=record.file, line=record.line) from error
+        for made in ordered:
+            try:
+                self._run_sql(render(made.statement), record)
+            except SqlError as error:
+                raise MismatchError(f"{made.place}: {error.code}: {error.message}", error.render(), line=record.line) from error
 
     def _upstream(self, record: SltRecord) -> None:
         from rw_sql.cli.kafka_topics import Record, add_partitions, create_topic, produce

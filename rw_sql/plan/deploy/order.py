@@ -44,7 +44,12 @@ def in_order(folder: Sequence[FolderObject]) -> tuple[FolderObject, ...]:
             return
         if wanted in under_way:
             circle = " → ".join(found.name for found in (*under_way[under_way.index(wanted) :], wanted))
-            raise SqlError(INVALID_DEFINITION, f"objects of the folder read each other in a circle: {circle}")
+            raise SqlError(
+                INVALID_DEFINITION,
+                f"objects of the folder read each other in a circle: {circle}",
+                span=wanted.statement.name.span,
+                file=wanted.file,
+            )
         under_way.append(wanted)
         for key in named_by(wanted):
             other = by_name.get(key)

@@ -15,7 +15,9 @@ from rw_sql.connectors.sink import SinkLook
 from rw_sql.metastore.records import FORGOTTEN, SourceRecord
 from rw_sql.model.job_ids import ingest_fragment
 from rw_sql.model.options import HIDDEN, visible
-from rw_sql.plan.offline.query_answers import answer_query
+from rw_sql.model.relations import schema_columns
+from rw_sql.plan.offline.queries import columns_known, read_text
+from rw_sql.plan.offline.query_answers import QueryColumns, answer_query, written_names
 from rw_sql.plan.requests.catalog import (
     AsIf,
     MeasureLags,
@@ -52,10 +54,10 @@ from rw_sql.plan.requests.upstream import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from rw_sql.metastore import Snapshot
-    from rw_sql.plan.offline.query_answers import QueryColumns
+    from rw_sql.metastore.records import MaterializedViewRecord
     from rw_sql.plan.requests.catalog import Asking, Request
     from rw_sql.plan.requests.queries import QueryAnalysis
     from rw_sql.plan.result.plan import Plan
@@ -93,12 +95,15 @@ class OfflineInspector:
         snapshot: Snapshot,
         *,
         columns: QueryColumns | None = None,
+        readers: Sequence[MaterializedViewRecord] = (),
         ask_spark: Callable[[AnalyzeQuery], QueryAnalysis | None] | None = None,
     ) -> None:
-        """``columns`` are those of the statement's query, as far as they are known; ``ask_spark`` asks its analyzer,
-        which answers None where what the query reads is not known itself."""
+        """``columns`` are those of the statement's query, as far as they are known; ``readers`` are the views that are
+        planned again with the one whose query changes. ``ask_spark`` asks its analyzer, which answers None where what
+        the query reads is not known itself."""
         self._snapshot = snapshot
         self._columns = columns
+        self._readers = readers
         self._ask_spark = ask_spark
         self._noted: dict[str, None] = {}
 
@@ -205,7 +210,24 @@ class OfflineInspector:
             if found is not None:
                 return found
         self.note(QUERY)
-        return answer_query(request, self._columns)
+        return answer_query(request, self._reader_columns(request) or self._columns)
+
+    def _reader_columns(self, request: AnalyzeQuery) -> QueryColumns | None:
+        """The columns of a view that is planned again; None for the statement's own query.
+
+        A type that is not known is taken to be the one that the view has.
+        """
+        given = {relation.name: columns_known(relation.columns) for relation in request.relations}
+        names = written_names(request.query)
+        for reader in self._readers:
+            inputs = {found.name for id_ in reader.inputs if (found := self._snapshot.get(id_)) is not None}
+            before = dict(schema_columns(reader.schema))
+            if inputs == set(given) and set(names) >= {n for n in before if not n.startswith("_rw_")}:
+                found = read_text(request.query, given, names_columns=False).columns
+                if found is None:
+                    return None
+                return QueryColumns(columns=tuple((name, kind or before.get(name)) for name, kind in found))
+        return None
 
 
 def _is_left_out(kind: PlainConnector, method: str) -> bool:
