@@ -126,8 +126,8 @@ def check_command(
     """Check the statements of SQL files: each is planned on the catalog that those before it lead to.
 
     The statements of a folder define objects: they are checked in the order of what names what, and as rw-sql diff
-    reads them. Needs no Spark, Java or network; what only these can tell is named as unchecked. Exit 0 without errors, 1 on any
-    error, 2 where a file or the catalog cannot be read.
+    reads them. Needs no Spark, Java or network; what only these can tell is named as unchecked. Exit 0 without errors,
+    1 on any error, 2 where a file or the catalog cannot be read.
     """
     output = form or output
     try:

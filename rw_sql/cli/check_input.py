@@ -1,4 +1,4 @@
-"""What ``rw-sql check`` is given: files in their order, and folders, whose statements are checked in that of their names.
+"""What ``rw-sql check`` is given: files in their order, and folders, whose statements go in that of their names.
 
 Variables are replaced first; findings have the places of the files as they are written.
 """
@@ -14,7 +14,7 @@ from rw_sql.cli.fmt import read_text
 from rw_sql.cli.script.loading import read_assignments
 from rw_sql.errors import SqlError
 from rw_sql.plan.deploy.folder import folder_object
-from rw_sql.plan.deploy.order import in_order
+from rw_sql.plan.deploy.order import CircleError, in_order
 from rw_sql.plan.offline.report import Checked
 from rw_sql.syntax import parse_statement, split_script
 from rw_sql.syntax.variables.expand import expand
@@ -128,20 +128,19 @@ def _in_reading_order(files: Iterable[CheckedFile]) -> list[tuple[str, ScriptSta
                 continue
             objects.append(made)
             places[id(made)] = file.path, piece
-    circle: SqlError | None = None
-    try:
-        ordered = list(in_order(objects))
-    except SqlError as error:
-        circle, ordered = error, objects
-    ordered += [made for made in objects if not any(made is other for other in ordered)]
-    sorted_ones: list[tuple[str, ScriptStatement, SqlError | None]] = [
-        (*places[id(made)], circle if circle is not None and _is_in(made, circle) else None) for made in ordered
-    ]
-    return [*wrong, *sorted_ones]
-
-
-def _is_in(made: FolderObject, circle: SqlError) -> bool:
-    return made.statement.name.span == circle.span and circle.file == made.file
+    left = objects
+    ordered: tuple[FolderObject, ...] | None = None
+    while ordered is None:
+        try:
+            ordered = in_order(left)
+        except CircleError as error:
+            wrong += [(*places[id(made)], error) for made in error.members[:1]]
+            left = [made for made in left if not any(made is member for member in error.members)]
+    # What is defined twice, or reads in a circle, comes last.
+    rest = [made for made in objects if not any(made is other for other in ordered)]
+    refused = {piece.start for _, piece, error in wrong if isinstance(error, CircleError)}
+    rest = [made for made in rest if places[id(made)][1].start not in refused]
+    return [*wrong, *((*places[id(made)], None) for made in (*ordered, *rest))]
 
 
 def _as_written(file: CheckedFile, statements: Iterable[Checked]) -> list[Checked]:

@@ -15,6 +15,7 @@ from rw_sql.syntax import could_be_ours, parse_statement, render, route, split_s
 from rw_sql.syntax.lexing.tokens import has_comments
 from rw_sql.syntax.parsing.script import refuse_invisible
 from rw_sql.syntax.routing import could_be_sparks
+from rw_sql.syntax.variables.expand import has_variables
 
 if TYPE_CHECKING:
     from rw_sql.syntax.statements import Statement
@@ -71,8 +72,9 @@ def format_text(text: str, file: str | None = None) -> str:
 def format_script(text: str, file: str | None = None) -> str:
     """The script with every statement of ours in canonical form. Formatting it again changes nothing.
 
-    What stands between statements, a byte-order mark included, and statements that are Spark's or hold comments, stays
-    as it is written. Raises SqlError for a statement that is neither Spark's nor parses.
+    What stands between statements, a byte-order mark included, and statements that are Spark's, hold comments, or are
+    statements only with the values of their variables, stays as it is written. Raises SqlError for any other statement
+    that does not parse and is not Spark's.
     """
     pieces: list[str] = []
     done = 0
@@ -87,7 +89,12 @@ def format_script(text: str, file: str | None = None) -> str:
 
 
 def _formatted(text: str) -> str:
-    statement = statement_of(text)
+    try:
+        statement = statement_of(text)
+    except SqlError:
+        if has_variables(text):
+            return text
+        raise
     return text if statement is None or has_comments(text) else render(statement)
 
 

@@ -74,7 +74,9 @@ def test_the_commands_of_the_example_are_there() -> None:
     hooks = yaml.safe_load((PROJECT / "ci" / "pre-commit.yaml").read_text(encoding="utf-8"))["repos"][0]["hooks"]
     offered = {hook["id"]: hook["entry"] for hook in yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text())}
     commands = [offered[hook["id"]] + " " + " ".join(hook.get("args", ["a.sql"])) for hook in hooks]
-    commands += [line[line.index("rw-sql ") :] for line in re.split(r"\n|; do ", shell) if re.search(r"rw-sql [a-z]", line)]
+    commands += [
+        line[line.index("rw-sql ") :] for line in re.split(r"\n|; do ", shell) if re.search(r"rw-sql [a-z]", line)
+    ]
     assert len(commands) >= 12
     for command in commands:
         words = shlex.split(command.partition(" >")[0].partition(";")[0], comments=True)[1:]
@@ -92,7 +94,7 @@ def test_a_folder_is_checked_in_the_order_of_what_names_what(folder: Path) -> No
     # The same files by themselves are a script.
     names = [str(folder / "a.sql"), str(folder / "views" / "s.sql")]
     assert [code for *_, code in findings(*names, "--env", "dev")] == ["RW203", "RW203"]
-    assert findings(*reversed(names), "--env", "dev") == [("s.sql", 1, 77, "RW203")]
+    assert findings(*reversed(names), "--env", "dev") == [("s.sql", 1, SOURCE.index("= c,") + 3, "RW203")]
 
 
 def test_findings_have_the_places_of_the_files_as_they_are_written(folder: Path) -> None:
@@ -110,17 +112,22 @@ def test_findings_have_the_places_of_the_files_as_they_are_written(folder: Path)
 
 
 def test_what_a_folder_does_not_hold_is_found_by_check_too(folder: Path) -> None:
-    (folder / "b.sql").write_text("PAUSE SOURCE dev_s;\nCREATE SECRET p WITH (backend = 'meta') AS 'hunter2';\n", encoding="utf-8")
+    (folder / "b.sql").write_text(
+        "PAUSE SOURCE dev_s;\nCREATE SECRET p WITH (backend = 'meta') AS 'hunter2';\n", encoding="utf-8"
+    )
     (folder / "c.sql").write_text(VIEW, encoding="utf-8")
     (folder / "d.sql").write_text(
         "CREATE MATERIALIZED VIEW x AS SELECT id FROM y;\nCREATE MATERIALIZED VIEW y AS SELECT id FROM x;\n",
         encoding="utf-8",
     )
     found = findings(str(folder), "--env", "dev")
-    assert [("b.sql", 1, "RW212"), ("b.sql", 2, "RW212"), ("c.sql", 1, "RW201")] == [
-        (file, line, code) for file, line, _, code in found if file in ("b.sql", "c.sql")
+    assert [(file, line, code) for file, line, _, code in found if file in ("b.sql", "c.sql")] == [
+        ("b.sql", 1, "RW212"),
+        ("b.sql", 2, "RW212"),
+        ("c.sql", 1, "RW201"),
     ]
-    assert any(file == "d.sql" for file, *_ in found)
+    assert [(line, code) for file, line, _, code in found if file == "d.sql"] == [(1, "RW212")]
+    assert len(found) == 4
     assert "hunter2" not in run("check", str(folder), "--env", "dev")[1]
 
 
@@ -142,15 +149,23 @@ def test_variables_of_scripts_are_checked_as_run_replaces_them(tmp_path: Path) -
     )
     assert findings(str(script), "--var", "name=s") == [
         ("a.sql", 2, 77, "RW204"),
-        ("a.sql", 4, 13, "RW113"),
+        ("a.sql", 4, 13, "RW250"),
     ]
 
 
 def test_a_folder_is_formatted(folder: Path) -> None:
+    # What is a statement only with its values stays as it is.
+    text = "\\set t 'a'\nCREATE   SOURCE :name (id INT) WITH (connector = 'datagen');\n"
+    (folder / "script.sql").write_text(text, encoding="utf-8")
+    (folder / "views" / "s.sql").write_text(SOURCE + CONNECTION + "CREATE SOURCE x (${wrong;\n", encoding="utf-8")
+    assert run("fmt", "--check", str(folder))[0] == 1
+    assert "x (${wrong" in run("fmt", str(folder))[2]
+    (folder / "views" / "s.sql").write_text(SOURCE + CONNECTION, encoding="utf-8")
     assert run("fmt", "--check", str(folder))[0] == 1
     assert run("fmt", str(folder))[0] == 0
     assert run("fmt", "--check", str(folder))[0] == 0
-    assert "'${env}.a'" in (folder / "views" / "s.sql").read_text(encoding="utf-8")
+    assert (folder / "views" / "s.sql").read_text(encoding="utf-8") == SOURCE + CONNECTION
+    assert (folder / "script.sql").read_text(encoding="utf-8") == text
 
 
 def test_unit_tests_have_the_definitions_of_an_environment(folder: Path) -> None:

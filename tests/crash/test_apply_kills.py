@@ -1,4 +1,4 @@
-"""``rw-sql apply`` that is killed at each of its steps: the same command goes on, and then nothing is left to change."""
+"""``rw-sql apply`` that is killed at each of its steps: the same command goes on, until nothing is left to change."""
 
 from __future__ import annotations
 

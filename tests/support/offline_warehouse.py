@@ -11,8 +11,8 @@ from rw_sql.plan.deploy.changes import compare, definition_of
 from rw_sql.plan.deploy.folder import read_folder
 from rw_sql.plan.offline.script import ScriptChecker
 from rw_sql.plan.result.steps import after
-from rw_sql.plan.statements.view.rebuild import rebuild_groups, swap_operation
 from rw_sql.plan.statements.replace.normal_form import clauses_of, own_options, plain_column, spec_of
+from rw_sql.plan.statements.view.rebuild import rebuild_groups, swap_operation
 from rw_sql.syntax import render
 from rw_sql.syntax.query.canonical_query import canonical_query
 from rw_sql.syntax.statements import (
@@ -89,5 +89,9 @@ def _clauses(definition: Create) -> object:
 
 
 def _properties(definition: Create) -> dict[str, str]:
-    spec = None if isinstance(definition, CreateSecret | CreateConnection | CreateMaterializedView) else spec_of(definition)
+    spec = (
+        None
+        if isinstance(definition, CreateSecret | CreateConnection | CreateMaterializedView)
+        else spec_of(definition)
+    )
     return {key: option_text(option.value) for key, option in own_options(definition, spec).items()}

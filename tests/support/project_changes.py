@@ -98,7 +98,9 @@ def _renamed(name: str, new: str) -> Callable[[Files], None]:
 
     def edit(files: Files) -> None:
         for file, text in files.items():
-            text = re.sub(rf"(CREATE (?:MATERIALIZED VIEW|SOURCE|SINK) ){name}\b", rf"-- rw: renamed from {name}\n\1{new}", text)
+            text = re.sub(
+                rf"(CREATE (?:MATERIALIZED VIEW|SOURCE|SINK) ){name}\b", rf"-- rw: renamed from {name}\n\1{new}", text
+            )
             files[file] = re.sub(rf"\b(FROM|JOIN) {name}\b", rf"\1 {new}", text)
 
     return edit
@@ -108,7 +110,8 @@ VIEW = "CREATE MATERIALIZED VIEW"
 _MORE_PAID = _replace("views.sql", "count(*) AS payments", "count(*) AS payments, max(cents) AS largest")
 _FASTER = _replace("sources.sql", "'${ORDERS_PER_SECOND}'", "'5'")
 _BY_COUNTRY = _append(
-    "views.sql", f"{VIEW} sales_by_country AS SELECT country, sum(cents) AS cents FROM sales_by_customer GROUP BY country"
+    "views.sql",
+    f"{VIEW} sales_by_country AS SELECT country, sum(cents) AS cents FROM sales_by_customer GROUP BY country",
 )
 _ARCHIVE = _append(
     "sinks.sql",
@@ -117,12 +120,18 @@ _ARCHIVE = _append(
 )
 _OTHER_TOPIC = _replace("sources.sql", "'${env}.orders'", "'${env}.orders_v2'")
 _NEW_COLUMN = _replace("tables.sql", "cents BIGINT", "cents BIGINT,\n  weight INT")
-_WIDER = _replace("sources.sql", "method CHARACTER VARYING,", "method CHARACTER VARYING,\n  currency CHARACTER VARYING,")
+_WIDER = _replace(
+    "sources.sql", "method CHARACTER VARYING,", "method CHARACTER VARYING,\n  currency CHARACTER VARYING,"
+)
 
 CHANGES = (
     # Nothing changes.
-    ProjectChange("statements are written on one line", {}, _format(lambda t: " ".join(re.sub(r"--.*", "", t).split()))),
-    ProjectChange("words in lower case", {}, _format(lambda t: re.sub(r"\b[A-Z]{2,}\b(?![}_])", lambda m: m[0].lower(), t))),
+    ProjectChange(
+        "statements are written on one line", {}, _format(lambda t: " ".join(re.sub(r"--.*", "", t).split()))
+    ),
+    ProjectChange(
+        "words in lower case", {}, _format(lambda t: re.sub(r"\b[A-Z]{2,}\b(?![}_])", lambda m: m[0].lower(), t))
+    ),
     ProjectChange("comments everywhere", {}, _format(lambda t: "/* a */ " + t.replace(",\n", ", -- a remark\n"))),
     ProjectChange("formatted", {}, _format(format_text)),
     ProjectChange("every statement in a file of its own", {}, _to_files),
@@ -161,7 +170,11 @@ CHANGES = (
     ),
     # Alter in place.
     ProjectChange("a source is read more slowly", {"alter": 1}, _FASTER),
-    ProjectChange("a rate limit is taken away", {"alter": 1}, _replace("sources.sql", ",\n  source_rate_limit = '${ORDERS_PER_SECOND}'", "")),
+    ProjectChange(
+        "a rate limit is taken away",
+        {"alter": 1},
+        _replace("sources.sql", ",\n  source_rate_limit = '${ORDERS_PER_SECOND}'", ""),
+    ),
     ProjectChange(
         "a client id of the connection",
         {"alter": 1},
@@ -178,7 +191,9 @@ CHANGES = (
         {"alter": 1},
         _replace("tables.sql", "title CHARACTER VARYING", "label CHARACTER VARYING FROM title"),
     ),
-    ProjectChange("a column of a table is not needed", {"alter": 1}, _replace("tables.sql", "  name CHARACTER VARYING,\n", "")),
+    ProjectChange(
+        "a column of a table is not needed", {"alter": 1}, _replace("tables.sql", "  name CHARACTER VARYING,\n", "")
+    ),
     ProjectChange(
         "a view reads its history more slowly",
         {"alter": 1},
@@ -188,7 +203,9 @@ CHANGES = (
     ProjectChange("a view that others read is renamed", {"rename": 1}, _renamed("order_totals", "order_values")),
     ProjectChange("a source is renamed", {"rename": 1}, _renamed("payments", "received")),
     ProjectChange("a sink is renamed", {"rename": 1}, _renamed("sales_feed", "sales_out")),
-    ProjectChange("two views are renamed", {"rename": 2}, _each(_renamed("paid", "settled"), _renamed("unpaid", "open"))),
+    ProjectChange(
+        "two views are renamed", {"rename": 2}, _each(_renamed("paid", "settled"), _renamed("unpaid", "open"))
+    ),
     # Unsafe.
     ProjectChange("another topic", {"unsafe": 1}, _OTHER_TOPIC),
     ProjectChange(
@@ -196,26 +213,40 @@ CHANGES = (
         {"unsafe": 1},
         _replace("sources.sql", "'${env}.payments'", "'${env}.orders_v2'"),
     ),
-    ProjectChange("another topic of a table", {"unsafe": 1}, _replace("tables.sql", "'${env}.items'", "'${env}.orders_v2'")),
+    ProjectChange(
+        "another topic of a table", {"unsafe": 1}, _replace("tables.sql", "'${env}.items'", "'${env}.orders_v2'")
+    ),
     ProjectChange("another topic, and read more slowly", {"unsafe": 1}, _each(_OTHER_TOPIC, _FASTER)),
     # Rebuild.
     ProjectChange("a view has another column", {"rebuild": 1}, _MORE_PAID),
-    ProjectChange("a view has another condition", {"rebuild": 1}, _replace("views.sql", "WHERE t.cents >", "WHERE t.cents >=")),
+    ProjectChange(
+        "a view has another condition", {"rebuild": 1}, _replace("views.sql", "WHERE t.cents >", "WHERE t.cents >=")
+    ),
     ProjectChange(
         "a view reads something else",
         {"rebuild": 1},
-        _replace("views.sql", "JOIN customers AS c ON t.customer = c.id", "LEFT JOIN customers AS c ON t.customer = c.id"),
+        _replace(
+            "views.sql", "JOIN customers AS c ON t.customer = c.id", "LEFT JOIN customers AS c ON t.customer = c.id"
+        ),
     ),
     # Recreate.
     ProjectChange("a source has another column", {"recreate": 6}, _WIDER),
-    ProjectChange("a view with a sink has another query", {"recreate": 4}, _replace("views.sql", "sum(pieces) AS pieces", "max(pieces) AS pieces")),
-    ProjectChange("another topic of a sink", {"recreate": 2}, _replace("sinks.sql", "'${env}.sales'", "'${env}.orders_v2'")),
+    ProjectChange(
+        "a view with a sink has another query",
+        {"recreate": 4},
+        _replace("views.sql", "sum(pieces) AS pieces", "max(pieces) AS pieces"),
+    ),
+    ProjectChange(
+        "another topic of a sink", {"recreate": 2}, _replace("sinks.sql", "'${env}.sales'", "'${env}.orders_v2'")
+    ),
     # Drop.
     ProjectChange("a view is not needed", {"drop": 1}, _drop("views.sql", VIEW.removeprefix("CREATE "), "unpaid")),
     ProjectChange(
         "a sink and the view that it reads are not needed",
         {"drop": 2},
-        _each(_drop("sinks.sql", "SINK", "sales_feed"), _drop("views.sql", VIEW.removeprefix("CREATE "), "sales_by_item")),
+        _each(
+            _drop("sinks.sql", "SINK", "sales_feed"), _drop("views.sql", VIEW.removeprefix("CREATE "), "sales_by_item")
+        ),
     ),
     ProjectChange(
         "a source is not needed, nor what reads it",
@@ -227,7 +258,11 @@ CHANGES = (
         ),
     ),
     # Three at once.
-    ProjectChange("a view, a rate limit and a new view", {"rebuild": 1, "alter": 1, "create": 1}, _each(_MORE_PAID, _FASTER, _BY_COUNTRY)),
+    ProjectChange(
+        "a view, a rate limit and a new view",
+        {"rebuild": 1, "alter": 1, "create": 1},
+        _each(_MORE_PAID, _FASTER, _BY_COUNTRY),
+    ),
     ProjectChange(
         "a rename, another topic and a drop",
         {"rename": 1, "unsafe": 1, "drop": 1},

@@ -59,8 +59,8 @@ def load_scripts(
     """The scripts of some files, ``-`` being standard input; what one sets holds in those after it.
 
     ``environment`` gives the variables of a file's environment; with it ``${name}`` is replaced too, by these and those
-    given. With them comes what hides the values of variables whose names say that they are secret. Raises SqlError where a
-    file cannot be read, a variable is not set, or a backslash command is wrong.
+    given. With them comes what hides the values of variables whose names say that they are secret. Raises SqlError
+    where a file cannot be read, a variable is not set, or a backslash command is wrong.
     """
     scripts = []
     known = dict(variables)

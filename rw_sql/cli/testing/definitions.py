@@ -50,9 +50,7 @@ class Defined:
         return render(self.statement)
 
 
-def read_definitions(
-    files: Sequence[str], variables: Mapping[str, str], env: str | None = None
-) -> dict[str, Defined]:
+def read_definitions(files: Sequence[str], variables: Mapping[str, str], env: str | None = None) -> dict[str, Defined]:
     """The sources, tables and materialized views that files make, by name. Spark's statements are left out.
 
     ``env`` names the environment whose files have the values of ``${name}``.

@@ -41,7 +41,20 @@ _REFUSED = {
     "control": "query lines say how rows are sorted, and ${name} is always replaced",
     "subtest": "put it into a file of its own",
 }
-_WORDS = ("statement", "query", "flush", "include", "let", "halt", "topic", "add", "produce", "file", "answer", "objects")
+_WORDS = (
+    "statement",
+    "query",
+    "flush",
+    "include",
+    "let",
+    "halt",
+    "topic",
+    "add",
+    "produce",
+    "file",
+    "answer",
+    "objects",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

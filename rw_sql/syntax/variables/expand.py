@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from rw_sql.errors import INVALID_COMMAND, SqlError, near_names
 from rw_sql.syntax.lexing.first_words import could_be_ours
 from rw_sql.syntax.lexing.invisible import BYTE_ORDER_MARK
-from rw_sql.syntax.lexing.lexemes import OURS, SPARKS, lexeme_at
+from rw_sql.syntax.lexing.lexemes import OURS, SPARKS, lexeme_at, lexemes
 from rw_sql.syntax.variables.arguments import Argument, ArgumentError, read_arguments
 from rw_sql.syntax.variables.references import (
     BRACED,
@@ -65,12 +65,25 @@ def expand(
 
     ``variables`` are those set beforehand; the mapping is only read. ``file`` is where the text is from: ``\\ir`` is
     relative to it. ``braced`` are the values of ``${name}``; without them it is left as it is written. Raises SqlError,
-    located in the file at fault; with ``on_error`` errors are handed to that instead, and what is wrong is left as it is
-    written (:attr:`Expanded.faults` says where).
+    located in the file at fault; with ``on_error`` errors are handed to that instead, and what is wrong is left as it
+    is written (:attr:`Expanded.faults` says where).
     """
     expander = _Expander(_Scope(variables or {}), read_file, on_error, braced)
     expander.file(Origin(file=file, text=text), ())
     return expander.expanded()
+
+
+def has_variables(text: str) -> bool:
+    """Whether a statement has variables or backslash commands outside of its strings: it may be none without them."""
+    for match, end, is_comment in lexemes(OURS, text, 0):
+        at, piece = match.start(), match[0]
+        if is_comment:
+            continue
+        if (piece == ":" and reference_at(text, at) is not None) or (piece == "\\" and _begins_line(text, at)):
+            return True
+        if piece.endswith("$") and BRACED.match(text, end - 1):
+            return True
+    return False
 
 
 class _Scope(Mapping[str, str]):

@@ -38,6 +38,15 @@ def test_a_change_ends_where_a_new_warehouse_begins(deployed: OfflineWarehouse, 
     warehouse.apply(files)
     assert warehouse.changes(files) == ()
     assert warehouse.meaning() == fresh.meaning()
+    # Broken off behind any statement, it goes on: a rebuild that was asked for is waited for.
+    for until in range(
+        1, sum(len(c.statements) for c in OfflineWarehouse(VARIABLES, deployed.snapshot).changes(files))
+    ):
+        half = OfflineWarehouse(VARIABLES, deployed.snapshot)
+        half.apply(files, statements=until)
+        half.apply(files)
+        assert half.changes(files) == ()
+        assert half.meaning() == fresh.meaning()
     # And back to where it was.
     warehouse.apply(project_files())
     assert warehouse.changes(project_files()) == ()
