@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rw_sql.cli.environments import Env
 from rw_sql.cli.fmt import read_text
+from rw_sql.cli.folder.environments import Env
 from rw_sql.errors import INVALID_OPTION, SqlError
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def run_check(
     With ``is_each`` every file, or folder, is checked on the ``catalog``, else on the one that those before it lead to.
     Raises SqlError for a wrong environment or variable.
     """
-    from rw_sql.cli.check_input import check_group, read_groups
+    from rw_sql.cli.folder.check_input import check_group, read_groups
     from rw_sql.cli.reports.check_reports import Report, write_report
     from rw_sql.plan.offline.script import ScriptChecker
 

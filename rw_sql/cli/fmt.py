@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from rw_sql.cli.folder.sql_files import files_of
 from rw_sql.errors import FILE_UNREADABLE, SqlError
 from rw_sql.runtime.support.text_files import decode_text
 from rw_sql.syntax import could_be_ours, parse_statement, render, route, split_script
@@ -151,6 +152,4 @@ def fmt_command(
     check: Annotated[bool, typer.Option("--check", help="Change nothing; exit 1 if a file would change.")] = False,
 ) -> None:
     """Rewrite SQL files with their statements in canonical form; - goes to standard output. Needs no Spark."""
-    from rw_sql.cli.environments import files_of
-
     raise typer.Exit(run_fmt(files_of(files), check=check))

@@ -161,6 +161,7 @@ def test_a_folder_is_formatted(folder: Path) -> None:
     assert run("fmt", "--check", str(folder))[0] == 1
     assert "x (${wrong" in run("fmt", str(folder))[2]
     (folder / "views" / "s.sql").write_text(SOURCE + CONNECTION, encoding="utf-8")
+    (folder / "a.sql").write_text(VIEW.replace("AS SELECT", "as  SELECT"), encoding="utf-8")
     assert run("fmt", "--check", str(folder))[0] == 1
     assert run("fmt", str(folder))[0] == 0
     assert run("fmt", "--check", str(folder))[0] == 0

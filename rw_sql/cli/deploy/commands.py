@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.text import Text
 
-from rw_sql.cli.environments import Env, environment, folder_files, given_variables
 from rw_sql.cli.fmt import read_text
+from rw_sql.cli.folder.environments import Env, environment, given_variables
+from rw_sql.cli.folder.sql_files import folder_files
 from rw_sql.cli.output import console_for, print_error
 from rw_sql.errors import (
     CANNOT_REPLACE,

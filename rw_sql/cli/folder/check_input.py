@@ -9,8 +9,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rw_sql.cli.environments import environment, environment_above, folder_files, given_variables
 from rw_sql.cli.fmt import read_text
+from rw_sql.cli.folder.environments import environment, environment_above, given_variables
+from rw_sql.cli.folder.sql_files import folder_files
 from rw_sql.cli.script.loading import read_assignments
 from rw_sql.errors import SqlError
 from rw_sql.plan.deploy.folder import folder_object
@@ -129,17 +130,18 @@ def _in_reading_order(files: Iterable[CheckedFile]) -> list[tuple[str, ScriptSta
             objects.append(made)
             places[id(made)] = file.path, piece
     left = objects
+    circles: list[CircleError] = []
     ordered: tuple[FolderObject, ...] | None = None
     while ordered is None:
         try:
             ordered = in_order(left)
         except CircleError as error:
-            wrong += [(*places[id(made)], error) for made in error.members[:1]]
+            circles.append(error)
+            wrong.append((*places[id(error.members[0])], error))
             left = [made for made in left if not any(made is member for member in error.members)]
     # What is defined twice, or reads in a circle, comes last.
-    rest = [made for made in objects if not any(made is other for other in ordered)]
-    refused = {piece.start for _, piece, error in wrong if isinstance(error, CircleError)}
-    rest = [made for made in rest if places[id(made)][1].start not in refused]
+    done = {id(made) for made in ordered} | {id(error.members[0]) for error in circles}
+    rest = [made for made in objects if id(made) not in done]
     return [*wrong, *((*places[id(made)], None) for made in (*ordered, *rest))]
 
 
