@@ -40,7 +40,7 @@ from rw_sql.plan.requests.positions import (
     ReadVersion,
     ReadWatermarks,
 )
-from rw_sql.plan.requests.queries import AnalyzeQuery
+from rw_sql.plan.requests.queries import AnalyzeQuery, QueryAnalysis
 from rw_sql.plan.requests.rewind import ReadRewindPoints
 from rw_sql.plan.requests.tables import LookAtTable, TableLook
 from rw_sql.plan.requests.upstream import (
@@ -59,7 +59,6 @@ if TYPE_CHECKING:
     from rw_sql.metastore import Snapshot
     from rw_sql.metastore.records import MaterializedViewRecord
     from rw_sql.plan.requests.catalog import Asking, Request
-    from rw_sql.plan.requests.queries import QueryAnalysis
     from rw_sql.plan.result.plan import Plan
 
 UPSTREAM = "the upstream: whether it answers, its topics and splits"
@@ -210,24 +209,29 @@ class OfflineInspector:
             if found is not None:
                 return found
         self.note(QUERY)
-        return answer_query(request, self._reader_columns(request) or self._columns)
+        return self._answer_of_reader(request) or answer_query(request, self._columns)
 
-    def _reader_columns(self, request: AnalyzeQuery) -> QueryColumns | None:
-        """The columns of a view that is planned again; None for the statement's own query.
+    def _answer_of_reader(self, request: AnalyzeQuery) -> QueryAnalysis | None:
+        """The answer for a view that is planned again; None for the statement's own query.
 
         A type that is not known is taken to be the one that the view has.
         """
         given = {relation.name: columns_known(relation.columns) for relation in request.relations}
-        names = written_names(request.query)
-        for reader in self._readers:
-            inputs = {found.name for id_ in reader.inputs if (found := self._snapshot.get(id_)) is not None}
-            before = dict(schema_columns(reader.schema))
-            if inputs == set(given) and set(names) >= {n for n in before if not n.startswith("_rw_")}:
-                found = read_text(request.query, given, names_columns=False).columns
-                if found is None:
-                    return None
-                return QueryColumns(columns=tuple((name, kind or before.get(name)) for name, kind in found))
-        return None
+        readers = [reader for reader in self._readers if self._input_names(reader) == given.keys()]
+        if not readers:
+            return None
+        # Of two that read the same, the one whose columns these are.
+        names = set(written_names(request.query))
+        reader = max(readers, key=lambda each: len(names & dict(schema_columns(each.schema)).keys()))
+        before = dict(schema_columns(reader.schema))
+        reading = read_text(request.query, given, names_columns=False)
+        if reading.findings:
+            return QueryAnalysis(refusal=reading.findings[0].message)
+        columns = tuple((name, kind or before.get(name)) for name, kind in reading.columns or ())
+        return answer_query(request, QueryColumns(columns=columns or None))
+
+    def _input_names(self, reader: MaterializedViewRecord) -> set[str]:
+        return {record.name for id_ in reader.inputs if (record := self._snapshot.get(id_)) is not None}
 
 
 def _is_left_out(kind: PlainConnector, method: str) -> bool:
