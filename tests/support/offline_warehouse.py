@@ -17,8 +17,8 @@ from rw_sql.syntax import render
 from rw_sql.syntax.query.canonical_query import canonical_query
 from rw_sql.syntax.statements import (
     CreateConnection,
-    CreateMaterializedView,
     CreateSecret,
+    CreateSink,
     CreateSource,
     CreateTable,
     Wait,
@@ -89,9 +89,7 @@ def _clauses(definition: Create) -> object:
 
 
 def _properties(definition: Create) -> dict[str, str]:
-    spec = (
-        None
-        if isinstance(definition, CreateSecret | CreateConnection | CreateMaterializedView)
-        else spec_of(definition)
-    )
+    if isinstance(definition, CreateSecret):
+        return {option.key: option_text(option.value) for option in definition.options}
+    spec = spec_of(definition) if isinstance(definition, CreateSource | CreateTable | CreateSink) else None
     return {key: option_text(option.value) for key, option in own_options(definition, spec).items()}
