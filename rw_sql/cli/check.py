@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rw_sql.cli.fmt import read_text
+from rw_sql.cli.folder.environments import Env
 from rw_sql.errors import INVALID_OPTION, SqlError
 
 if TYPE_CHECKING:
@@ -39,31 +40,32 @@ def run_check(
     catalog: Snapshot | None = None,
     is_each: bool = False,
     make: Callable[[Snapshot | None], ScriptChecker] | None = None,
+    env: str | None = None,
+    variables: Sequence[str] = (),
 ) -> int:
-    """Checks files and prints what is wrong in the form ``output``; the exit status.
+    """Checks files and folders and prints what is wrong in the form ``output``; the exit status.
 
-    With ``is_each`` every file is checked on the ``catalog``, else on the one that the files before it lead to.
+    With ``is_each`` every file, or folder, is checked on the ``catalog``, else on the one that those before it lead to.
+    Raises SqlError for a wrong environment or variable.
     """
+    from rw_sql.cli.folder.check_input import check_group, read_groups
     from rw_sql.cli.reports.check_reports import Report, write_report
     from rw_sql.plan.offline.script import ScriptChecker
 
     make = make or ScriptChecker
     report = Report()
-    texts: list[tuple[str, str]] = []
-    for path in paths:
-        try:
-            texts.append((path, read_text(path)))
-        except SqlError as error:
-            report.unreadable.append((path, error))
+    groups, report.unreadable = read_groups(paths, env, variables)
     checker = make(catalog)
     if not is_each:
-        for path, text in texts:
-            checker.announce(text, path)
-    for path, text in texts:
+        for file in (file for group in groups for file in group.files):
+            checker.announce(file.expanded.text, file.path)
+    for group in groups:
         if is_each:
             checker = make(catalog)
-            checker.announce(text, path)
-        report.add(path, text, checker.check(text, path))
+            for file in group.files:
+                checker.announce(file.expanded.text, file.path)
+        for file, statements in check_group(group, checker):
+            report.add(file.path, file.text, statements)
     write_report(report, output)
     if report.unreadable:
         return UNREADABLE
@@ -85,7 +87,9 @@ def _catalog(warehouse: str | None, file: str | None) -> Snapshot | None:
 
 
 def check_command(
-    files: Annotated[list[str], typer.Argument(metavar="FILES|-", help="SQL files; - is standard input.")],
+    files: Annotated[
+        list[str], typer.Argument(metavar="PATHS|-", help="SQL files, or folders of them; - is standard input.")
+    ],
     output: Annotated[
         str,
         typer.Option(
@@ -113,12 +117,17 @@ def check_command(
         typer.Option("--spark-table", metavar="NAME", help="A table that only Spark knows and queries may read."),
     ] = None,
     spark: Annotated[bool, typer.Option("--spark", help="Start Spark and ask its analyzer about queries too.")] = False,
+    env: Env = None,
+    variables: Annotated[
+        list[str] | None, typer.Option("--var", "-v", metavar="NAME=VALUE", help="A variable: ${NAME}, :NAME.")
+    ] = None,
     form: Annotated[str | None, typer.Option("--format", hidden=True, help="As --output.")] = None,
 ) -> None:
     """Check the statements of SQL files: each is planned on the catalog that those before it lead to.
 
-    Needs no Spark, Java or network; what only these can tell is named as unchecked. Exit 0 without errors, 1 on any
-    error, 2 where a file or the catalog cannot be read.
+    The statements of a folder define objects: they are checked in the order of what names what, and as rw-sql diff
+    reads them. Needs no Spark, Java or network; what only these can tell is named as unchecked. Exit 0 without errors,
+    1 on any error, 2 where a file or the catalog cannot be read.
     """
     output = form or output
     try:
@@ -140,7 +149,19 @@ def check_command(
         def make(base: Snapshot | None) -> ScriptChecker:
             return ScriptChecker(base, ask_spark=ask_spark, spark_tables=spark_table or ())
 
-        status = run_check(files, output=output, catalog=snapshot, is_each=each, make=make)
+        try:
+            status = run_check(
+                files,
+                output=output,
+                catalog=snapshot,
+                is_each=each,
+                make=make,
+                env=env,
+                variables=variables or (),
+            )
+        except SqlError as error:
+            sys.stderr.write(error.render() + "\n")
+            status = UNREADABLE
     raise typer.Exit(status)
 
 

@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from rw_sql.cli.folder.sql_files import files_of
 from rw_sql.errors import FILE_UNREADABLE, SqlError
 from rw_sql.model.parameters import SESSION_PARAMETERS
 from rw_sql.plan.offline.pieces import parse_piece
 from rw_sql.runtime.support.text_files import decode_text
 from rw_sql.syntax import render, split_script
 from rw_sql.syntax.lexing.tokens import has_comments
+from rw_sql.syntax.variables.expand import has_variables
 
 if TYPE_CHECKING:
     from rw_sql.syntax.statements import Statement
@@ -71,8 +73,9 @@ def format_text(text: str, file: str | None = None) -> str:
 def format_script(text: str, file: str | None = None) -> str:
     """The script with every statement of ours in canonical form. Formatting it again changes nothing.
 
-    What stands between statements, a byte-order mark included, and statements that are Spark's or hold comments, stays
-    as it is written. Raises SqlError for a statement that is neither Spark's nor parses.
+    What stands between statements, a byte-order mark included, and statements that are Spark's, hold comments, or are
+    statements only with the values of their variables, stays as it is written. Raises SqlError for any other statement
+    that does not parse and is not Spark's.
     """
     pieces: list[str] = []
     done = 0
@@ -87,7 +90,12 @@ def format_script(text: str, file: str | None = None) -> str:
 
 
 def _formatted(text: str) -> str:
-    statement = statement_of(text)
+    try:
+        statement = statement_of(text)
+    except SqlError:
+        if has_variables(text):
+            return text
+        raise
     return text if statement is None or has_comments(text) else render(statement)
 
 
@@ -130,8 +138,10 @@ def _difference(path: str, before: str, after: str) -> list[str]:
 
 
 def fmt_command(
-    files: Annotated[list[str], typer.Argument(metavar="FILES|-", help="SQL files; - is standard input.")],
+    files: Annotated[
+        list[str], typer.Argument(metavar="PATHS|-", help="SQL files, or folders of them; - is standard input.")
+    ],
     check: Annotated[bool, typer.Option("--check", help="Change nothing; exit 1 if a file would change.")] = False,
 ) -> None:
     """Rewrite SQL files with their statements in canonical form; - goes to standard output. Needs no Spark."""
-    raise typer.Exit(run_fmt(files, check=check))
+    raise typer.Exit(run_fmt(files_of(files), check=check))

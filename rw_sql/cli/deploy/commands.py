@@ -10,18 +10,19 @@ import typer
 from rich.text import Text
 
 from rw_sql.cli.fmt import read_text
+from rw_sql.cli.folder.environments import Env, environment, given_variables
+from rw_sql.cli.folder.sql_files import folder_files
 from rw_sql.cli.output import console_for, print_error
 from rw_sql.errors import (
     CANNOT_REPLACE,
     CANNOT_UNDO,
     CONFIRMATION_NEEDED,
-    FILE_UNREADABLE,
     INVALID_OPTION,
     SqlError,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from rich.console import Console
 
@@ -46,10 +47,6 @@ _Warehouse = Annotated[
         help="The folder or URI of tables and metadata. ./rw_warehouse by default.",
     ),
 ]
-_Env = Annotated[
-    str | None,
-    typer.Option("--env", metavar="NAME", help="Take ${variables} from FOLDER/NAME.env; ${env} is NAME itself."),
-]
 _Var = Annotated[
     list[str] | None, typer.Option("--var", metavar="NAME=VALUE", help="A ${variable}; wins over the file's.")
 ]
@@ -62,7 +59,7 @@ _Allow = Annotated[
 def diff_command(
     folder: _Folder,
     warehouse: _Warehouse = None,
-    env: _Env = None,
+    env: Env = None,
     var: _Var = None,
     allow: _Allow = None,
     out: Annotated[str | None, typer.Option("--out", metavar="FILE", help="Write the plan, to apply it later.")] = None,
@@ -94,7 +91,7 @@ def apply_command(
         str, typer.Argument(metavar="FOLDER|PLAN", help="A folder of SQL files, or a plan that rw-sql diff wrote.")
     ],
     warehouse: _Warehouse = None,
-    env: _Env = None,
+    env: Env = None,
     var: _Var = None,
     allow: _Allow = None,
     allow_drop: Annotated[
@@ -171,7 +168,8 @@ def _compared(
     for word in words:
         if word not in ("GAPS", "DUPLICATES"):
             raise SqlError(INVALID_OPTION, f'--allow takes GAPS and DUPLICATES, found: "{word}"')
-    objects = read_folder(_files(folder), _variables(folder, env, var or ()))
+    variables = {**environment(folder, env), **given_variables(var or ())}
+    objects = read_folder([(file, read_text(file)) for file in folder_files(folder)], variables)
     location, snapshot = _catalog(warehouse)
     return location, snapshot, compare(snapshot, objects, words)
 
@@ -187,37 +185,6 @@ def _catalog(warehouse: str | None) -> tuple[Warehouse, Snapshot]:
     if not DeltaTable.is_deltatable(f"{location.uri}/rw_catalog/operations"):
         return location, Snapshot()
     return location, Metastore.open(location.uri).snapshot()
-
-
-def _files(folder: str) -> list[tuple[str, str]]:
-    root = Path(folder)
-    if not root.is_dir():
-        raise SqlError(FILE_UNREADABLE, f'"{folder}" is no folder', hint="rw-sql apply takes a folder or a plan's file")
-    paths = sorted(
-        path
-        for path in root.rglob("*.sql")
-        if path.is_file() and not any(part.startswith(".") for part in path.relative_to(root).parts)
-    )
-    if not paths:
-        raise SqlError(FILE_UNREADABLE, f'folder "{folder}" has no .sql file')
-    return [(str(path), read_text(str(path))) for path in paths]
-
-
-def _variables(folder: str, env: str | None, given: Sequence[str]) -> Mapping[str, str]:
-    from rw_sql.plan.deploy.folder import read_variables, require_fit
-
-    found: dict[str, str] = {}
-    if env is not None:
-        path = Path(folder) / f"{env}.env"
-        require_fit("env", env)
-        found = {"env": env, **read_variables(read_text(str(path)), str(path))}
-    for each in given:
-        name, equals, value = each.partition("=")
-        if not equals or not name:
-            raise SqlError(INVALID_OPTION, f'--var takes NAME=VALUE, found: "{each}"')
-        require_fit(name, value)
-        found[name] = value
-    return found
 
 
 def show_changes(

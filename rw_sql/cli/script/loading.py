@@ -51,18 +51,25 @@ def read_assignments(texts: Iterable[str]) -> dict[str, str]:
     return variables
 
 
-def load_scripts(files: Iterable[str], variables: Mapping[str, str]) -> tuple[list[Script], Callable[[str], str]]:
+def load_scripts(
+    files: Iterable[str],
+    variables: Mapping[str, str],
+    environment: Callable[[str], Mapping[str, str]] | None = None,
+) -> tuple[list[Script], Callable[[str], str]]:
     """The scripts of some files, ``-`` being standard input; what one sets holds in those after it.
 
-    With them comes what hides the values of variables whose names say that they are secret. Raises SqlError where a
-    file cannot be read, a variable is not set, or a backslash command is wrong.
+    ``environment`` gives the variables of a file's environment; with it ``${name}`` is replaced too, by these and those
+    given. With them comes what hides the values of variables whose names say that they are secret. Raises SqlError
+    where a file cannot be read, a variable is not set, or a backslash command is wrong.
     """
     scripts = []
     known = dict(variables)
     secrets = set(_secrets(known))
     for path in files:
         name = None if path == "-" else path
-        expanded = expand(read_text(path), known, read_text, file=name)
+        of_file = {**environment(path), **known} if environment is not None else known
+        braced = of_file if environment is not None else None
+        expanded = expand(read_text(path), of_file, read_text, file=name, braced=braced)
         secrets.update(_secrets({key: value for key, value in expanded.settings.items() if value is not None}))
         known = expanded.variables_after(known)
         scripts.append(Script(name=name, expanded=expanded, parts=split_script(expanded.text)))

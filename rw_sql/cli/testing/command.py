@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from rw_sql.cli.folder.environments import Env
 from rw_sql.cli.script.command import Variables
 from rw_sql.cli.script.loading import hiding_of, read_assignments
 from rw_sql.cli.script.report import FAILED, OK, UNUSABLE
@@ -34,6 +35,7 @@ def run_test_command(
         bool, typer.Option("--kafka", help="Start a Kafka broker for the tests; the first start fetches Kafka.")
     ] = False,
     variables: Variables = None,
+    env: Env = None,
     label: Annotated[
         list[str] | None, typer.Option("--label", metavar="LABEL", help="A label for skipif and onlyif in .slt files.")
     ] = None,
@@ -62,7 +64,7 @@ def run_test_command(
         raise typer.BadParameter(f"{output!r} is none of {', '.join(OUTPUTS)}", param_hint="--output")
     try:
         known = read_assignments(variables or ())
-        collected = collect(paths, known)
+        collected = collect(paths, known, env)
     except (SqlError, WrongTestError) as error:
         print_error(str(error))
         raise typer.Exit(UNUSABLE) from None
@@ -83,6 +85,7 @@ def run_test_command(
         has_broker=kafka,
         labels=frozenset(label or ()),
         variables=known,
+        env=env,
         is_recording=override,
         stops_at_first=fail_fast,
     )

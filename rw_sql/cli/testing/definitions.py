@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from rw_sql.cli.fmt import statement_of
+from rw_sql.cli.folder.environments import environment_above
 from rw_sql.cli.script.loading import load_scripts
 from rw_sql.cli.testing.outcome import WrongTestError
 from rw_sql.connectors.registry import connector
@@ -49,14 +50,16 @@ class Defined:
         return render(self.statement)
 
 
-def read_definitions(files: Sequence[str], variables: Mapping[str, str]) -> dict[str, Defined]:
+def read_definitions(files: Sequence[str], variables: Mapping[str, str], env: str | None = None) -> dict[str, Defined]:
     """The sources, tables and materialized views that files make, by name. Spark's statements are left out.
+
+    ``env`` names the environment whose files have the values of ``${name}``.
 
     Raises WrongTestError where a file cannot be read or a statement is wrong, or two files make the same.
     """
     found: dict[str, Defined] = {}
     try:
-        scripts, _ = load_scripts(files, variables)
+        scripts, _ = load_scripts(files, variables, lambda file: environment_above(file, env))
     except SqlError as error:
         raise WrongTestError(error.render(), file=error.file or files[0], line=error.line) from error
     for script in scripts:

@@ -14,6 +14,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
+from rw_sql.cli.folder.environments import environment_above
 from rw_sql.cli.testing.definitions import read_definitions
 from rw_sql.cli.testing.outcome import MismatchError, TestOutcome, WrongTestError
 from rw_sql.cli.testing.slt_file import read_records, rewritten, topics_of
@@ -82,6 +83,7 @@ class TestOptions:
     has_broker: bool = False
     labels: frozenset[str] = frozenset()
     variables: Mapping[str, str] = field(default_factory=dict)
+    env: str | None = None
     is_recording: bool = False
     stops_at_first: bool = False
 
@@ -94,7 +96,7 @@ class Collected:
     wrong: tuple[WrongTestError, ...]
 
 
-def collect(paths: Sequence[str], variables: Mapping[str, str]) -> Collected:
+def collect(paths: Sequence[str], variables: Mapping[str, str], env: str | None = None) -> Collected:
     """The tests of files and folders. ``file::name`` chooses some of a file's; a name may have ``*`` and ``?``.
 
     Raises WrongTestError for a path that does not exist or holds no test.
@@ -107,7 +109,7 @@ def collect(paths: Sequence[str], variables: Mapping[str, str]) -> Collected:
         faults = len(wrong)
         for file in _files(Path(path)):
             try:
-                found += _tests_of(str(file), variables)
+                found += _tests_of(str(file), variables, env)
             except WrongTestError as error:
                 wrong.append(error)
         if pattern:
@@ -136,7 +138,7 @@ def _is_hidden(file: Path, below: Path) -> bool:
     return any(part.startswith(".") for part in file.relative_to(below).parts)
 
 
-def _tests_of(file: str, variables: Mapping[str, str]) -> list[Test]:
+def _tests_of(file: str, variables: Mapping[str, str], env: str | None) -> list[Test]:
     try:
         text = Path(file).read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
@@ -144,7 +146,7 @@ def _tests_of(file: str, variables: Mapping[str, str]) -> list[Test]:
     if file.endswith(_SLT_END):
         return [SltTest(file=file, text=text, records=tuple(read_records(text, file)))]
     found = read_unit_file(text, file)
-    definitions = read_definitions(found.definition_files(), {**found.variables, **variables})
+    definitions = read_definitions(found.definition_files(), {**found.variables, **variables}, env)
     return [ViewTest(test=test, definitions=definitions) for test in found.tests]
 
 
@@ -205,7 +207,8 @@ class Bench:
     def _run_slt(self, test: SltTest, attached: Attached, folder: Path, notes: list[str]) -> str | None:
         from rw_sql.cli.testing.slt_run import SltRun
 
-        names = {**self._options.variables, "dir": str(folder), "warehouse": attached.warehouse}
+        known = environment_above(test.file, self._options.env)
+        names = {**known, **self._options.variables, "dir": str(folder), "warehouse": attached.warehouse}
         if self._bootstrap is not None:
             names["bootstrap"] = self._bootstrap
         run = SltRun(

@@ -10,6 +10,7 @@ Records are separated by empty lines; ``#`` begins a comment::
     query TT columns kind,statement     only these of the columns it returns
     flush                               waits until every view has read all there is
     include common/*.slt                the records of other files, named from this one's folder
+    objects ..                          creates what a folder of SQL defines, in the order of what names what
     let a, b                            the query below returns one row, whose values become ``${a}`` and ``${b}``
     skipif LABEL, onlyif LABEL          before a record: whether it counts (``rw_sql``, and those of ``--label``)
     halt                                the rest of the file does not count
@@ -40,7 +41,20 @@ _REFUSED = {
     "control": "query lines say how rows are sorted, and ${name} is always replaced",
     "subtest": "put it into a file of its own",
 }
-_WORDS = ("statement", "query", "flush", "include", "let", "halt", "topic", "add", "produce", "file", "answer")
+_WORDS = (
+    "statement",
+    "query",
+    "flush",
+    "include",
+    "let",
+    "halt",
+    "topic",
+    "add",
+    "produce",
+    "file",
+    "answer",
+    "objects",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,10 +11,8 @@ from rw_sql.errors import (
     DUPLICATE_OBJECT,
     INVALID_DEFINITION,
     INVALID_PARAMETER,
-    UNKNOWN_PARAMETER,
     Span,
     SqlError,
-    near_names,
 )
 from rw_sql.model.definitions import option_text
 from rw_sql.model.names import object_name, spoken
@@ -30,12 +28,14 @@ from rw_sql.syntax.statements import (
     CreateSource,
     CreateTable,
 )
+from rw_sql.syntax.variables.expand import expand
+from rw_sql.syntax.variables.references import require_fit
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from rw_sql.plan.statements.replace.least_change import Create
-    from rw_sql.syntax import ScriptStatement
+    from rw_sql.syntax.variables.source_map import Expanded
 
 KINDS: dict[type, str] = {
     CreateSecret: "secret",
@@ -52,9 +52,7 @@ RELATIONS = ("source", "table", "materialized_view", "sink")
 
 _RENAMED = re.compile(r"--\s*rw:\s*renamed\s+from\s+(\"(?:[^\"]|\"\")+\"|\S+)\s*$", re.IGNORECASE | re.MULTILINE)
 _NOTE = re.compile(r"--\s*rw:(.*)$", re.MULTILINE)
-_VARIABLE = re.compile(r"\$\{([^}\n]*)\}|--[^\n]*")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_UNFIT = re.compile(r"['\"`;\\\r\n\x00]|--|/\*|\$\{")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,37 +81,17 @@ def read_folder(texts: Iterable[tuple[str, str]], variables: Mapping[str, str]) 
     """
     found: list[FolderObject] = []
     for file, text in texts:
-        filled = with_variables(text, variables, file)
-        end = 0
-        for part in split_script(filled):
-            before = filled[end : part.start]
-            # A comment on the line of the statement before is that one's.
-            found.append(_object(filled, part, before.partition("\n")[2] if end else before, file))
-            end = part.start + len(part.text) + 1
+        found += _objects(with_variables(text, variables, file), file)
     _require_once(found)
     return tuple(found)
 
 
-def with_variables(text: str, variables: Mapping[str, str], file: str) -> str:
-    """A text with the values of the variables it names as ``${name}``, comments left alone. Raises SqlError."""
+def with_variables(text: str, variables: Mapping[str, str], file: str) -> Expanded:
+    """A text with the values of its variables, ``${name}`` and those of ``rw-sql run``; comments are left alone.
 
-    def value(match: re.Match[str]) -> str:
-        name = match[1]
-        if name is None:
-            return match[0]
-        if name not in variables:
-            near = near_names(name, variables)
-            raise SqlError(
-                UNKNOWN_PARAMETER,
-                f'variable "{name}" has no value',
-                span=_span(text, match.start(), match.end()),
-                hint=f'did you mean "{near[0]}"?'
-                if near
-                else f"write {name}=… into the environment's file, or give --var {name}=…",
-            ).located(text, file)
-        return variables[name]
-
-    return _VARIABLE.sub(value, text)
+    Raises SqlError, located in the text.
+    """
+    return expand(text, variables, file=file, braced=variables)
 
 
 def read_variables(text: str, file: str) -> dict[str, str]:
@@ -139,44 +117,50 @@ def read_variables(text: str, file: str) -> dict[str, str]:
     return found
 
 
-def require_fit(name: str, value: str) -> None:
-    """Raises SqlError where a variable's value would end the string that it stands in, or begin a comment."""
-    if _UNFIT.search(value):
+def _objects(expanded: Expanded, file: str) -> Iterator[FolderObject]:
+    """The objects of a file. Raises SqlError, located in the file as it is written."""
+    end = 0
+    for part in split_script(expanded.text):
+        before = expanded.text[end : part.start]
+        _, span = expanded.source(part.start, part.start + len(part.text))
+        try:
+            # A comment on the line of the statement before is that one's.
+            before = before.partition("\n")[2] if end else before
+            yield folder_object(part.text, before, file=file, line=span.line)
+        except SqlError as error:
+            raise expanded.locate(part.locate(error, expanded.text, file))  # noqa: B904 - the same error, located
+        end = part.start + len(part.text) + 1
+
+
+def folder_object(text: str, before: str, *, file: str, line: int) -> FolderObject:
+    """The object that a statement of a folder defines; ``before`` are the comments above it.
+
+    Raises SqlError, located in the statement, for one that a folder does not hold.
+    """
+    statement = parse_statement(text)
+    refused = unsupported(statement)
+    if refused is not None:
+        raise refused
+    if not isinstance(
+        statement,
+        CreateSecret | CreateConnection | CreateSource | CreateTable | CreateMaterializedView | CreateSink,
+    ):
         raise SqlError(
-            INVALID_PARAMETER,
-            f'the value of variable "{name}" holds a quote, semicolon, backslash, comment or line end',
-            hint="a variable is a part of a name or of a text between quotes; secrets are CREATE SECRET's",
+            INVALID_DEFINITION,
+            "a folder holds CREATE statements of sources, tables, views, sinks, connections and secrets",
+            span=statement.span,
+            hint="run other statements with rw-sql run",
         )
-
-
-def _object(script: str, part: ScriptStatement, before: str, file: str) -> FolderObject:
-    try:
-        statement = parse_statement(part.text)
-        refused = unsupported(statement)
-        if refused is not None:
-            raise refused
-        if not isinstance(
-            statement,
-            CreateSecret | CreateConnection | CreateSource | CreateTable | CreateMaterializedView | CreateSink,
-        ):
-            raise SqlError(
-                INVALID_DEFINITION,
-                "a folder holds CREATE statements of sources, tables, views, sinks, connections and secrets",
-                span=statement.span,
-                hint="run other statements with rw-sql run",
-            )
-        _require_no_value(statement)
-        name = object_name(statement.name)
-        return FolderObject(
-            kind=KINDS[type(statement)],
-            name=name,
-            statement=_plain(statement),
-            file=file,
-            line=part.line,
-            was=_was(before, part, name),
-        )
-    except SqlError as error:
-        raise part.locate(error, script, file)  # noqa: B904 - the same error, told where it stands
+    _require_no_value(statement)
+    name = object_name(statement.name)
+    return FolderObject(
+        kind=KINDS[type(statement)],
+        name=name,
+        statement=_plain(statement),
+        file=file,
+        line=line,
+        was=_was(before + text, name),
+    )
 
 
 def _plain(statement: Create) -> Create:
@@ -208,9 +192,9 @@ def _require_no_value(statement: Create) -> None:
             require_secret(statement.options, spec)
 
 
-def _was(before: str, part: ScriptStatement, name: str) -> str | None:
-    """The name before, by the comments between the statement before and this one's end."""
-    for note in _NOTE.finditer(before + part.text):
+def _was(text: str, name: str) -> str | None:
+    """The name before, by the comments of a text from the statement before to this one's end."""
+    for note in _NOTE.finditer(text):
         match = _RENAMED.match(note[0])
         if match is None:
             raise SqlError(

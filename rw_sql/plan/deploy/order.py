@@ -17,6 +17,19 @@ if TYPE_CHECKING:
 _PLACES = {kind: at for at, kind in enumerate(KINDS.values())}
 
 
+class CircleError(SqlError):
+    """Objects of a folder read each other: ``members`` are they, the first of which closes the circle."""
+
+    def __init__(self, members: Sequence[FolderObject]) -> None:
+        circle = " → ".join(found.name for found in (*members, members[0]))
+        super().__init__(
+            INVALID_DEFINITION,
+            f"objects of the folder read each other in a circle: {circle}",
+            span=members[0].statement.name.span,
+        )
+        self.members = tuple(members)
+
+
 def named_by(wanted: FolderObject) -> tuple[tuple[str, str], ...]:
     """What a definition names: (``secret``, ``connection`` or ``relation``, name). A relation may be Spark's own."""
     statement = wanted.statement
@@ -34,7 +47,7 @@ def named_by(wanted: FolderObject) -> tuple[tuple[str, str], ...]:
 
 
 def in_order(folder: Sequence[FolderObject]) -> tuple[FolderObject, ...]:
-    """The objects, each behind those that it names; else by kind, file and line. Raises SqlError for a circle."""
+    """The objects, each behind those that it names; else by kind, file and line. Raises CircleError."""
     by_name = {_key(wanted): wanted for wanted in folder}
     done: dict[tuple[str, str], FolderObject] = {}
     under_way: list[FolderObject] = []
@@ -43,8 +56,7 @@ def in_order(folder: Sequence[FolderObject]) -> tuple[FolderObject, ...]:
         if _key(wanted) in done:
             return
         if wanted in under_way:
-            circle = " → ".join(found.name for found in (*under_way[under_way.index(wanted) :], wanted))
-            raise SqlError(INVALID_DEFINITION, f"objects of the folder read each other in a circle: {circle}")
+            raise CircleError(under_way[under_way.index(wanted) :])
         under_way.append(wanted)
         for key in named_by(wanted):
             other = by_name.get(key)

@@ -15,26 +15,26 @@ from rw_sql.connectors.sink import SinkLook
 from rw_sql.metastore.records import FORGOTTEN, SourceRecord
 from rw_sql.model.job_ids import ingest_fragment
 from rw_sql.model.options import HIDDEN, visible
-from rw_sql.plan.offline.query_answers import answer_query
+from rw_sql.model.relations import schema_columns
+from rw_sql.plan.offline.queries import columns_known, read_text
+from rw_sql.plan.offline.query_answers import QueryColumns, answer_query, written_names
 from rw_sql.plan.ports.positions import Positions
-from rw_sql.plan.ports.queries import STREAM, AnalyzedQuery
+from rw_sql.plan.ports.queries import STREAM, AnalyzedQuery, QueryAnalysis
 from rw_sql.plan.ports.tables import TableLook
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from rw_sql.connectors.base import ColumnMisfit
     from rw_sql.connectors.sink import SinkShape
     from rw_sql.metastore import Snapshot
     from rw_sql.metastore.facts import BackfillProgress, JobStatus, RewindPoint
-    from rw_sql.metastore.records import OperationRecord, SecretRecord, StoredState
+    from rw_sql.metastore.records import MaterializedViewRecord, OperationRecord, SecretRecord, StoredState
     from rw_sql.model.options import PlannedOptions
     from rw_sql.model.relations import Relation
-    from rw_sql.plan.offline.query_answers import QueryColumns
     from rw_sql.plan.ports.checkpoints import CheckpointPort
     from rw_sql.plan.ports.jobs import Sample
     from rw_sql.plan.ports.positions import CommittedRanges
-    from rw_sql.plan.ports.queries import QueryAnalysis
     from rw_sql.plan.ports.rewinds import RewindLook
     from rw_sql.plan.ports.tables import LogSize
 
@@ -74,12 +74,15 @@ class OfflineInspector:
         snapshot: Snapshot,
         *,
         columns: QueryColumns | None = None,
+        readers: Sequence[MaterializedViewRecord] = (),
         ask_spark: Callable[[AnalyzedQuery], QueryAnalysis | None] | None = None,
     ) -> None:
-        """``columns`` are those of the statement's query, as far as they are known; ``ask_spark`` asks its analyzer,
-        which answers None where what the query reads is not known itself."""
+        """``columns`` are those of the statement's query, as far as they are known; ``readers`` are the views that are
+        planned again with the one whose query changes. ``ask_spark`` asks Spark's analyzer, which answers None where
+        the columns of an input are not known."""
         self._snapshot = snapshot
         self._columns = columns
+        self._readers = readers
         self._ask_spark = ask_spark
         self._noted: dict[str, None] = {}
 
@@ -93,7 +96,7 @@ class OfflineInspector:
         self._noted[what] = None
 
     def after(self, snapshot: Snapshot) -> OfflineInspector:
-        then = OfflineInspector(snapshot, columns=self._columns, ask_spark=self._ask_spark)
+        then = OfflineInspector(snapshot, columns=self._columns, readers=self._readers, ask_spark=self._ask_spark)
         then._noted = self._noted
         return then
 
@@ -115,7 +118,7 @@ class OfflineInspector:
 
     @property
     def queries(self) -> _Queries:
-        return _Queries(self.note, self._columns, self._ask_spark)
+        return _Queries(self._snapshot, self.note, self._columns, self._readers, self._ask_spark)
 
     @property
     def checkpoints(self) -> CheckpointPort:
@@ -270,12 +273,16 @@ class _Queries:
 
     def __init__(
         self,
+        snapshot: Snapshot,
         note: Callable[[str], None],
         columns: QueryColumns | None,
+        readers: Sequence[MaterializedViewRecord],
         ask_spark: Callable[[AnalyzedQuery], QueryAnalysis | None] | None,
     ) -> None:
+        self._snapshot = snapshot
         self._note = note
         self._columns = columns
+        self._readers = readers
         self._ask_spark = ask_spark
 
     def analyze(
@@ -295,7 +302,29 @@ class _Queries:
             if found is not None:
                 return found
         self._note(QUERY)
-        return answer_query(analyzed, self._columns)
+        return self._answer_of_reader(analyzed) or answer_query(analyzed, self._columns)
+
+    def _answer_of_reader(self, analyzed: AnalyzedQuery) -> QueryAnalysis | None:
+        """The answer for a view that is planned again; None for the statement's own query.
+
+        A type that is not known is taken to be the one that the view has.
+        """
+        given = {relation.name: columns_known(relation.columns) for relation in analyzed.relations}
+        readers = [reader for reader in self._readers if self._input_names(reader) == given.keys()]
+        if not readers:
+            return None
+        # Of two that read the same, the one whose columns these are.
+        names = set(written_names(analyzed.query))
+        reader = max(readers, key=lambda each: len(names & dict(schema_columns(each.schema)).keys()))
+        before = dict(schema_columns(reader.schema))
+        reading = read_text(analyzed.query, given, names_columns=False)
+        if reading.findings:
+            return QueryAnalysis(refusal=reading.findings[0].message)
+        columns = tuple((name, kind or before.get(name)) for name, kind in reading.columns or ())
+        return answer_query(analyzed, QueryColumns(columns=columns or None))
+
+    def _input_names(self, reader: MaterializedViewRecord) -> set[str]:
+        return {record.name for id_ in reader.inputs if (record := self._snapshot.get(id_)) is not None}
 
 
 class _Rewinds:

@@ -91,7 +91,7 @@ def read_query(
         record = find_relation(snapshot, name) if is_ours else None
         if record is not None:
             tables[name] = None
-            inputs[name] = None if record.id in unknown else _columns_of(relation_of(record).columns)
+            inputs[name] = None if record.id in unknown else columns_known(relation_of(record).columns)
             continue
         inputs[name] = None
         if len(parts) == 1 and written not in of_spark and not _is_table_of_spark(snapshot, place.written):
@@ -120,7 +120,8 @@ def _read_translated(query: Query, snapshot: Snapshot) -> QueryReading:
     return QueryReading(tables=known, is_of_spark=len(known) < len(tables))
 
 
-def _columns_of(columns: tuple[tuple[str, str], ...]) -> Columns:
+def columns_known(columns: tuple[tuple[str, str], ...]) -> Columns:
+    """A relation's columns, without the types that are not known."""
     return tuple((name, None if kind == UNKNOWN_TYPE else kind) for name, kind in columns)
 
 

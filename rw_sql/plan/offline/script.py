@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from rw_sql.syntax.statements import Name, Statement
 
 _MOST_ERRORS = 20
-_WITH_QUERY = ast.CreateMaterializedView | ast.CreateSink
+_WITH_QUERY = ast.CreateMaterializedView | ast.AlterMaterializedViewQuery | ast.CreateSink
 _TOKEN = "the token, which belongs to a refusal in the same session"
 _SPARKS_OWN = "statements of Spark's own"
 
@@ -125,14 +125,8 @@ class ScriptChecker:
 
     def check(self, text: str, file: str) -> Iterator[Checked]:
         """Every statement of a file, in order, with what is wrong with it."""
-        last: ScriptStatement | None = None
         for piece in pieces_of(text):
-            waiting = [piece]
-            while waiting:
-                last = waiting.pop(0)
-                checked, rest = self._check_piece(last, text, file)
-                yield checked
-                waiting[:0] = rest
+            yield from self.check_piece(piece, text, file)
         if self._block is not None:
             error = SqlError(
                 BLOCK_LEFT_OPEN,
@@ -142,6 +136,14 @@ class ScriptChecker:
             began, self._block = self._block, None
             self.snapshot = self._before_block
             yield replace(_blank(began, file, "BEGIN UNSAFE"), errors=(began.locate(_at_start(error), text, file),))
+
+    def check_piece(self, piece: ScriptStatement, text: str, file: str) -> Iterator[Checked]:
+        """One statement of a file, and those that its own text turns out to hold."""
+        waiting = [piece]
+        while waiting:
+            checked, rest = self._check_piece(waiting.pop(0), text, file)
+            yield checked
+            waiting[:0] = rest
 
     def _check_piece(self, piece: ScriptStatement, text: str, file: str) -> tuple[Checked, tuple[ScriptStatement, ...]]:
         rest: tuple[ScriptStatement, ...] = ()
@@ -252,6 +254,7 @@ class ScriptChecker:
         is_partial = not are_named or self._has_untyped(named)
         base = with_named_splits(self.snapshot, statement)
         columns = QueryColumns()
+        readers = self._readers(statement)
         if isinstance(statement, _WITH_QUERY):
             outcome.errors += reading.errors
             given = statement.columns if isinstance(statement, ast.CreateMaterializedView) else ()
@@ -260,7 +263,7 @@ class ScriptChecker:
                 outcome.unchecked.append(TABLE)
         current, removed = statement, list[str]()
         for _ in range(_MOST_ERRORS):
-            inspector = OfflineInspector(base, columns=columns, ask_spark=self._ask_spark)
+            inspector = OfflineInspector(base, columns=columns, readers=readers, ask_spark=self._ask_spark)
             try:
                 outcome.plan = self._lower(current, base, inspector, is_explained=is_explained)
             except Unanswerable as unanswerable:
@@ -329,6 +332,14 @@ class ScriptChecker:
             of_spark=self._of_spark,
             names_columns=not getattr(statement, "columns", ()),
         )
+
+    def _readers(self, statement: Statement) -> tuple[MaterializedViewRecord, ...]:
+        """The views that read one whose query a statement changes: their queries are planned with it."""
+        if not isinstance(statement, ast.CreateMaterializedView | ast.AlterMaterializedViewQuery):
+            return ()
+        altered = self.snapshot.find("materialized_view", statement.name.last)
+        found = self.snapshot.dependents_of(altered.id) if altered is not None else ()
+        return tuple(reader for reader in found if isinstance(reader, MaterializedViewRecord))
 
     def _has_untyped(self, ids: Iterable[int]) -> bool:
         """Whether an object has columns of which only the names are known."""

@@ -3,6 +3,8 @@
 ``:v`` stands for a variable's value, ``:'v'`` for it as a string, ``:"v"`` for it as a name, ``:{?v}`` for TRUE where
 it is set. ``\\set``, ``\\unset``, ``\\i``, ``\\ir``, ``\\echo``, ``\\if``, ``\\elif``, ``\\else`` and ``\\endif`` each
 take a line of their own. Inside of strings, quoted names, comments and dollar quotes nothing is replaced.
+
+``${v}``, the variables of an environment, are replaced where the caller asks for it: everywhere but in comments.
 """
 
 from __future__ import annotations
@@ -15,9 +17,17 @@ from dataclasses import dataclass
 from rw_sql.errors import INVALID_COMMAND, SqlError, near_names
 from rw_sql.syntax.lexing.first_words import could_be_ours
 from rw_sql.syntax.lexing.invisible import BYTE_ORDER_MARK
-from rw_sql.syntax.lexing.lexemes import OURS, SPARKS, lexeme_at
+from rw_sql.syntax.lexing.lexemes import OURS, SPARKS, lexeme_at, lexemes
 from rw_sql.syntax.variables.arguments import Argument, ArgumentError, read_arguments
-from rw_sql.syntax.variables.references import NAME, Reference, Style, reference_at, replacement
+from rw_sql.syntax.variables.references import (
+    BRACED,
+    NAME,
+    Reference,
+    Style,
+    braced_value,
+    reference_at,
+    replacement,
+)
 from rw_sql.syntax.variables.source_map import Echo, Expanded, Fault, Origin, Piece
 
 ReadFile = Callable[[str], str]
@@ -49,16 +59,31 @@ def expand(
     *,
     file: str | None = None,
     on_error: Callable[[SqlError], None] | None = None,
+    braced: Mapping[str, str] | None = None,
 ) -> Expanded:
     """A script's text with its variables replaced and its backslash commands carried out.
 
     ``variables`` are those set beforehand; the mapping is only read. ``file`` is where the text is from: ``\\ir`` is
-    relative to it. Raises SqlError, located in the file at fault; with ``on_error`` errors are handed to that instead,
-    and what is wrong is left as it is written (:attr:`Expanded.faults` says where).
+    relative to it. ``braced`` are the values of ``${name}``; without them it is left as it is written. Raises SqlError,
+    located in the file at fault; with ``on_error`` errors are handed to that instead, and what is wrong is left as it
+    is written (:attr:`Expanded.faults` says where).
     """
-    expander = _Expander(_Scope(variables or {}), read_file, on_error)
+    expander = _Expander(_Scope(variables or {}), read_file, on_error, braced)
     expander.file(Origin(file=file, text=text), ())
     return expander.expanded()
+
+
+def has_variables(text: str) -> bool:
+    """Whether a statement has variables or backslash commands outside of its strings: it may be none without them."""
+    for match, end, is_comment in lexemes(OURS, text, 0):
+        at, piece = match.start(), match[0]
+        if is_comment:
+            continue
+        if (piece == ":" and reference_at(text, at) is not None) or (piece == "\\" and _begins_line(text, at)):
+            return True
+        if piece.endswith("$") and BRACED.match(text, end - 1):
+            return True
+    return False
 
 
 class _Scope(Mapping[str, str]):
@@ -97,10 +122,17 @@ class _Branch:
 
 
 class _Expander:
-    def __init__(self, scope: _Scope, read_file: ReadFile | None, on_error: Callable[[SqlError], None] | None) -> None:
+    def __init__(
+        self,
+        scope: _Scope,
+        read_file: ReadFile | None,
+        on_error: Callable[[SqlError], None] | None,
+        braced: Mapping[str, str] | None,
+    ) -> None:
         self._scope = scope
         self._read_file = read_file
         self._on_error = on_error
+        self._braced = braced
         self._out: list[str] = []
         self._size = 0
         self._pieces: list[Piece] = []
@@ -126,7 +158,8 @@ class _Expander:
         branches: list[_Branch] = []
         is_apart = False
         at = copied = 0
-        if not within and ":" not in text and "\\" not in text:
+        has_braced = self._braced is not None and "${" in text
+        if not within and not has_braced and ":" not in text and "\\" not in text:
             at = len(text)
         while at < len(text):
             is_read = not branches or branches[-1].is_read
@@ -149,6 +182,14 @@ class _Expander:
                 self._append(text[copied:at], origin, copied, at, is_copied=True)
                 end = copied = reference.end
                 self._refer(reference, origin)
+            elif has_braced and not is_comment and (found := BRACED.search(text, at)) and found.start() < end:
+                # A string or a quoted name is one piece, which may hold several; a bare one goes on behind its piece.
+                while found is not None and found.start() < end:
+                    self._append(text[copied : found.start()], origin, copied, found.start(), is_copied=True)
+                    copied = found.end()
+                    self._refer_braced(found, origin)
+                    end = max(end, copied)
+                    found = BRACED.search(text, copied)
             elif match["end"]:
                 self._append(text[copied:end], origin, copied, end, is_copied=True)
                 copied = end
@@ -197,6 +238,16 @@ class _Expander:
         self._is_open = True
         if self._size - self._statement_at < _FIRST_WORDS:
             self._pattern = None  # a variable in its first words may say whose the statement is
+
+    def _refer_braced(self, found: re.Match[str], origin: Origin) -> None:
+        assert self._braced is not None
+        try:
+            value = braced_value(found[1], self._braced)
+        except SqlError as error:
+            self._fail(error, origin, found.start(), found.end())
+            value = found[0]
+        self._append(value, origin, found.start(), found.end(), is_copied=False)
+        self._is_open = True
 
     def _append(self, text: str, origin: Origin, start: int, end: int, *, is_copied: bool) -> None:
         last = self._pieces[-1] if self._pieces else None

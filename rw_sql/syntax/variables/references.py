@@ -1,4 +1,4 @@
-"""How a variable is written, and what its value becomes: ``:v``, ``:'v'``, ``:"v"`` and ``:{?v}``."""
+"""How a variable is written, and what its value becomes: ``:v``, ``:'v'``, ``:"v"``, ``:{?v}`` and ``${v}``."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from rw_sql.errors import UNDEFINED_VARIABLE, SqlError, near_names
+from rw_sql.errors import INVALID_PARAMETER, UNDEFINED_VARIABLE, UNKNOWN_PARAMETER, SqlError, near_names
 from rw_sql.syntax.lexing.identifiers import literal, quoted, quoted_for_spark
 
 if TYPE_CHECKING:
@@ -16,6 +16,11 @@ Style = Literal["ours", "spark"]
 """How a value is quoted: as in our statements, or as in Spark's and in the queries of views."""
 
 NAME = re.compile(r"\w+\Z")
+
+BRACED = re.compile(r"\$\{([^}\n'\"]*)\}")
+"""A variable of an environment, ``${name}``: a part of a name or of a text between quotes."""
+
+_UNFIT = re.compile(r"['\"`;\\\r\n\x00]|--|/\*|\$\{")
 
 _REFERENCE = re.compile(r""":(?:(?P<raw>\w+)|'(?P<literal>\w+)'|"(?P<name>\w+)"|\{\?(?P<test>\w+)\})""")
 _BEFORE = re.compile(r"[\w$:)\]}\"'`]")
@@ -68,3 +73,28 @@ def undefined(name: str, known: Iterable[str]) -> SqlError:
     near = near_names(name, known, most=1)
     hint = f"did you mean :{near[0]}?" if near else rf"--var {name}=VALUE or \set {name} VALUE; \:{name} is no variable"
     return SqlError(UNDEFINED_VARIABLE, f'variable "{name}" is not set', hint=hint)
+
+
+def braced_value(name: str, variables: Mapping[str, str]) -> str:
+    """What stands in place of ``${name}``. Raises SqlError, without a place, where it has no value or an unfit one."""
+    if name not in variables:
+        near = near_names(name, variables, most=1)
+        raise SqlError(
+            UNKNOWN_PARAMETER,
+            f'variable "{name}" has no value',
+            hint=f'did you mean "{near[0]}"?'
+            if near
+            else f"name the environment whose file has {name}=…, as in --env dev, or give --var {name}=…",
+        )
+    require_fit(name, variables[name])
+    return variables[name]
+
+
+def require_fit(name: str, value: str) -> None:
+    """Raises SqlError where the value of ``${name}`` would end the string that it stands in, or begin a comment."""
+    if _UNFIT.search(value):
+        raise SqlError(
+            INVALID_PARAMETER,
+            f'the value of variable "{name}" holds a quote, semicolon, backslash, comment or line end',
+            hint="a variable is a part of a name or of a text between quotes; secrets are CREATE SECRET's",
+        )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import pytest
@@ -14,6 +15,7 @@ from rw_sql.metastore import Metastore
 from tests.plan.tables import create_table, tables_world
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 SOURCE = (
@@ -73,7 +75,9 @@ def test_no_difference_prints_nothing(folder: Path, tmp_path: Path) -> None:
     assert run("apply", *words) == (0, "")
 
 
-def test_a_plan_is_written_and_one_of_before_is_refused(folder: Path, tmp_path: Path) -> None:
+def test_a_plan_is_written_and_one_of_before_is_refused(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     warehouse, plan = tmp_path / "w", tmp_path / "plan.json"
     source = SOURCE.replace("${env}", "prod").replace("${BROKER}", "127.0.0.1:9092")
     made(warehouse, source)
@@ -88,9 +92,22 @@ def test_a_plan_is_written_and_one_of_before_is_refused(folder: Path, tmp_path: 
     operation = world.run("ALTER SOURCE prod_s CONNECTOR WITH (properties.client.id = 'x')").operation
     assert operation is not None
     metastore = Metastore.open(str(warehouse))
-    metastore.commit(operation, based_on=metastore.snapshot())
+
+    @contextmanager
+    def starting(*_: object, **__: object) -> Iterator[None]:
+        """The world moves while Spark starts."""
+        metastore.commit(operation, based_on=metastore.snapshot())
+        yield
+
+    monkeypatch.setattr("rw_sql.cli.spark_start.spark_for", starting)
     with pytest.raises(SqlError, match="the plan is stale, nothing was done"):
         run("apply", str(plan), "--yes")
+    moved = metastore.snapshot()
+    # And where it had moved before.
+    with pytest.raises(SqlError, match="the plan is stale, nothing was done"):
+        run("apply", str(plan), "--yes")
+    assert Metastore.open(str(warehouse)).snapshot().epoch == moved.epoch
+    assert moved.find("materialized_view", "v") is None
 
 
 def test_what_would_be_dropped_needs_a_word(folder: Path, tmp_path: Path) -> None:

@@ -89,7 +89,7 @@ def test_circles_are_named() -> None:
 
 def test_variables_stand_in_strings_and_names_and_not_in_comments() -> None:
     text = "-- ${nothing}\nCREATE SOURCE ${env}_s (id INT) WITH (topic = '${env}.orders')"
-    assert with_variables(text, {"env": "prod"}, "a.sql").splitlines()[1:] == [
+    assert with_variables(text, {"env": "prod"}, "a.sql").text.splitlines()[1:] == [
         "CREATE SOURCE prod_s (id INT) WITH (topic = 'prod.orders')"
     ]
     with pytest.raises(SqlError) as caught:

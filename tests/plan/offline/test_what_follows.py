@@ -140,3 +140,30 @@ def test_a_name_that_only_spark_knows_can_be_told() -> None:
     script = "CREATE MATERIALIZED VIEW m AS SELECT id FROM lake_orders;"
     assert lines(script) == ["1: RW203"]
     assert lines(script, ScriptChecker(spark_tables=["lake_orders"])) == []
+
+
+ALTERED = (
+    "CREATE SOURCE s (id INT, k INT, v INT) WITH (connector = 'kafka', topic = 't', "
+    "properties.bootstrap.server = 'a:1') FORMAT PLAIN ENCODE JSON;\n"
+    "CREATE MATERIALIZED VIEW m AS SELECT k, sum(v) AS v FROM s GROUP BY k;\n"
+    "CREATE MATERIALIZED VIEW r AS SELECT k + 1 AS a, v AS b, k AS c FROM m;\n"
+    "CREATE MATERIALIZED VIEW rr AS SELECT a, b FROM r;\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        # As many columns as the view that reads it has; they are not that one's.
+        ("CREATE OR REPLACE MATERIALIZED VIEW m AS SELECT k, sum(v) AS v, count(*) AS n FROM s GROUP BY k", []),
+        ("ALTER MATERIALIZED VIEW m AS SELECT k, sum(v) AS v, count(*) AS n FROM s GROUP BY k", []),
+        ("ALTER MATERIALIZED VIEW m AS SELECT k, max(v) AS w FROM s GROUP BY k", ["RW306"]),
+        ("ALTER MATERIALIZED VIEW m AS SELECT k, sum(w) AS v FROM s GROUP BY k", ["RW2"]),
+        ("ALTER MATERIALIZED VIEW nothing AS SELECT k FROM s", ["RW203"]),
+    ],
+)
+def test_another_query_of_a_view_that_others_read(text: str, expected: list[str]) -> None:
+    found = lines(f"{ALTERED}{text};\n")
+    assert len(found) == len(expected), found
+    for line, part in zip(found, expected, strict=True):
+        assert part in line

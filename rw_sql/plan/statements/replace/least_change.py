@@ -34,8 +34,10 @@ from rw_sql.syntax.statements import (
     CreateSink,
     CreateSource,
     CreateTable,
+    NumberValue,
     OptionKey,
     SecretValue,
+    TextValue,
 )
 
 if TYPE_CHECKING:
@@ -156,7 +158,9 @@ def _set(kind: str, name: Name, parameter: str, option: Option | None) -> AlterS
         return AlterSet(kind=kind, name=name, parameter=parameter)
     if isinstance(option.value, SecretValue | ConnectionValue):
         raise TypeError(f"{parameter} is no reference")
-    return AlterSet(kind=kind, name=name, parameter=parameter, values=(option.value,), parameter_span=option.span)
+    # WITH takes a number in quotes too, as a variable of a folder is written; SET does not.
+    value = NumberValue(text=option.value.text.strip()) if isinstance(option.value, TextValue) else option.value
+    return AlterSet(kind=kind, name=name, parameter=parameter, values=(value,), parameter_span=option.span)
 
 
 def _of_table(current: CreateTable, wanted: CreateTable, connections: Mapping[str, CreateConnection]) -> LeastChange:

@@ -90,11 +90,12 @@ def plain_column(column: ColumnDefinition) -> ColumnDefinition:
 
 def differing_clauses(current: Definition, wanted: Definition) -> list[str]:
     """The clauses, beside columns and properties, in which two definitions of one kind differ."""
-    old, new = _clauses(current), _clauses(wanted)
+    old, new = clauses_of(current), clauses_of(wanted)
     return [clause for clause, value in new.items() if old.get(clause) != value]
 
 
-def _clauses(statement: Definition) -> dict[str, object]:
+def clauses_of(statement: Definition) -> dict[str, object]:
+    """What a definition says beside columns and properties, in normal form, by clause."""
     match statement:
         case CreateSource():
             return {

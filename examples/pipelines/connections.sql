@@ -1,0 +1,1 @@
+CREATE CONNECTION broker WITH (type = 'kafka', properties.bootstrap.server = '${BROKER}');

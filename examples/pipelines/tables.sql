@@ -1,0 +1,25 @@
+-- The topic's key is the customer; a record without a value deletes the row.
+CREATE TABLE customers (
+  id CHARACTER VARYING PRIMARY KEY,
+  name CHARACTER VARYING,
+  country CHARACTER VARYING
+)
+WITH (
+  connector = 'kafka',
+  connection = broker,
+  topic = '${env}.customers'
+)
+FORMAT UPSERT ENCODE JSON
+KEY ENCODE TEXT;
+
+CREATE TABLE items (
+  id CHARACTER VARYING PRIMARY KEY,
+  title CHARACTER VARYING,
+  cents BIGINT
+)
+WITH (
+  connector = 'kafka',
+  connection = broker,
+  topic = '${env}.items'
+)
+FORMAT PLAIN ENCODE JSON;

@@ -1,0 +1,68 @@
+"""The environments of a folder of SQL: files with the values of its ``${variables}``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from rw_sql.cli.fmt import read_text
+from rw_sql.errors import FILE_UNREADABLE, INVALID_OPTION, SqlError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+Env = Annotated[
+    str | None,
+    typer.Option(
+        "--env",
+        metavar="NAME",
+        help="Take ${variables} from NAME.env, in the folder of the SQL files or above; ${env} is NAME itself.",
+    ),
+]
+
+
+def environment(folder: str, env: str | None) -> dict[str, str]:
+    """The variables of an environment as the file in a folder has them; none without one. Raises SqlError."""
+    from rw_sql.plan.deploy.folder import read_variables
+    from rw_sql.syntax.variables.references import require_fit
+
+    if env is None:
+        return {}
+    path = Path(folder) / f"{env}.env"
+    require_fit("env", env)
+    return {"env": env, **read_variables(read_text(str(path)), str(path))}
+
+
+def environment_above(file: str, env: str | None) -> dict[str, str]:
+    """The variables of an environment for a file: of the nearest folder that has one, from its own upwards.
+
+    Raises SqlError where no folder has the environment's file.
+    """
+    if env is None:
+        return {}
+    folder = Path(file).parent if file != "-" else Path()
+    above = [folder, *(folder / Path(*[".."] * up) for up in range(1, len(folder.resolve().parts)))]
+    for each in above:
+        if (each / f"{env}.env").is_file():
+            return environment(str(each), env)
+    raise SqlError(
+        FILE_UNREADABLE,
+        f'no folder of "{file}" has a file {env}.env',
+        hint="an environment is a file of lines NAME=value beside the SQL files, or in a folder above",
+    )
+
+
+def given_variables(texts: Sequence[str]) -> dict[str, str]:
+    """The variables of ``--var NAME=VALUE`` for ``${NAME}``. Raises SqlError."""
+    from rw_sql.syntax.variables.references import require_fit
+
+    found: dict[str, str] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals or not name:
+            raise SqlError(INVALID_OPTION, f'--var takes NAME=VALUE, found: "{text}"')
+        require_fit(name, value)
+        found[name] = value
+    return found

@@ -1,0 +1,31 @@
+"""The SQL files of a folder, as every command that takes one finds them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rw_sql.errors import FILE_UNREADABLE, SqlError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+def folder_files(folder: str) -> list[str]:
+    """The SQL files of a folder and its subfolders, hidden ones left out. Raises SqlError where there is none."""
+    root = Path(folder)
+    if not root.is_dir():
+        raise SqlError(FILE_UNREADABLE, f'"{folder}" is no folder')
+    found = sorted(
+        path
+        for path in root.rglob("*.sql")
+        if path.is_file() and not any(part.startswith(".") for part in path.relative_to(root).parts)
+    )
+    if not found:
+        raise SqlError(FILE_UNREADABLE, f'folder "{folder}" has no .sql file')
+    return [str(path) for path in found]
+
+
+def files_of(paths: Sequence[str]) -> list[str]:
+    """Paths with the SQL files of a folder in its place. Raises SqlError for a folder without one."""
+    return [file for path in paths for file in (folder_files(path) if Path(path).is_dir() else [path])]

@@ -1,0 +1,193 @@
+"""A folder of SQL as ``check``, ``fmt``, ``test``, ``diff`` and ``apply`` read it: one and the same for all of them."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import subprocess
+from pathlib import Path
+
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from rw_sql.cli.main import app
+from rw_sql.cli.testing.runner import ViewTest, collect
+
+ROOT = Path(__file__).parents[2]
+PROJECT = ROOT / "examples" / "pipelines"
+CONNECTION = "CREATE CONNECTION c WITH (type = 'kafka', properties.bootstrap.server = '${BROKER}');\n"
+SOURCE = (
+    "CREATE SOURCE ${env}_s (id INT) WITH (connector = 'kafka', connection = c, topic = '${env}.a') "
+    "FORMAT PLAIN ENCODE JSON;\n"
+)
+VIEW = "CREATE MATERIALIZED VIEW v AS SELECT id FROM dev_s;\n"
+
+
+def run(*words: str) -> tuple[int, str, str]:
+    """Exit status, standard output and standard error. Raises the error of a command."""
+    result = CliRunner().invoke(app, list(words))
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result.exit_code, result.stdout, result.stderr
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder whose files stand in the wrong order, and an environment."""
+    folder = tmp_path / "pipelines"
+    (folder / "views").mkdir(parents=True)
+    (folder / "a.sql").write_text(VIEW, encoding="utf-8")
+    (folder / "views" / "s.sql").write_text(SOURCE + CONNECTION, encoding="utf-8")
+    (folder / "dev.env").write_text("BROKER=127.0.0.1:9092\n", encoding="utf-8")
+    return folder
+
+
+def findings(*words: str) -> list[tuple[str, int, int, str]]:
+    _, out, _ = run("check", *words, "--output", "json")
+    statements = [json.loads(line) for line in out.splitlines()]
+    return [
+        (Path(each["file"]).name, found["line"], found["column"], found["code"])
+        for each in statements
+        for found in each["findings"]
+    ]
+
+
+@pytest.mark.parametrize("env", ["dev", "prod"])
+def test_the_example_is_right_in_each_environment(env: str, tmp_path: Path) -> None:
+    assert run("check", str(PROJECT), "--env", env)[:2] == (0, "")
+    assert run("fmt", "--check", str(PROJECT))[:2] == (0, "")
+    status, out, _ = run("diff", str(PROJECT), "--env", env, "-w", str(tmp_path / "w"), "--exit-code")
+    assert (status, out.splitlines()[-1]) == (2, "12 to create")
+    collected = collect([str(PROJECT)], {}, env)
+    assert collected.wrong == ()
+    assert len([test for test in collected.tests if isinstance(test, ViewTest)]) == len(collected.tests) - 1 >= 8
+
+
+def test_the_commands_of_the_example_are_there() -> None:
+    """Each command of its README, workflow and hooks has the options that it is given."""
+    text = (PROJECT / "README.md").read_text(encoding="utf-8")
+    shell = "\n".join(re.findall(r"^```sh\n(.*?)^```", text, re.MULTILINE | re.DOTALL))
+    jobs = yaml.safe_load((PROJECT / "ci" / "workflow.yml").read_text(encoding="utf-8"))["jobs"]
+    shell += "\n".join(step["run"] for job in jobs.values() for step in job["steps"] if "run" in step)
+    hooks = yaml.safe_load((PROJECT / "ci" / "pre-commit.yaml").read_text(encoding="utf-8"))["repos"][0]["hooks"]
+    offered = {hook["id"]: hook["entry"] for hook in yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text())}
+    commands = [offered[hook["id"]] + " " + " ".join(hook.get("args", ["a.sql"])) for hook in hooks]
+    commands += [
+        line[line.index("rw-sql ") :] for line in re.split(r"\n|; do ", shell) if re.search(r"rw-sql [a-z]", line)
+    ]
+    assert len(commands) >= 12
+    for command in commands:
+        words = shlex.split(command.partition(" >")[0].partition(";")[0], comments=True)[1:]
+        at = next((at for at, word in enumerate(words) if word.startswith("-")), len(words))
+        names = [word for word in words[:at] if re.fullmatch(r"[a-z]+", word) and word != "pipelines"]
+        status, out, _ = run(*names, "--help")
+        assert status == 0, command
+        for option in (word for word in words if re.match(r"--?[a-z]", word)):
+            assert re.search(rf"(?<![\w-]){option}(?![\w-])", out), f"{command}: {option}"
+
+
+def test_a_folder_is_checked_in_the_order_of_what_names_what(folder: Path) -> None:
+    assert run("check", str(folder), "--env", "dev")[:2] == (0, "")
+    assert run("check", str(folder), "--var", "BROKER=x:1", "--var", "env=dev")[:2] == (0, "")
+    # The same files by themselves are a script.
+    names = [str(folder / "a.sql"), str(folder / "views" / "s.sql")]
+    assert [code for *_, code in findings(*names, "--env", "dev")] == ["RW203", "RW203"]
+    assert findings(*reversed(names), "--env", "dev") == [("s.sql", 1, SOURCE.index("= c,") + 3, "RW203")]
+
+
+def test_findings_have_the_places_of_the_files_as_they_are_written(folder: Path) -> None:
+    (folder / "views" / "s.sql").write_text(
+        SOURCE.replace("FORMAT", "${nothing} FORMAT").replace("topic =", "topik =") + CONNECTION, encoding="utf-8"
+    )
+    source = (folder / "views" / "s.sql").read_text(encoding="utf-8")
+    assert findings(str(folder), "--env", "dev") == [("s.sql", 1, source.index("${nothing}") + 1, "RW213")]
+    (folder / "views" / "s.sql").write_text(source.replace("${nothing} ", ""), encoding="utf-8")
+    found = findings(str(folder), "--env", "dev")
+    assert ("s.sql", 1, source.index("topik") + 1, "RW204") in found
+    # GitHub's annotations are at the same place.
+    _, out, _ = run("check", str(folder), "--env", "dev", "--output", "github")
+    assert f"s.sql,line=1,endLine=1,col={source.index('topik') + 1}," in out
+
+
+def test_what_a_folder_does_not_hold_is_found_by_check_too(folder: Path) -> None:
+    (folder / "b.sql").write_text(
+        "PAUSE SOURCE dev_s;\nCREATE SECRET p WITH (backend = 'meta') AS 'hunter2';\n", encoding="utf-8"
+    )
+    (folder / "c.sql").write_text(VIEW, encoding="utf-8")
+    (folder / "d.sql").write_text(
+        "CREATE MATERIALIZED VIEW x AS SELECT id FROM y;\nCREATE MATERIALIZED VIEW y AS SELECT id FROM x;\n",
+        encoding="utf-8",
+    )
+    found = findings(str(folder), "--env", "dev")
+    assert [(file, line, code) for file, line, _, code in found if file in ("b.sql", "c.sql")] == [
+        ("b.sql", 1, "RW212"),
+        ("b.sql", 2, "RW212"),
+        ("c.sql", 1, "RW201"),
+    ]
+    assert [(line, code) for file, line, _, code in found if file == "d.sql"] == [(1, "RW212")]
+    assert len(found) == 4
+    assert "hunter2" not in run("check", str(folder), "--env", "dev")[1]
+
+
+def test_an_environment_that_is_not_there(folder: Path, tmp_path: Path) -> None:
+    for target in (folder, folder / "views" / "s.sql"):
+        status, _, told = run("check", str(target), "--env", "nosuch")
+        assert status == 2
+        assert "nosuch.env" in told
+    assert findings(str(folder)) != []
+    assert "RW213" in {code for *_, code in findings(str(folder))}
+
+
+def test_variables_of_scripts_are_checked_as_run_replaces_them(tmp_path: Path) -> None:
+    script = tmp_path / "a.sql"
+    script.write_text(
+        "\\set topic 'a'\nCREATE SOURCE :\"name\" (id INT) WITH (connector = 'kafka', topic = :'topic', topik = 'x',\n"
+        "properties.bootstrap.server = '${left}:1') FORMAT PLAIN ENCODE JSON;\nDROP SOURCE :gone;\n",
+        encoding="utf-8",
+    )
+    assert findings(str(script), "--var", "name=s") == [
+        ("a.sql", 2, 77, "RW204"),
+        ("a.sql", 4, 13, "RW250"),
+    ]
+
+
+def test_a_folder_is_formatted(folder: Path) -> None:
+    # What is a statement only with its values stays as it is.
+    text = "\\set t 'a'\nCREATE   SOURCE :name (id INT) WITH (connector = 'datagen');\n"
+    (folder / "script.sql").write_text(text, encoding="utf-8")
+    (folder / "views" / "s.sql").write_text(SOURCE + CONNECTION + "CREATE SOURCE x (${wrong;\n", encoding="utf-8")
+    assert run("fmt", "--check", str(folder))[0] == 1
+    assert "x (${wrong" in run("fmt", str(folder))[2]
+    (folder / "views" / "s.sql").write_text(SOURCE + CONNECTION, encoding="utf-8")
+    (folder / "a.sql").write_text(VIEW.replace("AS SELECT", "as  SELECT"), encoding="utf-8")
+    assert run("fmt", "--check", str(folder))[0] == 1
+    assert run("fmt", str(folder))[0] == 0
+    assert run("fmt", "--check", str(folder))[0] == 0
+    assert (folder / "views" / "s.sql").read_text(encoding="utf-8") == SOURCE + CONNECTION
+    assert (folder / "script.sql").read_text(encoding="utf-8") == text
+
+
+def test_unit_tests_have_the_definitions_of_an_environment(folder: Path) -> None:
+    (folder / "tests").mkdir()
+    (folder / "tests" / "v.test.yaml").write_text(
+        'definitions: ["../**/*.sql"]\ntests: [{view: v, given: {dev_s: []}, expect: []}]\n', encoding="utf-8"
+    )
+    (test,) = collect([str(folder)], {}, "dev").tests
+    assert isinstance(test, ViewTest)
+    assert set(test.definitions) == {"dev_s", "v"}
+    (wrong,) = collect([str(folder)], {}).wrong
+    assert 'variable "env" has no value' in str(wrong)
+
+
+def test_the_workflow_is_one_that_github_reads() -> None:
+    workflow = yaml.safe_load((PROJECT / "ci" / "workflow.yml").read_text(encoding="utf-8"))
+    assert set(workflow["jobs"]) == {"check", "test", "diff", "apply"}
+    for job in workflow["jobs"].values():
+        for needed in [job.get("needs", [])] if isinstance(job.get("needs", []), str) else job.get("needs", []):
+            assert needed in workflow["jobs"]
+        for step in job["steps"]:
+            assert ("uses" in step) != ("run" in step)
+            if "run" in step:
+                assert subprocess.run(["bash", "-n", "-c", step["run"]], check=False).returncode == 0

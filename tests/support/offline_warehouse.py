@@ -1,0 +1,95 @@
+"""A catalog to which statements are applied without Spark and upstreams, by the planning of ``rw-sql check``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from rw_sql.metastore import Snapshot
+from rw_sql.model.definitions import option_text
+from rw_sql.plan.deploy.changes import compare, definition_of
+from rw_sql.plan.deploy.folder import read_folder
+from rw_sql.plan.offline.script import ScriptChecker
+from rw_sql.plan.result.steps import after
+from rw_sql.plan.statements.replace.normal_form import clauses_of, own_options, plain_column, spec_of
+from rw_sql.plan.statements.view.rebuild import rebuild_groups, swap_operation
+from rw_sql.syntax import render
+from rw_sql.syntax.query.canonical_query import canonical_query
+from rw_sql.syntax.statements import (
+    CreateConnection,
+    CreateSecret,
+    CreateSink,
+    CreateSource,
+    CreateTable,
+    Wait,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from rw_sql.plan.deploy.changes import DeployChange
+    from rw_sql.plan.statements.replace.least_change import Create
+
+
+@dataclass(slots=True)
+class OfflineWarehouse:
+    """A warehouse of which there is only the catalog. A view that is rebuilt has caught up when it is waited for."""
+
+    variables: Mapping[str, str]
+    snapshot: Snapshot = field(default_factory=Snapshot)
+
+    def changes(self, files: Mapping[str, str]) -> tuple[DeployChange, ...]:
+        """What separates it from a folder of these files."""
+        return compare(self.snapshot, read_folder(files.items(), self.variables))
+
+    def apply(self, files: Mapping[str, str], *, statements: int | None = None) -> None:
+        """Makes the changes, or the first statements of them."""
+        todo = [text for change in self.changes(files) for text in change.statements]
+        for statement in todo[:statements]:
+            checker = ScriptChecker(self.snapshot)
+            for checked in checker.check(render(statement), "apply"):
+                assert checked.errors == (), checked.errors[0].render()
+            self.snapshot = checker.snapshot
+            if isinstance(statement, Wait):
+                self.catch_up()
+
+    def catch_up(self) -> None:
+        """What is made beside old rows serves."""
+        for group in rebuild_groups(self.snapshot):
+            self.snapshot = after(self.snapshot, swap_operation(self.snapshot, group, "the owner").changes)
+
+    def meaning(self) -> dict[tuple[str, str], object]:
+        """What the catalog says of every object, without ids and what only says how it came to be."""
+        return meaning_of(self.snapshot)
+
+
+def meaning_of(snapshot: Snapshot) -> dict[tuple[str, str], object]:
+    """What a catalog says of every object, by kind and name: definition, inputs and columns."""
+    found: dict[tuple[str, str], object] = {}
+    for kind in ("connection", "source", "table", "materialized_view", "sink"):
+        for record in snapshot.all(kind):
+            inputs = [snapshot.get(id_) for id_ in getattr(record, "inputs", ())]
+            definition = definition_of(record)
+            query = getattr(record, "query", None)
+            found[kind, record.name] = {
+                "clauses": _clauses(definition),
+                "properties": _properties(definition),
+                "inputs": sorted(f"{i.kind} {i.name}" for i in inputs if i is not None),
+                "schema": getattr(record, "schema", None),
+                "query": canonical_query(query) if query is not None else None,
+            }
+    return found
+
+
+def _clauses(definition: Create) -> object:
+    if isinstance(definition, CreateConnection | CreateSecret):
+        return None
+    columns = definition.columns if isinstance(definition, CreateSource | CreateTable) else ()
+    return [plain_column(column) for column in columns], clauses_of(definition)
+
+
+def _properties(definition: Create) -> dict[str, str]:
+    if isinstance(definition, CreateSecret):
+        return {option.key: option_text(option.value) for option in definition.options}
+    spec = spec_of(definition) if isinstance(definition, CreateSource | CreateTable | CreateSink) else None
+    return {key: option_text(option.value) for key, option in own_options(definition, spec).items()}
