@@ -144,7 +144,7 @@ def test_upkeep_without_threads_does_not_lock_out_a_projection(
         with metastore._projections["objects"].lock:
             is_held.set()
             assert is_tended.wait(LAST_RESORT_SECONDS)
-            got.append(metastore._lock.acquire(timeout=5))
+            got.append(metastore._lock.acquire(timeout=LAST_RESORT_SECONDS))
             if got[0]:
                 metastore._lock.release()
 
