@@ -204,10 +204,11 @@ class Metastore:
             on_append()
             for event in tuple(self._told):
                 event.set()
-            self._projecting_later.schedule()
-            if self._operations.is_upkeep_due(before):
-                self._turns.schedule()
-            return Committed(epoch=epoch, snapshot=snapshot)
+        # Without the lock: where no thread can be started, both are done here, and a projection under way needs it.
+        self._projecting_later.schedule()
+        if self._operations.is_upkeep_due(before):
+            self._turns.schedule()
+        return Committed(epoch=epoch, snapshot=snapshot)
 
     @contextmanager
     def telling(self, event: Event) -> Iterator[None]:
@@ -241,8 +242,8 @@ class Metastore:
         with self._lock:
             if self._seen[0] == before:
                 self._seen = (before + 1, self._seen[1])
-            if self._operations.is_upkeep_due(before):
-                self._turns.schedule()
+        if self._operations.is_upkeep_due(before):
+            self._turns.schedule()
 
     def record_outcome_later(self, epoch: int, outcome: str, duration_ms: int | None = None) -> None:
         """Like :meth:`record_outcome`, but on another thread: outcomes that arrive shortly after share one commit.

@@ -128,6 +128,41 @@ def test_where_there_can_be_no_more_threads_an_outcome_is_recorded_at_once(
     assert metastore.operations()[0].outcome == "applied"
 
 
+@pytest.mark.parametrize("how", ["commit", "outcome"])
+def test_upkeep_without_threads_does_not_lock_out_a_projection(
+    metastore: Metastore, make: Make, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    class Refused(Thread):
+        def start(self) -> None:
+            raise RuntimeError("can't create new thread at interpreter shutdown")
+
+    first = metastore.commit(make.source_with_splits(1, "orders", 1), based_on=metastore.snapshot())
+    metastore.flush(with_upkeep=True)
+    is_held, is_tended, got = Event(), Event(), list[bool]()
+
+    def project() -> None:
+        with metastore._projections["objects"].lock:
+            is_held.set()
+            assert is_tended.wait(LAST_RESORT_SECONDS)
+            got.append(metastore._lock.acquire(timeout=LAST_RESORT_SECONDS))
+            if got[0]:
+                metastore._lock.release()
+
+    projecting = Thread(target=project)
+    projecting.start()
+    assert is_held.wait(LAST_RESORT_SECONDS)
+    monkeypatch.setattr(later, "Thread", Refused)
+    monkeypatch.setattr(StoredTable, "is_upkeep_due", lambda *_: True)
+    monkeypatch.setattr(StoredTable, "upkeep", lambda _: is_tended.set())
+    monkeypatch.setattr(metastore, "project", lambda: None)
+    if how == "commit":
+        metastore.commit(make.source_with_splits(2, "late", 1), based_on=first.snapshot)
+    else:
+        metastore.record_outcome(1, "applied", 5)
+    projecting.join()
+    assert got == [True]
+
+
 def test_projections_follow_a_commit_and_the_ones_after_it(
     metastore: Metastore, warehouse: str, make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
