@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rw_sql.cli.folder.sql_files import files_of
+from rw_sql.cli.sql_files import files_of
 from rw_sql.errors import FILE_UNREADABLE, SqlError
 from rw_sql.runtime.support.text_files import decode_text
 from rw_sql.syntax import could_be_ours, parse_statement, render, route, split_script
