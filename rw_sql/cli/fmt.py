@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rw_sql.cli.folder.sql_files import files_of
+from rw_sql.cli.sql_files import files_of
 from rw_sql.errors import FILE_UNREADABLE, SqlError
 from rw_sql.model.parameters import SESSION_PARAMETERS
 from rw_sql.plan.offline.pieces import parse_piece

@@ -11,8 +11,8 @@ from rich.text import Text
 
 from rw_sql.cli.fmt import read_text
 from rw_sql.cli.folder.environments import Env, environment, given_variables
-from rw_sql.cli.folder.sql_files import folder_files
 from rw_sql.cli.output import console_for, print_error
+from rw_sql.cli.sql_files import folder_files
 from rw_sql.errors import (
     CANNOT_REPLACE,
     CANNOT_UNDO,

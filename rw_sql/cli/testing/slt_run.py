@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rw_sql.cli.fmt import read_text
-from rw_sql.cli.folder.sql_files import folder_files
+from rw_sql.cli.sql_files import folder_files
 from rw_sql.cli.testing.outcome import MismatchError, WrongTestError
 from rw_sql.cli.testing.row_diff import compare_lists
 from rw_sql.cli.testing.slt_file import SEPARATOR
