@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.integration.processes import PROGRAM, Terminal, at_a_terminal
+from tests.support.waits import LAST_RESORT_SECONDS
 from tests.support.warehouses import WrittenWarehouse
 
 if TYPE_CHECKING:
@@ -88,9 +89,8 @@ def test_at_a_terminal_before_and_without_spark(tmp_path: Path, written: Written
         said += typed(shell, "SELECT 1;", "RW404")  # this one needs Spark, and the shell lives on
         said += typed(shell, "SHOW SOURCES;", "orders")
         assert "\x1b[3" not in said  # no colour
-        shell.type_text("\x04")
-        shell.process.wait()
-    assert shell.process.returncode == 0
+        shell.type_line("\\q")
+        assert shell.process.wait(timeout=LAST_RESORT_SECONDS) == 0
     assert (tmp_path / "state" / "rw-sql" / "history").stat().st_mode & 0o777 == 0o600
 
 

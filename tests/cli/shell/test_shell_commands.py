@@ -72,5 +72,6 @@ def test_an_unknown_command_gets_a_near_name() -> None:
 
 
 def test_the_help_has_every_command() -> None:
-    assert {*"d ds dm dt dj dk dc do x timing watch e i o c ! ?".split()} <= {*NAMES}
+    assert set(NAMES).issuperset(("d", "ds", "dm", "dt", "dj", "dk", "dc", "do", "x", "timing", "watch", "e", "i", "o"))
+    assert set(NAMES).issuperset(("c", "!", "?"))
     assert all(meaning for _, meaning in HELP)
