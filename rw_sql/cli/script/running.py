@@ -112,6 +112,7 @@ class ScriptRun:
         self._transcript = transcript
         self._status = status
         self._is_over = False
+        self._was_interrupted = False
 
     def carry_out(self, spark: SparkSession, answer: Answer | None) -> None:
         """Runs every statement."""
@@ -183,9 +184,10 @@ class ScriptRun:
     ) -> StatementRun:
         started = time.monotonic()
         try:
+            if self._was_interrupted:
+                raise KeyboardInterrupt
             outcome = act(script, part)
-            if self._transcript is not None:
-                self._transcript.show_outcome(part.text, outcome.result, outcome.plan)
+            self._show(part, outcome)
         except SqlError as error:
             script.expanded.locate(error)
             self._tell(error)
@@ -203,6 +205,15 @@ class ScriptRun:
             needs_confirmation=outcome.needs_confirmation,
             seconds=time.monotonic() - started,
         )
+
+    def _show(self, part: ScriptStatement, outcome: _Outcome) -> None:
+        """Prints what came of a statement. It is done: Ctrl-C here stops the one after it."""
+        if self._transcript is None:
+            return
+        try:
+            self._transcript.show_outcome(part.text, outcome.result, outcome.plan)
+        except KeyboardInterrupt:
+            self._was_interrupted = True
 
     def _leave_block(self, script: Script) -> None:
         """The script ends inside of a block, which nobody will commit: its last statement counts as failed."""

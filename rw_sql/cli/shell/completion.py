@@ -186,7 +186,9 @@ class StatementCompleter(Completer):
         spec = self._spec(statement, words, tokens)
         given = {match["quoted"] or match["key"] for match in re.finditer(_OPTION.pattern[:-1], statement)}
         if spec is None:
-            yield from (Offer(key, "property") for key in ("connector", "type") if key not in given)
+            key = "type" if words[:2] == ["CREATE", "CONNECTION"] else "connector"
+            if key not in given:
+                yield Offer(key, "needed")
             return
         for option in spec.options.values():
             if not option.is_pattern and not option.is_ignored and option.key not in given:

@@ -120,7 +120,8 @@ def what_goes_on(context: Context, jobs: Collection[str] | None) -> str | None:
     process runs them."""
     if not context.has_owner():
         return None
-    phases = job_phases(context, jobs)
+    phases = job_phases(context, present_statuses(context) if jobs is None else jobs)
+    phases = tuple(sorted(phases, key=lambda phase: phase.phase in _SETTLED))
     said = [str(phase) for phase in phases[:_MOST_SAID]]
     if len(phases) > _MOST_SAID:
         said.append(f"{len(phases) - _MOST_SAID} more")

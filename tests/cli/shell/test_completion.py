@@ -71,7 +71,8 @@ def test_statements_by_context(text: str, wanted: list[str]) -> None:
 @pytest.mark.parametrize(
     ("text", "wanted"),
     [
-        ("CREATE SOURCE s (a INT) WITH (", ["connector", "type"]),
+        ("CREATE SOURCE s (a INT) WITH (", ["connector"]),
+        ("CREATE CONNECTION c WITH (", ["type"]),
         ("CREATE SOURCE s (a INT) WITH (connector = 'ka", ["kafka'"]),
         ("CREATE SINK s FROM orders WITH (connector = '", ["deltalake'", "fs'", "jdbc'", "kafka'"]),
         ("CREATE SOURCE s WITH (connector = 'kafka', properties.sec", ["properties.security.protocol"]),
