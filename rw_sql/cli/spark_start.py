@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 
 STARTING = "starting Spark (the first time, it fetches Delta Lake)"
 
+_LINE_AFTER = 5.0
+"""Seconds that Spark may take to start without a line in a log."""
+
 
 @contextmanager
 def spark_for(
@@ -41,7 +44,7 @@ def spark_for(
     stderr = console_for(sys.stderr)
     if stderr.is_terminal and status is None:
         stderr.print(Text(STARTING, style="dim"))
-    with nullcontext() if status is None else status.running():
+    with nullcontext() if status is None else status.running(line_after=_LINE_AFTER):
         spark = start_spark(warehouse, run_jobs=run_jobs, config=config, on_failure=sys.stderr.write)
     try:
         yield spark

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from typing import TextIO
 
+    from rich.console import Console
+
     from rw_sql.runtime.observe.waiting import JobPhase
 
 SHOWN_AFTER = 1.0
@@ -83,14 +85,15 @@ class StatusLine:
         self._live: Live | None = None
 
     @contextmanager
-    def running(self) -> Iterator[None]:
-        """Shows the status of what runs inside, once that has taken a second."""
+    def running(self, *, line_after: float = SHOWN_AFTER) -> Iterator[None]:
+        """Shows the status of what runs inside, once that has taken a second; ``line_after`` so many seconds where it
+        is not redrawn in place."""
         if self._thread is None:
             self._thread = threading.Thread(target=self._watch, name="rw_sql-status", daemon=True)
             self._thread.start()
         with self._changed:
             self._started = self._clock()
-            self._resume(self._started)
+            self._resume(self._started, SHOWN_AFTER if _is_redrawn(self._console()) else line_after)
         try:
             yield
         finally:
@@ -112,9 +115,12 @@ class StatusLine:
                     self._started = started
                     self._resume(self._clock())
 
-    def _resume(self, since: float) -> None:
+    def _console(self) -> Console:
+        return console_for(self._stream or sys.stderr)
+
+    def _resume(self, since: float, after: float = SHOWN_AFTER) -> None:
         self._run += 1
-        self._due = since + SHOWN_AFTER
+        self._due = since + after
         self._changed.notify()
 
     def _erase(self) -> None:
@@ -141,8 +147,8 @@ class StatusLine:
                     self._show(progress, self._clock() - self._started)
 
     def _show(self, progress: Progress, seconds: float) -> None:
-        console = console_for(self._stream or sys.stderr)
-        if console.is_terminal and not console.is_dumb_terminal:
+        console = self._console()
+        if _is_redrawn(console):
             if self._live is None:
                 self._live = Live(
                     console=console, transient=True, auto_refresh=False, redirect_stdout=False, redirect_stderr=False
@@ -154,6 +160,10 @@ class StatusLine:
         if not self._is_quiet:
             console.print(Text(line_of(progress, seconds), style="dim"), soft_wrap=True)
         self._due = self._clock() + min(_MOST_SECONDS, max(1.0, seconds))
+
+
+def _is_redrawn(console: Console) -> bool:
+    return console.is_terminal and not console.is_dumb_terminal
 
 
 def own_stderr() -> TextIO:

@@ -202,6 +202,4 @@ def test_a_script(tmp_path: Path) -> None:
     # Without a terminal the status is a line now and then.
     said = [line for line in error.splitlines() if not line.startswith("running for ")]
     assert said == ["cancelled: statement 2 of 3 (line 2) was interrupted; the one before it is done"]
-    assert "running for " in error
-    assert "starting Spark" in error
     assert "never" not in out
