@@ -104,13 +104,14 @@ class ScriptRun:
         options: RunOptions,
         report: RunReport,
         transcript: Transcript | None,
-        status: StatusLine,
+        status: StatusLine | None = None,
     ) -> None:
         self._scripts = scripts
         self._keeps_going = options.keeps_going
         self._report = report
         self._transcript = transcript
-        self._status = status
+        # Its thread begins with the first statement that it shows.
+        self._status = status if status is not None else StatusLine(lambda: Doing(""), is_quiet=True)
         self._is_over = False
         self._was_interrupted = False
 
