@@ -62,11 +62,24 @@ app.command(name="test")(run_test_command)
 
 
 @app.command()
-def shell(warehouse: Warehouse = None) -> None:
-    """Run statements interactively."""
-    from rw_sql.cli.shell import run_shell
+def shell(
+    warehouse: Warehouse = None,
+    commands: Annotated[
+        list[str] | None,
+        typer.Option("--command", "-c", metavar="TEXT", help="Run statements and backslash commands, and leave."),
+    ] = None,
+    files: Annotated[
+        list[str] | None, typer.Option("--file", "-f", metavar="FILE", help="Run the statements of a file, and leave.")
+    ] = None,
+) -> None:
+    """Run statements interactively, or those of -c, of -f or of a pipe.
 
-    run_shell(warehouse=warehouse)
+    With -c, -f or a pipe, the first error ends it: the exit status is 0 if all is done, 1 if a statement failed, 3 if
+    one lacks a confirmation, 130 after Ctrl-C. What only reads the catalog starts no Spark there.
+    """
+    from rw_sql.cli.shell.loop import run_shell
+
+    raise typer.Exit(run_shell(warehouse=warehouse, commands=commands or (), files=files or ()))
 
 
 @app.command()

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, Literal, TextIO
 
 from rich.box import MARKDOWN, ROUNDED
+from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -23,31 +25,69 @@ _MOST_LINES = 6
 beside such a cell the others of its row would be mostly blank."""
 
 
+_WIDEST_WORD = 24
+"""A cell's longer words may be broken to make a table fit; a header is never broken."""
+
+Layout = Literal["auto", "table", "records"]
+"""``records``: row by row, a column to a line. ``auto``: only what is too tall or too wide for a table."""
+
+
 def console_for(stream: TextIO | None = None) -> Console:
     """A console on ``stream`` (else standard output): as wide as its terminal, without limit where there is none."""
     stream = stream or sys.stdout
     if stream.isatty():
-        return Console(file=stream, highlight=False)
+        console = Console(file=stream, highlight=False)
+        if console.is_dumb_terminal:  # which says how wide it is all the same
+            console.width = shutil.get_terminal_size().columns
+        return console
     return Console(file=stream, highlight=False, width=_NO_WIDTH, color_system=None)
 
 
-def print_rows(console: Console, rows: Rows) -> None:
+def print_rows(console: Console, rows: Rows, *, layout: Layout = "auto") -> None:
     """Prints a result as a table and how many rows it has; a result without columns prints nothing.
 
-    Rows with tall cells are printed one below the other, a column to a line.
+    Rows with tall cells, and those of a table that does not fit with its headers whole, are printed one below the
+    other, a column to a line, unless ``layout`` says otherwise.
     """
     if not rows.columns:
         return
-    if len(rows.columns) > 1 and any((cell or "").count("\n") >= _MOST_LINES for row in rows.rows for cell in row):
+    widths = _column_widths(rows, console.width)
+    if layout == "records" or (layout == "auto" and len(rows.columns) > 1 and (widths is None or _is_tall(rows))):
         for number, row in enumerate(rows.rows, start=1):
             console.print(Text(f"-[ {number} ]-", style="dim"))
-            console.print(_record(rows.columns, row))
+            console.print(_record(rows.columns, row, console.width))
     else:
-        console.print(_table(rows, is_terminal=console.is_terminal))
+        console.print(_table(rows, widths, is_terminal=console.is_terminal))
     console.print(Text(f"({rows.count})", style="dim"))
 
 
-def _table(rows: Rows, *, is_terminal: bool) -> Table:
+def _is_tall(rows: Rows) -> bool:
+    return any((cell or "").count("\n") >= _MOST_LINES for row in rows.rows for cell in row)
+
+
+def _column_widths(rows: Rows, width: int) -> list[int] | None:
+    """The columns' widths in a table of this width; None if it cannot have its headers, and cells that are readable."""
+    least, wanted = [], []
+    for index, column in enumerate(rows.columns):
+        cells = ["NULL" if row[index] is None else str(row[index]) for row in rows.rows]
+        header = cell_len(column)
+        words = max((cell_len(word) for cell in cells for word in cell.split()), default=0)
+        lines = max((cell_len(line) for cell in cells for line in cell.splitlines()), default=0)
+        least.append(max(header, min(words, _WIDEST_WORD)))
+        wanted.append(max(header, lines))
+    left = width - 3 * len(rows.columns) - 1 - sum(least)
+    if left < 0:
+        return None
+    # The columns that need the least get all that they need, and the others share the rest.
+    order = sorted(range(len(least)), key=lambda index: wanted[index] - least[index])
+    for position, index in enumerate(order):
+        more = min(wanted[index] - least[index], left // (len(order) - position))
+        least[index] += more
+        left -= more
+    return least
+
+
+def _table(rows: Rows, widths: Sequence[int] | None, *, is_terminal: bool) -> Table:
     table = Table(
         box=ROUNDED if is_terminal else MARKDOWN,
         show_edge=is_terminal,
@@ -56,15 +96,17 @@ def _table(rows: Rows, *, is_terminal: bool) -> Table:
     )
     for index, column in enumerate(rows.columns):
         is_numeric = _is_numeric(row[index] for row in rows.rows)
-        table.add_column(Text(column), justify="right" if is_numeric else "left", overflow="fold")
+        width = None if widths is None else widths[index]
+        table.add_column(Text(column), justify="right" if is_numeric else "left", overflow="fold", width=width)
     for row in rows.rows:
         table.add_row(*(Text("NULL", style="dim") if cell is None else Text(cell) for cell in row))
     return table
 
 
-def _record(columns: Sequence[str], row: Sequence[str | None]) -> Table:
+def _record(columns: Sequence[str], row: Sequence[str | None], width: int) -> Table:
     table = Table(box=MARKDOWN, show_edge=False, show_header=False)
-    table.add_column(style="bold")
+    is_whole = max(map(cell_len, columns)) <= width - _WIDEST_WORD
+    table.add_column(style="bold", no_wrap=is_whole, overflow="fold")
     table.add_column(overflow="fold")
     for column, cell in zip(columns, row, strict=True):
         table.add_row(Text(column), Text("NULL", style="dim") if cell is None else Text(cell))

@@ -6,37 +6,72 @@ import os
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING
 
 from rich.text import Text
 
 from rw_sql.cli.output import console_for
+from rw_sql.cli.status_line import own_stderr
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from rw_sql.cli.status_line import StatusLine
     from rw_sql.plan.ports.queries import AnalyzedQuery, QueryAnalysis
+
+
+STARTING = "starting Spark (the first time, it fetches Delta Lake)"
+
+_LINE_AFTER = 5.0
+"""Seconds that Spark may take to start without a line in a log."""
 
 
 @contextmanager
 def spark_for(
-    warehouse: str | None, *, run_jobs: bool = True, config: Mapping[str, str] | None = None
+    warehouse: str | None,
+    *,
+    run_jobs: bool = True,
+    config: Mapping[str, str] | None = None,
+    status: StatusLine | None = None,
 ) -> Iterator[SparkSession]:
     """An attached session for as long as a command runs. What Spark itself writes is kept out of the terminal.
 
     With ``run_jobs=False`` the process runs no jobs; ``config`` adds Spark settings. The JVM writes to a temporary
-    file, which is printed if it does not start and else goes with the command.
+    file, which is printed if it does not start and else goes with the command. ``status`` shows meanwhile that Spark
+    starts; without it a terminal gets a line.
     """
-    from rw_sql.runtime.spark.interrupts import interruptible, shielded
-    from rw_sql.session.attach import connect, detach
-
     stderr = console_for(sys.stderr)
-    if stderr.is_terminal:
-        stderr.print(Text("starting Spark (the first time, it fetches Delta Lake)", style="dim"))
+    if stderr.is_terminal and status is None:
+        stderr.print(Text(STARTING, style="dim"))
+    with nullcontext() if status is None else status.running(line_after=_LINE_AFTER):
+        spark = start_spark(warehouse, run_jobs=run_jobs, config=config, on_failure=sys.stderr.write)
+    try:
+        yield spark
+    finally:
+        stop_spark(spark)
+
+
+def start_spark(
+    warehouse: str | None,
+    *,
+    run_jobs: bool = True,
+    config: Mapping[str, str] | None = None,
+    on_failure: Callable[[str], object],
+    is_beside_prompt: bool = False,
+) -> SparkSession:
+    """Starts Spark and attaches to a warehouse; ``on_failure`` receives what the JVM wrote if that fails.
+
+    With ``is_beside_prompt``, another thread uses the terminal meanwhile: what Python writes to it still comes there.
+    """
+    from rw_sql.session.attach import connect
+
     with tempfile.TemporaryFile() as messages:
         saved = os.dup(2)
+        before = sys.stderr
         # The JVM is started as a child and keeps the file as its standard error; Python gets its own back.
+        if is_beside_prompt:
+            sys.stderr = own_stderr()
         os.dup2(messages.fileno(), 2)
         has_started = False
         try:
@@ -45,15 +80,21 @@ def spark_for(
         finally:
             os.dup2(saved, 2)
             os.close(saved)
+            sys.stderr = before
             if not has_started:
                 messages.seek(0)
-                sys.stderr.write(messages.read().decode(errors="replace"))
-        try:
-            yield spark
-        finally:
-            with interruptible(), shielded():
-                detach(spark)
-                spark.stop()
+                on_failure(messages.read().decode(errors="replace"))
+    return spark
+
+
+def stop_spark(spark: SparkSession) -> None:
+    """Stops the warehouse's jobs and Spark. Ctrl-C waits for that."""
+    from rw_sql.runtime.spark.interrupts import interruptible, shielded
+    from rw_sql.session.attach import detach
+
+    with interruptible(), shielded():
+        detach(spark)
+        spark.stop()
 
 
 @contextmanager

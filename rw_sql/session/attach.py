@@ -29,6 +29,7 @@ from rw_sql.runtime.control.owner import LOOK_SECONDS, Owner
 from rw_sql.runtime.jobs.context import Context
 from rw_sql.runtime.jobs.lease import new_owner_name
 from rw_sql.runtime.observe.metrics import metrics_of, serve_metrics
+from rw_sql.runtime.observe.waiting import StatementProgress, progress_of
 from rw_sql.runtime.spark.frames import frame_of
 from rw_sql.runtime.spark.interrupts import interruptible, watch
 from rw_sql.runtime.spark.jar_cache import are_jars_ours, jar_settings, remember_jars
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame
 
+    from rw_sql.metastore import Snapshot
     from rw_sql.metastore.facts import BackfillProgress
     from rw_sql.runtime.support.warehouse import Warehouse
     from rw_sql.syntax.statements import Name, Statement
@@ -210,7 +212,7 @@ class Attached:
 
     def object_names(self) -> tuple[str, ...]:
         """The names of all tables, sources and views, for completion."""
-        snapshot = self._runtime.context.metastore.snapshot()
+        snapshot = catalog_of(self)
         return tuple(sorted({record.name for kind in RELATION_KINDS for record in snapshot.all(kind)}))
 
     def route(self, text: str) -> Statement | None:
@@ -239,6 +241,8 @@ class Attached:
             # Spark failed to produce the result; the statement itself is committed, or was refused earlier.
             self._runtime.context.sessions.require_alive("what was asked of the catalog is done")
             raise
+        finally:
+            self._state.waiting.end()
 
     def dry_run(self) -> DryRun:
         """Statements explained one after the other, from the present catalog and this session's parameters on."""
@@ -419,6 +423,16 @@ def _stop_all() -> None:
         for runtime in list(_runtimes.values()):
             runtime.stop()
         _runtimes.clear()
+
+
+def catalog_of(attached: Attached) -> Snapshot:
+    """The catalog of a session's warehouse by now."""
+    return attached._runtime.context.metastore.snapshot()
+
+
+def statement_progress(attached: Attached) -> StatementProgress:
+    """What a session's running statement does, for a status line: it may be read from another thread."""
+    return progress_of(attached._runtime.context, attached._state.waiting)
 
 
 def attached_to(spark: SparkSession) -> Attached | None:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import io
 
-from rw_sql.cli.output import console_for, print_rows
+import pytest
+from rich.console import Console
+
+from rw_sql.cli.output import Layout, console_for, print_rows
 from rw_sql.session.results import Rows, cell_text
 
 
@@ -52,3 +55,37 @@ def test_cells() -> None:
     assert cell_text(b"\x00hi") == "\\x006869"
     assert cell_text([1, None, "a"]) == "[1, NULL, a]"
     assert cell_text({"a": [True]}) == "{a: [true]}"
+
+
+WIDE = Rows(
+    columns=("object", "source_rate_limit", "last_error", "updated_at"),
+    rows=(("orders", "12", "the broker at localhost:9092 is away " * 3, "2026-11-26 07:01:57"), ("x", None, "", None)),
+)
+
+
+def at_width(rows: Rows, width: int, layout: Layout = "auto") -> list[str]:
+    stream = io.StringIO()
+    console = Console(file=stream, width=width, force_terminal=True, color_system=None, legacy_windows=False)
+    print_rows(console, rows, layout=layout)
+    return stream.getvalue().splitlines()
+
+
+@pytest.mark.parametrize("width", [60, 80, 120, 200])
+def test_no_line_is_wider_than_the_terminal_and_no_header_is_broken(width: int) -> None:
+    lines = at_width(WIDE, width)
+    assert max(map(len, lines)) <= width
+    assert all(any(column in line for line in lines) for column in WIDE.columns)
+    assert lines[0].startswith("╭")
+    assert at_width(WIDE, 50)[0] == "-[ 1 ]-"
+
+
+def test_columns_that_need_little_get_it_and_the_others_share_the_rest() -> None:
+    lines = at_width(Rows(columns=("a", "text"), rows=(("1", "word " * 60),)), 60)
+    assert lines[0] == "╭───┬" + "─" * 54 + "╮"
+    assert not any("wor │" in line for line in lines)
+
+
+def test_a_layout_may_be_told() -> None:
+    rows = Rows(columns=("a", "b"), rows=(("1", "2"),))
+    assert at_width(rows, 80, "records") == ["-[ 1 ]-", " a | 1 ", " b | 2 ", "(1 row)"]
+    assert at_width(WIDE, 60, "table")[0].startswith("╭")

@@ -15,7 +15,8 @@ from rich.text import Text
 from rw_sql.cli.output import console_for, print_error
 from rw_sql.cli.question import choose_answer
 from rw_sql.cli.script.report import RunReport, StatementRun, status_of
-from rw_sql.cli.spark_start import spark_for
+from rw_sql.cli.spark_start import STARTING, spark_for
+from rw_sql.cli.status_line import Doing, StatusLine, own_stderr
 from rw_sql.cli.transcript import Transcript
 from rw_sql.errors import BLOCK_LEFT_OPEN, SqlError
 from rw_sql.session.results import read_values
@@ -28,7 +29,8 @@ if TYPE_CHECKING:
 
     from rw_sql.cli.question import Answer
     from rw_sql.cli.script.loading import Script
-    from rw_sql.session.attach import Attached
+    from rw_sql.cli.status_line import Progress
+    from rw_sql.session.attach import Attached, Question
     from rw_sql.session.results import Values
     from rw_sql.syntax import ScriptStatement
 
@@ -58,13 +60,15 @@ def run_scripts(scripts: Sequence[Script], options: RunOptions, hide: Callable[[
     report = RunReport(hide=hide, is_dry=options.is_dry)
     answer = choose_answer(console, is_confirmed=options.is_confirmed, tokens=options.tokens)
     transcript = Transcript(console, answer, is_quiet=options.is_quiet, hide=hide)
-    run = ScriptRun(scripts, options, report, transcript if is_text else None)
+    status = _RunStatus(is_quiet=options.is_quiet)
+    run = ScriptRun(scripts, options, report, transcript if is_text else None, status.line)
     started = time.monotonic()
     if options.is_dry:
         with _dry_session(options.warehouse) as attached:
             run.foresee(attached)
     else:
-        with spark_for(options.warehouse) as spark:
+        with spark_for(options.warehouse, status=status.line) as spark:
+            status.spark = spark
             run.carry_out(spark, transcript.answer)
     report.seconds = time.monotonic() - started
     if options.output != "text":
@@ -74,17 +78,42 @@ def run_scripts(scripts: Sequence[Script], options: RunOptions, hide: Callable[[
     return report
 
 
+class _RunStatus:
+    """The status line of a run: that Spark starts, then what the running statement does."""
+
+    def __init__(self, *, is_quiet: bool) -> None:
+        self.spark: SparkSession | None = None
+        # A descriptor of its own: while Spark starts, standard error is a file.
+        self.line = StatusLine(self._describe, stream=own_stderr(), is_quiet=is_quiet)
+
+    def _describe(self) -> Progress:
+        if self.spark is None:
+            return Doing(STARTING)
+        from rw_sql.session.attach import attached_to, statement_progress
+
+        attached = attached_to(self.spark)
+        return Doing("closing the session") if attached is None else statement_progress(attached)
+
+
 class ScriptRun:
     """One run of all scripts. ``transcript`` is None where nothing is printed on the way."""
 
     def __init__(
-        self, scripts: Sequence[Script], options: RunOptions, report: RunReport, transcript: Transcript | None
+        self,
+        scripts: Sequence[Script],
+        options: RunOptions,
+        report: RunReport,
+        transcript: Transcript | None,
+        status: StatusLine | None = None,
     ) -> None:
         self._scripts = scripts
         self._keeps_going = options.keeps_going
         self._report = report
         self._transcript = transcript
+        # Its thread begins with the first statement that it shows.
+        self._status = status if status is not None else StatusLine(lambda: Doing(""), is_quiet=True)
         self._is_over = False
+        self._was_interrupted = False
 
     def carry_out(self, spark: SparkSession, answer: Answer | None) -> None:
         """Runs every statement."""
@@ -92,10 +121,16 @@ class ScriptRun:
 
         def run(script: Script, part: ScriptStatement) -> _Outcome:
             kept: list[Values] = []
-            run_part(attached, part, script.expanded.text, None, lambda frame: kept.append(read_values(frame)))
+            with self._status.running():
+                run_part(attached, part, script.expanded.text, None, lambda frame: kept.append(read_values(frame)))
             return _Outcome(result=kept[0])
 
-        with answering(spark, answer) as attached:
+        def ask(question: Question) -> bool:
+            assert answer is not None
+            with self._status.hidden():
+                return answer(question)
+
+        with answering(spark, None if answer is None else ask) as attached:
             for script in self._scripts:
                 self._each(script, run)
                 if attached.block_state is not None:
@@ -150,9 +185,10 @@ class ScriptRun:
     ) -> StatementRun:
         started = time.monotonic()
         try:
+            if self._was_interrupted:
+                raise KeyboardInterrupt
             outcome = act(script, part)
-            if self._transcript is not None:
-                self._transcript.show_outcome(part.text, outcome.result, outcome.plan)
+            self._show(part, outcome)
         except SqlError as error:
             script.expanded.locate(error)
             self._tell(error)
@@ -170,6 +206,15 @@ class ScriptRun:
             needs_confirmation=outcome.needs_confirmation,
             seconds=time.monotonic() - started,
         )
+
+    def _show(self, part: ScriptStatement, outcome: _Outcome) -> None:
+        """Prints what came of a statement. It is done: Ctrl-C here stops the one after it."""
+        if self._transcript is None:
+            return
+        try:
+            self._transcript.show_outcome(part.text, outcome.result, outcome.plan)
+        except KeyboardInterrupt:
+            self._was_interrupted = True
 
     def _leave_block(self, script: Script) -> None:
         """The script ends inside of a block, which nobody will commit: its last statement counts as failed."""

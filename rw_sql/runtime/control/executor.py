@@ -29,11 +29,12 @@ from rw_sql.runtime.control.statement_kinds import HOLDS, may_be_unsafe
 from rw_sql.runtime.jobs.statuses import owner_marks
 from rw_sql.runtime.observe.flush import flush
 from rw_sql.runtime.observe.wait import refreshes_without_end, wait_until_made
+from rw_sql.runtime.observe.waiting import Waiting, what_goes_on
 from rw_sql.runtime.spark.interrupts import StatementInterrupted, shielded
 from rw_sql.runtime.support.event_log import log_event
 from rw_sql.runtime.support.faults import fault
 from rw_sql.runtime.support.gc_pause import gc_paused
-from rw_sql.runtime.support.stall_timeout import StallTimeout
+from rw_sql.runtime.support.stall_timeout import StallTimeout, spoken_seconds
 from rw_sql.syntax import statements as ast
 
 if TYPE_CHECKING:
@@ -67,7 +68,7 @@ class SessionState:
     """The state of one attached session: parameters, refused and shown plans, callbacks, and its block.
 
     ``ask`` confirms unsafe statements; None if no one can answer. ``on_progress`` receives the progress of backfills
-    and refreshes while a statement waits for them.
+    and refreshes while a statement waits for them. ``waiting`` is what the running statement waits for.
     """
 
     parameters: dict[str, str] = field(default_factory=dict)
@@ -77,6 +78,7 @@ class SessionState:
     ask: Callable[[Question], bool] | None = None
     block: Block | None = None
     on_progress: Callable[[BackfillProgress], None] | None = None
+    waiting: Waiting = field(default_factory=Waiting)
 
     def parameter(self, name: str) -> str:
         """The value of a session parameter."""
@@ -116,7 +118,7 @@ class Executor:
                 return explain_table(plan)
             case ast.Flush():
                 discover_now = self.owner.discover_now if self.owner is not None else None
-                return _rows(flush(self._context, session.timeout, discover_now))
+                return _rows(flush(self._context, session.timeout, discover_now, session.waiting))
             case ast.Wait():
                 return _rows(self._wait(statement, session))
             case ast.Confirm():
@@ -141,6 +143,7 @@ class Executor:
                         span=statement.span,
                         hint="WAIT, WAIT MATERIALIZED VIEW name or WAIT TABLE name",
                     )
+        session.waiting.begin("waiting for backfills, rebuilds and refreshes", jobs)
         notices = wait_until_made(self._context, jobs, session.timeout, session.on_progress, gives_up=True)
         notices += refreshes_without_end(snapshot, self._context.metastore.snapshot(), jobs)
         return notices or (ResultRow(object="", change="WAITED", detail="nothing is being made"),)
@@ -203,6 +206,7 @@ class Executor:
     ) -> tuple[Snapshot, Plan]:
         if isinstance(statement, ast.CreateMaterializedView) and not statement.or_replace:
             statement = with_rate_limit(statement, session.parameter(RATE_LIMIT))
+        session.waiting.begin("planning")
         snapshot = self._context.metastore.snapshot()
         with gc_paused():
             plan = lower_as(
@@ -264,6 +268,7 @@ class Executor:
                     self._pass_gate(snapshot, plan, session, confirmed, in_advance=in_advance)
                     if not are_valid(self._context, snapshot, locks):
                         raise ConcurrentCommit(snapshot.epoch, snapshot.epoch)
+                session.waiting.begin("committing")
                 operation = replace(plan.operation, actor=plan.operation.actor or _user())
                 self._context.sessions.require_alive()
                 fault("statement.before_commit")
@@ -301,6 +306,7 @@ class Executor:
         require_switch(snapshot, statement.span)
         sources = [record for record in map(snapshot.get, plan.affected) if isinstance(record, SourceRecord)]
         running = [source.id for source in sources if is_running(snapshot, source)]
+        session.waiting.begin("stopping the readers that the statement moves")
         return snapshot.epoch, lock_sources(self._context, snapshot, running, session.timeout, self._wake)
 
     def _wake(self) -> None:
@@ -340,12 +346,15 @@ class Executor:
         jobs = frozenset(step.subject for step in plan.steps if not step.is_catalog)
         notices: list[ResultRow] = []
         outcome = APPLIED
+        session.waiting.begin(f"committed as epoch {epoch}; waiting until the jobs apply it", jobs)
         if _is_awaited(plan) and not self.wait_applied(epoch, session.timeout, jobs):
             outcome = NOT_YET_APPLIED if jobs else APPLIED
         if outcome == NOT_YET_APPLIED:
-            notices.append(
-                ResultRow(object=plan.changes[0].object if plan.changes else "", change="NOTICE", detail=outcome)
-            )
+            named = plan.changes[0].object if plan.changes else ""
+            notices.append(ResultRow(object=named, change="NOTICE", detail=outcome))
+            if said := what_goes_on(self._context, jobs):
+                waited = f"nothing moved for {spoken_seconds(session.timeout)}; {said}; SHOW JOBS shows them"
+                notices.append(ResultRow(object=named, change="NOTICE", detail=waited))
         elif jobs:
             notices += self._stalls(plan)
             if isinstance(plan.statement, ast.CreateMaterializedView) and not notices:
@@ -373,6 +382,7 @@ class Executor:
         """Waits until a new view's backfill is complete, unless it runs in the background."""
         seconds = 0.0 if session.parameter("background_ddl") == "true" else session.timeout
         jobs = [view_job(id_) for id_ in plan.affected]
+        session.waiting.begin("committed; waiting for its backfill", jobs)
         return wait_until_made(self._context, jobs, seconds, session.on_progress)
 
     def _is_applied(self, epoch: int) -> bool:

@@ -24,6 +24,7 @@ from rw_sql.runtime.jobs.startable import DISCOVERING
 from rw_sql.runtime.jobs.statuses import RETRYING, present_statuses, run_mark
 from rw_sql.runtime.jobs.unfinished import unfinished_backfills
 from rw_sql.runtime.observe.lag import rows_behind
+from rw_sql.runtime.observe.waiting import Waiting, what_goes_on
 from rw_sql.runtime.positions.high_water import HighWater
 from rw_sql.runtime.positions.progress import committed_versions, newest_planned
 from rw_sql.runtime.positions.shared import read_positions
@@ -60,7 +61,12 @@ _AWAY = "not waited for: "
 _ENDLESS = "its rows are made as they are read: there is no end to read to"
 
 
-def flush(context: Context, timeout: float, discover_now: Callable[[int], None] | None = None) -> tuple[ResultRow, ...]:
+def flush(
+    context: Context,
+    timeout: float,
+    discover_now: Callable[[int], None] | None = None,
+    shown: Waiting | None = None,
+) -> tuple[ResultRow, ...]:
     """Waits for all sources, views and sinks; paused and stalled ones are named, not waited for.
 
     Readers of a stalled or unreachable source are complete except for that source. Raises SqlError NOT_APPLIED_YET
@@ -68,15 +74,16 @@ def flush(context: Context, timeout: float, discover_now: Callable[[int], None] 
     retries included.
 
     ``discover_now`` makes the owner in this process look for a source's new splits; an owner elsewhere does so by
-    itself.
+    itself. ``shown`` is what a status line shows meanwhile.
     """
     limit = StallTimeout(timeout)
+    shown = shown if shown is not None else Waiting()
     snapshot = context.metastore.snapshot()
     answers: list[ResultRow] = []
     behind: dict[int, str] = {}
     for source in snapshot.all("source"):
         if snapshot.readers_of(source.id):
-            answers.append(_flush_source(context, source.id, limit, discover_now))
+            answers.append(_flush_source(context, source.id, limit, discover_now, shown))
             is_passed_over = answers[-1].detail.startswith((_STALLED, _AWAY)) and not is_throttled(source)
             if source.is_shared and is_passed_over:
                 behind[source.id] = source.name
@@ -86,14 +93,14 @@ def flush(context: Context, timeout: float, discover_now: Callable[[int], None] 
             answers.append(ResultRow(object=view.name, change="NOTICE", detail=_HELD_HISTORY))
             continue
         checkpoint = context.warehouse.view_checkpoint(view.id, view.generation)
-        answer = _flush_reader(context, view, view_job(view.id), checkpoint, limit)
+        answer = _flush_reader(context, view, view_job(view.id), checkpoint, limit, shown)
         answers.append(_of_what_came(view, answer, behind))
     for sink in snapshot.all("sink"):
         if sink.is_paused:
             answers.append(ResultRow(object=sink.name, change="NOTICE", detail=_PAUSED))
             continue
         checkpoint = context.warehouse.sink_checkpoint(sink.id, sink.generation)
-        answer = _flush_reader(context, sink, sink_job(sink.id), checkpoint, limit)
+        answer = _flush_reader(context, sink, sink_job(sink.id), checkpoint, limit, shown)
         answers.append(_of_what_came(sink, answer, behind))
     return tuple(answers) or (ResultRow(object="", change="NOTHING", detail="no view reads any source"),)
 
@@ -129,8 +136,9 @@ class _Waiting(Protocol):
         ...
 
 
-def _wait(context: Context, waiting: _Waiting, limit: StallTimeout) -> None:
+def _wait(context: Context, waiting: _Waiting, limit: StallTimeout, shown: Waiting) -> None:
     limit.begin()
+    shown.begin("waiting until every record of now is read", None, waiting.left)
     marked_at = time.monotonic()
     while not waiting.is_over():
         context.sessions.require_alive()
@@ -144,6 +152,7 @@ def _wait(context: Context, waiting: _Waiting, limit: StallTimeout) -> None:
                     f"FLUSH gave up: {limit.told}: {waiting.left()}",
                     hint=f"wait longer: SET statement_timeout = '{limit.longer}'; FLUSH; "
                     "SHOW JOBS shows what each job does",
+                    detail=what_goes_on(context, None),
                 )
         time.sleep(_LOOK_SECONDS)
 
@@ -208,7 +217,11 @@ class _Stall:
 
 
 def _flush_source(
-    context: Context, source_id: int, limit: StallTimeout, discover_now: Callable[[int], None] | None
+    context: Context,
+    source_id: int,
+    limit: StallTimeout,
+    discover_now: Callable[[int], None] | None,
+    shown: Waiting,
 ) -> ResultRow:
     snapshot = context.metastore.snapshot()
     source = snapshot.get(source_id)
@@ -218,6 +231,7 @@ def _flush_source(
         return ResultRow(object=source.name, change="NOTICE", detail=_PAUSED)
     if is_throttled(source):
         return ResultRow(object=source.name, change="NOTICE", detail=f"{_AWAY}{throttled_reason(source)}")
+    shown.begin(f'asking the upstream of source "{source.name}" where it ends')
     upstream = connector(source.connector).look(context.options_of(source, snapshot))
     if not upstream.is_reachable:
         return ResultRow(object=source.name, change="NOTICE", detail=f"{_AWAY}{upstream.error}")
@@ -225,7 +239,7 @@ def _flush_source(
         missing = ", ".join(f'"{topic}"' for topic in upstream.missing)
         return ResultRow(object=source.name, change="NOTICE", detail=f"{_AWAY}the upstream has no topic {missing}")
     high_water = _SourceHighWater(context=context, source_id=source_id, upstream=upstream, discover_now=discover_now)
-    _wait(context, high_water, limit)
+    _wait(context, high_water, limit, shown)
     if high_water.notice is not None:
         return ResultRow(object=source.name, change="NOTICE", detail=high_water.notice)
     return ResultRow(object=source.name, change="FLUSHED", detail=read_to(high_water.ends))
@@ -350,7 +364,12 @@ def _spell(ends: Mapping[str, int]) -> str:
 
 
 def _flush_reader(
-    context: Context, reader: MaterializedViewRecord | SinkRecord, job: str, checkpoint: str, limit: StallTimeout
+    context: Context,
+    reader: MaterializedViewRecord | SinkRecord,
+    job: str,
+    checkpoint: str,
+    limit: StallTimeout,
+    shown: Waiting,
 ) -> ResultRow:
     snapshot = context.metastore.snapshot()
     reading = _Reading(
@@ -358,7 +377,7 @@ def _flush_reader(
     )
     if isinstance(reader, MaterializedViewRecord) and is_view_paused(snapshot, reader):
         return ResultRow(object=reader.name, change="NOTICE", detail=_PAUSED)
-    _wait(context, reading, limit)
+    _wait(context, reading, limit, shown)
     if reading.is_dropped:
         return ResultRow(object=reader.name, change="NOTICE", detail=_DROPPED)
     if reading.stall is not None:

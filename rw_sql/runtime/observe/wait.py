@@ -16,6 +16,7 @@ from rw_sql.plan.statements.view.set_rate_and_cancel import progress_text
 from rw_sql.runtime.delta.delta_log import latest_version
 from rw_sql.runtime.jobs.statuses import run_mark
 from rw_sql.runtime.jobs.unfinished import unfinished_backfills
+from rw_sql.runtime.observe.waiting import what_goes_on
 from rw_sql.runtime.support.stall_timeout import StallTimeout
 
 if TYPE_CHECKING:
@@ -60,6 +61,7 @@ def wait_until_made(
                     f"WAIT gave up: {limit.told}: {look.late}",
                     hint=f"wait longer: SET statement_timeout = '{limit.longer}'; WAIT; "
                     "SHOW JOBS shows what each job does",
+                    detail=what_goes_on(context, jobs),
                 )
             if not look.is_waiting:
                 return tuple(look.notices)

@@ -21,7 +21,7 @@ from py4j import java_gateway
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
-from rw_sql.runtime.spark.jvm import gateway_client, is_stopped
+from rw_sql.runtime.spark.jvm import gateway_client, is_stopped, task_counts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -125,6 +125,14 @@ def shielded() -> Iterator[None]:
     finally:
         _main.shields -= 1
         _raise_if_interrupted()
+
+
+def running_tasks() -> tuple[int, int]:
+    """The tasks done and known of the Spark jobs that the main thread runs; zeros if it runs none."""
+    context = _main.context
+    if context is None or not _main.is_calling or is_stopped(context):
+        return 0, 0
+    return task_counts(context, _TAG)
 
 
 def _is_main() -> bool:

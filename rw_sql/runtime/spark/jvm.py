@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 
+_NEWEST_JOBS = 5
+"""How many jobs of a tag are looked at: those before them have ended."""
+
+
 def java_packages(spark: SparkSession) -> Any:
     """The JVM's packages: ``java_packages(spark).java.lang.Thread`` is a class. Each part of a name is a call."""
     session: Any = spark
@@ -127,3 +131,18 @@ def forget_gateway() -> None:
 def set_active_session(spark: SparkSession) -> None:
     """Makes a session the one that PySpark takes for this thread's; the JVM's is another."""
     type(spark)._activeSession = spark
+
+
+def task_counts(context: SparkContext, tag: str) -> tuple[int, int]:
+    """The tasks done and the tasks known of the running jobs that carry a tag."""
+    tracker = java_context(context).statusTracker()
+    done = known = 0
+    for job in sorted(tracker.getJobIdsForTag(tag))[-_NEWEST_JOBS:]:
+        info = context.statusTracker().getJobInfo(job)
+        if info is None or info.status != "RUNNING":
+            continue
+        for stage in info.stageIds:
+            tasks = context.statusTracker().getStageInfo(stage)
+            if tasks is not None:
+                done, known = done + tasks.numCompletedTasks, known + tasks.numTasks
+    return done, known

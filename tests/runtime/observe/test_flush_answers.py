@@ -96,6 +96,7 @@ def test_flush_gives_up_when_nothing_moves_and_says_what_is_missing(tmp_path: Pa
         'FLUSH gave up: nothing moved for 0.2 s: source "s" is 20 records behind (RUNNING)',
     )
     assert error.hint == "wait longer: SET statement_timeout = '1s'; FLUSH; SHOW JOBS shows what each job does"
+    assert error.detail == f"the jobs continue: s ({running.job}): RUNNING"
 
 
 def test_flush_goes_on_while_a_job_gets_on_with_its_batch(tmp_path: Path) -> None:

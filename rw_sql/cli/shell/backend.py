@@ -1,0 +1,289 @@
+"""The shell's warehouse: Spark that starts behind the prompt, and what is answered before it is up."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
+
+from rw_sql.cli.spark_start import start_spark, stop_spark
+from rw_sql.cli.status_line import Doing
+from rw_sql.errors import NO_SESSION, UNDEFINED_OBJECT, SqlError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from pyspark.sql import SparkSession
+
+    from rw_sql.cli.status_line import Progress
+    from rw_sql.metastore import Snapshot
+    from rw_sql.plan.result.plan import Table
+    from rw_sql.runtime.jobs.context import Context
+    from rw_sql.session.attach import Attached
+    from rw_sql.syntax.statements import Statement
+
+_STILL_STARTING = "Spark still starts: the shell ends once it has (Ctrl-C: at once)"
+
+
+class Backend:
+    """A warehouse with or without Spark. All methods but ``columns`` and the like are the main thread's."""
+
+    def __init__(self, warehouse: str | None) -> None:
+        self._warehouse = warehouse
+        self._thread: threading.Thread | None = None
+        self._imported = threading.Event()
+        self._ended = threading.Event()
+        self._error: BaseException | None = None
+        self._messages = ""
+        self._spark: SparkSession | None = None
+        self._attached: Attached | None = None
+        self._early = threading.Lock()
+        self._left = ExitStack()
+        self._context: Context | None = None
+        self._has_context = False
+
+    @property
+    def is_up(self) -> bool:
+        """Whether Spark is up and attached to the warehouse."""
+        return self._attached is not None
+
+    @property
+    def is_starting(self) -> bool:
+        """Whether Spark is being started."""
+        return self._thread is not None and not self._ended.is_set()
+
+    def start(self) -> None:
+        """Starts Spark in a thread of its own, unless it runs or is being started."""
+        if self._thread is not None:
+            return
+        self._ended.clear()
+        self._error, self._messages = None, ""
+        self._thread = threading.Thread(target=self._start, name="rw_sql-start", daemon=True)
+        self._thread.start()
+
+    def _start(self) -> None:
+        try:
+            # Only one thread imports at a time: both would need the same hundred modules.
+            from rw_sql.session.attach import attach
+
+            self._imported.set()
+            spark = start_spark(self._warehouse, on_failure=self._keep_messages, is_beside_prompt=True)
+            self._spark = spark
+            self._attached = attach(spark, self._warehouse)
+        except BaseException as error:  # noqa: BLE001 - raised where the main thread needs Spark
+            self._error = error
+        finally:
+            self._imported.set()
+            self._ended.set()
+
+    def _keep_messages(self, text: str) -> None:
+        self._messages = text
+
+    def attached(self) -> Attached:
+        """The attached session, once Spark is up. Raises what stopped its start; the next call starts it again."""
+        if self._attached is None:
+            self.start()
+            self._ended.wait()
+            if self._error is not None:
+                error, self._error, self._thread = self._error, None, None
+                sys.stderr.write(self._messages)
+                raise error
+        assert self._attached is not None
+        return self._attached
+
+    def go_to(self, warehouse: str) -> Attached:
+        """Attaches to another warehouse, which is created if there is none; the jobs of this one stop here."""
+        from rw_sql.session.attach import attach
+
+        attached = attach(self.attached().spark, warehouse)
+        self._warehouse, self._attached = warehouse, attached
+        return attached
+
+    def close(self) -> None:
+        """Stops Spark, where it was started."""
+        try:
+            if self.is_starting:
+                sys.stderr.write(_STILL_STARTING + "\n")
+                self._ended.wait()
+        finally:
+            self._left.close()
+        if self._spark is not None:
+            stop_spark(self._spark)
+
+    @property
+    def location(self) -> str:
+        """The warehouse's path or URI."""
+        from rw_sql.session.location import warehouse_at
+
+        return self._attached.warehouse if self._attached is not None else warehouse_at(self._warehouse).uri
+
+    @property
+    def block_state(self) -> str | None:
+        """``'open'`` or ``'aborted'`` inside a BEGIN UNSAFE block, None outside."""
+        return self._attached.block_state if self._attached is not None else None
+
+    def progress(self) -> Progress:
+        """What the running statement does, for the status line."""
+        if self._attached is not None:
+            from rw_sql.session.attach import statement_progress
+
+            return statement_progress(self._attached)
+        return Doing(self.phase or "reading the catalog")
+
+    @property
+    def phase(self) -> str | None:
+        """How far the start of Spark has come; None if it is not being started."""
+        if not self.is_starting:
+            return None
+        if not self._imported.is_set():
+            return "starting Spark: loading"
+        from rw_sql.runtime.spark.jvm import active_context, gateway
+
+        if gateway() is None:
+            return "starting Spark: Java (the first time, Delta Lake is fetched)"
+        if active_context() is None:
+            return "starting Spark"
+        return "opening the warehouse and starting its jobs"
+
+    def answer_early(self, text: str) -> Table | None:
+        """A statement's rows if it only reads the catalog and Spark is not up; None if it needs Spark.
+
+        Raises SqlError, located in ``text``.
+        """
+        from rw_sql.syntax import could_be_ours, route
+
+        context = None if self.is_up or not could_be_ours(text) else self._early_context()
+        if context is None:
+            return None
+        from rw_sql.runtime.control.dry_run import DryRun
+
+        try:
+            statement = route(text, DryRun(context, {}))
+            return None if statement is None else self._read(context, statement)
+        except SqlError as error:
+            if error.kind is NO_SESSION:
+                return None
+            raise error.located(text) from error.__cause__
+
+    def answer(self, statement: Statement, text: str) -> Table | None:
+        """The rows of a statement that only reads the catalog; None if it must be sent to Spark as ``text``."""
+        context = None if self.is_up else self._early_context()
+        return None if context is None else self._read(context, statement)
+
+    def _read(self, context: Context, statement: Statement) -> Table | None:
+        from rw_sql.session.sparkless import answer
+        from rw_sql.syntax import statements as ast
+
+        reads = (
+            ast.ShowObjects
+            | ast.ShowColumns
+            | ast.ShowSourceSplits
+            | ast.ShowSourceContinuity
+            | ast.ShowUnsafeOperations
+            | ast.ShowLineage
+            | ast.ShowCheckpoint
+            | ast.ShowCreate
+            | ast.ShowParameter
+            | ast.Describe
+            | ast.DescribeFragments
+        )
+        shown = statement.statement if isinstance(statement, ast.Explain) else statement
+        if not isinstance(shown, reads) and shown is statement:
+            return None
+        return answer(context, statement)
+
+    def _early_context(self) -> Context | None:
+        """The warehouse without Spark; None where there is none yet, or where it cannot be read."""
+        if self._thread is not None:
+            self._imported.wait()
+        from rw_sql.session.sparkless import sparkless
+
+        with self._early:
+            if not self._has_context:
+                try:
+                    self._context = self._left.enter_context(sparkless(self._warehouse, only_reads=True))
+                except SqlError as error:
+                    if error.kind is not UNDEFINED_OBJECT:
+                        raise
+                self._has_context = self._context is not None
+            return self._context
+
+    def snapshot(self) -> Snapshot | None:
+        """The catalog; None where there is no warehouse yet."""
+        if self._attached is not None:
+            from rw_sql.session.attach import catalog_of
+
+            return catalog_of(self._attached)
+        context = self._early_context()
+        return None if context is None else context.metastore.snapshot()
+
+
+class CatalogNames:
+    """What the completion knows of the warehouse of a backend."""
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+
+    def objects(self) -> dict[str, str]:
+        """The kind of each object by its name; tables and views of Spark's are of kind ``spark``."""
+        from deltalake.exceptions import DeltaError
+        from py4j.protocol import Py4JError
+        from pyspark.errors import PySparkException
+
+        found: dict[str, str] = {}
+        try:
+            attached = self._backend._attached
+            if attached is not None:
+                found |= {table.name: "spark" for table in attached.spark.catalog.listTables()}
+            snapshot = self._backend.snapshot()
+            if snapshot is not None:
+                found |= {
+                    record.name: kind
+                    for kind in ("source", "table", "materialized_view", "sink", "connection", "secret")
+                    for record in snapshot.all(kind)
+                    if kind != "source" or snapshot.find("table", record.name) is None
+                }
+        except (SqlError, OSError, DeltaError, Py4JError, PySparkException):
+            pass  # Completion offers what could be read.
+        return found
+
+    def columns(self, relation: str) -> tuple[str, ...]:
+        """The columns of a relation; none where it cannot be read."""
+        from deltalake.exceptions import DeltaError
+        from py4j.protocol import Py4JError
+        from pyspark.errors import PySparkException
+
+        from rw_sql.model.names import find_relation
+        from rw_sql.model.relations import relation_of
+
+        try:
+            snapshot = self._backend.snapshot()
+            record = None if snapshot is None else find_relation(snapshot, relation)
+            if record is not None:
+                return tuple(name for name, _ in relation_of(record).columns)
+            attached = self._backend._attached
+            if attached is not None:
+                return tuple(column.name for column in attached.spark.catalog.listColumns(relation))
+        except (SqlError, OSError, DeltaError, Py4JError, PySparkException):
+            pass
+        return ()
+
+    def connector(self, name: str) -> str | None:
+        """The connector of a source, table, sink or connection."""
+        snapshot = self._backend.snapshot()
+        if snapshot is None:
+            return None
+        for kind in ("source", "sink", "connection"):
+            record = snapshot.find(kind, name)
+            if record is not None:
+                return getattr(record, "connector", None)
+        return None
+
+
+def listed(snapshot: Snapshot) -> Iterable[tuple[str, str]]:
+    """The name and kind of each object, in the order of names."""
+    kinds = ("source", "table", "materialized_view", "sink", "connection", "secret")
+    rows = [(record.name, kind.replace("_", " ")) for kind in kinds for record in snapshot.all(kind)]
+    tables = {name for name, kind in rows if kind == "table"}
+    return sorted(row for row in rows if row[1] != "source" or row[0] not in tables)

@@ -1,0 +1,154 @@
+"""Backslash commands, as psql has them: where they stand in a text, and what each means."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from rw_sql.errors import INVALID_COMMAND, SqlError, near_names
+from rw_sql.syntax.lexing.first_words import could_be_ours
+from rw_sql.syntax.lexing.identifiers import literal
+from rw_sql.syntax.lexing.lexemes import OURS, SPARKS, lexemes
+from rw_sql.syntax.lexing.tokens import end_of_comment
+from rw_sql.syntax.variables.expand import COMMANDS
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_COMMAND = re.compile(r"\\([A-Za-z]+\+?|[!?])[ \t]*([^\n]*)")
+_OF_SCRIPTS = frozenset(COMMANDS)
+"""Commands that scripts have too: they are replaced before statements are parsed (``rw_sql/syntax/variables``)."""
+
+LISTS: Mapping[str, str] = {
+    "ds": "SHOW SOURCES",
+    "dm": "SHOW MATERIALIZED VIEWS",
+    "dt": "SHOW TABLES",
+    "dk": "SHOW SINKS",
+    "dc": "SHOW CONNECTIONS",
+    "dj": "SHOW JOBS",
+}
+"""Commands that list objects; a pattern behind one chooses among them."""
+
+HELP: tuple[tuple[str, str], ...] = (
+    (r"\d [NAME]", "all objects, or the columns of one; \\d+ NAME adds its definition"),
+    (r"\ds \dm \dt [PATTERN]", "sources, materialized views, tables with a connector; * and ? in a pattern"),
+    (r"\dk \dc \dj [PATTERN]", "sinks, connections, jobs with their state and lag"),
+    (r"\do [NAME]", "unsafe operations, of one object or of all"),
+    (r"\dl [NAME]", "what reads what, of one object or of all"),
+    (r"\h [STATEMENT]", "the form of a statement, with an example"),
+    (r"\g, \gx", "run what was typed before, or the last statement again; \\gx row by row"),
+    (r"\watch [SECONDS]", "run it every 2 seconds, or so many, until Ctrl-C"),
+    (r"\e [FILE]", "edit the last statement, or a file, in $VISUAL or $EDITOR"),
+    (r"\i FILE, \ir FILE", "run a file; \\ir is relative to the file that includes it"),
+    (r"\o [FILE]", "write results to a file; without a name, to the terminal again"),
+    (r"\x [on|off|auto]", "rows one column to a line: always, never, or if a table is too wide or tall"),
+    (r"\timing [on|off]", "how long statements took"),
+    (r"\pager [on|off]", "long results through $PAGER"),
+    (r"\set NAME VALUE, \unset NAME", "a variable: :NAME, :'NAME', :\"NAME\" in statements"),
+    (r"\echo TEXT", "print a text"),
+    (r"\c [WAREHOUSE]", "go to another warehouse, or say which one this is"),
+    (r"\! [COMMAND]", "run a command of the system, or a shell of it"),
+    (r"\? \q", "this list; leave"),
+)
+NAMES = tuple(sorted({*COMMANDS, *(name for usage, _ in HELP for name in re.findall(r"\\([a-z]+|[!?])", usage))}))
+"""The names of all commands, without their backslash."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Piece:
+    """A part of what was typed: statements, or one command with its argument. ``has_plus``: its name ends in ``+``."""
+
+    kind: Literal["statements", "command"]
+    text: str
+    name: str = ""
+    has_plus: bool = False
+
+
+def split_commands(text: str) -> tuple[Piece, ...]:
+    """What was typed, in order. Inside of strings, quoted names and comments a backslash begins nothing."""
+    pieces: list[Piece] = []
+    start = at = 0
+    while at < len(text):
+        pattern = OURS if could_be_ours(text[at:]) else SPARKS
+        for match, end, _ in lexemes(pattern, text, at):
+            at = end
+            found = _COMMAND.match(text, match.start()) if match[0] == "\\" else None
+            if found is not None and not (found[1] in _OF_SCRIPTS and _begins_line(text, match.start())):
+                pieces += _statements(text, start, match.start())
+                argument = found[2].strip() if found[1] == "!" else found[2].strip().removesuffix(";").rstrip()
+                name = found[1].removesuffix("+")
+                pieces.append(Piece(kind="command", text=argument, name=name, has_plus=found[1].endswith("+")))
+                start = at = found.end()
+                break
+            if found is not None:  # to the end of its line, which may hold quotes of its own
+                at = found.end()
+                break
+            if match["end"]:
+                break
+    return (*pieces, *_statements(text, start, len(text)))
+
+
+def _statements(text: str, start: int, end: int) -> list[Piece]:
+    """A part of a text as a piece whose lines have the same numbers; none if the part is blank."""
+    lines = "\n" * text.count("\n", 0, start)
+    return [Piece(kind="statements", text=lines + text[start:end])] if text[start:end].strip() else []
+
+
+def is_open(text: str) -> bool:
+    """Whether a text ends inside of a statement, string or comment. A command ends the statement before it."""
+    at, is_inside = 0, False
+    while at < len(text):
+        pattern = OURS if could_be_ours(text[at:]) else SPARKS
+        for match, end, is_comment in lexemes(pattern, text, at):
+            at = end
+            if match[0] == "\\" and (found := _COMMAND.match(text, match.start())) is not None:
+                at, is_inside = found.end(), False
+                break
+            if match["end"]:
+                is_inside = False
+                break
+            if match["block"] and end_of_comment(text, match.start()) < 0:
+                return True
+            is_inside = is_inside or not (is_comment or match[0].isspace())
+    return is_inside
+
+
+def _begins_line(text: str, at: int) -> bool:
+    return not text[text.rfind("\n", 0, at) + 1 : at].strip()
+
+
+def listing(name: str, pattern: str) -> str | None:
+    """The statement of a command that lists objects; None for other commands."""
+    if name == "do":
+        return f"SHOW UNSAFE OPERATIONS FOR {pattern}" if pattern else "SHOW UNSAFE OPERATIONS"
+    if name == "dl":
+        return f"SHOW LINEAGE OF {pattern}" if pattern else "SHOW LINEAGE"
+    statement = LISTS.get(name)
+    if statement is None or not pattern:
+        return statement
+    return f"{statement} LIKE {literal(_like(pattern))}"
+
+
+def _like(pattern: str) -> str:
+    return pattern.replace("%", r"\%").replace("*", "%").replace("?", "_")
+
+
+def switched(argument: str, before: bool, usage: str) -> bool:
+    """The new value of a switch. Raises SqlError INVALID_COMMAND."""
+    match argument.lower():
+        case "":
+            return not before
+        case "on":
+            return True
+        case "off":
+            return False
+        case other:
+            raise SqlError(INVALID_COMMAND, f'"{other}" is neither on nor off', hint=usage)
+
+
+def unknown(name: str) -> SqlError:
+    """The error of a command that does not exist."""
+    near = near_names(name, NAMES, most=1)
+    hint = rf"did you mean \{near[0]}? \? lists all" if near else r"\? lists all commands"
+    return SqlError(INVALID_COMMAND, rf"there is no command \{name}", hint=hint)

@@ -1,0 +1,78 @@
+"""The other programs that the shell starts: the pager, the editor, commands of the system."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rw_sql.errors import FILE_UNREADABLE, SqlError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_LESS = "FRSX"
+"""What ``less`` is told where nobody said it: end if all fits, keep colours, do not wrap, leave the text there."""
+
+
+@contextmanager
+def quiet_interrupts() -> Iterator[None]:
+    """Inside, Ctrl-C is the other program's: the shell goes on. A child gets the default handler back."""
+    before = signal.signal(signal.SIGINT, lambda _number, _frame: None)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def pager() -> list[str] | None:
+    """The pager's command: ``$RW_SQL_PAGER``, else ``$PAGER``, else less; None where it is empty or there is none."""
+    named = os.environ.get("RW_SQL_PAGER", os.environ.get("PAGER"))
+    if named is not None:
+        return shlex.split(named) or None
+    return ["less"] if shutil.which("less") else None
+
+
+def show_paged(text: str, *, is_long: bool) -> None:
+    """Writes a text to standard output, through the pager if it is long."""
+    command = pager() if is_long else None
+    if command is not None:
+        try:
+            with quiet_interrupts():
+                subprocess.run(
+                    command, input=text.encode(), check=False, env={"LESS": _LESS, "LESSCHARSET": "utf-8", **os.environ}
+                )
+            return
+        except OSError:
+            pass  # There is no such program.
+    sys.stdout.write(text)
+    sys.stdout.flush()
+
+
+def edited(text: str, path: str | None = None) -> str:
+    """A text, or a file, as the user's editor leaves it: ``$VISUAL``, ``$EDITOR``, else vi. Raises SqlError."""
+    editor = os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi"
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(path) if path is not None else Path(folder) / "statement.sql"
+        try:
+            if path is None:
+                file.write_text(text, encoding="utf-8")
+            with quiet_interrupts():
+                subprocess.run([*shlex.split(editor), str(file)], check=False)
+            return file.read_text(encoding="utf-8").rstrip()
+        except (OSError, UnicodeError) as error:
+            reason = (getattr(error, "strerror", None) or str(error)).lower()
+            raise SqlError(FILE_UNREADABLE, f'"{file}" cannot be edited with {editor}: {reason}') from error
+
+
+def run_command(command: str) -> None:
+    """Runs a command of the system, or a shell of it."""
+    with quiet_interrupts():
+        subprocess.run(command or os.environ.get("SHELL", "/bin/sh"), shell=True, check=False)

@@ -1,0 +1,157 @@
+"""The shell's line editor: when Enter runs what was typed, its history, its colours."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from prompt_toolkit import PromptSession
+from prompt_toolkit.filters import Condition
+from prompt_toolkit.history import FileHistory
+from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
+from prompt_toolkit.lexers import Lexer
+from prompt_toolkit.styles import Style
+
+from rw_sql.cli.shell.commands import is_open
+from rw_sql.cli.shell.words import SQL_WORDS
+from rw_sql.syntax.lexing.first_words import could_be_ours
+from rw_sql.syntax.lexing.lexemes import OURS, SPARKS, lexemes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from prompt_toolkit.completion import Completer
+    from prompt_toolkit.document import Document
+    from prompt_toolkit.formatted_text import StyleAndTextTuples
+
+_MAY_HOLD_A_SECRET = re.compile(r"\b(secret|password|jaas|token|private_key)\b", re.IGNORECASE)
+_STARTING_SECONDS = 0.5
+"""How often the prompt is drawn while it shows that Spark starts."""
+
+_STYLE = Style.from_dict(
+    {
+        "sql.keyword": "ansiblue bold",
+        "sql.string": "ansigreen",
+        "sql.number": "ansicyan",
+        "sql.comment": "ansibrightblack",
+        "sql.command": "ansimagenta",
+        "rprompt": "ansibrightblack",
+    }
+)
+
+
+def is_complete(text: str) -> bool:
+    """Whether what was typed is ready to run: nothing, a command of the shell, or statements up to a last ``;``."""
+    return text.strip().lower() in {"exit", "quit", "help"} or not is_open(text)
+
+
+class StatementHistory(FileHistory):
+    """What was typed, kept across sessions in a file that only its user reads; a statement that may hold a password or
+    key is not written down."""
+
+    def store_string(self, string: str) -> None:
+        """Appends one entry to the file."""
+        if _MAY_HOLD_A_SECRET.search(string):
+            return
+        path = str(self.filename)
+        os.close(os.open(path, os.O_CREAT | os.O_APPEND, 0o600))
+        with contextlib.suppress(OSError):  # a file that is somebody else's
+            os.chmod(path, 0o600)  # one of an older version was readable by others
+        super().store_string(string)
+
+
+def history_file() -> Path:
+    """Where the shell keeps what was typed: ``$XDG_STATE_HOME/rw-sql/history``."""
+    state = os.environ.get("XDG_STATE_HOME")
+    return (Path(state) if state else Path.home() / ".local" / "state") / "rw-sql" / "history"
+
+
+def make_prompt(
+    completer: Completer | None, history: Path, starting: Callable[[], str | None] = lambda: None
+) -> PromptSession[str]:
+    """The prompt: Enter runs what is complete and begins a line otherwise; Alt-Enter always runs.
+
+    ``starting`` is what the prompt shows at its right while Spark starts; None once it runs.
+    """
+    history.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    keys = KeyBindings()
+    session: PromptSession[str] = PromptSession(
+        history=StatementHistory(history),
+        completer=completer,
+        complete_while_typing=False,
+        complete_in_thread=True,
+        multiline=True,
+        key_bindings=keys,
+        lexer=StatementLexer(),
+        style=_STYLE,
+        rprompt=lambda: starting() or "",
+        enable_open_in_editor=True,
+        prompt_continuation=lambda width, _line, _wrap: " " * (width - 2) + "> ",
+    )
+
+    @keys.add("enter", filter=Condition(lambda: is_complete(session.default_buffer.text)))
+    def _run(event: KeyPressEvent) -> None:
+        event.current_buffer.validate_and_handle()
+
+    return session
+
+
+def prompt_for(session: PromptSession[str], message: str, *, default: str = "", is_starting: bool = False) -> str:
+    """Reads one text; while Spark starts, what the prompt shows of that is kept current."""
+    session.refresh_interval = _STARTING_SECONDS if is_starting else 0
+    return session.prompt(message, default=default)
+
+
+class StatementLexer(Lexer):
+    """Colours statements by the tokens that the parser reads, those of Spark's statements by Spark's quoting."""
+
+    def lex_document(self, document: Document) -> Callable[[int], StyleAndTextTuples]:
+        """The styled pieces of each line."""
+        lines: list[StyleAndTextTuples] = [[]]
+        for style, text in styled(document.text):
+            first, *others = text.split("\n")
+            lines[-1].append((style, first))
+            lines += [[(style, other)] for other in others]
+        return lambda number: lines[number] if number < len(lines) else []
+
+
+def styled(text: str) -> list[tuple[str, str]]:
+    """A text in pieces, each with its style."""
+    pieces: list[tuple[str, str]] = []
+    at = 0
+    while at < len(text):
+        pattern = OURS if could_be_ours(text[at:]) else SPARKS
+        begins = True
+        for match, end, is_comment in lexemes(pattern, text, at):
+            piece, start, at = text[match.start() : end], match.start(), end
+            if begins and piece == "\\":
+                at = (text.find("\n", start) + 1 or len(text) + 1) - 1
+                pieces.append(("class:sql.command", text[start:at]))
+                break
+            begins = (begins and piece.isspace()) or piece == "\n"
+            pieces.append((_style_of(piece, is_comment=is_comment), piece))
+            if match["end"]:
+                break
+    return pieces
+
+
+def _style_of(piece: str, *, is_comment: bool) -> str:
+    if is_comment:
+        return "class:sql.comment"
+    if piece[0] in "'$" or piece[:2] in ("e'", "E'", "r'", "R'", 'r"', 'R"'):
+        return "class:sql.string"
+    if piece[0].isdigit():
+        return "class:sql.number"
+    return "class:sql.keyword" if piece.upper() in _keywords() else ""
+
+
+@cache
+def _keywords() -> frozenset[str]:
+    from rw_sql.syntax.parsing.lalr_tables import tables
+
+    ours = {word for names in tables().spelled.values() for _, words in names for word in words}
+    return frozenset(ours | set(SQL_WORDS))

@@ -1,0 +1,206 @@
+"""A status line below what runs for longer than a second: how long it has run, and what it waits for.
+
+At a terminal it is redrawn in place and gone when the statement has ended. Elsewhere it is a line on standard error now
+and then, less often the longer it takes.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from rich.console import Group
+from rich.live import Live
+from rich.text import Text
+
+from rw_sql.cli.output import console_for
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from typing import TextIO
+
+    from rich.console import Console
+
+    from rw_sql.runtime.observe.waiting import JobPhase
+
+SHOWN_AFTER = 1.0
+"""Seconds that a statement may take without a status line."""
+
+_REDRAW_SECONDS = 0.5
+_MOST_SECONDS = 60.0
+"""The longest interval between two lines where they are not redrawn."""
+
+_MOST_JOBS = 8
+_BAR = 20
+
+
+class Progress(Protocol):
+    """What runs, and the jobs that it waits for."""
+
+    @property
+    def what(self) -> str:
+        """What it does, in words."""
+        ...
+
+    @property
+    def jobs(self) -> tuple[JobPhase, ...]:
+        """Where the jobs stand that it waits for."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Doing:
+    """What a command does that is no statement, such as starting Spark."""
+
+    what: str
+    jobs: tuple[JobPhase, ...] = ()
+
+
+class StatusLine:
+    """The status line of a command. ``describe`` is called from a thread of its own while a statement runs."""
+
+    def __init__(
+        self,
+        describe: Callable[[], Progress],
+        *,
+        stream: TextIO | None = None,
+        is_quiet: bool = False,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """With ``is_quiet``, nothing is printed where lines are not redrawn in place."""
+        self._describe = describe
+        self._stream = stream
+        self._is_quiet = is_quiet
+        self._clock = clock
+        self._changed = threading.Condition()
+        self._thread: threading.Thread | None = None
+        self._started: float | None = None
+        self._due = 0.0
+        self._run = 0
+        self._live: Live | None = None
+
+    @contextmanager
+    def running(self, *, line_after: float = SHOWN_AFTER) -> Iterator[None]:
+        """Shows the status of what runs inside, once that has taken a second; ``line_after`` so many seconds where it
+        is not redrawn in place."""
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._watch, name="rw_sql-status", daemon=True)
+            self._thread.start()
+        with self._changed:
+            self._started = self._clock()
+            self._resume(self._started, SHOWN_AFTER if _is_redrawn(self._console()) else line_after)
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._started = None
+                self._erase()
+
+    @contextmanager
+    def hidden(self) -> Iterator[None]:
+        """Hides the status line while rows are printed or a question is asked."""
+        with self._changed:
+            started, self._started = self._started, None
+            self._erase()
+        try:
+            yield
+        finally:
+            if started is not None:
+                with self._changed:
+                    self._started = started
+                    self._resume(self._clock())
+
+    def _console(self) -> Console:
+        return console_for(self._stream or sys.stderr)
+
+    def _resume(self, since: float, after: float = SHOWN_AFTER) -> None:
+        self._run += 1
+        self._due = since + after
+        self._changed.notify()
+
+    def _erase(self) -> None:
+        self._run += 1
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
+
+    def _watch(self) -> None:
+        while True:
+            with self._changed:
+                if self._started is None:
+                    self._changed.wait()
+                    continue
+                left = self._due - self._clock()
+                if left > 0:
+                    self._changed.wait(left)
+                    continue
+                run = self._run
+            # Reading what the jobs do may take a while: the statement must be able to end meanwhile.
+            progress = self._describe()
+            with self._changed:
+                if run == self._run and self._started is not None:
+                    self._show(progress, self._clock() - self._started)
+
+    def _show(self, progress: Progress, seconds: float) -> None:
+        console = self._console()
+        if _is_redrawn(console):
+            if self._live is None:
+                self._live = Live(
+                    console=console, transient=True, auto_refresh=False, redirect_stdout=False, redirect_stderr=False
+                )
+                self._live.start()
+            self._live.update(_drawn(progress, seconds), refresh=True)
+            self._due = self._clock() + _REDRAW_SECONDS
+            return
+        if not self._is_quiet:
+            console.print(Text(line_of(progress, seconds), style="dim"), soft_wrap=True)
+        self._due = self._clock() + min(_MOST_SECONDS, max(1.0, seconds))
+
+
+def _is_redrawn(console: Console) -> bool:
+    return console.is_terminal and not console.is_dumb_terminal
+
+
+def own_stderr() -> TextIO:
+    """Standard error by a descriptor of its own, which stays the terminal's while the other is a file."""
+    try:
+        return os.fdopen(os.dup(sys.stderr.fileno()), "w", buffering=1, encoding="utf-8", errors="backslashreplace")
+    except (OSError, ValueError):  # a stream without a descriptor, as in a notebook
+        return sys.stderr
+
+
+def line_of(progress: Progress, seconds: float) -> str:
+    """The status in one line: ``running for 12 s: planning``; behind it the jobs, separated by ``;``."""
+    jobs = [str(job) for job in progress.jobs[:_MOST_JOBS]]
+    more = len(progress.jobs) - len(jobs)
+    return "; ".join(
+        [f"running for {_elapsed(seconds)}: {progress.what}", *jobs, *([f"{more} more"] if more > 0 else [])]
+    )
+
+
+def _drawn(progress: Progress, seconds: float) -> Group:
+    head = Text(f"{_elapsed(seconds)}  {progress.what}  (Ctrl-C cancels)", style="dim")
+    jobs = [_job(job) for job in progress.jobs[:_MOST_JOBS]]
+    if len(progress.jobs) > _MOST_JOBS:
+        jobs.append(Text(f"  {len(progress.jobs) - _MOST_JOBS} more", style="dim"))
+    lines = [head, *jobs]
+    for line in lines:
+        line.no_wrap, line.overflow = True, "ellipsis"
+    return Group(*lines)
+
+
+def _job(job: JobPhase) -> Text:
+    if not job.total:
+        return Text(f"  {job}", style="dim")
+    filled = round(_BAR * min(1.0, job.done / job.total))
+    return Text("  ").append("━" * filled, style="green").append("━" * (_BAR - filled), style="dim").append(f" {job}")
+
+
+def _elapsed(seconds: float) -> str:
+    whole = int(seconds)
+    return f"{whole} s" if whole < 60 else f"{whole // 60} min {whole % 60} s"

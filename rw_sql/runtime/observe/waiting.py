@@ -1,0 +1,128 @@
+"""What a running statement waits for, for status lines, notices and errors: the jobs, their phases, rows of rows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from deltalake.exceptions import DeltaError
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+
+from rw_sql.errors import SqlError
+from rw_sql.model.job_ids import job_object, rebuild_job
+from rw_sql.runtime.jobs.statuses import STARTING, present_statuses
+from rw_sql.runtime.jobs.unfinished import unfinished_backfills
+from rw_sql.runtime.spark.interrupts import running_tasks
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection
+
+    from rw_sql.metastore import Snapshot
+    from rw_sql.metastore.facts import BackfillProgress, JobStatus
+    from rw_sql.runtime.jobs.context import Context
+
+_MOST_SAID = 5
+_NONE: frozenset[str] = frozenset()
+_SETTLED = frozenset({"RUNNING", "PAUSED", "IDLE", "STOPPED"})
+
+
+@dataclass(slots=True)
+class Waiting:
+    """What the running statement of a session waits for.
+
+    The statement's thread writes it, which costs nothing; a status line reads it from another thread. ``jobs`` are
+    those that the statement waits for (None: all). ``left`` computes the remaining work.
+    """
+
+    what: str = ""
+    jobs: frozenset[str] | None = _NONE
+    left: Callable[[], str] | None = None
+
+    def begin(self, what: str, jobs: Collection[str] | None = (), left: Callable[[], str] | None = None) -> None:
+        """The statement waits for something else from now on."""
+        self.what = what
+        self.jobs = None if jobs is None else frozenset(jobs)
+        self.left = left
+
+    def end(self) -> None:
+        """The statement waits for nothing of the warehouse any more."""
+        self.begin("")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobPhase:
+    """Where one job stands: its object's name, what it does, and rows (or offsets) done of those known, if any are."""
+
+    job: str
+    name: str
+    phase: str
+    done: int = 0
+    total: int = 0
+
+    def __str__(self) -> str:
+        said = f"{self.name} ({self.job}): {self.phase}"
+        return f"{said}, {self.done:,} of {self.total:,} rows" if self.total else said
+
+
+def job_phases(context: Context, jobs: Collection[str] | None) -> tuple[JobPhase, ...]:
+    """The phases of some jobs (None: of those that are being made, stalled or starting)."""
+    snapshot = context.metastore.snapshot()
+    statuses = present_statuses(context)
+    making = unfinished_backfills(context.metastore, snapshot)
+    if jobs is None:
+        unsettled = (job for job, status in statuses.items() if status.state not in _SETTLED)
+        jobs = dict.fromkeys([*making, *map(rebuild_job, snapshot.all("rebuild")), *unsettled])
+    return tuple(_phase(snapshot, job, statuses.get(job), making.get(job)) for job in sorted(jobs))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StatementProgress:
+    """What a running statement does, and where the jobs stand that it waits for."""
+
+    what: str
+    jobs: tuple[JobPhase, ...] = ()
+
+
+def progress_of(context: Context, waiting: Waiting) -> StatementProgress:
+    """The progress of the running statement. What cannot be read just now is left out."""
+    what, jobs, left = waiting.what, waiting.jobs, waiting.left
+    try:
+        if what:
+            return StatementProgress(
+                what=what if left is None else f"{what}: {left()}",
+                jobs=job_phases(context, jobs) if jobs != _NONE else (),
+            )
+        done, known = running_tasks()
+        return StatementProgress(what=f"Spark runs it, {done} of {known} tasks done" if known else "Spark plans it")
+    except (SqlError, OSError, DeltaError, Py4JError, PySparkException):
+        return StatementProgress(what=what or "Spark runs it")
+
+
+def _phase(snapshot: Snapshot, job: str, status: JobStatus | None, making: BackfillProgress | None) -> JobPhase:
+    state = STARTING if status is None else status.state
+    if status is not None and status.state == "STALLED":
+        state = f"STALLED: {status.reason}"
+    elif making is not None:
+        state = making.phase
+    record = snapshot.get(job_object(job))
+    return JobPhase(
+        job=job,
+        name=job if record is None else record.name,
+        phase=state,
+        done=0 if making is None else making.done,
+        total=0 if making is None else making.total,
+    )
+
+
+def what_goes_on(context: Context, jobs: Collection[str] | None) -> str | None:
+    """What a wait that timed out says of the jobs (None: all): that they go on, and where each stands. None if no
+    process runs them."""
+    if not context.has_owner():
+        return None
+    phases = job_phases(context, present_statuses(context) if jobs is None else jobs)
+    phases = tuple(sorted(phases, key=lambda phase: phase.phase in _SETTLED))
+    said = [str(phase) for phase in phases[:_MOST_SAID]]
+    if len(phases) > _MOST_SAID:
+        said.append(f"{len(phases) - _MOST_SAID} more")
+    return f"the jobs continue: {'; '.join(said)}" if said else "the jobs continue"

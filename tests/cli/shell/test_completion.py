@@ -1,0 +1,135 @@
+"""What Tab offers, by what the grammar and the warehouse have at the cursor."""
+
+from __future__ import annotations
+
+import pytest
+from prompt_toolkit.completion import CompleteEvent
+from prompt_toolkit.document import Document
+
+from rw_sql.cli.shell.completion import StatementCompleter
+
+
+class Known:
+    """A warehouse of one object of each kind."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    def objects(self) -> dict[str, str]:
+        self.asked += 1
+        return {
+            "orders": "source",
+            "by_day": "materialized_view",
+            "broker": "connection",
+            "out": "sink",
+            "items": "table",
+            "pass": "secret",
+            "plain": "spark",
+        }
+
+    def columns(self, relation: str) -> tuple[str, ...]:
+        return {"orders": ("id", "amount"), "items": ("item", "price")}.get(relation, ())
+
+    def connector(self, name: str) -> str | None:
+        return "kafka" if name in ("orders", "broker") else None
+
+
+def offered(text: str, names: Known | None = None) -> list[str]:
+    """What is offered where ``|`` stands, else at the end."""
+    before, _, after = text.partition("|")
+    completer = StatementCompleter(names or Known(), seconds_to_keep=0.0)
+    return [found.text for found in completer.get_completions(Document(before + after, len(before)), CompleteEvent())]
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("pause so", ["SOURCE"]),
+        ("PAUSE SOURCE ", ["orders"]),
+        ("PAUSE SOURCE it", []),
+        ("DROP SOURCE IF EX", ["EXISTS"]),
+        ("DROP SOURCE IF EXISTS ", ["orders"]),
+        ("DROP MATERIALIZED VIEW ", ["by_day", "IF EXISTS"]),
+        ("DROP TABLE it", ["items"]),
+        ("RESUME SINK ", ["out"]),
+        ("VALIDATE CONNECTION ", ["broker"]),
+        ("DROP SECRET p", ["pass"]),
+        ("CREATE SOURCE ", ["IF NOT EXISTS"]),
+        ("CREATE SINK s FROM ", ["by_day", "items", "orders", "plain"]),
+        ("INJECT SOURCE OFFSETS orders ", ["BACK", "FROM", "TO", "VALUES"]),
+        ("SHOW SOURCE SPLITS ", ["orders"]),
+        ("ALTER TABLE items DROP COLUMN pr", ["price"]),
+        ("ALTER SOURCE orders SET CONNECTION ", ["broker", "NONE"]),
+        ("SELECT 1; PAUSE SO|; SELECT 2", ["SOURCE"]),
+        ("EXPLAIN PAUSE SINK ", ["out"]),
+    ],
+)
+def test_statements_by_context(text: str, wanted: list[str]) -> None:
+    assert offered(text) == wanted
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("CREATE SOURCE s (a INT) WITH (", ["connector"]),
+        ("CREATE CONNECTION c WITH (", ["type"]),
+        ("CREATE SOURCE s (a INT) WITH (connector = 'ka", ["kafka'"]),
+        ("CREATE SINK s FROM orders WITH (connector = '", ["deltalake'", "fs'", "jdbc'", "kafka'"]),
+        ("CREATE SOURCE s WITH (connector = 'kafka', properties.sec", ["properties.security.protocol"]),
+        ("CREATE SOURCE s WITH (connector = 'kafka', scan.startup.mode = '", ["earliest'", "latest'", "timestamp'"]),
+        ("CREATE SOURCE s WITH (connector = 'kafka', topic = 'a', to", []),
+        ("ALTER SOURCE orders UNSAFE SET (to", ["topic"]),
+        ("CREATE SOURCE s WITH (connector = 'kafka') FORMAT PLAIN ENCODE ", ["JSON", "BYTES", "CSV"]),
+        ("ALTER SYSTEM SET enable_un", ["enable_unsafe_ops"]),
+        ("ALTER SYSTEM SET enable_unsafe_ops = '", ["true'", "false'"]),
+        ("SET query_dialect = '", ["spark'", "risingwave'"]),
+        ("SET state", ["statement_timeout"]),
+        ("CREATE SOURCE s WITH (connector = 'nothing', ", []),
+    ],
+)
+def test_properties_and_values(text: str, wanted: list[str]) -> None:
+    assert offered(text) == wanted
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("SELECT am| FROM orders", ["amount"]),
+        ("SELECT o.| FROM orders AS o JOIN items i", ["id", "amount"]),
+        ("SELECT i.pr| FROM orders AS o JOIN items i", ["price"]),
+        ("SELECT * FROM ", ["by_day", "items", "orders", "plain"]),
+        ("CREATE MATERIALIZED VIEW m AS SELECT amo| FROM orders", ["amount"]),
+        ("SELECT date_tr", ["date_trunc"]),
+        ("SELECT nothing.", []),
+    ],
+)
+def test_columns_in_queries(text: str, wanted: list[str]) -> None:
+    assert offered(text) == wanted
+
+
+def test_a_statement_begins_as_ours_or_sparks() -> None:
+    begins = offered("")
+    assert {"CREATE", "INJECT", "SHOW", "SELECT", "INSERT INTO"} <= {*begins}
+    assert offered("inje") == ["INJECT"]
+
+
+def test_commands() -> None:
+    assert offered("\\ti") == ["timing"]
+    assert offered("SHOW JOBS \\wa") == ["watch"]
+
+
+@pytest.mark.parametrize("text", ["'", "SELECT '", "/* a", "SELECT $$", "CREATE (", ";;", "\u200b", "WITH (a = 'b"])
+def test_nothing_is_offered_or_raised_inside_of_free_text(text: str) -> None:
+    assert offered(text) == [] or text in ("CREATE (", ";;")
+
+
+def test_names_are_read_again_only_when_they_are_old() -> None:
+    names = Known()
+    now = [0.0]
+    completer = StatementCompleter(names, seconds_to_keep=3.0, clock=lambda: now[0])
+    for text in ("PAUSE SOURCE ", "PAUSE SOURCE o", "PAUSE SOURCE or"):
+        list(completer.get_completions(Document(text), CompleteEvent()))
+    assert names.asked == 1
+    now[0] = 3.0
+    list(completer.get_completions(Document("PAUSE SOURCE "), CompleteEvent()))
+    assert names.asked == 2

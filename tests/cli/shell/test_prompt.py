@@ -1,0 +1,108 @@
+"""The prompt: when a text is complete, what is kept of it, how it is coloured."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from prompt_toolkit.application import create_app_session
+from prompt_toolkit.input import create_pipe_input
+from prompt_toolkit.output import DummyOutput
+
+from rw_sql.cli.shell.loop import prompt_of
+from rw_sql.cli.shell.prompt import StatementHistory, is_complete, make_prompt, styled
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "  \n",
+        "SHOW SOURCES;",
+        "SELECT ';' ; -- done",
+        "SELECT 1; SELECT 2;",
+        "exit",
+        "\\q",
+        "\\d orders",
+        "SHOW JOBS \\watch 2",
+        "\\set a it's\nSHOW SOURCES;",
+        "SELECT 1;\n\\x",
+    ],
+)
+def test_complete(text: str) -> None:
+    assert is_complete(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SHOW SOURCES",
+        "SELECT ';",
+        "SELECT 1 -- ;",
+        "/* ; ",
+        "SELECT $$;",
+        "SELECT 1; SELECT",
+        'SELECT ";',
+        "\\x\nSELECT 1",
+        "SELECT '\\d",
+    ],
+)
+def test_not_complete(text: str) -> None:
+    assert not is_complete(text)
+
+
+def test_history_keeps_no_secret_and_is_its_users_alone(tmp_path: Path) -> None:
+    file = tmp_path / "history"
+    file.touch(mode=0o644)
+    history = StatementHistory(file)
+    history.append_string("SHOW SOURCES;")
+    history.append_string("CREATE SECRET s WITH (backend = 'meta') AS 'hunter2';")
+    history.append_string("CREATE SOURCE s WITH (properties.sasl.password = 'hunter2');")
+    kept = file.read_text()
+    assert "SHOW SOURCES;" in kept
+    assert "hunter2" not in kept
+    assert file.stat().st_mode & 0o777 == 0o600
+
+
+def test_enter_runs_a_complete_statement_and_begins_a_line_otherwise(tmp_path: Path) -> None:
+    with create_pipe_input() as keys, create_app_session(input=keys, output=DummyOutput()):
+        prompt = make_prompt(None, tmp_path / "state" / "history")
+        keys.send_text("SELECT 1\nFROM range(1);\n")
+        assert prompt.prompt("> ") == "SELECT 1\nFROM range(1);"
+    assert (tmp_path / "state" / "history").stat().st_mode & 0o777 == 0o600
+
+
+def test_a_pasted_script_is_one_text(tmp_path: Path) -> None:
+    script = "SHOW SOURCES;\n\\x\nSELECT 1;"
+    with create_pipe_input() as keys, create_app_session(input=keys, output=DummyOutput()):
+        prompt = make_prompt(None, tmp_path / "history")
+        keys.send_text(f"\x1b[200~{script}\x1b[201~\n")
+        assert prompt.prompt("> ") == script
+
+
+@pytest.mark.parametrize(("block", "prompt"), [(None, "rw_sql> "), ("open", "rw_sql*> "), ("aborted", "rw_sql!> ")])
+def test_the_prompt_tells_of_a_block(block: str | None, prompt: str) -> None:
+    assert prompt_of(block) == prompt
+
+
+@pytest.mark.parametrize(
+    ("text", "colours"),
+    [
+        ("INJECT SOURCE OFFSETS", ["keyword", "", "keyword", "", "keyword"]),
+        ("select 'it''s' -- x", ["keyword", "", "string", "", "comment"]),
+        ("\\watch 2\nSHOW", ["command", "", "keyword"]),
+        ("SELECT 12 AS a", ["keyword", "", "number", "", "keyword", "", ""]),
+    ],
+)
+def test_statements_are_coloured_by_their_tokens(text: str, colours: list[str]) -> None:
+    pieces = styled(text)
+    assert "".join(piece for _, piece in pieces) == text
+    assert [style.removeprefix("class:sql.") for style, _ in pieces] == colours
+
+
+@pytest.mark.parametrize("text", ["", "\\", "'", "$$ a", "/* a", "SELECT '\\'", "\\d \n\n'", "a;b;\\x\n;"])
+def test_colours_lose_no_character(text: str) -> None:
+    assert "".join(piece for _, piece in styled(text)) == text

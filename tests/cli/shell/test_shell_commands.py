@@ -1,0 +1,77 @@
+"""Backslash commands: where they stand in a text, and which statements they mean."""
+
+from __future__ import annotations
+
+import pytest
+
+from rw_sql.cli.shell.commands import HELP, NAMES, Piece, listing, split_commands, switched, unknown
+from rw_sql.errors import INVALID_COMMAND, SqlError
+from rw_sql.syntax import parse_statement
+
+
+def pieces(text: str) -> list[tuple[str, str]]:
+    return [(piece.name or piece.kind, piece.text.strip()) for piece in split_commands(text)]
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("\\d", [("d", "")]),
+        ("\\d orders;", [("d", "orders")]),
+        ("SHOW JOBS \\watch 2", [("statements", "SHOW JOBS"), ("watch", "2")]),
+        ("SELECT 1;\n\\x\nSELECT 2;", [("statements", "SELECT 1;"), ("x", ""), ("statements", "SELECT 2;")]),
+        ("\\! echo 'a;b';", [("!", "echo 'a;b';")]),
+        ("SELECT '\\d', \"\\x\" -- \\q", [("statements", "SELECT '\\d', \"\\x\" -- \\q")]),
+        ("\\set a it's\n\\dj", [("statements", "\\set a it's"), ("dj", "")]),
+        ("\\?", [("?", "")]),
+        ("", []),
+    ],
+)
+def test_a_text_is_split_at_its_commands(text: str, found: list[tuple[str, str]]) -> None:
+    assert pieces(text) == found
+
+
+def test_a_plus_is_no_part_of_the_name() -> None:
+    assert split_commands("\\d+ m") == (Piece(kind="command", text="m", name="d", has_plus=True),)
+
+
+@pytest.mark.parametrize(
+    ("name", "pattern", "statement"),
+    [
+        ("ds", "", "SHOW SOURCES"),
+        ("ds", "ord*", "SHOW SOURCES LIKE 'ord%'"),
+        ("dm", "it's?", "SHOW MATERIALIZED VIEWS LIKE 'it''s_'"),
+        ("dt", "", "SHOW TABLES"),
+        ("dk", "a", "SHOW SINKS LIKE 'a'"),
+        ("dc", "", "SHOW CONNECTIONS"),
+        ("dj", "", "SHOW JOBS"),
+        ("do", "orders", "SHOW UNSAFE OPERATIONS FOR orders"),
+        ("dl", "", "SHOW LINEAGE"),
+    ],
+)
+def test_lists_are_statements_of_the_language(name: str, pattern: str, statement: str) -> None:
+    assert listing(name, pattern) == statement
+    parse_statement(statement)
+
+
+def test_other_commands_list_nothing() -> None:
+    assert listing("x", "") is None
+
+
+def test_switches() -> None:
+    given = [("", False), ("", True), ("ON", False), ("off", True)]
+    assert [switched(text, before, "") for text, before in given] == [True, False, True, False]
+    with pytest.raises(SqlError, match='"maybe" is neither on nor off'):
+        switched("maybe", True, "")
+
+
+def test_an_unknown_command_gets_a_near_name() -> None:
+    error = unknown("timin")
+    assert error.kind is INVALID_COMMAND
+    assert error.hint == "did you mean \\timing? \\? lists all"
+
+
+def test_the_help_has_every_command() -> None:
+    assert set(NAMES).issuperset(("d", "ds", "dm", "dt", "dj", "dk", "dc", "do", "x", "timing", "watch", "e", "i", "o"))
+    assert set(NAMES).issuperset(("c", "!", "?"))
+    assert all(meaning for _, meaning in HELP)

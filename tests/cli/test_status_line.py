@@ -1,0 +1,97 @@
+"""The status line: nothing under a second, then what runs, where it stands, and nothing behind the statement's end."""
+
+from __future__ import annotations
+
+import io
+import threading
+
+from rw_sql.cli.status_line import Doing, StatusLine, line_of
+from rw_sql.runtime.observe.waiting import JobPhase
+from tests.support.waits import LAST_RESORT_SECONDS
+
+MAKING = JobPhase(job="mv-9", name="m", phase="reading history", done=300, total=5000)
+
+
+class Clock:
+    """A clock that is moved by hand."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Terminal(io.StringIO):
+    """A stream that says that it is a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_line_has_what_runs_and_each_job() -> None:
+    assert line_of(Doing("waiting for its backfill", (MAKING,)), 72.9) == (
+        "running for 1 min 12 s: waiting for its backfill; m (mv-9): reading history, 300 of 5,000 rows"
+    )
+    many = tuple(JobPhase(job=f"mv-{n}", name=f"v{n}", phase="STARTING") for n in range(10))
+    assert line_of(Doing("x", many), 1).endswith("; v7 (mv-7): STARTING; 2 more")
+
+
+def test_lines_without_a_terminal() -> None:
+    stream, shown = io.StringIO(), threading.Semaphore(0)
+    stream_write = stream.write
+
+    def write(text: str) -> int:
+        written = stream_write(text)
+        if "\n" in text:
+            shown.release()
+        return written
+
+    stream.write = write  # type: ignore[method-assign]
+    status = StatusLine(lambda: Doing("planning"), stream=stream)
+    with status.running():
+        assert shown.acquire(timeout=LAST_RESORT_SECONDS)
+        assert shown.acquire(timeout=LAST_RESORT_SECONDS)
+    lines = stream.getvalue().splitlines()
+    assert lines[0] == "running for 1 s: planning"
+    assert len(lines) == 2
+
+
+def test_a_short_statement_shows_nothing_and_quiet_says_nothing() -> None:
+    described = threading.Event()
+
+    def describe() -> Doing:
+        described.set()
+        return Doing("planning")
+
+    clock, stream = Clock(), io.StringIO()
+    status = StatusLine(describe, stream=stream, clock=clock)
+    with status.running():
+        pass
+    assert (stream.getvalue(), described.is_set()) == ("", False)
+    quiet = StatusLine(describe, stream=stream, is_quiet=True)
+    with quiet.running():
+        assert described.wait(LAST_RESORT_SECONDS)
+    assert stream.getvalue() == ""
+
+
+def test_what_describes_slowly_draws_nothing_behind_the_end() -> None:
+    begun, may_end, ended = threading.Event(), threading.Event(), threading.Event()
+
+    def describe() -> Doing:
+        begun.set()
+        may_end.wait(LAST_RESORT_SECONDS)
+        ended.set()
+        return Doing("planning")
+
+    stream = Terminal()
+    status = StatusLine(describe, stream=stream)
+    with status.running():
+        assert begun.wait(LAST_RESORT_SECONDS)
+        with status.hidden():
+            assert stream.getvalue() == ""
+    may_end.set()
+    assert ended.wait(LAST_RESORT_SECONDS)
+    with status.running():  # the same thread takes the next statement
+        pass
+    assert stream.getvalue() == ""

@@ -1,0 +1,65 @@
+"""What a statement waits for, as a status line and a timeout say it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rw_sql.errors import NOT_SUPPORTED, SqlError
+from rw_sql.runtime.observe.waiting import JobPhase, StatementProgress, Waiting, job_phases, progress_of, what_goes_on
+from tests.support.warehouses import WrittenWarehouse
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def written_at(folder: Path) -> WrittenWarehouse:
+    written = WrittenWarehouse(folder)
+    written.commit(*written.source(1, "s"), written.view(2, "m", 1), written.view(3, "bad", 1))
+    written.status("ingest-1", "RUNNING")
+    written.status("mv-2", "RUNNING")
+    written.status("mv-3", "STALLED", reason="no such topic")
+    return written
+
+
+def test_the_phase_of_each_job(tmp_path: Path) -> None:
+    written = written_at(tmp_path / "w")
+    written.lease()
+    context = written.context()
+    assert [str(phase) for phase in job_phases(context, ("mv-2", "mv-3", "mv-9"))] == [
+        "m (mv-2): RUNNING",
+        "bad (mv-3): STALLED: no such topic",
+        "mv-9 (mv-9): STARTING",
+    ]
+    assert [phase.job for phase in job_phases(context, None)] == ["mv-3"]
+    assert str(JobPhase(job="mv-2", name="m", phase="reading history", done=300, total=5000)) == (
+        "m (mv-2): reading history, 300 of 5,000 rows"
+    )
+    assert what_goes_on(context, None) == (
+        "the jobs continue: bad (mv-3): STALLED: no such topic; s (ingest-1): RUNNING; m (mv-2): RUNNING"
+    )
+
+
+def test_without_an_owner_nothing_continues(tmp_path: Path) -> None:
+    assert what_goes_on(written_at(tmp_path / "w").context(), None) is None
+
+
+def test_progress_is_what_the_statement_wrote_last(tmp_path: Path) -> None:
+    context = written_at(tmp_path / "w").context()
+    waiting = Waiting()
+    waiting.begin("planning")
+    assert progress_of(context, waiting) == StatementProgress(what="planning")
+    waiting.begin("waiting until every record of now is read", ("mv-3",), lambda: "m is 3 rows behind")
+    progress = progress_of(context, waiting)
+    assert progress.what == "waiting until every record of now is read: m is 3 rows behind"
+    assert [phase.name for phase in progress.jobs] == ["bad"]
+    waiting.end()
+    assert progress_of(context, waiting) == StatementProgress(what="Spark plans it")
+
+
+def test_what_cannot_be_read_is_left_out(tmp_path: Path) -> None:
+    def left() -> str:
+        raise SqlError(NOT_SUPPORTED, "the upstream is away")
+
+    waiting = Waiting()
+    waiting.begin("waiting", None, left)
+    assert progress_of(written_at(tmp_path / "w").context(), waiting) == StatementProgress(what="waiting")
