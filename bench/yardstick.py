@@ -1,7 +1,7 @@
-"""A fixed piece of work that a bare time is held against: how fast is this machine in this minute?
+"""A fixed piece of work with which bare times are compared: how fast is this machine in this minute?
 
-A figure without a peer follows the machine, which may be half as fast again a minute later. Whether it stays from round
-to round is told by its ratio to this, measured beside it, as a ratio to a peer is.
+A figure without a peer follows the machine, which may be 50 % faster or slower a minute later. Its ratio to this
+yardstick, measured beside it, shows whether it is stable from round to round.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ TIMED = frozenset({"µs", "ms", "s"})
 
 
 def yardstick() -> float:
-    """Seconds that Python takes for what a statement is made of: JSON, digests and small files."""
+    """The seconds that Python takes for the parts of a statement: JSON, digests and small files."""
     with TemporaryDirectory(prefix="rw_sql_bench_") as folder:
         started = perf_counter()
         for number in range(_TIMES):
