@@ -1,4 +1,4 @@
-"""``rw-sql fmt``: statements in canonical form, comments and Spark's own statements left as they are."""
+"""``rw-sql fmt``: writes statements in canonical form; comments and Spark's own statements stay unchanged."""
 
 from __future__ import annotations
 
@@ -21,24 +21,24 @@ if TYPE_CHECKING:
 
 
 class NoCatalog:
-    """A file is read without a warehouse: no object is known, every parameter might be ours."""
+    """The catalog for reading a file without a warehouse: no object is known, and every parameter may be rw_sql's."""
 
     def has_object(self, name: object) -> bool:
-        """Never: names alone make no statement ours."""
+        """Always False: a name alone makes no statement rw_sql's."""
         return False
 
     def has_parameter(self, name: str) -> bool:
-        """Whether it looks like one of ours: Spark's are dotted."""
+        """True if the name looks like a parameter of rw_sql's; Spark's contain dots."""
         return "." not in name
 
 
 def read_text(path: str) -> str:
-    """A file's text, or standard input's for ``-``, each line ended by ``\\n``. Raises SqlError FILE_UNREADABLE."""
+    """A file's text, or standard input's for ``-``, with ``\\n`` as line end. Raises SqlError FILE_UNREADABLE."""
     return _unix(read_exactly(path))
 
 
 def read_exactly(path: str) -> str:
-    """A file's text, or standard input's for ``-``: byte-order mark and line ends as they are. Raises SqlError."""
+    """A file's text, or standard input's for ``-``, with its byte-order mark and line ends. Raises SqlError."""
     name = "standard input" if path == "-" else f'"{path}"'
     try:
         if path != "-":
@@ -57,11 +57,11 @@ def _unix(text: str) -> str:
 
 
 def format_text(text: str, file: str | None = None) -> str:
-    """A file's script formatted, with the line ends that the file has. Raises SqlError as :func:`format_script`."""
+    """The formatted text of a file, with the file's line ends. Raises SqlError like :func:`format_script`."""
     plain = _unix(text)
     if plain == text:
         return format_script(text, file)
-    # Where all line ends are alike those of a statement that is put on several lines are, too.
+    # If all line ends of a file are alike, a statement that is split into several lines gets the same ones.
     for end in ("\r\n", "\r"):
         if plain.replace("\n", end) == text:
             return format_script(plain, file).replace("\n", end)
@@ -69,10 +69,10 @@ def format_text(text: str, file: str | None = None) -> str:
 
 
 def format_script(text: str, file: str | None = None) -> str:
-    """The script with every statement of ours in canonical form. Formatting it again changes nothing.
+    """The script with every statement of rw_sql in canonical form. Formatting the result again changes nothing.
 
-    What stands between statements, a byte-order mark included, and statements that are Spark's or hold comments, stays
-    as it is written. Raises SqlError for a statement that is neither Spark's nor parses.
+    Text between statements (a byte-order mark included), Spark's statements and statements with comments stay
+    unchanged. Raises SqlError for a statement that is neither Spark's nor parses.
     """
     pieces: list[str] = []
     done = 0
@@ -92,7 +92,7 @@ def _formatted(text: str) -> str:
 
 
 def statement_of(text: str) -> Statement | None:
-    """A script's statement read without a warehouse; None where it is Spark's. Raises SqlError where it is nobody's."""
+    """A script's statement, read without a warehouse; None if it is Spark's. Raises SqlError if neither reads it."""
     if could_be_ours(text):
         statement = route(text, NoCatalog())
     elif could_be_sparks(text):
@@ -105,10 +105,10 @@ def statement_of(text: str) -> Statement | None:
 
 
 def run_fmt(paths: list[str], *, check: bool = False) -> int:
-    """Formats files in place (standard input to standard output); the exit status.
+    """Formats files in place (standard input to standard output); returns the exit status.
 
-    With ``check`` nothing is written: the differences are printed and the status is 1 if there are any. A file with an
-    error is left alone, its error goes to standard error, and the status is 1.
+    With ``check`` nothing is written: the differences are printed, and the status is 1 if there are any. A file with an
+    error stays unchanged, the error goes to standard error, and the status is 1.
     """
     status = 0
     for path in paths:
@@ -139,7 +139,7 @@ def _difference(path: str, before: str, after: str) -> list[str]:
 
 def fmt_command(
     files: Annotated[list[str], typer.Argument(metavar="FILES|-", help="SQL files; - is standard input.")],
-    check: Annotated[bool, typer.Option("--check", help="Change nothing; exit 1 if a file would change.")] = False,
+    check: Annotated[bool, typer.Option("--check", help="Change nothing; exit with 1 if a file would change.")] = False,
 ) -> None:
-    """Rewrite SQL files with their statements in canonical form; - goes to standard output. Needs no Spark."""
+    """Rewrite the statements of SQL files in canonical form; - goes to standard output. Needs no Spark."""
     raise typer.Exit(run_fmt(files, check=check))
