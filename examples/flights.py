@@ -17,10 +17,10 @@ OLD_TOPIC, NEW_TOPIC = "flights_v1", "flights_v2"
 OLD_PARTITIONS, NEW_PARTITIONS = 3, 4
 
 CARRIED_OVER = 1000
-"""So many of January's last departures open ``flights_v2``, dealt to its partitions in turn: 250 in each."""
+"""The number of January's last departures that ``flights_v2`` begins with: 250 in each partition."""
 
 OVERLAP = 500
-"""So many of them are read again: flights.sql injects offset 125 for each of the four partitions."""
+"""The number of them that are read again: flights.sql injects offset 125 for each of the four partitions."""
 
 LATE_MINUTES = 60
 

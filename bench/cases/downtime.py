@@ -38,7 +38,7 @@ from bench.streaming import (
 )
 
 TOPICS, BARE_TOPICS = ("flights", "flights2"), ("bare1", "bare2")
-"""Of each who reads them by itself: what one puts there for its move, the other would see as its own."""
+"""The topics of each side: a record that one side writes for its move must not reach the other."""
 
 HISTORY = 1_000_000
 _FEW = 1_000

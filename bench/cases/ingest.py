@@ -32,7 +32,7 @@ RECORDS = 5_000_000
 PARTITIONS = 4
 _FEWER = 500_000
 _WARM_UPS = 4
-"""Streams run for days: so many short runs of either side come before what counts, by when less is being compiled."""
+"""Streams run for days, so this many short runs of both sides come first; afterwards less code is compiled."""
 
 
 def _wait(table: Watched, records: int) -> None:

@@ -68,9 +68,9 @@ class StatementMagic:
         self._settings: dict[str, str | None] = {}
 
     def run(self, line: str, cell: str | None = None) -> None:
-        """Runs the statement on the line, or the cell's statements; shows each result as it comes.
+        """Runs the statement on the line, or the cell's statements; shows each result as it arrives.
 
-        ``:name`` stands for a variable: of ``--var``, of ``\\set`` in this cell or one before it, or of the notebook.
+        ``:name`` is a variable: from ``--var``, from ``\\set`` in this or an earlier cell, or of the notebook.
         """
         from rw_sql.runtime.spark.interrupts import StatementInterrupted
         from rw_sql.session.scripts import interrupted_at, run_statements
