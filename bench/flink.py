@@ -16,7 +16,7 @@ from bench.streaming import end_group
 
 FLINK = "apache-flink==1.19.3"
 CONNECTOR = "org.apache.flink:flink-sql-connector-kafka:3.2.0-1.19"
-"""The release of Flink's Kafka connector for that release of Flink, with all that it needs in one jar."""
+"""The release of Flink's Kafka connector for that release of Flink, with its dependencies in one jar."""
 
 _HOME = Path(__file__).parent / ".work"
 _SLOTS = 4

@@ -19,16 +19,16 @@ from typing import Any
 from bench.yardstick import TIMED, yardstick
 
 LEAST_RUNS = 5
-"""How often each side is measured at least."""
+"""The minimum number of measurements of each side."""
 
 STEADY = 0.15
-"""How far the medians of several rounds may lie from their own median: a figure that moves more has met nothing."""
+"""The maximum distance of the rounds' medians from their own median: a figure that varies more meets no goal."""
 
 ROUNDS = 3
-"""How many rounds are compared: the more there are, the further the furthest of them lies from the others."""
+"""The number of rounds that are compared: the more rounds, the greater the largest deviation among them."""
 
 Figures = float | Mapping[str, float]
-"""What one measurement gives: a figure, or several of the same run by the names of the cases that are about them."""
+"""The result of one measurement: a figure, or several figures of the same run, by the names of their cases."""
 
 
 class NotRunError(Exception):

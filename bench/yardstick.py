@@ -15,7 +15,7 @@ from time import perf_counter
 _RECORDS = [{"id": number, "name": f"record {number}", "positions": list(range(20))} for number in range(200)]
 _TIMES = 10
 TIMED = frozenset({"µs", "ms", "s"})
-"""The units of bare times, by which a figure follows the machine; bytes do not."""
+"""The units of bare times. Such figures follow the machine; bytes do not."""
 
 
 def yardstick() -> float:

@@ -37,10 +37,10 @@ if TYPE_CHECKING:
 HERE = Path(__file__).parent
 FOLDER = HERE.parent / ".demo"
 SCRIPT_PORT = 19092
-"""The broker's port as flights.sql names it."""
+"""The broker's port in flights.sql."""
 
 Compared = tuple[str, object, object]
-"""What is compared, what the views say, what the data say."""
+"""The name of a figure, its value in the views, and its value in the data."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

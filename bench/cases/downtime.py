@@ -45,14 +45,14 @@ _FEW = 1_000
 _REST_SECONDS = 0.5
 _WARM_UPS = 4
 _IN_A_RUN = 3
-"""Moves of which a run is the median: what one of Flink's waits for, its next checkpoint, comes by chance."""
+"""The number of moves whose median is a run: Flink's moves wait for the next checkpoint, which comes at random."""
 
 _OURS, _RESTART, _AGAIN = "ours", "downtime_restart", "downtime_again"
 _FLINK, _FLINK_REPEATS = "downtime_flink", "downtime_flink_at_least_once"
 _ONCE, _AT_LEAST_ONCE = "exactly-once", "at-least-once"
 _GUARANTEES = {_FLINK: _ONCE, _FLINK_REPEATS: _AT_LEAST_ONCE}
 _CHECKPOINTS = {_ONCE: "1 s", _AT_LEAST_ONCE: "10 s"}
-"""How often Flink makes one: a row that is written exactly once is seen no earlier."""
+"""The interval of Flink's checkpoints: a row that is written exactly once becomes visible with one."""
 
 
 def _wait(table: Watched, rows: int) -> None:

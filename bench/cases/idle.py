@@ -30,10 +30,10 @@ from rw_sql.runtime.views.idle import IDLE_AFTER_SECONDS
 COUNT = 20
 _SECONDS = 6.0
 _IDLE_SECONDS = IDLE_AFTER_SECONDS + 15
-"""Until the jobs of the paused sources rest."""
+"""The seconds until the views of the paused sources are idle."""
 
 _SETTLE_SECONDS = 10.0
-"""Until what the last side compiles and collects after its start is over."""
+"""The seconds until the last side has finished compiling and collecting garbage after its start."""
 
 IDLE, PAUSED, MEMORY = "idle_20", "paused_20", "idle_memory"
 

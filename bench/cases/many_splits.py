@@ -36,7 +36,7 @@ _STATEMENTS = {
         "RESET SOURCE SPLITS s WITH (FORGET_OFFSETS = true)",
     ),
 }
-"""By the names of the cases: what is measured, and the statements."""
+"""Per case: its title, and its statements."""
 
 
 @contextmanager

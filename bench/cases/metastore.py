@@ -192,10 +192,10 @@ def _lease(heartbeat: int) -> Lease:
 
 
 _RUNS = 15
-"""Of a bare time more than of a ratio, whose sides a slow second meets alike."""
+"""The number of runs: more than for a ratio, since a slow second affects both sides of a ratio alike."""
 
 _OF_SHORT_RUNS = 45
-"""Of what is through in a few seconds otherwise: all of them may be slow ones."""
+"""The number of runs of cases that take a few seconds: with fewer, all could fall into a slow second."""
 
 
 def _case(

@@ -39,7 +39,7 @@ _DEPENDENTS = {
     "per_region": "SELECT region, count(*) AS n, sum(amount) AS amount FROM t GROUP BY region",
     "large": "SELECT id, name, amount FROM t WHERE amount > 5000",
 }
-"""Both are kept by the table's changes; a sum of floating-point numbers would be computed again from its rows."""
+"""Both are maintained from the table's changes; a sum of floating-point numbers would be recomputed from its rows."""
 
 _UNITS = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 

@@ -54,7 +54,7 @@ class StatementInterrupted(KeyboardInterrupt):
 
 @dataclass(slots=True)
 class _Main:
-    """The handler's state of the main thread; only that thread writes it, except ``context``."""
+    """The handler's state in the main thread. Only that thread writes it, except ``context``."""
 
     context: SparkContext | None = None
     client: Any = None
