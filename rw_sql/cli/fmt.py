@@ -81,7 +81,7 @@ def format_script(text: str, file: str | None = None) -> str:
         try:
             pieces.append(_formatted(part.text))
         except SqlError as error:
-            raise part.locate(error, text, file)  # noqa: B904 - the same error, told where it stands
+            raise part.locate(error, text, file)  # noqa: B904 - the same error, located in the file
         done = part.start + len(part.text)
     return "".join(pieces) + text[done:]
 

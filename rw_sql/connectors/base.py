@@ -223,7 +223,7 @@ class Connector(Protocol):
         ...
 
     def split_topic(self, split: str) -> str:
-        """The upstream part that a split belongs to (Kafka: its topic). A position of one part is meaningless in another."""
+        """The upstream part that a split belongs to (Kafka: its topic). Positions are not valid across parts."""
         ...
 
     def named_topics(self, options: Mapping[str, str]) -> tuple[str, ...]:

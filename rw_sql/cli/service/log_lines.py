@@ -39,7 +39,7 @@ class TextLines(logging.Formatter):
     escaped."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """One line, and a traceback below it where there is one."""
+        """One line, followed by the traceback, if any."""
         message = "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in record.getMessage())
         line = f"{_at(record)} {record.levelname} {message}"
         return line if not record.exc_info else f"{line}\n{self.formatException(record.exc_info)}"

@@ -56,7 +56,7 @@ Reader = MaterializedViewRecord | SinkRecord
 
 
 class NotYet(Exception):  # noqa: N818 - callers wait, so it is not an error
-    """Why a point cannot be made now. ``is_final``: nor later."""
+    """The reason why a point cannot be made now; with ``is_final``, it cannot be made later either."""
 
     def __init__(self, reason: str, *, is_final: bool = False) -> None:
         super().__init__(reason)

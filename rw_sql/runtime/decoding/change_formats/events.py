@@ -162,7 +162,7 @@ def _tombstone(key: EventKey, *, ignore_key: bool) -> Column:
 
 
 def _types(fields: Column) -> Column:
-    """The column types in ``schema``, where they are below ``before`` and ``after``."""
+    """The column types in ``schema``, which has them below ``before`` and ``after``."""
     row = f.get(f.filter(fields, lambda part: part["field"].isin("after", "before")), f.lit(0))["fields"]
     named = f.filter(row, lambda part: part["field"].isNotNull())
     distinct = f.filter(
