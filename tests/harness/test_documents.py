@@ -151,3 +151,19 @@ def test_commands_and_their_options_exist(document: Path) -> None:
         options = {option for found in command.params for option in found.opts}
         given = {word.strip("[]().,;:").partition("=")[0] for word in words if word.startswith(("--", "[--"))}
         assert command.name == "pyspark" or given <= options, f"rw-sql {line}"
+
+
+def test_where_to_change_what_names_what_is_there() -> None:
+    """Each name in a row of CONTRIBUTING's table occurs in a file that the row names."""
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    table = text.partition("### Where to change what")[2].partition("\n\n**")[0]
+    rows = [line for line in table.splitlines() if line.startswith("| ")][1:]
+    assert len(rows) >= 10
+    for row in rows:
+        named = re.findall(r"`([^`]+)`", row)
+        files = [ROOT / name for name in named if "/" in name and (ROOT / name).is_file()]
+        files += [file for name in named if name.endswith("/") for file in (ROOT / name).glob("*.sql")]
+        known = "\n".join(file.read_text(encoding="utf-8") for file in files)
+        names = [name for name in named if re.fullmatch(r"_?[A-Za-z][A-Za-z_.]*[A-Za-z]", name) and "/" not in name]
+        words = [name.rpartition(".")[2] for name in names if not name.endswith((".json", ".py"))]
+        assert [word for word in words if word not in known] == [], row
