@@ -1,4 +1,4 @@
-"""How far a view that is being made has come, as a bar below what was typed."""
+"""Progress bars below the typed statement for views that are being created."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class BackfillBar:
-    """Shows nothing until it is told of a view; then one bar a view, gone when the statement has ended."""
+    """Shows nothing until the first view is reported; then one bar per view, removed when the statement ends."""
 
     def __init__(self, console: Console) -> None:
         self._bars = Progress(
@@ -38,7 +38,7 @@ class BackfillBar:
             self._bars.stop()
 
     def tell(self, progress: BackfillProgress) -> None:
-        """Moves a view's bar on."""
+        """Moves a view's bar."""
         if not self._tasks:
             self._bars.start()
         if progress.job not in self._tasks:

@@ -1,4 +1,4 @@
-"""How results and errors look: tables that stay readable in a terminal, in a pipe and in a log."""
+"""Prints results and errors: tables that stay readable in a terminal, in a pipe and in a log."""
 
 from __future__ import annotations
 
@@ -15,16 +15,17 @@ if TYPE_CHECKING:
 
     from rw_sql.session.results import Rows
 
-# A pipe has no width: a table is laid out as wide as it is, and whoever reads it scrolls or cuts.
+# A pipe has no width: a table gets its full width, and the reading program scrolls or cuts.
 _NO_WIDTH = 100_000
 
 _MOST_LINES = 6
-"""A result of several columns with a taller cell is printed row by row, a column to a line, as psql's ``\\x`` does:
-beside such a cell the others of its row would be mostly blank."""
+"""A result of several columns with a taller cell is printed row by row, one line per column, as psql's ``\\x`` does:
+beside such a cell the other cells of its row would be mostly blank."""
 
 
 def console_for(stream: TextIO | None = None) -> Console:
-    """A console on ``stream`` (else standard output): as wide as its terminal, without limit where there is none."""
+    """A console on ``stream`` (default: standard output), as wide as its terminal; without a terminal its width is
+    unlimited."""
     stream = stream or sys.stdout
     if stream.isatty():
         return Console(file=stream, highlight=False)
@@ -32,9 +33,9 @@ def console_for(stream: TextIO | None = None) -> Console:
 
 
 def print_rows(console: Console, rows: Rows) -> None:
-    """Prints a result as a table and how many rows it has; a result without columns prints nothing.
+    """Prints a result as a table with its number of rows; a result without columns prints nothing.
 
-    Rows with tall cells are printed one below the other, a column to a line.
+    Rows with tall cells are printed one below the other, with one line per column.
     """
     if not rows.columns:
         return

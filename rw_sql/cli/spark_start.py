@@ -1,4 +1,4 @@
-"""Starting Spark for a command without its hundred lines of start-up messages."""
+"""Starts Spark for a command without its hundred lines of start-up messages."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 def spark_for(
     warehouse: str | None, *, run_jobs: bool = True, config: Mapping[str, str] | None = None
 ) -> Iterator[SparkSession]:
-    """An attached session for as long as a command runs. What Spark itself writes is kept out of the terminal.
+    """An attached session while a command runs. Spark's own output does not reach the terminal.
 
     With ``run_jobs=False`` the process runs no jobs; ``config`` adds Spark settings. The JVM writes to a temporary
-    file, which is printed if it does not start and else goes with the command.
+    file, which is printed if the JVM does not start and is otherwise removed with the command.
     """
     from rw_sql.runtime.spark.interrupts import interruptible, shielded
     from rw_sql.session.attach import connect, detach
@@ -36,7 +36,7 @@ def spark_for(
         stderr.print(Text("starting Spark (the first time, it fetches Delta Lake)", style="dim"))
     with tempfile.TemporaryFile() as messages:
         saved = os.dup(2)
-        # The JVM is started as a child and keeps the file as its standard error; Python gets its own back.
+        # The JVM, a child process, keeps the file as its standard error; Python's own is restored.
         os.dup2(messages.fileno(), 2)
         has_started = False
         try:
@@ -58,7 +58,8 @@ def spark_for(
 
 @contextmanager
 def query_analyzer() -> Iterator[Callable[[AnalyzedQuery], QueryAnalysis | None]]:
-    """Asks a local Spark, on a throwaway warehouse without jobs. None where an input's columns are not known."""
+    """Analyzes queries with a local Spark, on a throwaway warehouse without jobs. Returns None if an input's columns
+    are unknown."""
     from rw_sql.plan.offline.query_answers import UNKNOWN_TYPE
 
     with tempfile.TemporaryDirectory() as folder, spark_for(folder, run_jobs=False) as spark:
