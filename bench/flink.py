@@ -1,4 +1,4 @@
-"""Flink SQL as a peer: an environment of its own with PyFlink, and a cluster that waits for jobs."""
+"""Flink SQL as a peer: PyFlink in an environment of its own, and a cluster that waits for jobs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from bench.streaming import end_group
 
 FLINK = "apache-flink==1.19.3"
 CONNECTOR = "org.apache.flink:flink-sql-connector-kafka:3.2.0-1.19"
-"""The release of Flink's Kafka connector for that release of Flink, with all that it needs in one jar."""
+"""The release of Flink's Kafka connector for that release of Flink, with its dependencies in one jar."""
 
 _HOME = Path(__file__).parent / ".work"
 _SLOTS = 4
@@ -41,7 +41,7 @@ class FlinkCluster:
 
 
 def installed_flink() -> Flink:
-    """PyFlink, installed where it is not yet. Raises NotRunError where it does not install, with pip's last words."""
+    """PyFlink, installed if necessary. Raises NotRunError if it cannot be installed, with the end of pip's output."""
     folder = _HOME / FLINK.replace("==", "-")
     python = folder / "bin" / "python"
     is_whole = folder / "installed"
@@ -62,7 +62,7 @@ def installed_flink() -> Flink:
 
 
 def _connector() -> Path:
-    """The connector's jar, as Spark finds jars by their coordinates."""
+    """The connector's jar, which Spark finds by its coordinates."""
     from py4j.protocol import Py4JError
     from pyspark.java_gateway import launch_gateway
 
@@ -87,7 +87,7 @@ def _connector() -> Path:
 
 @contextmanager
 def flink_cluster(flink: Flink, folder: Path) -> Iterator[FlinkCluster]:
-    """A cluster of this machine, ready for jobs, with its configuration and logs in a folder."""
+    """A cluster on this machine that is ready for jobs, with its configuration and logs in a folder."""
     from rw_sql.cli.kafka_broker import free_port
 
     port = free_port()

@@ -1,8 +1,8 @@
-"""A Flink SQL job that is moved from one topic to the other, line by line; run by the Python that has PyFlink.
+"""Moves a Flink SQL job from one topic to the other, once per input line; run by the Python that has PyFlink.
 
 ``python flink_moves.py <rest port> <connector's jar> <bootstrap> <savepoints> <topic> <sink topic> <guarantee>
-<checkpoint interval>``: reads the topic into the sink's, ``exactly-once`` or ``at-least-once``. A line
-``<topic> <offset>`` stops it with a savepoint and starts it at that record.
+<checkpoint interval>``: reads the topic into the sink's, ``exactly-once`` or ``at-least-once``. A line ``<topic>
+<offset>`` stops the job with a savepoint and starts it at that record.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _INSERT = "INSERT INTO v SELECT flight, delay FROM flights"
 def main(
     port: str, jar: str, bootstrap: str, savepoints: str, topic: str, into: str, guarantee: str, interval: str
 ) -> None:
-    """Starts the job, says that it has, and moves it as it is told."""
+    """Starts the job, reports it, and moves it as the input lines say."""
     tables = TableEnvironment.create(EnvironmentSettings.in_streaming_mode())
     for name, value in {
         "execution.target": "remote",
@@ -38,7 +38,7 @@ def main(
     tables.execute_sql(
         f"CREATE TABLE v (flight BIGINT, delay INT) WITH ('connector' = 'kafka', 'topic' = '{into}', "
         f"'properties.bootstrap.servers' = '{bootstrap}', 'sink.delivery-guarantee' = '{guarantee}', "
-        # Flink asks for an hour by default, brokers allow a quarter of one.
+        # Flink's default transaction timeout is an hour; brokers allow a quarter of an hour.
         f"'sink.transactional-id-prefix' = '{into}', 'properties.transaction.timeout.ms' = '600000', "
         "'format' = 'json')"
     )

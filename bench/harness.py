@@ -1,7 +1,7 @@
-"""How a benchmark is run: our way and a peer's in alternation, in one process run, on one machine.
+"""Runs benchmarks: rw_sql and a peer in alternation, in one process, on one machine.
 
-Cases are modules in ``bench/cases`` with a tuple ``CASES``. What is compared is the ratio of medians; its spread is
-that of the ratios of neighbouring runs, so that a machine that slows down half-way shows as spread and not as a result.
+Cases are modules in ``bench/cases`` with a tuple ``CASES``. The result is the ratio of medians. Its spread is that of
+the ratios of neighbouring runs: if the machine slows down half-way, the spread shows it and the result does not change.
 """
 
 from __future__ import annotations
@@ -19,32 +19,32 @@ from typing import Any
 from bench.yardstick import TIMED, yardstick
 
 LEAST_RUNS = 5
-"""How often each side is measured at least."""
+"""The minimum number of measurements of each side."""
 
 STEADY = 0.15
-"""How far the medians of several rounds may lie from their own median: a figure that moves more has met nothing."""
+"""The maximum distance of the rounds' medians from their own median: a figure that varies more meets no goal."""
 
 ROUNDS = 3
-"""How many rounds are compared: the more there are, the further the furthest of them lies from the others."""
+"""The number of rounds that are compared: the more rounds, the greater the largest deviation among them."""
 
 Figures = float | Mapping[str, float]
-"""What one measurement gives: a figure, or several of the same run by the names of the cases that are about them."""
+"""The result of one measurement: a figure, or several figures of the same run, by the names of their cases."""
 
 
 class NotRunError(Exception):
-    """A case cannot be measured here; its text says why (a peer that does not install). It counts neither way."""
+    """A case cannot be measured here; the text says why (a peer that does not install). It counts neither as met nor as
+    missed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pair:
-    """What a case measures, ready to run: each call is one measurement in the case's unit.
+    """A case that is ready to run: each call is one measurement in the case's unit.
 
-    Where several cases have the same ``open`` they are measured together, and a call gives the figures of all of them.
-    ``peer`` is None where the goal is a figure and not a comparison. ``settings`` are printed, so that a reader can
-    judge whether both sides were set up as their documentation advises. ``warm_up`` is done once instead of the case's
-    warm-ups, where less than a measurement will do. ``not_run`` says of cases of the group, by name, why they cannot be
-    measured here. ``beside`` is what bare times are held against from round to round, in any unit, called last in each
-    run.
+    Cases with the same ``open`` are measured together, and a call returns the figures of all of them. ``peer`` is None
+    if the goal is a figure and not a comparison. ``settings`` are printed, so that a reader can judge whether both
+    sides were set up as their documentation advises. ``warm_up`` runs once instead of the case's warm-ups, if less than
+    a measurement is enough. ``not_run`` says, by name, why cases of the group cannot be measured here. ``beside`` is a
+    yardstick in any unit, called last in each run: bare times are compared with it from round to round.
     """
 
     ours: Callable[[], Figures]
@@ -59,9 +59,9 @@ class Pair:
 class Case:
     """One benchmark.
 
-    ``goal`` bounds the ratio ours ÷ peer, or ours itself where there is no peer; with ``is_more_better`` (throughput)
-    it is the least that will do, else the most; None where only the figure is asked for. ``open`` sets both sides up
-    and clears away. ``is_quick`` cases take seconds and make up ``make bench-quick``.
+    ``goal`` bounds the ratio ours ÷ peer, or ours itself if there is no peer. It is the minimum with ``is_more_better``
+    (throughput), otherwise the maximum; None if only the figure is of interest. ``open`` sets both sides up and removes
+    them. ``is_quick`` cases take seconds and make up ``make bench-quick``.
     """
 
     name: str
@@ -78,7 +78,7 @@ class Case:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Round:
-    """The medians of one round: what the goal bounds, and what is compared from round to round."""
+    """The medians of one round: the figure that the goal bounds, and the one that is compared from round to round."""
 
     reached: float
     steady: float
@@ -88,7 +88,7 @@ class Round:
 class Outcome:
     """A case's measurements, in the order taken; ``not_run`` says why there are none, ``failed`` what went wrong.
 
-    ``beside`` is what the yardstick gave, one figure a run. ``rounds`` are what rounds gave, where there were several.
+    ``beside`` contains the yardstick's figures, one per run. ``rounds`` contains the rounds, if there were several.
     """
 
     case: Case
@@ -107,29 +107,31 @@ class Outcome:
 
     @property
     def spread(self) -> tuple[float, float] | None:
-        """Least and greatest ratio of neighbouring runs."""
+        """The smallest and greatest ratio of neighbouring runs."""
         ratios = [ours / peer for ours, peer in zip(self.ours, self.peer, strict=True)] if self.peer else []
         return (min(ratios), max(ratios)) if ratios else None
 
     @property
     def reached(self) -> float | None:
-        """What the goal bounds: the ratio, or ours where there is no peer; None where the case was not run."""
+        """The figure that the goal bounds: the ratio, or ours if there is no peer; None if the case was not run."""
         if not self.ours:
             return None
         return self.ratio if self.ratio is not None else median(self.ours)
 
     @property
     def steady(self) -> float | None:
-        """What is compared from round to round: what the goal bounds, of a bare time its ratio to the yardstick's."""
+        """The figure compared from round to round: the one that the goal bounds, or for a bare time its ratio to the
+        yardstick's."""
         if self.reached is None or self.peer or not self.beside or self.case.unit not in TIMED:
             return self.reached
         return self.reached / median(self.beside)
 
     @property
     def drift(self) -> float | None:
-        """How far the rounds' medians lie from their own median at most; None where there was one round.
+        """How far the rounds' medians are from their own median at most; None if there was one round.
 
-        A bare time may follow the machine: it stays where it does itself, or where its ratio to the yardstick's does.
+        A bare time may follow the machine: it counts as stable if it is stable itself, or if its ratio to the
+        yardstick's is.
         """
         if len(self.rounds) < 2:
             return None
@@ -137,7 +139,7 @@ class Outcome:
 
     @property
     def is_met(self) -> bool | None:
-        """Whether the goal is reached, and by a figure that stays; None where the case was not run or has none."""
+        """True if a stable figure reaches the goal; None if the case was not run or has no goal."""
         if self.reached is None:
             return None if self.failed is None else False
         if self.case.goal is None:
@@ -148,7 +150,7 @@ class Outcome:
         return reached >= self.case.goal if self.case.is_more_better else reached <= self.case.goal
 
     def as_rounds(self) -> tuple[Round, ...]:
-        """Its rounds, also where it is the only one; none where the case was not run."""
+        """The rounds of the outcome, also if it is the only one; none if the case was not run."""
         if self.rounds or self.reached is None or self.steady is None:
             return self.rounds
         return (Round(reached=self.reached, steady=self.steady),)
@@ -187,7 +189,7 @@ class Outcome:
         }
 
     def _share(self) -> float | None:
-        """How much of what the goal allows is used: up to 1 it is met."""
+        """The used share of what the goal allows: up to 1 the goal is met."""
         if self.reached is None or self.case.goal is None:
             return None
         return self.case.goal / self.reached if self.case.is_more_better else self.reached / self.case.goal
@@ -203,7 +205,7 @@ def _summary(values: tuple[float, ...]) -> dict[str, float]:
 
 
 def find_cases(folder: Path) -> Iterator[Case]:
-    """Every case of the modules in ``bench/cases``, by module name. Raises ValueError where two share a name."""
+    """Every case of the modules in ``bench/cases``, by module name. Raises ValueError if two have the same name."""
     seen: set[str] = set()
     for module in sorted(pkgutil.iter_modules([str(folder)]), key=lambda found: found.name):
         for case in importlib.import_module(f"bench.cases.{module.name}").CASES:
@@ -214,15 +216,15 @@ def find_cases(folder: Path) -> Iterator[Case]:
 
 
 def together(cases: Sequence[Case]) -> Iterator[tuple[Case, ...]]:
-    """The cases, those that are measured together in one tuple."""
+    """The cases, grouped into tuples that are measured together."""
     for _, group in groupby(cases, key=lambda case: case.open):
         yield tuple(group)
 
 
 def measure(cases: Sequence[Case], *, runs: int | None = None) -> list[Outcome]:
-    """Runs cases that are measured together: warm-ups first, then ours and the peer's in turn.
+    """Runs cases that are measured together: warm-ups first, then both sides in turn.
 
-    NotRunError from a set-up or a measurement becomes the outcome of all of them.
+    A NotRunError from the set-up or a measurement becomes the outcome of all of them.
     """
     first = cases[0]
     try:
@@ -246,7 +248,7 @@ def measure(cases: Sequence[Case], *, runs: int | None = None) -> list[Outcome]:
 
 
 def joined(rounds: Sequence[Outcome]) -> Outcome:
-    """Several measurements of a case as one: a round that was not run, or failed, is what came of all of them."""
+    """Several measurements of a case as one. If a round was not run or failed, that is the outcome of all."""
     for one in rounds:
         if one.reached is None:
             return one
@@ -280,7 +282,7 @@ def _round(pair: Pair, warm_ups: int, runs: int) -> tuple[list[Figures], list[Fi
 
 
 def _figures(case: Case, side: Sequence[Figures]) -> Iterator[float]:
-    """A case's own of what was measured; none where a peer has nothing to say to it."""
+    """The figures of one case; none if a peer does not measure it."""
     for found in side:
         if not isinstance(found, Mapping):
             yield found

@@ -1,4 +1,4 @@
-"""Cases measured in a process of their own: what one leaves behind (a warm JVM, a full heap) is not the next one's."""
+"""Measures cases in processes of their own, so that one does not affect the next by a warm JVM or a full heap."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ CASES = Path(__file__).parent / "cases"
 
 
 def measure_apart(cases: Sequence[Case], *, runs: int | None = None, rounds: int = 1) -> list[Outcome]:
-    """As :func:`bench.harness.measure`, so many times, each in a process of its own.
+    """Measures like :func:`bench.harness.measure`, this many times, each in a process of its own.
 
-    What a case raises becomes its outcome: it is not met. Where this process is to end, so is the other, with all that
-    it has started.
+    An exception of a case becomes its outcome: the goal is not met. If this process must end, so does the other, with
+    everything that it has started.
     """
     found = [_round_apart(cases, runs) for _ in range(rounds)]
     return [joined(of_one) for of_one in zip(*found, strict=True)]
@@ -39,7 +39,7 @@ def _round_apart(cases: Sequence[Case], runs: int | None) -> list[Outcome]:
         process.join()
         return [Outcome(case=case, failed=f"the process ended with {process.exitcode}") for case in cases]
     except BaseException:
-        # However the wait ends, Ctrl-C included: the other process would go on measuring.
+        # However the wait ends, Ctrl-C included: otherwise the other process would continue to measure.
         process.terminate()
         raise
     finally:
@@ -48,7 +48,8 @@ def _round_apart(cases: Sequence[Case], runs: int | None) -> list[Outcome]:
 
 
 def leave_in_order() -> None:
-    """Lets SIGTERM end this process as an exception does: brokers and children outlive one that just dies."""
+    """Makes SIGTERM end this process like an exception: if the process just died, brokers and children would outlive
+    it."""
 
     def leave(*_: object) -> None:
         sys.exit(128 + signal.SIGTERM)
@@ -63,11 +64,11 @@ def _send(sender: Connection, names: Sequence[str], runs: int | None) -> None:
     try:
         found = measure(cases, runs=runs)
     except Exception:  # noqa: BLE001
-        # A case's edge: whatever it raises is its outcome, and the other cases are measured all the same.
+        # An exception of a case is its outcome; the other cases are still measured.
         traceback.print_exc()
         failed = traceback.format_exc(limit=0).strip().splitlines()[-1]
         found = [Outcome(case=case, failed=failed) for case in cases]
-    # How a case is set up does not go from process to process.
+    # The set-up of a case cannot be sent to another process.
     sender.send([replace(outcome, case=replace(outcome.case, open=_elsewhere)) for outcome in found])
 
 

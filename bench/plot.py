@@ -1,4 +1,4 @@
-"""The results as a picture, drawn as SVG by hand: a chart library would be the largest thing the benchmarks install."""
+"""Draws the results as SVG without a chart library, which would be the largest dependency of the benchmarks."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ _STYLE = (
 
 
 def _x(share: float) -> float:
-    """Where a share lies, on a logarithmic scale; what is outside of it lies on its border."""
+    """The position of a share on a logarithmic scale; shares outside of it are drawn at its border."""
     held = min(max(share, _LEAST), _MOST)
     return _LEFT + _WIDTH * (log10(held) - log10(_LEAST)) / (log10(_MOST) - log10(_LEAST))
 
 
 def plot(bars: Mapping[str, tuple[float, bool]]) -> str:
-    """A bar for each case: what it takes of what its goal allows, and whether it is met."""
+    """One bar per case: the share of what its goal allows, and whether the goal is met."""
     height = _TOP + _ROW * len(bars) + _BOTTOM
     foot = height - _BOTTOM
     lines = [

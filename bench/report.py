@@ -24,19 +24,19 @@ Entry = Mapping[str, Any]
 
 
 def figure(value: float) -> str:
-    """A measurement with three digits that count."""
+    """A measurement with three significant digits."""
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
 
 
 def span(summary: Mapping[str, float] | None) -> str:
-    """Median, with least and greatest in brackets."""
+    """The median, with the smallest and greatest value in brackets."""
     if summary is None:
         return "–"
     return f"{figure(summary['median'])} ({figure(summary['min'])}–{figure(summary['max'])})"
 
 
 def verdict(entry: Entry) -> str:
-    """``met``, ``missed``, ``no goal``, why the case was not run or what went wrong."""
+    """``met``, ``missed``, ``no goal``, or why the case was not run or failed."""
     if "not_run" in entry:
         return f"not run: {entry['not_run']}"
     if "failed" in entry:
@@ -47,7 +47,7 @@ def verdict(entry: Entry) -> str:
 
 
 def row(entry: Entry) -> tuple[str, ...]:
-    """A case's cells: what, unit, ours, peer, ratio with spread, goal, how far rounds differ, verdict."""
+    """A case's cells: title, peer, unit, ours, peer's, ratio with spread, goal, how far rounds differ, verdict."""
     ratio, drift = "–", entry.get("drift")
     if entry.get("ratio") is not None:
         low, high = entry["spread"]
@@ -80,7 +80,7 @@ def print_outcomes(console: Console, outcomes: Sequence[Outcome]) -> None:
 
 
 def machine() -> str:
-    """What the figures were measured on."""
+    """The machine and the versions on which the figures were measured."""
     return (
         f"{os.cpu_count()} cores, {platform.system()} {platform.machine()}, Python {platform.python_version()}, "
         f"Spark {version('pyspark')}, Delta {version('delta-spark')}, delta-rs {version('deltalake')}"
@@ -88,7 +88,7 @@ def machine() -> str:
 
 
 def known_rounds(file: Path) -> dict[str, tuple[Round, ...]]:
-    """What the rounds gave whose results are in a file, by the names of their cases."""
+    """The stored rounds of a results file, by the names of their cases."""
     return {name: tuple(Round(**one) for one in entry.get("rounds", ())) for name, entry in _entries(file).items()}
 
 
@@ -97,8 +97,8 @@ def _entries(file: Path) -> dict[str, Entry]:
 
 
 def write_json(outcomes: Sequence[Outcome], file: Path, names: Container[str]) -> dict[str, Entry]:
-    """Writes one entry a case, and gives them all; those that were not measured this time stay, if there still are
-    cases of these names."""
+    """Writes one entry per case and returns all entries; entries not measured this time stay if their cases still
+    exist."""
     known = {name: entry for name, entry in _entries(file).items() if name in names}
     day = f"{datetime.now(UTC):%Y-%m-%d}"
     known.update({outcome.case.name: {**outcome.as_json(), "measured": day} for outcome in outcomes})
@@ -107,7 +107,7 @@ def write_json(outcomes: Sequence[Outcome], file: Path, names: Container[str]) -
 
 
 def write_page(entries: Mapping[str, Entry], page: Path) -> None:
-    """Replaces the table between the page's two marks; the words around it are written by hand."""
+    """Replaces the table between the page's two marks; the text around it is written by hand."""
     text = page.read_text(encoding="utf-8")
     before, rest = text.split(BEGIN, 1)
     after = rest.split(END, 1)[1]
@@ -126,7 +126,7 @@ def write_page(entries: Mapping[str, Entry], page: Path) -> None:
 
 
 def write_plot(entries: Mapping[str, Entry], file: Path) -> None:
-    """Draws what share of its goal each case takes."""
+    """Draws each case's share of what its goal allows."""
     bars = {
         name: (float(entry["share"]), bool(entry["met"]))
         for name, entry in entries.items()

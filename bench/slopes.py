@@ -1,4 +1,5 @@
-"""``python -m bench.slopes``: what grows with splits and sources, measured for docs/explanation/scale.md."""
+"""``python -m bench.slopes``: costs that grow with the number of splits and sources, measured for
+docs/explanation/scale.md."""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ _REPEATS = 5
 
 
 def _measured(run: Callable[[], object]) -> tuple[float, float]:
-    """Median wall and CPU milliseconds of a few calls."""
+    """The median wall and CPU milliseconds of a few calls."""
     wall, cpu = [], []
     for _ in range(_REPEATS):
         started, used = perf_counter(), process_time()
@@ -34,7 +35,7 @@ def _measured(run: Callable[[], object]) -> tuple[float, float]:
 
 
 def splits_slopes(count: int) -> Mapping[str, tuple[float, float]]:
-    """What a source of so many splits costs the catalog."""
+    """The cost of a source with this many splits to the catalog."""
     names = tuple(f"orders:{number}" for number in range(count))
     states = {name: f'{{"cluster":"lkc-7x2p","incarnation":"q0B2v3","offset":{at}}}' for at, name in enumerate(names)}
     with metastore_of(10) as metastore:
@@ -64,7 +65,7 @@ def splits_slopes(count: int) -> Mapping[str, tuple[float, float]]:
 
 
 def source_slopes(count: int) -> Mapping[str, tuple[float, float]]:
-    """What so many sources cost the catalog."""
+    """The cost of this many sources to the catalog."""
     with metastore_of(count) as metastore:
         return {
             "open the catalog": _measured(lambda: Metastore.open(str(Path(metastore.directory).parent))),

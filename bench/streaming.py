@@ -1,4 +1,4 @@
-"""What the cases with running streams share: a broker that tells what it sent, and measured child processes."""
+"""Shared by the cases with running streams: a broker that reports the bytes it sent, and measured child processes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 TELL_ERRORS = "RW_SQL_BENCH_ERRORS"
-"""The environment's variable that lets the children's messages be seen, once they have ended."""
+"""The environment variable that shows the children's messages once they have ended."""
 
 SETTINGS: Mapping[str, str] = {
     "spark.master": "local[2]",
@@ -35,13 +35,13 @@ SETTINGS: Mapping[str, str] = {
     "spark.sql.shuffle.partitions": "2",
     "spark.driver.memory": "2g",
 }
-"""Of every Spark session of the cases, ours and the peers'."""
+"""The settings of every Spark session in the cases, for both sides."""
 
 BOTH = (
-    "local[2], 2 GB, the JVM's own defaults; the peer's queries have the settings of our jobs' sessions: 2 shuffle and "
+    "local[2], 2 GB, the JVM's own defaults; the peer's queries have the settings of rw_sql's jobs: 2 shuffle and "
     "2 snapshot partitions, polling delay 20 ms; Kafka's fetch wait 20 ms; Spark's default state store"
 )
-"""What both sides have in common, as it is printed."""
+"""The settings that both sides share, as printed."""
 
 COLUMNS = "carrier VARCHAR, flight BIGINT, origin VARCHAR, dest VARCHAR, delay INT, day VARCHAR"
 SPARK_COLUMNS = COLUMNS.replace("VARCHAR", "STRING")
@@ -53,7 +53,7 @@ _MANY = 500_000
 
 
 def flight(number: int) -> bytes:
-    """A flight as JSON; equal numbers give equal ones."""
+    """A flight as JSON; equal numbers give equal flights."""
     return _VALUE % (
         _CARRIERS[number % 8],
         number,
@@ -65,7 +65,7 @@ def flight(number: int) -> bytes:
 
 @dataclass(slots=True)
 class MeasuredBroker:
-    """A running broker, and a JVM that asks it for its metrics over JMX."""
+    """A running broker, and a JVM that reads its metrics over JMX."""
 
     bootstrap: str
     folder: Path
@@ -73,7 +73,7 @@ class MeasuredBroker:
     _gateway: Any
 
     def bytes_out(self, topic: str) -> int:
-        """How many bytes of a topic's records consumers fetched, by the broker's own meter ``BytesOutPerSec``."""
+        """The bytes of a topic's records that consumers fetched, by the broker's meter ``BytesOutPerSec``."""
         name = f"kafka.server:type=BrokerTopicMetrics,name=BytesOutPerSec,topic={topic}"
         asked = self._gateway.jvm.javax.management.ObjectName(name)
         if not self._connection.isRegistered(asked):
@@ -81,7 +81,7 @@ class MeasuredBroker:
         return int(self._connection.getAttribute(asked, "Count"))
 
     def topic_bytes(self, topic: str) -> int:
-        """How large a topic is: the sizes of its partitions' logs, by the broker's gauge ``Log Size``."""
+        """The size of a topic: the sizes of its partitions' logs, by the broker's gauge ``Log Size``."""
         pattern = self._gateway.jvm.javax.management.ObjectName(f"kafka.log:type=Log,name=Size,topic={topic},*")
         names = self._connection.queryNames(pattern, None)
         return sum(int(self._connection.getAttribute(name, "Value")) for name in names)
@@ -89,7 +89,7 @@ class MeasuredBroker:
 
 @contextmanager
 def measured_broker() -> Iterator[MeasuredBroker]:
-    """A broker with JMX, in a folder of its own. Raises NotRunError where it does not start."""
+    """A broker with JMX in a folder of its own. Raises NotRunError if it does not start."""
     from pyspark.java_gateway import launch_gateway
 
     from rw_sql.cli.kafka_broker import free_port, start_broker, stop_broker
@@ -136,9 +136,10 @@ def measured_broker() -> Iterator[MeasuredBroker]:
 
 
 def fill(bootstrap: str, topic: str, records: int, partitions: int, *, first: int = 0) -> None:
-    """Puts flights, from number ``first`` on, into a topic, in turn into its partitions; all are acknowledged then.
+    """Writes flights, from number ``first`` on, to a topic, partition by partition in turn; returns when all are
+    acknowledged.
 
-    Many are put there by two processes, each into every other partition.
+    For many records two processes write, each to every other partition.
     """
     workers = 2 if records >= _MANY and partitions % 2 == 0 else 1
     parts = [(bootstrap, topic, range(first + at, first + records, workers), partitions) for at in range(workers)]
@@ -182,7 +183,7 @@ def _produce(bootstrap: str, topic: str, numbers: range, partitions: int) -> Non
 
 @dataclass(slots=True)
 class Watched:
-    """A Delta table that is looked at often: as long as no commit is added a look costs one question to the system."""
+    """A Delta table that is polled often: while no commit is added, a poll costs one call to the file system."""
 
     path: str
     _table: DeltaTable | None = None
@@ -193,11 +194,11 @@ class Watched:
         if self._table is None:
             return log.exists()
         version = self._table.version()
-        # Old commits are cleaned away: where the newest that is known went, there are newer ones.
+        # Clean-up removes old commits: if the newest known one is gone, there are newer ones.
         return (log / f"{version + 1:020d}.json").exists() or not (log / f"{version:020d}.json").exists()
 
     def rows(self) -> int:
-        """How many rows its files have, by their statistics; 0 while there is no table."""
+        """The number of rows in its files, by their statistics; 0 while there is no table."""
         if self._refresh() and self._table is not None:
             counts: Any = pa.table(self._table.get_add_actions(flatten=True)).column("num_records").to_pylist()
             self._rows = sum(counts)
@@ -229,7 +230,7 @@ class Watched:
 
 
 def wait_until(is_so: Callable[[], bool], what: str, *, seconds: float = 300.0, every: float = 0.005) -> None:
-    """Waits until something is so. Raises NotRunError where it is not within a time."""
+    """Waits until a condition holds. Raises NotRunError if it does not within the time."""
     deadline = time.perf_counter() + seconds
     while not is_so():
         if time.perf_counter() > deadline:
@@ -238,7 +239,7 @@ def wait_until(is_so: Callable[[], bool], what: str, *, seconds: float = 300.0, 
 
 
 def bare_flights(spark: SparkSession, bootstrap: str, topic: str, *more: str) -> DataFrame:
-    """The stream of a topic's flights as one writes it without us; ``more`` are further columns of Kafka's."""
+    """The stream of a topic's flights as a user of plain Spark writes it; ``more`` are further columns of Kafka's."""
     return (
         spark.readStream.format("kafka")
         .option("kafka.bootstrap.servers", bootstrap)
@@ -252,7 +253,7 @@ def bare_flights(spark: SparkSession, bootstrap: str, topic: str, *more: str) ->
 
 
 def merge_into(spark: SparkSession, path: str, keys: list[str]) -> Callable[[DataFrame, int], None]:
-    """What keeps groups in a Delta table, as Delta's documentation has it: a MERGE for each batch."""
+    """Keeps groups in a Delta table as Delta's documentation advises: one MERGE per batch."""
     from delta.tables import DeltaTable as SparkDeltaTable
 
     matched = " AND ".join(f"t.{key} <=> s.{key}" for key in keys)
@@ -269,21 +270,21 @@ def merge_into(spark: SparkSession, path: str, keys: list[str]) -> Callable[[Dat
 
 @dataclass(slots=True)
 class Child:
-    """A Python process of a case's own: lines to it, lines from it, and what CPU time it and its JVM took."""
+    """A child Python process of a case: lines to it, lines from it, and the CPU time of it and its JVM."""
 
     process: subprocess.Popen[str]
     errors: IO[str]
 
     def tell(self, line: str) -> None:
-        """Writes it a line."""
+        """Writes a line to it."""
         assert self.process.stdin is not None
         self.process.stdin.write(line + "\n")
         self.process.stdin.flush()
 
     def hear(self) -> str:
-        """Its next line that begins with ``> ``, without that; what Spark prints is passed over.
+        """Its next line that begins with ``> ``, without that prefix; Spark's own output is skipped.
 
-        Raises RuntimeError where it ended, with the end of what it said.
+        Raises RuntimeError if the process ended, with the end of its output.
         """
         assert self.process.stdout is not None
         for line in self.process.stdout:
@@ -293,20 +294,20 @@ class Child:
         raise RuntimeError(f"the process ended with {ended}: {self.last_words()}")
 
     def last_words(self) -> str:
-        """The end of what it said on its standard error so far."""
+        """The end of its standard error so far."""
         self.errors.seek(0)
         return self.errors.read()[-2000:]
 
     def halt(self) -> None:
-        """Lets it and its JVM stand still until :meth:`go_on`."""
+        """Suspends it and its JVM until :meth:`go_on`."""
         halt_group(self.process)
 
     def go_on(self) -> None:
-        """Lets it run again."""
+        """Resumes it."""
         go_on_group(self.process)
 
     def cpu_seconds(self) -> float:
-        """User and system time so far of the process and all below it that live."""
+        """The user and system time so far of the process and all its living descendants."""
         below: dict[int, list[int]] = {}
         taken: dict[int, int] = {}
         for stat in Path("/proc").glob("[0-9]*/stat"):
@@ -327,7 +328,7 @@ class Child:
 
 
 def heap_bytes(spark: SparkSession) -> int:
-    """What a session's JVM holds after a collection of what it does not."""
+    """The size of a session's JVM heap after a garbage collection."""
     runtime: Any = spark.sparkContext._jvm.java.lang.Runtime.getRuntime()  # type: ignore[union-attr]
     for _ in range(3):
         runtime.gc()
@@ -335,18 +336,19 @@ def heap_bytes(spark: SparkSession) -> int:
 
 
 def own_bytes() -> int:
-    """What this Python process has in memory."""
+    """The memory of this Python process."""
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 def child(module: str, *arguments: str) -> AbstractContextManager[Child]:
-    """``python -m module arguments``, ended when done with."""
+    """``python -m module arguments``, which ends with the context."""
     return program(sys.executable, "-m", module, *arguments)
 
 
 @contextmanager
 def program(*command: str) -> Iterator[Child]:
-    """A program that talks by lines; killed when done with, with its JVM: nobody wants what it would put in order."""
+    """A program that communicates by lines; killed at the end, with its JVM: its orderly shutdown would serve no
+    purpose."""
     with TemporaryFile("w+", encoding="utf-8", errors="replace") as errors:
         process = subprocess.Popen(
             command,
@@ -366,17 +368,17 @@ def program(*command: str) -> Iterator[Child]:
 
 
 def halt_group(process: subprocess.Popen[Any]) -> None:
-    """Lets a process that has a session of its own stand still, with all that it started there."""
+    """Suspends a process that has a session of its own, and everything that it started there."""
     os.killpg(process.pid, signal.SIGSTOP)
 
 
 def go_on_group(process: subprocess.Popen[Any]) -> None:
-    """Lets them run again."""
+    """Resumes them."""
     os.killpg(process.pid, signal.SIGCONT)
 
 
 def end_group(process: subprocess.Popen[Any]) -> None:
-    """Kills a process that has a session of its own, and all that it started there."""
+    """Kills a process that has a session of its own, and everything that it started there."""
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     process.communicate()
@@ -384,9 +386,9 @@ def end_group(process: subprocess.Popen[Any]) -> None:
 
 @contextmanager
 def flights_broker(records: int = 0, partitions: int = 2) -> Iterator[tuple[str, Path]]:
-    """A plain broker with a topic ``flights`` of so many records: its address, and a folder to work in.
+    """A plain broker with a topic ``flights`` of this many records: its address, and a folder to work in.
 
-    Raises NotRunError where it does not start.
+    Raises NotRunError if the broker does not start.
     """
     from rw_sql.cli.kafka_broker import start_broker, stop_broker
     from rw_sql.cli.kafka_topics import create_topic
@@ -407,7 +409,7 @@ def flights_broker(records: int = 0, partitions: int = 2) -> Iterator[tuple[str,
 
 
 def bare_session(folder: str) -> Any:
-    """A Spark session with Delta and Spark's Kafka reader, and nothing of ours running in it."""
+    """A Spark session with Delta and Spark's Kafka reader, and without rw_sql."""
     import rw_sql
     from rw_sql.connectors.registry import connector
     from rw_sql.runtime.spark.sessions import SparkSessions
@@ -418,5 +420,5 @@ def bare_session(folder: str) -> Any:
 
 
 def say(line: str) -> None:
-    """A child's line to its parent."""
+    """Writes a child's line to its parent."""
     print(f"> {line}", flush=True)

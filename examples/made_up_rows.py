@@ -1,4 +1,4 @@
-"""What made_up_rows.sql must lead to: its rows are numbered, so that their counts follow from arithmetic."""
+"""The expected result of made_up_rows.sql: its rows are numbered, so their counts follow from arithmetic."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ GROUPS = 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expected:
-    """What the views must hold: all rows, those read twice, and the rows of each group."""
+    """The expected contents of the views: all rows, those read twice, and the rows of each group."""
 
     rows: int
     repeated: int

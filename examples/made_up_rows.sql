@@ -1,4 +1,4 @@
--- The move of flights.sql without Kafka and without a network: rows made by datagen, numbered from 0.
+-- The move of flights.sql without Kafka or network: datagen generates the rows, numbered from 0.
 
 SET statement_timeout = '3min';
 

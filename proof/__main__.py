@@ -1,4 +1,5 @@
-"""``python -m proof``: runs the proofs, goes on with a broken-off one; exit status 1 if a claim does not hold."""
+"""``python -m proof``: runs the proofs and resumes an interrupted run. The exit status is 1 if a claim does not
+hold."""
 
 from __future__ import annotations
 
@@ -21,10 +22,10 @@ def main(
         list[str] | None, typer.Argument(metavar="[PROOF]...", help="These proofs; all by default.")
     ] = None,
     show: Annotated[bool, typer.Option("--list", help="Name the proofs and stop.")] = False,
-    workers: Annotated[int, typer.Option(min=1, help="So many processes share the seeds, each with a Spark.")] = 1,
+    workers: Annotated[int, typer.Option(min=1, help="Processes that share the seeds, each with a Spark.")] = 1,
     share: Annotated[int | None, typer.Option(hidden=True)] = None,
 ) -> None:
-    """Put the claims to the test, seed by seed."""
+    """Test the claims, seed by seed."""
     proofs = [proof for proof in find_proofs(HERE / "cases") if not only or proof.name in only]
     unknown = set(only or ()) - {proof.name for proof in proofs}
     if unknown:
@@ -55,7 +56,7 @@ def main(
 
 
 def _run_shares(proof: Proof, number: int) -> None:
-    """Runs a proof's seeds in so many processes. Raises CalledProcessError where one did not come to its end."""
+    """Runs a proof's seeds in this many processes. Raises CalledProcessError if one did not finish."""
     command = [sys.executable, "-m", "proof", proof.name, "--workers", str(number), "--share"]
     running = [subprocess.Popen([*command, str(share)], cwd=HERE.parent) for share in range(number)]
     for process in running:

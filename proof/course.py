@@ -1,4 +1,4 @@
-"""What was measured over the course of a long run, and that its last quarter is no higher than the one before."""
+"""Figures taken during a long run, and the check that the last quarter is no higher than the one before."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ MOST_GROWTH = 0.05
 
 @dataclass(slots=True)
 class Course:
-    """Figures by the number of the step that they were taken after."""
+    """Figures, each with the number of the step after which it was taken."""
 
     samples: dict[str, list[tuple[int, float]]] = field(default_factory=dict)
 
     def note(self, step: int, **figures: float) -> None:
-        """Adds what was measured after a step."""
+        """Adds figures that were measured after a step."""
         for name, figure in figures.items():
             self.samples.setdefault(name, []).append((step, figure))
 
     def mean(self, name: str, low: int, high: int) -> float:
-        """The mean of what was measured after ``low`` up to ``high``."""
+        """The mean of the figures measured after step ``low``, up to step ``high``."""
         return statistics.fmean(figure for step, figure in self.samples[name] if low < step <= high)
 
     def require_level(self, steps: int, besides: Collection[str] = ()) -> dict[str, float]:
-        """The means of the last two quarters. Raises AssertionError where one grew by MOST_GROWTH, but for those
+        """The means of the last two quarters. Raises AssertionError if a figure grew by MOST_GROWTH, except those in
         ``besides``."""
         facts: dict[str, float] = {}
         grown: list[str] = []

@@ -1,7 +1,7 @@
-"""How a long proof is run: seed by seed, each one remembered, so that a run that was broken off goes on where it was.
+"""Runs a long proof seed by seed and stores each result, so that an interrupted run resumes where it stopped.
 
-A proof is a module in ``proof/cases`` with a constant ``PROOF``. What every seed showed is kept in
-``proof/.work/<name>.jsonl``; ``docs/proof/<name>.md`` is written from it.
+A proof is a module in ``proof/cases`` with a constant ``PROOF``. The results of its seeds are stored in
+``proof/.work/<name>.jsonl``; ``docs/proof/<name>.md`` is written from them.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ Facts = Mapping[str, int | float | str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proof:
-    """A claim, and how one seed puts it to the test.
+    """A claim, and how one seed tests it.
 
-    ``check(seed, folder)`` works in an empty folder of its own, returns what it saw (numbers are summed up over all
-    seeds) and raises AssertionError where the claim does not hold. A seed must give the same run every time.
+    ``check(seed, folder)`` works in an empty folder of its own, returns what it measured (numbers are added up over all
+    seeds) and raises AssertionError if the claim does not hold. A seed must give the same run every time.
     """
 
     name: str
@@ -37,7 +37,7 @@ class Proof:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trial:
-    """What one seed showed. ``failure`` is None where the claim held; ``commit`` is the code it was shown for."""
+    """The result of one seed. ``failure`` is None if the claim held; ``commit`` is the tested code."""
 
     seed: int
     commit: str
@@ -53,11 +53,12 @@ def find_proofs(folder: Path) -> Iterator[Proof]:
 
 
 TRIED = ("rw_sql", "grammar", "sources", "catalog", "pyproject.toml", "proof", "tests")
-"""The product and what tries it. A commit that changes nothing of these, as one of docs, leaves trials standing."""
+"""The product and its tests. Trials stay valid after a commit that changes none of these, such as one to the docs."""
 
 
 def tried_commit(root: Path) -> str:
-    """The checkout's newest commit of what is tried and of what tries it, with ``+`` where files of these differ."""
+    """The checkout's newest commit that changes something in ``TRIED``, with ``+`` if such files have uncommitted
+    changes."""
 
     def git(*words: str) -> str:
         return subprocess.run(
@@ -69,7 +70,7 @@ def tried_commit(root: Path) -> str:
 
 
 def read_trials(file: Path) -> dict[int, Trial]:
-    """The trials kept for a proof, by seed; a line cut off by a kill is left out."""
+    """The stored trials of a proof, by seed; a line that a kill cut off is skipped."""
     trials: dict[int, Trial] = {}
     for line in file.read_text(encoding="utf-8").splitlines() if file.is_file() else []:
         try:
@@ -81,7 +82,7 @@ def read_trials(file: Path) -> dict[int, Trial]:
 
 
 def known_trials(proof: Proof, work: Path, commit: str) -> dict[int, Trial]:
-    """What is kept of a proof's seeds for this commit."""
+    """The stored trials of a proof's seeds for this commit."""
     found = read_trials(work / f"{proof.name}.jsonl")
     return {seed: trial for seed, trial in found.items() if seed in proof.seeds and trial.commit == commit}
 
@@ -89,9 +90,10 @@ def known_trials(proof: Proof, work: Path, commit: str) -> dict[int, Trial]:
 def run_proof(
     proof: Proof, *, work: Path, commit: str, on_trial: Callable[[Trial], None], seeds: Iterable[int] | None = None
 ) -> dict[int, Trial]:
-    """Runs those of ``seeds`` (all) that this commit has not passed yet; what is known of all of them.
+    """Runs those of ``seeds`` (default: all) that have not passed for this commit yet; returns the trials of all of
+    them.
 
-    A seed that failed is run again. Files with changes that are not committed (``+``) never count as passed.
+    A failed seed is run again. Files with uncommitted changes (``+``) never count as passed.
     """
     work.mkdir(parents=True, exist_ok=True)
     file = work / f"{proof.name}.jsonl"
@@ -121,7 +123,7 @@ def _try(proof: Proof, seed: int, commit: str) -> Trial:
 
 
 def write_page(proof: Proof, trials: Mapping[int, Trial], page: Path) -> None:
-    """Writes a proof's page: the claim, how it was tried, what came out, and every failure by its seed."""
+    """Writes a proof's page: the claim, the method, the results, and every failure by its seed."""
     failed = [trial for trial in trials.values() if trial.failure is not None]
     totals: dict[str, float] = {}
     for trial in trials.values():

@@ -1,4 +1,4 @@
-"""One Spark and one broker for all seeds of a process: to start them costs as much as many a seed."""
+"""One Spark and one broker for all seeds of a process: starting them costs as much as many seeds."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.support.spark_settings import FEW_ROWS
 
 @cache
 def broker() -> BrokerInfo:
-    """The broker of this process, ended with it. Compacted topics are cleaned at once."""
+    """The broker of this process, which ends with it. Compacted topics are cleaned at once."""
     folder = _folder("proof-broker-")
     started = start_broker(folder / "broker", port=0, extra={"log.cleaner.backoff.ms": "200"})
     atexit.register(stop_broker, folder / "broker")
@@ -39,7 +39,7 @@ def spark() -> SparkSession:
 
 @contextmanager
 def attached(warehouse: Path) -> Iterator[AttachedSession]:
-    """The Spark of this process with a warehouse of its own, and nothing kept of it afterwards."""
+    """The Spark of this process with a new warehouse; nothing of that warehouse stays in Spark afterwards."""
     session = AttachedSession(spark(), str(warehouse))
     try:
         yield session

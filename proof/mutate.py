@@ -1,4 +1,4 @@
-"""Damaged statements: every way in which a hand, a merge or a line can break SQL, drawn by a seed."""
+"""Damaged statements: each seed draws ways in which typing, a merge or a transfer can break SQL."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rw_sql.syntax.routing import route
 
 FIXTURES = Path(__file__).parents[1] / "tests" / "fixtures" / "syntax"
 SLOWEST_SECONDS = 0.1
-"""How long a text of under 10 kB may take."""
+"""The maximum seconds for a text of less than 10 kB."""
 
 _SIGNS = [*"()[]{}<>,.;:=+-*/%!?|&^~@#$\\\"'`\0\n\t ", "--", "/*", "*/", "$$", "->", "::", "''", "'", '"']
 

@@ -1,4 +1,4 @@
-"""A view that is made over a topic that is there already, beside Spark reading that topic and writing it to a table."""
+"""Creating a view over an existing topic, beside Spark reading that topic and writing it to a table."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _backfill(records: int) -> Callable[[], AbstractContextManager[Pair]]:
                         f"topic = '{topic}', properties.bootstrap.server = '{bootstrap}', "
                         "scan.startup.mode = 'latest') FORMAT PLAIN ENCODE JSON"
                     )
-                # The reader runs before anything is timed, and its jars are loaded.
+                # Before any timing the reader runs, and its jars are loaded.
                 spark.sql("CREATE MATERIALIZED VIEW live AS SELECT flight FROM flights").collect()
                 numbers = count()
 
@@ -77,7 +77,7 @@ def _backfill(records: int) -> Callable[[], AbstractContextManager[Pair]]:
                     settings={
                         "records": f"{records:,}, JSON of 80 bytes, {PARTITIONS} partitions",
                         "both": "one session, local[2], 2 GB, 2 shuffle partitions",
-                        "ours": "CREATE MATERIALIZED VIEW … WITH (scan.startup.mode = 'earliest'), until it is made",
+                        "ours": "CREATE MATERIALIZED VIEW … WITH (scan.startup.mode = 'earliest'), until it returns",
                         "peer": "spark.read of the topic, from_json, written to a Delta table in one job",
                     },
                 )
@@ -91,7 +91,7 @@ def _backfill(records: int) -> Callable[[], AbstractContextManager[Pair]]:
 CASES = (
     Case(
         name="backfill_5000000",
-        title="a view over a topic of 5,000,000 records that no log has",
+        title="creating a view over 5,000,000 records that are in no log yet",
         peer="spark.read of the topic, written to Delta",
         unit="s",
         goal=1.2,

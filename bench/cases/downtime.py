@@ -1,7 +1,7 @@
-"""Moving a running source: from the first statement to the first row of the new topic, beside what one does without.
+"""Moving a running source: from the first statement to the first row of the new topic, beside the alternatives.
 
-``python -m bench.cases.downtime ours <bootstrap> <folder> <records>`` and ``… restart <bootstrap> <folder>``: each line
-that they get moves the reader from the topic it is on to the other one, or, for ours, makes all anew.
+``python -m bench.cases.downtime ours <bootstrap> <folder> <records>`` and ``… restart <bootstrap> <folder>``: each
+input line moves the reader from its topic to the other one or, for ours, drops and creates everything.
 """
 
 from __future__ import annotations
@@ -38,21 +38,21 @@ from bench.streaming import (
 )
 
 TOPICS, BARE_TOPICS = ("flights", "flights2"), ("bare1", "bare2")
-"""Of each who reads them by itself: what one puts there for its move, the other would see as its own."""
+"""The topics of each side: a record that one side writes for its move must not reach the other."""
 
 HISTORY = 1_000_000
 _FEW = 1_000
 _REST_SECONDS = 0.5
 _WARM_UPS = 4
 _IN_A_RUN = 3
-"""Moves of which a run is the median: what one of Flink's waits for, its next checkpoint, comes by chance."""
+"""The number of moves whose median is a run: Flink's moves wait for the next checkpoint, which comes at random."""
 
 _OURS, _RESTART, _AGAIN = "ours", "downtime_restart", "downtime_again"
 _FLINK, _FLINK_REPEATS = "downtime_flink", "downtime_flink_at_least_once"
 _ONCE, _AT_LEAST_ONCE = "exactly-once", "at-least-once"
 _GUARANTEES = {_FLINK: _ONCE, _FLINK_REPEATS: _AT_LEAST_ONCE}
 _CHECKPOINTS = {_ONCE: "1 s", _AT_LEAST_ONCE: "10 s"}
-"""How often Flink makes one: a row that is written exactly once is seen no earlier."""
+"""The interval of Flink's checkpoints: a row that is written exactly once becomes visible with one."""
 
 
 def _wait(table: Watched, rows: int) -> None:
@@ -60,13 +60,13 @@ def _wait(table: Watched, rows: int) -> None:
 
 
 def _one_more(bootstrap: str, topic: str) -> int:
-    """Puts one more record into a topic; its offset."""
+    """Writes one more record to a topic; returns its offset."""
     fill(bootstrap, topic, 1, 1)
     return _end(bootstrap, topic) - 1
 
 
 def _end(bootstrap: str, topic: str) -> int:
-    """How many records a topic has."""
+    """The number of records in a topic."""
     from confluent_kafka import Consumer, TopicPartition
 
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "bench"})
@@ -77,7 +77,7 @@ def _end(bootstrap: str, topic: str) -> int:
 
 
 def _create(spark: Any, bootstrap: str, topic: str) -> str:
-    """The source and its view; gives the folder of the view's table."""
+    """Creates the source and its view; returns the folder of the view's table."""
     spark.sql(
         f"CREATE SOURCE flights ({COLUMNS}) WITH (connector = 'kafka', topic = '{topic}', "
         f"properties.bootstrap.server = '{bootstrap}') FORMAT PLAIN ENCODE JSON"
@@ -88,9 +88,9 @@ def _create(spark: Any, bootstrap: str, topic: str) -> str:
 
 
 def _ours(bootstrap: str, folder: str, records: int) -> None:
-    """A source and its view, which are moved, or dropped and made again, as each line says.
+    """A source and its view, moved, or dropped and created again, as each line says.
 
-    A move is PAUSE, UNSAFE SET, RESET, INJECT, RESUME; the topic that it goes to has one record more each time.
+    A move is PAUSE, UNSAFE SET, RESET, INJECT, RESUME; each time the target topic has one record more.
     """
     import rw_sql
 
@@ -133,7 +133,7 @@ def _move(spark: Any, topic: str, offset: int) -> None:
 
 
 def _restart(bootstrap: str, folder: str) -> None:
-    """Stops a bare query, well set, and starts another at the last record of its other topic."""
+    """Stops a bare query with good settings, and starts another at the last record of its other topic."""
     spark = bare_session(folder)
     table = Watched(f"{folder}/table")
 
@@ -168,7 +168,7 @@ def _restart(bootstrap: str, folder: str) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Side:
-    """One of those who are measured in turn: its move, which gives seconds, and the processes that it is."""
+    """One of the sides that are measured in turn: its move, which returns seconds, and its processes."""
 
     move: Callable[[], float]
     processes: tuple[Popen[Any], ...]
@@ -185,12 +185,13 @@ def _side_of(process: Child, what: str = "move") -> _Side:
 
 
 def _measured(sides: Mapping[str, _Side], name: str) -> float:
-    """A side's move, while the others stand still: each has the machine for itself, as it would have.
+    """Measures a side's move while the others are suspended: each has the machine for itself.
 
-    All rest before that, so that nobody stands still for longer than a move takes: leases, heartbeats and transactions
-    go on. During the one that takes many seconds only what keeps none of them stands still.
+    Before that, all sides run and then pause, so that none is suspended for longer than a move takes: leases,
+    heartbeats and transactions continue. During the move that takes many seconds, only sides without these are
+    suspended.
     """
-    # What it does when it was halted, or is through (compaction, a checkpoint, its compilers' work), shall be over.
+    # Work after a suspension or a move (compaction, a checkpoint, compilers) must be over.
     time.sleep(_REST_SECONDS)
     halted = [
         process
@@ -210,9 +211,9 @@ def _measured(sides: Mapping[str, _Side], name: str) -> float:
 
 @contextmanager
 def _flink_side(flink: Flink, bootstrap: str, folder: Path, guarantee: str) -> Iterator[_Side]:
-    """A cluster with a job of its own topics, whose row is seen in the topic that it writes; ready.
+    """A ready cluster with a job that has topics of its own; its row is observed in the topic that it writes.
 
-    Raises NotRunError where it writes nothing.
+    Raises NotRunError if it writes nothing.
     """
     from confluent_kafka import Consumer, TopicPartition
 
@@ -260,7 +261,7 @@ def _flink_side(flink: Flink, bootstrap: str, folder: Path, guarantee: str) -> I
 
 
 def _flink_sides(opened: ExitStack, bootstrap: str, folder: Path, not_run: dict[str, str]) -> dict[str, _Side]:
-    """Those of Flink's that there are, by the names of their cases, made at the same time; of others why not."""
+    """The available Flink sides by the names of their cases, started at the same time; for the others, the reasons."""
     flinks: dict[str, _Side] = {}
     try:
         flink = installed_flink()
@@ -281,7 +282,7 @@ def _flink_sides(opened: ExitStack, bootstrap: str, folder: Path, not_run: dict[
 
 
 def _take(rows: Any, count: int, job: Child) -> None:
-    """Waits for so many records more. Raises NotRunError where they do not come."""
+    """Waits for this many more records. Raises NotRunError if they do not arrive."""
     deadline = time.perf_counter() + 120
     while count > 0:
         if time.perf_counter() > deadline or job.process.poll() is not None:
@@ -293,7 +294,7 @@ def _take(rows: Any, count: int, job: Child) -> None:
 
 @contextmanager
 def _open() -> Iterator[Pair]:
-    """One move of ours, beside what each of the others does instead."""
+    """One move of rw_sql, beside each of the alternatives."""
     from rw_sql.cli.kafka_topics import create_topic
 
     with ExitStack() as opened:
@@ -306,7 +307,7 @@ def _open() -> Iterator[Pair]:
         bare = opened.enter_context(child(module, "restart", bootstrap, str(folder / "restart")))
         not_run: dict[str, str] = {}
         flinks = _flink_sides(opened, bootstrap, folder, not_run)
-        # They have read the history while Flink's jobs were made.
+        # They have read the history while Flink's jobs were created.
         assert (process.hear(), bare.hear()) == ("ready", "ready")
         sides = {
             _OURS: _side_of(process),
@@ -315,7 +316,7 @@ def _open() -> Iterator[Pair]:
         } | flinks
 
         def moved(moves: int) -> Mapping[str, float]:
-            """So many moves of each but the long one, in turn: medians. Flink's may fail without the others."""
+            """This many moves of each side except the long one, in turn: medians. Flink's sides may fail alone."""
             took: dict[str, list[float]] = {name: [] for name in sides if name != _AGAIN}
             for _ in range(moves):
                 for name, found in took.items():
@@ -340,39 +341,40 @@ def _open() -> Iterator[Pair]:
         yield Pair(
             ours=ours,
             peer=lambda: {**beside, _AGAIN: _measured(sides, _AGAIN)},
-            # The long one has read all of the history already, and reads it again each time.
+            # The long move has read the whole history already, and reads it again each time.
             warm_up=lambda: moved(_WARM_UPS),
             not_run=not_run,
             settings={
-                "records": f"each has two topics of one partition with {_FEW:,}, but for our first, of {HISTORY:,}",
-                "both": f"{BOTH}; no trigger interval; all are there, rest {_REST_SECONDS:g} s, and stand still "
-                f"while another is measured (but for the long one, beside which only the bare query does); {_WARM_UPS} "
-                f"moves beforehand; a run is the median of {_IN_A_RUN} moves, all sides in turn (of the long one, one)",
-                "ours": "PAUSE, UNSAFE SET topic, RESET, INJECT the last record, RESUME; to the view's row in its "
+                "records": f"each side has two topics of one partition with {_FEW:,}; ours starts with {HISTORY:,}",
+                "both": f"{BOTH}; no trigger interval; all sides run and pause for {_REST_SECONDS:g} s, and are "
+                f"suspended while another is measured (beside the long move only the bare query is); {_WARM_UPS} moves "
+                f"beforehand; a run is the median of {_IN_A_RUN} moves, all sides in turn (one of the long move)",
+                "ours": "PAUSE, UNSAFE SET topic, RESET, INJECT the last record, RESUME; until the view's row in its "
                 "Delta table, where it is once",
-                "peer, restart": "stop the query and start one at the other topic's last record; to its row",
-                "peer, again": "DROP SOURCE … CASCADE and both CREATEs in the process that moves otherwise, until the "
+                "peer, restart": "stop the query and start one at the other topic's last record; until its row",
+                "peer, again": "DROP SOURCE … CASCADE and both CREATEs in the process of the moves, until the "
                 "view has its history again",
-                "peer, flink": f"{FLINK}, {CONNECTOR.rsplit(':', 1)[1]} connector, a session cluster of 2 GB that runs "
-                "already, parallelism 1, fetch wait 20 ms: stop with savepoint, ALTER TABLE to the other topic's last "
-                "record, INSERT, without the savepoint (with it the old topic would be read on); to its row in a topic",
+                "peer, flink": f"{FLINK}, {CONNECTOR.rsplit(':', 1)[1]} connector, a running session cluster of "
+                "2 GB, parallelism 1, fetch wait 20 ms: stop with savepoint, ALTER TABLE to the other topic's last "
+                "record, INSERT without the savepoint (with it the old topic would be read); until its row is in a "
+                "topic",
                 "peer, flink exactly once": f"sink.delivery-guarantee = 'exactly-once', a checkpoint each "
-                f"{_CHECKPOINTS[_ONCE]}; a consumer of what is committed (read_committed) sees the row",
+                f"{_CHECKPOINTS[_ONCE]}; a consumer of committed records (read_committed) sees the row",
                 "peer, flink at least once": "sink.delivery-guarantee = 'at-least-once', a checkpoint each "
-                f"{_CHECKPOINTS[_AT_LEAST_ONCE]}; any consumer sees the row, which waits for no checkpoint",
+                f"{_CHECKPOINTS[_AT_LEAST_ONCE]}; any consumer sees the row, before any checkpoint",
             },
         )
 
 
 def _case(name: str, peer: str, goal: float) -> Case:
-    title = "a running source moved to another topic, to the first new row"
+    title = "moving a running source to another topic, until the first new row"
     return Case(name=name, title=title, peer=peer, unit="s", goal=goal, open=_open)
 
 
 CASES = (
     _case(_RESTART, "stop and start of a bare query", 0.7),
     _case(_AGAIN, "drop and create again", 0.1),
-    _case(_FLINK, "Flink SQL, stop with savepoint and start, exactly once as ours", 0.5),
+    _case(_FLINK, "Flink SQL, stop with savepoint and start, exactly once, as rw_sql", 0.5),
     _case(_FLINK_REPEATS, "Flink SQL, stop with savepoint and start, at least once", 1.0),
 )
 

@@ -1,8 +1,8 @@
-"""Eight views on one topic, beside eight queries of Spark's own: CPU time, and bytes that the broker sent.
+"""Eight views on one topic, beside eight plain Spark queries: CPU time, and bytes that the broker sent.
 
-``python -m bench.cases.eight_views {ours | bare | batch} <bootstrap> <topic> <folder>`` brings one side to the topic's
-end at each line it gets, which says how many records there are; ``batch`` reads the whole topic each time. At an empty
-line it says what its tables hold.
+``python -m bench.cases.eight_views {ours | bare | batch} <bootstrap> <topic> <folder>``: each input line contains the
+number of records, and one side reads to the topic's end; ``batch`` reads the whole topic each time. At an empty line it
+prints the contents of its tables.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ QUERIES = {**ROWS, **{name: query for name, (query, _) in GROUPS.items()}}
 
 
 def _print_of(rows: DataFrame) -> str:
-    """Equal for equal rows in any order."""
+    """A fingerprint that is equal for equal rows in any order."""
     names = ", ".join(f"`{name}`" for name in sorted(rows.columns))
     found = rows.selectExpr("count(*)", f"sum(CAST(xxhash64({names}) AS DECIMAL(38)))").collect()[0]
     return f"{found[0]}/{found[1]}"
@@ -112,7 +112,7 @@ def _bare(bootstrap: str, topic: str, folder: str) -> None:
 
 
 def _batch(bootstrap: str, topic: str, folder: str) -> None:
-    """What the queries give on the topic as it is, each in one batch."""
+    """The result of the queries on the present topic, each in one batch."""
     spark = bare_session(folder)
     say("ready")
     for line in sys.stdin:
@@ -130,7 +130,7 @@ def _batch(bootstrap: str, topic: str, folder: str) -> None:
 
 
 def run_side(broker: MeasuredBroker, process: Child, topic: str, records: int) -> Mapping[str, float]:
-    """One side to the end of the topic: CPU seconds, bytes that the broker sent, seconds."""
+    """Reads one side to the end of the topic: CPU seconds, bytes that the broker sent, seconds."""
     cpu, sent, started = process.cpu_seconds(), broker.bytes_out(topic), time.perf_counter()
     process.tell(str(records))
     assert process.hear() == "done"
@@ -141,7 +141,7 @@ def run_side(broker: MeasuredBroker, process: Child, topic: str, records: int) -
 
 
 def held_by(process: Child) -> str:
-    """What a side's tables hold, as a text that is equal for equal rows."""
+    """The contents of a side's tables, as a text that is equal for equal rows."""
     process.tell("")
     return process.hear()
 
@@ -177,8 +177,9 @@ def _open() -> Iterator[Pair]:
                 warm_up=lambda: (measure(ours, is_first=True, more=_FEWER)(), measure(bare, is_first=False)()),
                 settings={
                     "records": f"{RECORDS:,} more in each run, JSON of 80 bytes, {PARTITIONS} partitions",
-                    "both": f"{BOTH}; the tables are compared in the end",
-                    "ours": "one source, eight views: four of rows, four of groups; from RESUME until all have all",
+                    "both": f"{BOTH}; the tables are compared at the end",
+                    "ours": "one source, eight views: four of rows, four of groups; from RESUME until all have read "
+                    "everything",
                     "peer": "eight queries, availableNow on their checkpoints, no limit to a batch, groups by MERGE",
                 },
             )

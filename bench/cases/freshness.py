@@ -1,7 +1,7 @@
-"""How old a record is when a view shows it, at 1,000 records a second, beside one query of Spark's own.
+"""The age of a record when a view shows it, at 1,000 records a second, beside one plain Spark query.
 
-``python -m bench.cases.freshness {ours | bare} <bootstrap> <topic> <folder>`` keeps an aggregate of a topic until it is
-ended.
+``python -m bench.cases.freshness {ours | bare} <bootstrap> <topic> <folder>`` maintains an aggregate of a topic until
+it is ended.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def _bare(bootstrap: str, topic: str, folder: str) -> None:
 
 @dataclass(slots=True)
 class _Side:
-    """A process that shows a topic of its own."""
+    """A process that reads a topic of its own."""
 
     name: str
     topic: str
@@ -81,12 +81,12 @@ class _Side:
     shown: int = 0
 
     def shows_its_first(self, records: int) -> None:
-        """Waits until it shows so many, which are there already. Raises NotRunError where it does not."""
+        """Waits until it shows this many records, which exist already. Raises NotRunError if it does not."""
         wait_until(lambda: self.table.sum_of("flights") == records, f"{self.name} shows nothing", seconds=_LONGEST)
         self.shown = records
 
     def ages(self, seconds: float) -> list[float]:
-        """Produces for so long, and gives every record's age, sorted."""
+        """Produces for this long, and returns every record's age, sorted."""
         produced: list[float] = []
         found: list[float] = []
         count = int(PER_SECOND * seconds)
@@ -100,7 +100,7 @@ class _Side:
                 produced.append(now)
             self.producer.poll(0)
             seen, now = self.table.sum_of("flights"), time.perf_counter()
-            # Of two partitions either may be ahead by a batch: taken as read in the order produced.
+            # Either of two partitions may be ahead by a batch; records count as read in the order produced.
             found.extend(now - produced[number] for number in range(self.shown - first, seen - first))
             self.shown = seen
             time.sleep(_STEP)
@@ -157,7 +157,7 @@ CASES = (
     ),
     Case(
         name="freshness_p99",
-        title="age of a record when a view shows it, 99 of 100",
+        title="age of a record when a view shows it, 99th percentile",
         peer="one query with MERGE",
         unit="ms",
         goal=0.7,

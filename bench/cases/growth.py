@@ -1,6 +1,6 @@
-"""What grows: a batch after thousands of batches, attaching to thousands of sources, a statement among them.
+"""Costs that grow: a batch after thousands of batches, attaching to thousands of sources, a statement among them.
 
-``python -m bench.cases.growth <bootstrap> <folder>`` keeps a view of each topic that it gets a line with.
+``python -m bench.cases.growth <bootstrap> <folder>`` maintains a view of each topic that an input line names.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _PAUSE_SECONDS = 0.05
 
 @contextmanager
 def _open_sources() -> Iterator[Pair]:
-    """Attaching to warehouses of so many sources, and making one more in each."""
+    """Attaching to warehouses of this many sources, and creating one more in each."""
     import rw_sql
 
     with TemporaryDirectory(prefix="rw_sql_bench_") as unused, ExitStack() as made:
@@ -69,7 +69,10 @@ def _open_sources() -> Iterator[Pair]:
             yield Pair(
                 ours=ours,
                 peer=peer,
-                settings={"ours": "a warehouse of so many sources, no job runs", "peer": f"one of {FEW} sources"},
+                settings={
+                    "ours": "a warehouse of that many sources, without running jobs",
+                    "peer": f"one of {FEW} sources",
+                },
             )
         finally:
             spark.stop()
@@ -93,7 +96,7 @@ def _keep(bootstrap: str, folder: str) -> None:
 
 @dataclass(slots=True)
 class _Kept:
-    """A source and its view of rows, which get single records: each batch is a commit, with a file, of both."""
+    """A source and its view of rows, which get single records: each batch is a commit with a file in both."""
 
     topic: str
     log: Watched
@@ -118,8 +121,9 @@ class _Kept:
         self.sent += 1
 
     def bring_to(self, batches: int) -> None:
-        """Sends records, faster than they are read, until the source has had so many batches, and its view has them."""
-        # A log's table has a few commits that are no batches: its making, its settings, a fence a run.
+        """Sends records, faster than they are read, until the source has had this many batches and its view has read
+        them."""
+        # A log's table has a few commits that are not batches: its creation, its settings, a fence per run.
         while self.log.version() < batches:
             self.send()
             sleep(_PAUSE_SECONDS)
@@ -144,7 +148,7 @@ def _open_batches() -> Iterator[Pair]:
             assert process.hear() == "ready"
             old = _Kept.made(process, bootstrap, place, "old")
             old.bring_to(BATCHES)
-            # In the same process, when that is as warm: what a batch costs at first is not what grows.
+            # In the same process, equally warm: the cost of first batches is not what grows.
             young = _Kept.made(process, bootstrap, place, "young")
             young.bring_to(_FIRST_BATCHES)
             yield Pair(
@@ -152,7 +156,7 @@ def _open_batches() -> Iterator[Pair]:
                 peer=young.age,
                 settings={
                     "both": f"{BOTH}; in one process; a source and a view of its rows; {_IN_A_RUN} single records, "
-                    "each until it is shown",
+                    "each until a view shows it",
                     "ours": f"after {BATCHES:,} batches of the source, each of a few records",
                     "peer": f"after {_FIRST_BATCHES}",
                 },
@@ -171,7 +175,7 @@ CASES = (
     ),
     Case(
         name="batch_2000",
-        title=f"a batch after {BATCHES:,} batches, record produced until shown",
+        title=f"a batch after {BATCHES:,} batches, from producing a record until a view shows it",
         peer=f"after {_FIRST_BATCHES}",
         unit="ms",
         goal=1.2,

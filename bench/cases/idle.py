@@ -1,7 +1,7 @@
-"""What sources cost that have nothing to read, or must not: CPU time a minute, and memory, beside as many idle queries.
+"""The cost of sources without anything to read, or paused: CPU time per minute and memory, beside as many idle queries.
 
-``python -m bench.cases.idle {idle | paused | bare} <bootstrap> <folder>`` has them until it is ended; it says how many
-bytes each holds.
+``python -m bench.cases.idle {idle | paused | bare} <bootstrap> <folder>`` runs them until it is ended, and prints the
+bytes that each uses.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from rw_sql.runtime.views.idle import IDLE_AFTER_SECONDS
 COUNT = 20
 _SECONDS = 6.0
 _IDLE_SECONDS = IDLE_AFTER_SECONDS + 15
-"""Until the jobs of the paused sources rest."""
+"""The seconds until the views of the paused sources are idle."""
 
 _SETTLE_SECONDS = 10.0
-"""Until what the last side compiles and collects after its start is over."""
+"""The seconds until the last side has finished compiling and collecting garbage after its start."""
 
 IDLE, PAUSED, MEMORY = "idle_20", "paused_20", "idle_memory"
 
@@ -44,7 +44,7 @@ def _ours(bootstrap: str, folder: str, *, is_paused: bool) -> None:
     spark = rw_sql.connect(folder, config=SETTINGS)
     spark.sql("SET statement_timeout = '3600s'").collect()
     before = heap_bytes(spark) + own_bytes()
-    # All begin at once, when the last is there: else each is made beside those that run already.
+    # All start at once, when the last is created: otherwise each would be created beside running ones.
     spark.sql("PAUSE ALL SOURCES").collect()
     spark.sql("SET background_ddl = true").collect()
     for number in range(COUNT):
@@ -79,7 +79,7 @@ def _bare(bootstrap: str, folder: str) -> None:
 
 
 def _per_minute(processes: Sequence[Child]) -> list[float]:
-    """The CPU time of each, in the same seconds."""
+    """The CPU time of each side, in the same seconds."""
     before, started = [process.cpu_seconds() for process in processes], time.perf_counter()
     time.sleep(_SECONDS)
     taken = [process.cpu_seconds() for process in processes]
@@ -93,8 +93,8 @@ def _open() -> Iterator[Pair]:
         sides: dict[str, Child] = {}
         held: dict[str, float] = {}
         made: dict[str, float] = {}
-        # One after the other, for they would be in each other's way: first the one that must rest before it is
-        # measured, last the one whose compilers are through the soonest.
+        # One after the other, since they would slow each other down: first the side that must become idle before
+        # it is measured, last the one whose compilers finish soonest.
         for side in ("paused", "idle", "bare"):
             sides[side] = open_.enter_context(child("bench.cases.idle", side, bootstrap, str(folder / side)))
             held[side] = float(sides[side].hear()) / 1e6
@@ -105,7 +105,7 @@ def _open() -> Iterator[Pair]:
         beside = 0.0
 
         def ours() -> Mapping[str, float]:
-            """Of all three in the same seconds."""
+            """The CPU time of all three sides in the same seconds."""
             nonlocal beside
             idle, paused, beside = _per_minute([sides["idle"], sides["paused"], sides["bare"]])
             return {IDLE: idle, PAUSED: paused, MEMORY: held["idle"]}
@@ -114,11 +114,11 @@ def _open() -> Iterator[Pair]:
             ours=ours,
             peer=lambda: {IDLE: beside, PAUSED: beside, MEMORY: held["bare"]},
             settings={
-                "both": f"{BOTH}; no trigger interval, so that a new record is seen at once; 1,000 records, all read; "
+                "both": f"{BOTH}; no trigger interval, so that a new record is read at once; 1,000 records, all read; "
                 "measured in the same seconds",
                 "ours": f"{COUNT} sources with a view each, running, and in another process paused",
                 "peer": f"{COUNT} queries from Kafka, from_json, into Delta",
-                "memory": "the JVM's heap after a collection and the Python process, what the sources add",
+                "memory": "what the sources add to the Python process and to the JVM's heap after a garbage collection",
             },
         )
 
@@ -129,9 +129,9 @@ def _case(name: str, title: str, unit: str, goal: float | None) -> Case:
 
 
 CASES = (
-    _case(IDLE, "sources that have nothing to read, CPU time a minute", "s", 1.0),
-    _case(PAUSED, "paused sources, CPU time a minute", "s", 0.1),
-    _case(MEMORY, "sources that have nothing to read, memory of one with its view", "MB", None),
+    _case(IDLE, "sources with nothing to read, CPU time per minute", "s", 1.0),
+    _case(PAUSED, "paused sources, CPU time per minute", "s", 0.1),
+    _case(MEMORY, "sources with nothing to read, memory of one with its view", "MB", None),
 )
 
 

@@ -1,7 +1,7 @@
 """Records of a topic into Delta: the log of a source beside Spark reading, decoding and writing the same.
 
-``python -m bench.cases.ingest {ours | bare} <bootstrap> <folder>`` reads a topic at each line it gets, which names the
-topic and how many records it has.
+``python -m bench.cases.ingest {ours | bare} <bootstrap> <folder>`` reads a topic at each input line, which contains the
+topic and its number of records.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ RECORDS = 5_000_000
 PARTITIONS = 4
 _FEWER = 500_000
 _WARM_UPS = 4
-"""Streams run for days: so many short runs of either side come before what counts, by when less is being compiled."""
+"""Streams run for days, so this many short runs of both sides come first; afterwards less code is compiled."""
 
 
 def _wait(table: Watched, records: int) -> None:
@@ -51,7 +51,7 @@ def _ours(bootstrap: str, folder: str) -> None:
             f"CREATE SOURCE s{number} ({COLUMNS}) WITH (connector = 'kafka', topic = '{topic}', paused = 'true', "
             f"properties.bootstrap.server = '{bootstrap}') FORMAT PLAIN ENCODE JSON"
         ).collect()
-        # A reader, so that the log is filled; it keeps nothing.
+        # A view, so that the log is filled; it keeps no rows.
         spark.sql(f"CREATE MATERIALIZED VIEW v{number} AS SELECT flight FROM s{number} WHERE flight < 0").collect()
         source = spark.sql(f"SELECT id FROM rw_catalog.rw_sources WHERE name = 's{number}'").collect()[0][0]
         log = Watched(f"{folder}/data/{source}/1")
@@ -82,7 +82,7 @@ def _bare(bootstrap: str, folder: str) -> None:
 
 
 def _throughput(process: Child, topic: str = "flights", records: int = RECORDS) -> float:
-    """Records a second."""
+    """Records per second."""
     process.tell(f"{topic} {records}")
     return records / float(process.hear())
 
@@ -103,9 +103,10 @@ def _open() -> Iterator[Pair]:
                 warm_up=lambda: [_throughput(side, "fewer", _FEWER) for side in (ours, bare) * _WARM_UPS],
                 settings={
                     "records": f"{RECORDS:,}, JSON of 80 bytes, {PARTITIONS} partitions",
-                    "warm-up": f"{_WARM_UPS} runs of {_FEWER:,} records a side, as streams run for days",
+                    "warm-up": f"{_WARM_UPS} runs of {_FEWER:,} records per side, since streams run for days",
                     "both": BOTH,
-                    "ours": "RESUME of a source with one view, which reads the log meanwhile, until the log has all",
+                    "ours": "RESUME of a source with one view, which reads the log meanwhile, until the log has every "
+                    "record",
                     "peer": "readStream, from_json with partition, offset and timestamp, into Delta; all in one batch",
                 },
             )

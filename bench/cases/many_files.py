@@ -20,7 +20,7 @@ _SETTINGS = {"spark.master": "local[2]", "spark.ui.enabled": "false", "spark.dri
 
 @contextmanager
 def folder_of(count: int) -> Iterator[Path]:
-    """A folder with so many files of one line each."""
+    """A folder with this many files of one line each."""
     root = Path(mkdtemp(prefix="rw_sql_bench_files_"))
     try:
         for at in range(0, count, PER_FOLDER):
@@ -55,7 +55,7 @@ def _milliseconds(act: Callable[[], object]) -> float:
 
 
 def _megabytes(act: Callable[[], object]) -> float:
-    """The most that is held at once, the result included."""
+    """The peak memory, the result included."""
     tracemalloc.start()
     try:
         held = act()
@@ -102,7 +102,7 @@ def _open_read() -> Iterator[Pair]:
 CASES = (
     Case(
         name="many_files_listing",
-        title="a look at 100,000 files on local disk",
+        title="listing 100,000 files on local disk",
         peer="",
         unit="ms",
         goal=2_000,
@@ -110,7 +110,7 @@ CASES = (
     ),
     Case(
         name="many_files_memory",
-        title="what that look holds at most",
+        title="peak memory of that listing",
         peer="",
         unit="MB",
         goal=100,

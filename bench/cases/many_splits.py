@@ -1,4 +1,4 @@
-"""Sources of thousands of splits: what an operator waits for, and Kafka's own tool beside it."""
+"""Sources of thousands of splits: the time of an operator's statements, beside Kafka's own tool."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ _STATEMENTS = {
     ),
     "explain_10000": ("EXPLAIN of that INJECT", "EXPLAIN INJECT SOURCE OFFSETS s TO OFFSET 10"),
     "reset_10000": (
-        "RESET of 10,000 splits, their positions forgotten",
+        "RESET of 10,000 splits, positions discarded",
         "RESET SOURCE SPLITS s WITH (FORGET_OFFSETS = true)",
     ),
 }
-"""By the names of the cases: what is measured, and the statements."""
+"""Per case: its title, and its statements."""
 
 
 @contextmanager
 def _session() -> Iterator[tuple[Callable[[str], float], str]]:
-    """Statements to a session on a new warehouse, each timed until its last row is there, in milliseconds."""
+    """Statements in a session on a new warehouse, each timed until its last row is received, in milliseconds."""
     import rw_sql
 
     warehouse = mkdtemp(prefix="rw_sql_bench_")
@@ -62,7 +62,7 @@ def _session() -> Iterator[tuple[Callable[[str], float], str]]:
 
 
 def _read_all(warehouse: str) -> None:
-    """The log of a source whose every split was read to READ, as its reader would have written it."""
+    """The log of a source with every split read to READ, as its reader would have written it."""
     from rw_sql.metastore import Metastore
     from rw_sql.model.definitions import source_definition
     from rw_sql.runtime.decoding.decoder import log_schema
@@ -104,12 +104,12 @@ def _open_many() -> Iterator[Pair]:
         _read_all(warehouse)
         yield Pair(
             ours=lambda: {name: max(timed(text) for text in texts) for name, (_, *texts) in _STATEMENTS.items()},
-            settings={"splits": str(SPLITS), "ours": "one after the other, in this order"},
+            settings={"splits": str(SPLITS), "ours": "the statements one after the other, in this order"},
         )
 
 
 def _kafka_tool_class_path() -> str:
-    """The class path of Kafka's command line, fetched as the broker's is."""
+    """The class path of Kafka's command line, downloaded like the broker's."""
     from rw_sql.cli import kafka_broker
 
     found = kafka_broker.kafka_class_path(KAFKA_TOOLS)
@@ -140,7 +140,7 @@ def _open_consumer_groups() -> Iterator[Pair]:
         settings = {
             "partitions": str(PARTITIONS),
             "ours": "a statement in an open session, with its preview, every offset checked",
-            "peer": "the command line, less what the start of its JVM takes, as --version takes it",
+            "peer": "the command line, minus the start of its JVM (the time of --version)",
         }
 
         def peer(target: str) -> float:

@@ -1,4 +1,4 @@
-"""The metastore's promises: figures of its own, since a user would have nothing instead."""
+"""The metastore's promises: absolute figures, since a user would have no alternative."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ MANY = 10_000
 REPEATS = 25
 SPLITS = tuple(f"orders:{number}" for number in range(MANY))
 STATES = {split: f'{{"cluster":"lkc-7x2p","incarnation":"q0B2v3","offset":{at}}}' for at, split in enumerate(SPLITS)}
-_STEADY_BY = {"rounds": "held against an append of one row by delta-rs, as many times beside each run"}
+_STEADY_BY = {"rounds": "compared with an append of one row by delta-rs, measured as often beside each run"}
 
 
 def source(id: int) -> PutObject:
-    """A source of Kafka's with this id."""
+    """A Kafka source with this id."""
     name = f"source_{id}"
     definition = (
         f"CREATE SOURCE {name} (id BIGINT, at TIMESTAMPTZ) WITH (connector = 'kafka', topic = 'orders', "
@@ -80,7 +80,7 @@ def _median(run: Callable[[], object]) -> float:
 
 @contextmanager
 def _appends() -> Iterator[Callable[[], float]]:
-    """The yardstick of what takes a commit or reads one: milliseconds of an append of a row by delta-rs."""
+    """The yardstick for writing or reading a commit: the milliseconds of an append of one row by delta-rs."""
     folder = mkdtemp(prefix="rw_sql_bench_")
     row = pa.table({"id": [1], "definition": ["CREATE SOURCE orders"]})
     table = DeltaTable.create(folder, row.schema)
@@ -115,13 +115,13 @@ def _open_few() -> Iterator[Pair]:
                 "lease_read": median(read() for _ in range(REPEATS)),
             },
             beside=append,
-            settings={"sources": "10", "repeats": f"the median of {REPEATS} is a run's figure", **_STEADY_BY},
+            settings={"sources": "10", "repeats": f"a run's figure is the median of {REPEATS}", **_STEADY_BY},
         )
 
 
 @contextmanager
 def _open_many_splits() -> Iterator[Pair]:
-    """One of ten sources and MANY splits: what becomes of all of them in one commit."""
+    """A metastore of ten sources, one of them with MANY splits: all splits changed in one commit."""
     reset = (
         UnassignSplits(fragment="1", splits=SPLITS),
         AssignSplits(fragment="1", splits=SPLITS),
@@ -150,7 +150,7 @@ def _open_many_splits() -> Iterator[Pair]:
 
 @contextmanager
 def _open_many() -> Iterator[Pair]:
-    """A metastore of MANY sources and split states: a statement's commit, and what others see of it."""
+    """A metastore of MANY sources and split states: a statement's commit, and the time until others see it."""
     with metastore_of(MANY, MANY) as metastore, _appends() as append:
         warehouse = str(Path(metastore.directory).parent)
         reader = Metastore.open(warehouse)
@@ -170,7 +170,7 @@ def _open_many() -> Iterator[Pair]:
             settings={
                 "sources": f"{MANY:,}",
                 "split states": f"{MANY:,}",
-                "repeats": f"the median of {REPEATS} is a run's figure, but of opening",
+                "repeats": f"a run's figure is the median of {REPEATS}, except for opening",
                 **_STEADY_BY,
             },
         )
@@ -192,10 +192,10 @@ def _lease(heartbeat: int) -> Lease:
 
 
 _RUNS = 15
-"""Of a bare time more than of a ratio, whose sides a slow second meets alike."""
+"""The number of runs: more than for a ratio, since a slow second affects both sides of a ratio alike."""
 
 _OF_SHORT_RUNS = 45
-"""Of what is through in a few seconds otherwise: all of them may be slow ones."""
+"""The number of runs of cases that take a few seconds: with fewer, all could fall into a slow second."""
 
 
 def _case(
@@ -213,12 +213,12 @@ def _case(
 CASES = (
     _case("ddl_commit_10", "commit a DDL statement, 10 sources", 50, _open_few),
     _case("lease_renew", "renew the lease", 50, _open_few),
-    _case("lease_read", "read a lease that was renewed", 3, _open_few),
+    _case("lease_read", "read a renewed lease", 3, _open_few),
     _case("inject_commit_10000", "commit an INJECT of 10,000 splits", 1_000, _open_many_splits, runs=_OF_SHORT_RUNS),
     _case("reset_commit_10000", "commit a RESET of 10,000 splits", 1_000, _open_many_splits, runs=_OF_SHORT_RUNS),
-    _case("note_10000", "note 10,000 positions", 1_000, _open_many_splits, runs=_OF_SHORT_RUNS),
+    _case("note_10000", "store 10,000 positions", 1_000, _open_many_splits, runs=_OF_SHORT_RUNS),
     _case("ddl_commit_10000", "commit a DDL statement, 10,000 sources and split states", 50, _open_many),
     _case("metastore_open_10000", "open a metastore of 10,000 sources and split states", 1_000, _open_many),
     _case("snapshot_10000", "see another process's commit, 10,000 sources", 20, _open_many),
-    _case("metastore_poll", "ask whether anything was committed", 1_000, _open_many, unit="µs"),
+    _case("metastore_poll", "check whether anything was committed", 1_000, _open_many, unit="µs"),
 )

@@ -1,4 +1,4 @@
-"""Parsing, against sqlglot: the only other Python parser that knows CREATE SOURCE."""
+"""Parsing, compared with sqlglot, the only other Python parser that knows CREATE SOURCE."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an attached session costs those who only use Spark."""
+"""The cost of an attached session for users who only use Spark."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _open_plain() -> Iterator[Pair]:
             took = [0.0, 0.0]
             for _ in range(REPEATS):
                 for statement in STATEMENTS:
-                    # By chance: in any fixed order the same one meets what the other leaves (objects that go, mostly).
+                    # In random order: in a fixed one the same side would always pay for the other's garbage.
                     for way in order.sample((0, 1), 2):
                         started = perf_counter()
                         ways[way](statement)
@@ -47,7 +47,7 @@ def _open_plain() -> Iterator[Pair]:
             peer=lambda: beside,
             settings={
                 "statements": "; ".join(STATEMENTS),
-                "repeats": f"{REPEATS}, each both ways, in an order by chance",
+                "repeats": f"{REPEATS}, each both ways, in random order",
                 "session": "one, both ways",
             },
         )

@@ -1,4 +1,5 @@
-"""REFRESH TABLE of many rows of which few differ, beside INSERT OVERWRITE of all of them; what dependents read."""
+"""REFRESH TABLE of many rows of which few differ, beside INSERT OVERWRITE of all of them; and the bytes that dependents
+read."""
 
 from __future__ import annotations
 
@@ -30,22 +31,22 @@ _SETTINGS = {
     "spark.ui.enabled": "false",
     "spark.driver.memory": "2g",
     "spark.sql.shuffle.partitions": "4",
-    # What scans have read is summed up from the status store, which forgets the oldest of more than a thousand.
+    # The bytes that scans read are summed from the status store, which forgets all but the newest thousand.
     "spark.sql.ui.retainedExecutions": "100000",
 }
-_DIFFER = "1 % of the rows changed, 0.5 % gone, 0.5 % new"
+_DIFFER = "1 % changed, 0.5 % removed, 0.5 % added"
 _DEPENDENTS = {
     "per_region": "SELECT region, count(*) AS n, sum(amount) AS amount FROM t GROUP BY region",
     "large": "SELECT id, name, amount FROM t WHERE amount > 5000",
 }
-"""Both are kept by the table's changes; a sum of floating-point numbers would be computed again from its rows."""
+"""Both are maintained from the table's changes; a sum of floating-point numbers would be recomputed from its rows."""
 
 _UNITS = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 
 
 @dataclass(slots=True)
 class _Upstream:
-    """A Delta table, each time with some rows that differ."""
+    """A Delta table in which some rows change for each refresh."""
 
     path: str
     rows: pa.Table
@@ -61,7 +62,7 @@ class _Upstream:
         write_deltalake(self.path, self.rows, mode="overwrite")
 
     def change(self) -> None:
-        """1 % of the rows get another amount, 0.5 % go, and as many come."""
+        """Changes the amount in 1 % of the rows, removes 0.5 %, and adds as many."""
         count = self.rows.num_rows
         dice = pa.array(self.draw.permutation(count))
         amount = pc.if_else(
@@ -154,12 +155,13 @@ def _open() -> Iterator[Pair]:
             ours=lambda: {TIME: refreshed(), BYTES: read_by_dependents()},
             peer=lambda: {TIME: overwritten()},
             settings={
-                "rows": f"{ROWS:,} of five columns in a Delta table, {_DIFFER}; for dependents another of {_FEWER:,}",
+                "rows": f"{ROWS:,} with five columns in a Delta table, {_DIFFER}; for dependents another table of "
+                f"{_FEWER:,}",
                 "ours": "REFRESH TABLE, WAIT TABLE",
-                "peer": "INSERT OVERWRITE of a Delta table by SELECT * of the same upstream",
+                "peer": "INSERT OVERWRITE of a Delta table with SELECT * from the same upstream",
                 "dependents": "; ".join(_DEPENDENTS.values()),
-                "bytes": "whole size of the table's files and change files that a dependent's queries opened, "
-                "by that of the table's files; the greater one",
+                "bytes": "total size of the files and change files of the table that a dependent's queries opened, "
+                "divided by the size of the table's files; the greater of both dependents",
             },
         )
     finally:
@@ -171,8 +173,8 @@ def _open() -> Iterator[Pair]:
 def _read_of(spark: SparkSession, path: str, views: list[int]) -> dict[int, int]:
     """The bytes of the files at a path that each view's queries have opened so far.
 
-    Taken from the metric ``size of files read`` of each scan. What Spark counts as a task's input tells nothing here:
-    it leaves out what the vectored reader of Parquet reads, and counts rows that a batch keeps in memory.
+    Taken from the metric ``size of files read`` of each scan. Spark's input size of a task is useless here: it leaves
+    out reads of the vectored Parquet reader, and counts rows that a batch keeps in memory.
     """
     session: Any = spark._jsparkSession
     store = session.sharedState().statusStore()
@@ -198,7 +200,7 @@ def _read_of(spark: SparkSession, path: str, views: list[int]) -> dict[int, int]
 
 
 def _bytes(told: str) -> int:
-    """A size as Spark writes it, ``844.4 KiB``."""
+    """A size in bytes from Spark's text, such as ``844.4 KiB``."""
     number, unit = told.split()
     return round(float(number.replace(",", "")) * _UNITS[unit])
 
@@ -206,7 +208,7 @@ def _bytes(told: str) -> int:
 CASES = (
     Case(
         name=TIME,
-        title=f"REFRESH TABLE of 1,000,000 rows, {_DIFFER}",
+        title=f"REFRESH TABLE of 1,000,000 rows: {_DIFFER}",
         peer="INSERT OVERWRITE",
         unit="s",
         goal=2.0,
@@ -214,7 +216,7 @@ CASES = (
     ),
     Case(
         name=BYTES,
-        title=f"what a view on a table of {_FEWER:,} rows reads of it after a refresh, {_DIFFER}",
+        title=f"share of a table of {_FEWER:,} rows that a view reads after a refresh: {_DIFFER}",
         peer="",
         unit="of the table's bytes",
         goal=0.05,

@@ -1,4 +1,4 @@
-"""What a user waits for before the first statement."""
+"""The time before a user's first statement."""
 
 from __future__ import annotations
 
@@ -28,7 +28,9 @@ def _import_and_parse() -> float:
 
 @contextmanager
 def _open_import() -> Iterator[Pair]:
-    yield Pair(ours=_import_and_parse, settings={"process": "a new Python for each run, files cached by the system"})
+    yield Pair(
+        ours=_import_and_parse, settings={"process": "a new Python process for each run, files cached by the system"}
+    )
 
 
 CASES = (

@@ -1,4 +1,4 @@
-"""Statements in an open session, beside the same change of a catalog that is kept by Spark SQL in a Delta table."""
+"""Statements in an open session, beside the same change to a catalog that Spark SQL maintains in a Delta table."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _MERGE = (
 
 
 def create_source(number: int) -> str:
-    """A source that reaches nothing outside."""
+    """A source that connects to nothing outside."""
     return (
         f"CREATE SOURCE s{number} ({COLUMNS}) WITH (connector = 'datagen', datagen.rows.per.second = '1', "
         "datagen.split.num = '4', paused = 'true')"
@@ -78,7 +78,7 @@ def _open() -> Iterator[Pair]:
                 "both": "one session, local[2], 2 GB, 2 shuffle and 2 snapshot partitions; until the rows are there",
                 "ours": "planned, previewed, committed with its operation; datagen, no validation upstream",
                 "peer": "MERGE of one row into a Delta table of four columns",
-                "rounds": "the times by the clock are held against the MERGE of the same runs",
+                "rounds": "the bare times are compared with the MERGE of the same runs",
             },
         )
     finally:

@@ -1,4 +1,4 @@
-"""A topic of 100 partitions that all have new records: how long until a batch of them is in Delta.
+"""A topic of 100 partitions that all have new records: the time until a batch of them is in Delta.
 
 ``python -m bench.cases.wide_topic {ours | bare} <bootstrap> <topic> <folder>`` reads the topic until it is ended.
 """
@@ -29,7 +29,7 @@ _SETTINGS = {
 
 
 def _read_bare(bootstrap: str, topic: str, folder: str) -> None:
-    """Spark's reader into Delta, with a short fetch wait and small snapshots, as one would set it up with care."""
+    """Spark's reader into Delta, with a short fetch wait and small snapshots, as a careful user would set it up."""
     import rw_sql
     from rw_sql.connectors.registry import connector
     from rw_sql.runtime.spark.sessions import SparkSessions
@@ -70,7 +70,8 @@ def _table(which: str, folder: str) -> str:
 
 @contextmanager
 def _reading(which: str, bootstrap: str, folder: Path) -> Iterator[Callable[[], float]]:
-    """A process that reads a topic of its own; each call puts a record into every partition and waits for all."""
+    """A process that reads a topic of its own; each call writes a record to every partition and waits for all of
+    them."""
     from rw_sql.cli.kafka_topics import Record, create_topic, produce
 
     topic = f"wide-{which}"
@@ -121,7 +122,7 @@ def _open() -> Iterator[Pair]:
                 peer=bare,
                 settings={
                     "partitions": f"{PARTITIONS}, one record each",
-                    "peer": "Spark's reader as it is, into Delta; fetch wait 20 ms, 2 snapshot partitions",
+                    "peer": "Spark's reader with its defaults, into Delta; fetch wait 20 ms, 2 snapshot partitions",
                     "ours": "a source and its log; consumers are kept for the next batch",
                 },
             )
@@ -133,7 +134,7 @@ def _open() -> Iterator[Pair]:
 CASES = (
     Case(
         name="wide_topic_100",
-        title="one record in each of 100 partitions, produced until it is in Delta",
+        title="one record in each of 100 partitions, from producing it until it is in Delta",
         peer="Spark's Kafka reader into Delta",
         unit="s",
         goal=0.25,

@@ -40,8 +40,8 @@ def _check(seed: int, folder: Path) -> Facts:
 PROOF = Proof(
     name="busy-machine",
     claim=f"Every crash test and every live test passes with {NEIGHBOURS} busy processes beside it.",
-    method="Each test file of tests/crash and each test_live_*.py of tests/integration runs beside "
-    f"{NEIGHBOURS} processes of its own niceness that compute without pause.",
+    method=f"Each test file of tests/crash and each test_live_*.py of tests/integration runs beside {NEIGHBOURS} "
+    "processes of the same priority that compute without pause.",
     seeds=range(len(_files())),
     check=_check,
 )

@@ -1,4 +1,4 @@
-"""Hours of commits in a source's log: what its upkeep leaves behind and what a commit takes stays level."""
+"""Hours of commits to a source's log: files left after upkeep and the time of a commit stay level."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.runtime.tended import TendedLog
 COMMITS = 20_000
 _AN_HOUR = 1_000
 _KEPT_HOURS = 5
-_A_MINUTE_SECONDS = 0.25  # in which about as many are made as in a minute of _AN_HOUR
+_A_MINUTE_SECONDS = 0.25  # about as many commits as in a minute of _AN_HOUR
 _SAMPLE_EVERY = 20
 _ROWS = 50
 
@@ -58,10 +58,10 @@ def _check(seed: int, folder: Path) -> Facts:
 PROOF = Proof(
     name="day-of-commits",
     claim="A source's log takes 20,000 small commits over 20 hours and stays as large as after the first ones.",
-    method=f"The job's own writer and upkeep on a real Delta table, without Spark: {_ROWS} rows a commit, {_AN_HOUR:,} "
-    f"commits an hour, log.retention of {_KEPT_HOURS} hours, a reader that follows. The mean of the last quarter is "
-    "compared with that of the quarter before: live files, files and bytes of the Delta log, CPU time per commit with "
-    "its share of upkeep, and memory.",
+    method=f"The job's own writer and upkeep on a real Delta table, without Spark: {_ROWS} rows per commit, "
+    f"{_AN_HOUR:,} commits per hour, log.retention of {_KEPT_HOURS} hours, and a reader that follows. The mean of "
+    "the last quarter is compared with that of the quarter before: live files, files and bytes of the Delta log, "
+    "CPU time per commit with its share of upkeep, and memory.",
     seeds=range(1),
     check=_check,
 )

@@ -1,4 +1,4 @@
-"""Eight views on one topic of 2,000,000 records, and eight queries of Spark's own on the same one."""
+"""Eight views on one topic of 2,000,000 records, beside eight plain Spark queries on the same topic."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _MOST_CPU = 0.5
 def _check(_seed: int, _folder: Path) -> Facts:
     from rw_sql.cli.kafka_topics import create_topic
 
-    # Ours first: its views rest after a minute without a reader, and their start is not what is measured.
+    # rw_sql first: its views become idle after a minute without a reader, and their start is not measured.
     order = ("ours", "bare")
     with measured_broker() as broker, ExitStack() as opened:
         create_topic(broker.bootstrap, "flights", PARTITIONS)
@@ -37,7 +37,7 @@ def _check(_seed: int, _folder: Path) -> Facts:
             run_side(broker, sides[side], "flights", there)
         earlier = []
         for number in range(_WARM_UPS + 1):
-            # With nothing new: what the start of the queries costs. Ours, which rested meanwhile, are awake then.
+            # Without new records: the cost of starting the queries. This also resumes rw_sql's idle views.
             started = {side: run_side(broker, sides[side], "flights", there)[CPU] for side in reversed(order)}
             before = broker.topic_bytes("flights")
             fill(broker.bootstrap, "flights", RECORDS, PARTITIONS, first=there)
@@ -71,13 +71,13 @@ def _check(_seed: int, _folder: Path) -> Facts:
 PROOF = Proof(
     name="eight-views",
     claim="Eight views on one topic read it once, in less than half of the CPU time of eight queries.",
-    method=f"{RECORDS:,} JSON records are put into a topic of {PARTITIONS} partitions that a process with one source "
-    "and eight views has read so far, and another with eight queries of Spark's own with their settings as advised. "
-    f"Each in turn reads all of it. So it goes {_WARM_UPS + 1} times, of which the last counts: the JVMs have compiled "
-    "by then what runs all day. Then each view is compared with its query on the whole topic in one batch, by the "
-    "number of rows and the sum of their 64-bit hashes. What the broker sent is its own meter BytesOutPerSec of the "
-    "topic, its size the gauge of the logs; CPU time is that of Python and JVM, less what the same run took just "
-    "before with nothing new in the topic: both sides start their queries in it.",
+    method=f"A topic of {PARTITIONS} partitions gets {RECORDS:,} new JSON records. Two processes have read it so "
+    "far: one with a source and eight views, one with eight plain Spark queries with recommended settings. Each "
+    f"in turn reads all new records. This happens {_WARM_UPS + 1} times, and the last time counts, since the JVMs "
+    "have then compiled their code. Then each view is compared with its query on the whole topic in one batch, "
+    "by the number of rows and the sum of their 64-bit hashes. The bytes sent are the broker's meter "
+    "BytesOutPerSec of the topic, the topic's size is the gauge of its logs. CPU time is that of Python and JVM, "
+    "minus that of a run without new records just before, in which both sides also start their queries.",
     seeds=range(2),
     check=_check,
 )

@@ -1,4 +1,4 @@
-"""Views whose history is being read, killed at fault points drawn by lot; the first seeds with a million records."""
+"""Views that are killed during their backfill, at random fault points; the first seeds have a million records."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ _KILLS = 5
 def _check(seed: int, folder: Path) -> Facts:
     draw = random.Random(seed)
     records, chunk = (1_000_000, 100_000) if seed < LARGE else (20_000, 3_000)
-    # In the order in which a process comes to them, so that each is still before it. Of the last only one: a view whose
-    # checkpoint has moved is live when the next process finds it.
+    # In the order in which a process reaches them, so that none is passed already. Only one of the last group: a view
+    # whose checkpoint has moved is live when the next process finds it.
     first = POINTS.index("history.after_move")
     chosen = sorted(draw.sample(range(first + 1), _KILLS - 2))
     if chosen[-1] == first:
@@ -34,13 +34,14 @@ def _check(seed: int, folder: Path) -> Facts:
 
 PROOF = Proof(
     name="history-kills",
-    claim="A view whose backfill is killed has each record once in the end, and reads one chunk again a kill at most.",
-    method="A topic of records, a source that began at its end, and two views of all of it: one appends, one counts by "
-    f"a key. {_KILLS} processes that make them are killed by SIGKILL, Python and JVM, at fault points drawn by lot: "
-    "before and after a chunk's append, at the end of the history, in the middle of moving the checkpoint to the log, "
-    f"before and after going live. The first {LARGE} seeds have 1,000,000 records in chunks of 100,000, the others "
-    "20,000 in chunks of 3,000. Then each view is compared with the topic, row by row, and the chunks that were read "
-    "are counted.",
+    claim="A view whose backfill is killed contains each record once in the end, and each kill repeats at most "
+    "one chunk.",
+    method="A topic of records, a source that began at its end, and two views over all records: one appends, one "
+    f"counts by a key. {_KILLS} processes that create them are killed by SIGKILL, Python and JVM, at random fault "
+    "points: before and after a chunk's append, at the end of the history, while the checkpoint moves to the "
+    f"log, before and after going live. The first {LARGE} seeds have 1,000,000 records in chunks of 100,000, the "
+    "others 20,000 in chunks of 3,000. Then each view is compared with the topic, row by row, and the chunks "
+    "that were read are counted.",
     seeds=range(12),
     check=_check,
 )

@@ -1,4 +1,4 @@
-"""Random schedules over a real broker, killed at random: every view has its history once, and every live row."""
+"""Random schedules over a real broker with random kills: every view has its history once, and every live row."""
 
 from __future__ import annotations
 
@@ -19,14 +19,15 @@ def _check(seed: int, folder: Path) -> Facts:
 
 PROOF = Proof(
     name="history-schedules",
-    claim="Whatever happens to its source and when, a view has its history once and every live row.",
-    method=f"{_STEPS} steps drawn by lot on a Kafka source: records, views of every startup mode that append or count, "
-    "made in the foreground and in the background with a rate limit, dropped; PAUSE, INJECT to any offset, RESET with "
-    "and without positions, partitions added, all jobs stopped and started. One or two processes of each schedule are "
-    "killed by SIGKILL up to two seconds after a step drawn by lot began, some with their JVM, some without; the next "
-    "goes on after that step. In the end each view is compared, row by row, with the offsets that its record in the "
-    "catalog names and the rows that the log got after the version it names; and the log with the topic: from each "
-    "position that a statement set it has every record once, none left out.",
+    claim="Whatever happens to its source and when, a view contains its history once and every live row.",
+    method=f"{_STEPS} random steps on a Kafka source: records; views of every startup mode that append or count, "
+    "created in the foreground and in the background with a rate limit, and dropped; PAUSE; INJECT to any "
+    "offset; RESET with and without positions; added partitions; all jobs stopped and started. One or two "
+    "processes of each schedule are killed by SIGKILL within two seconds after a random step began, some with "
+    "their JVM, some without; the next process continues after that step. In the end each view is compared, row "
+    "by row, with the offsets that its catalog record names and the rows of the log after the version that it "
+    "names; and the log is compared with the topic: from each position that a statement set it contains every "
+    "record once, and lacks none.",
     seeds=range(100),
     check=_check,
 )

@@ -1,4 +1,4 @@
-"""Random moves of sources on a real broker, in one session: predicted is observed, counted from the rows themselves."""
+"""Random moves of sources on a real broker, in one session: the rows that arrive match the prediction."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from tests.integration.injections import MovedSource, drawn
 
 SCENARIOS = 200
 A_SEED = 4
-"""Scenarios a seed: a run that is broken off loses no more than these."""
+"""Scenarios per seed: an interrupted run loses no more than these."""
 
 
 @cache
 def _session() -> AttachedSession:
-    """The one session of all seeds, ended with this process."""
+    """The session of all seeds, which ends with this process."""
     owner.DISCOVERY_SECONDS = 0.5
     ending = ExitStack()
     folder = ending.enter_context(tempfile.TemporaryDirectory(prefix="injections-", ignore_cleanup_errors=True))
@@ -49,12 +49,12 @@ def _check(number: int, folder: Path) -> Facts:
 
 PROOF = Proof(
     name="injections",
-    claim="What a preview predicts is what comes: the first record of every split, duplicates and gaps.",
-    method="Random scenarios in one session, drawn by hypothesis: one to eight partitions of retained, compacted and "
-    "transactional topics; all INJECT targets and forms of files, RESET, topics that are made again or exchanged for "
-    "others, offsets that have expired, moves upon moves. After each move every row of the source is compared with a "
-    "plain consumer's records: exactly those from the predicted first one on came. On retained topics duplicates and "
-    "gaps are those predicted; on the others no more.",
+    claim="A preview is right: the first record of every split, the duplicates and the gaps are those predicted.",
+    method="Random scenarios in one session, drawn by hypothesis: one to eight partitions of retained, compacted "
+    "and transactional topics; all INJECT targets and file formats; RESET; topics that are created again or "
+    "replaced by others; expired offsets; several moves in a row. After each move every row of the source is "
+    "compared with a plain consumer's records: exactly the records from the predicted first one on arrived. On "
+    "retained topics duplicates and gaps are those predicted; on the others there are no more than predicted.",
     seeds=range(SCENARIOS // A_SEED),
     check=_check,
 )

@@ -1,4 +1,4 @@
-"""Random JSON texts, right and wrong, against Python's and Jackson's strict reading."""
+"""Random valid and invalid JSON texts, compared with strict readers in Python and Jackson."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ def _check(seed: int, folder: Path) -> Facts:
 
 PROOF = Proof(
     name="json-texts",
-    claim="A value of ENCODE JSON is one of a right row and an error; nothing is dropped, no digit lost.",
-    method=f"{TEXTS_A_SEED} texts a seed: rows of ten columns, nested, in several cases, with duplicates, huge "
-    "numbers and odd escapes; nearly half of them with a fault (doubled, cut, spliced, trailing tokens, quotes, NUL "
-    "and control characters, BOM, no UTF-8, what lenient parsers take). Each is decoded by Spark as a source's batch "
-    "is, and must be what a reader in plain Python on top of `json.loads` says; whether it is JSON at all must be the "
-    "same to Jackson's `ObjectMapper` with `FAIL_ON_TRAILING_TOKENS`.",
+    claim="A value of ENCODE JSON becomes either a right row or an error; nothing is dropped, no digit is lost.",
+    method=f"{TEXTS_A_SEED} texts per seed: rows of ten columns, nested, in several cases, with duplicates, huge "
+    "numbers and unusual escapes; nearly half of them have a fault (doubled, cut, spliced, trailing tokens, "
+    "quotes, NUL and control characters, BOM, invalid UTF-8, syntax that lenient parsers accept). Spark decodes "
+    "each text as in a source's batch; the result must equal that of a reader in plain Python over `json.loads`. "
+    "Whether a text is JSON at all must agree with Jackson's `ObjectMapper` with `FAIL_ON_TRAILING_TOKENS`.",
     seeds=range(20),
     check=_check,
 )

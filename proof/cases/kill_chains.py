@@ -1,4 +1,4 @@
-"""Every fault point with every victim: rows equal an oracle's after SIGKILL, whatever was killed and wherever."""
+"""Every fault point with every process to kill: after SIGKILL the rows equal an oracle's."""
 
 from __future__ import annotations
 
@@ -23,11 +23,12 @@ def _check(seed: int, folder: Path) -> Facts:
 
 PROOF = Proof(
     name="kill-chains",
-    claim="Processes that are killed, one after the other, lose and repeat no record that no statement asked for.",
-    method=f"A chain of about eight kills a seed: {len(POINTS)} fault points, of Python with its JVM left alive, of "
-    f"the JVM alone and of both, each pair once in {DEALT} seeds, at places of the workflow drawn by lot (creating, "
-    "small and large batches, UNSAFE SET, RESET and INJECT while paused and while running). The next process starts at "
-    "once. Then the log and two views are compared, record by record, with what the workflow's steps alone say.",
+    claim="Processes that are killed, one after the other, lose and repeat no record unless a statement asked for it.",
+    method=f"A chain of about eight kills per seed: {len(POINTS)} fault points, each combined with a kill of "
+    f"Python with its JVM left alive, of the JVM alone and of both, each pair once in {DEALT} seeds, at random "
+    "places of the workflow (CREATE, small and large batches, UNSAFE SET, RESET and INJECT while paused and "
+    "while running). The next process starts at once. Then the log and two views are compared, record by record, "
+    "with the result that the workflow's steps define.",
     seeds=range(ROUNDS * DEALT),
     check=_check,
 )

@@ -1,4 +1,4 @@
-"""The live tests with their warehouses in an object store, one file a seed."""
+"""The live tests with their warehouses in an object store, one file per seed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from proof.harness import Facts, Proof
 
 _ROOT = Path(__file__).parent.parent.parent
 FILES = ("blocks", "changes", "connections", "files", "refresh", "rewind", "sinks", "tables", "undo", "upkeep")
-"""Of ``tests/integration/test_live_*.py`` all but the one that looks for secrets on the local disk."""
+"""All files ``tests/integration/test_live_*.py`` except the one that looks for secrets on the local disk."""
 
 
 def _check(seed: int, folder: Path) -> Facts:
@@ -38,10 +38,10 @@ def _check(seed: int, folder: Path) -> Facts:
 
 PROOF = Proof(
     name="object-store",
-    claim="What the live tests show of a warehouse on a local disk holds of one in an object store.",
+    claim="The live tests hold for a warehouse in an object store as they do for one on a local disk.",
     method="Each of the live test files, with its warehouses in a bucket of a server that speaks S3 (moto, in a "
-    "process of its own): moves, REWIND, UNDO, blocks, tables, refreshes, sinks, changes, connections and upkeep. "
-    "Spark reaches it by Hadoop's S3A, delta-rs by conditional writes, everything else by fsspec.",
+    "process of its own): moves, REWIND, UNDO, blocks, tables, refreshes, sinks, changes, connections and "
+    "upkeep. Spark reaches it by Hadoop's S3A, delta-rs by conditional writes, everything else by fsspec.",
     seeds=range(len(FILES)),
     check=_check,
 )

@@ -18,13 +18,13 @@ def _check(seed: int, folder: Path) -> Facts:
 
 PROOF = Proof(
     name="old-histories",
-    claim="Views that join or are computed again equal their query however long nobody wrote, read or ran them.",
+    claim="Views that join or are recomputed equal their query, however long they were not written, read or run.",
     method=f"Two tables over Kafka with {KEYS} keys each, whose rows are put and deleted, and {VIEWS} of "
-    f"{len(QUERIES)} views: joins, groups, the highest rows, subqueries, unions. In {STEPS} steps records come to one "
-    "table or to both, waited for or not; then, as is drawn by lot, all files of the warehouse become an hour or a "
-    "week old while its jobs run, or the jobs are stopped wherever they are and started again after everything that "
-    "is stored, the catalog included, has become that old. Each view is compared with its query over the rows of a "
-    "dictionary.",
+    f"{len(QUERIES)} views: joins, groups, the highest rows, subqueries, unions. In {STEPS} steps records go to "
+    "one table or to both, with or without waiting for them. Between steps, at random, either all files of the "
+    "warehouse become an hour or a week old while its jobs run, or the jobs are stopped wherever they are, "
+    "everything that is stored (the catalog included) becomes that old, and the jobs start again. Each view is "
+    "compared with its query over the rows of a dictionary.",
     seeds=range(HISTORIES),
     check=_check,
 )

@@ -1,4 +1,4 @@
-"""Three minutes in which nothing happens, waited for: what the tests that make files old leave to be believed."""
+"""Three minutes without activity, in real time: the tests elsewhere only change the age of files."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _SECONDS = 60.0 * MINUTES
 
 
 class _Waited(Pauses):
-    """The pause between two processes is a real one."""
+    """Waits in real time between two processes."""
 
     def pass_over(self, warehouse: Path) -> str:
-        """Waits, but not for the first."""
+        """Waits, except before the first process."""
         if (warehouse / "rw_catalog").is_dir():
             threading.Event().wait(_SECONDS)
             self.drawn.append(f"{MINUTES} minutes later")
@@ -29,14 +29,15 @@ class _Waited(Pauses):
 
 
 def _quiet(folder: Path) -> Facts:
-    """Nobody writes to two tables; then both are written to at once."""
+    """Three minutes without writes to two tables; then both are written to at once."""
     with attached(folder / "warehouse") as session:
         history = OldHistory(session, broker().bootstrap, seed=0, pause=lambda _: threading.Event().wait(_SECONDS))
         return {"real pauses": 1, **history.run_quiet()}
 
 
 def _killed(folder: Path) -> Facts:
-    """A process is killed after its merge and before Spark has the batch for done; the next starts later."""
+    """Kills a process after its merge and before Spark's commit of the batch; the next process starts three minutes
+    later."""
     started = start_broker(folder / "broker", port=0)
     try:
         (folder / "life").mkdir()
@@ -54,12 +55,12 @@ def _check(seed: int, folder: Path) -> Facts:
 
 PROOF = Proof(
     name="quiet-minutes",
-    claim=f"A view goes on after {MINUTES} minutes in which nobody wrote to its inputs, or nobody ran it.",
-    method="In real time, since a Delta table of ours says that its deleted files are kept for one minute. First: two "
-    "tables over Kafka and the views that join them or are computed again, all caught up; nothing happens for "
-    f"{MINUTES} minutes; then both tables are written to at once, several times, and every view is compared with its "
-    "query over the rows of a dictionary. Second: a table and four views over it, whose process is killed by SIGKILL "
-    f"while a batch is planned and not committed, and started again {MINUTES} minutes later, twice.",
+    claim=f"A view continues after {MINUTES} minutes in which nothing wrote to its inputs, or no process ran it.",
+    method="In real time, since rw_sql's Delta tables keep deleted files for one minute. First: two tables over "
+    f"Kafka and the views that join them or are recomputed, all caught up; nothing happens for {MINUTES} minutes; "
+    "then both tables are written to at once, several times, and every view is compared with its query over the "
+    "rows of a dictionary. Second: a table and four views over it, whose process is killed by SIGKILL while a "
+    f"batch is planned and not committed, and started again {MINUTES} minutes later, twice.",
     seeds=range(2),
     check=_check,
 )

@@ -1,4 +1,4 @@
-"""Tables of a million rows that are refreshed, killed in every state and in the middle of the merge."""
+"""Refreshes of tables with a million rows, killed in every state and in the middle of the merge."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _KILLS = 5
 def _check(seed: int, folder: Path) -> Facts:
     draw = random.Random(seed)
     rows, chunk = (1_000_000, 2_000) if seed < LARGE else (40_000, 80)
-    # In the order in which a process comes to them, so that each is still before it; a start may be killed at any time.
+    # In the order in which a process reaches them, so that none is passed already; a start may be killed at any time.
     chosen = [POINTS[at] for at in sorted(draw.sample(range(len(POINTS)), _KILLS - 1))]
     points = [f"{point}@{draw.randint(1, 2)}" if "chunk" in point or "merge" in point else point for point in chosen]
     points.insert(draw.randrange(len(points)), draw.choice(RECOVERY_POINTS))
@@ -24,16 +24,17 @@ def _check(seed: int, folder: Path) -> Facts:
 
 PROOF = Proof(
     name="refresh-kills",
-    claim="A refresh that is killed in whichever state leaves the table as it was or as its upstream is, and those "
-    "that read it see each row that differs once.",
-    method="A Delta table is the upstream of a table with refresh_mode = 'FULL_RELOAD', and two views read that: one "
-    "has its rows, one counts them by a group. It is loaded; then 1 % of the rows are changed upstream, 0.5 % are "
-    f"taken away and 0.5 % added, in another order of all rows. {_KILLS} processes that refresh it are killed by "
-    "SIGKILL, Python and JVM, at fault points drawn by lot: before the load, after the comparison, when all is staged, "
-    "between the staging and the state FINISHING, before and after the commit of a chunk, when all is merged, before "
-    "the state IDLE, and at the start of the table's job. What was not staged to its end is refreshed anew. Then the "
-    "table and the views are compared with the upstream, row by row, and the change feed of the table is counted: it "
-    f"has the rows that differ and no others. The first {LARGE} seeds have 1,000,000 rows, the others 40,000.",
+    claim="A refresh that is killed in any state leaves the table as it was or as its upstream is, and readers "
+    "see each row that differs once.",
+    method="A Delta table is the upstream of a table with refresh_mode = 'FULL_RELOAD', and two views read that "
+    "table: one has its rows, one counts them by a group. The table is loaded; then upstream 1 % of the rows are "
+    f"changed, 0.5 % are removed and 0.5 % added, and all rows get another order. {_KILLS} processes that refresh "
+    "the table are killed by SIGKILL, Python and JVM, at random fault points: before the load, after the "
+    "comparison, when everything is staged, between the staging and the state FINISHING, before and after the "
+    "commit of a chunk, when everything is merged, before the state IDLE, and at the start of the table's job. A "
+    "refresh whose staging was not complete starts anew. Then the table and the views are compared with the "
+    "upstream, row by row, and the change feed of the table is counted: it contains the rows that differ and no "
+    f"others. The first {LARGE} seeds have 1,000,000 rows, the others 40,000.",
     seeds=range(8),
     check=_check,
 )

@@ -1,4 +1,4 @@
-"""Random lives of a source with rewinds, rewinds of rewinds, and kills."""
+"""Random histories of a source with rewinds, rewinds of rewinds, and kills."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ def _check(seed: int, folder: Path) -> Facts:
 
 PROOF = Proof(
     name="rewind-sequences",
-    claim="After REWIND the log and every view are what they would be had the operations since never been.",
-    method="A source with four views (rows as they come, counts by key, a self-join, a view on a view), on real Delta "
-    "tables, checkpoints and a real metastore; the queries are a few lines of Python that keep state, and fail on "
-    f"removed rows as Spark's do. {LENGTH} deeds a seed, drawn by lot: reading on, in one or more batches and runs; "
-    "moving the source; REWIND to any operation that has a point, earlier rewinds included, killed up to three "
-    "times at random steps. After each deed the rows of the log and of all views, and the position, are compared "
-    "with a model.",
+    claim="After REWIND the log and every view are as if the operations since then had never happened.",
+    method="A source with four views (rows as they come, counts by key, a self-join, a view on a view), on real "
+    "Delta tables, checkpoints and a real metastore. The queries are a few lines of Python that keep state, and "
+    f"fail on removed rows as Spark's do. {LENGTH} random steps per seed: reading, in one or more batches and "
+    "runs; moving the source; REWIND to any operation with a rewind point, earlier rewinds included, killed up "
+    "to three times at random steps. After each step the rows of the log and of all views, and the position, are "
+    "compared with a model.",
     seeds=range(40),
     check=_check,
 )

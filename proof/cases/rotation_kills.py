@@ -1,4 +1,5 @@
-"""Every point between the steps of ALTER CONNECTION and ALTER SECRET: all dependents run on one side of it."""
+"""A kill between any two steps of ALTER CONNECTION and ALTER SECRET: all dependents use the old or all the new
+credentials."""
 
 from __future__ import annotations
 
@@ -25,11 +26,11 @@ def _check(seed: int, folder: Path) -> Facts:
 
 PROOF = Proof(
     name="rotation-kills",
-    claim="A process killed while it changes credentials leaves all dependents on the new ones or all on the old.",
+    claim="If a process is killed while it changes credentials, all dependents use the new ones or all the old ones.",
     method=f"Two sources and a sink on one connection to a broker with SCRAM and TLS. {len(_PAIRS)} pairs of a "
-    "statement (ALTER CONNECTION, ALTER SECRET) and a point between two of its steps, each once in "
-    f"{DEALT} seeds, Python killed alone or with its JVM. After a kill before the commit the broker accepts the old "
-    "credentials only, after a later one the new ones only; the next process must read every row exactly once and "
+    f"statement (ALTER CONNECTION, ALTER SECRET) and a point between two of its steps, each once in {DEALT} "
+    "seeds, Python killed alone or with its JVM. After a kill before the commit the broker accepts only the old "
+    "credentials, after a later one only the new ones; the next process must read every row exactly once and "
     "write all of them.",
     seeds=range(DEALT),
     check=_check,

@@ -1,4 +1,4 @@
-"""Two thousand small batches: what the jobs leave behind, and what a batch takes, stops growing."""
+"""Two thousand small batches: files, logs, memory and the time of a batch stop growing."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def _first(found: Any) -> list[Any]:
 
 
 def _sizes(table: str) -> tuple[int, int]:
-    """Live files, and the bytes of the Delta log."""
+    """The number of live files, and the bytes of the Delta log."""
     log = Path(table) / "_delta_log"
     return len(DeltaTable(table).file_uris()), sum(_size(file) for file in log.iterdir())
 
@@ -49,12 +49,12 @@ def _sizes(table: str) -> tuple[int, int]:
 def _size(file: Path) -> int:
     try:
         return file.stat().st_size
-    except FileNotFoundError:  # cleaned away while it was looked at
+    except FileNotFoundError:  # removed by clean-up during this look
         return 0
 
 
 def _heap(spark: Any) -> Callable[[], float]:
-    """The JVM's heap in MB after a collection."""
+    """The JVM's heap in MB after a garbage collection."""
 
     def measured() -> float:
         spark._jvm.System.gc()
@@ -65,7 +65,7 @@ def _heap(spark: Any) -> Callable[[], float]:
 
 
 def _cpu_seconds(pids: tuple[int, ...]) -> float:
-    """The CPU time of processes so far."""
+    """The CPU time of the processes so far."""
     ticks = 0
     for pid in pids:
         fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
@@ -108,18 +108,18 @@ def _check(seed: int, folder: Path) -> Facts:
         spark.stop()
         shutil.rmtree(folder / "warehouse", ignore_errors=True)
     seconds = round(time.monotonic() - began)
-    # What the clock says of a batch is told, but it is the machine's neighbours' as well.
+    # The wall time of a batch is reported only: it also depends on other work of the machine.
     return {"batches": BATCHES, "seconds": seconds, **course.require_level(BATCHES, besides=("wall_ms",))}
 
 
 PROOF = Proof(
     name="small-batches",
     claim="After 2,000 small batches nothing grows: live files, Delta logs, time per batch and memory stay within 5 %.",
-    method="A source of 500 rows a second, its log, and a keyed view on it, a batch each 0.4 s: at no set pace the "
-    "machine's own would show, since a Delta log keeps a minute of commits. Every 20 batches the live files "
-    "of both tables, the bytes of both Delta logs and the time per batch (by the clock, and of the CPU in both "
-    "processes) are measured, every 100 the process's memory and the JVM's heap after a collection; the mean of the "
-    "last quarter is compared with that of the quarter before.",
+    method="A source of 500 rows a second, its log, and a keyed view on it, one batch every 0.4 s. Without a "
+    "fixed pace the result would depend on the machine's speed, since a Delta log keeps the commits of its last "
+    "seconds. The live files of both tables, the bytes of both Delta logs and the time per batch (wall time, and "
+    "CPU time of both processes) are measured every 20 batches; the process's memory and the JVM's heap after a "
+    "garbage collection every 100. The mean of the last quarter is compared with that of the quarter before.",
     seeds=range(1),
     check=_check,
 )

@@ -1,4 +1,4 @@
-"""Any text gives statements or an error with a code, soon, and canonical text that means the same."""
+"""Any text gives statements or an error with a code, quickly, and canonical text with the same meaning."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ def _check(seed: int, folder: Path) -> Facts:
 
 PROOF = Proof(
     name="syntax-fuzz",
-    claim="Every text gives statements or an error with a code and a place: no traceback, none of under 10 kB slower "
-    "than 100 ms, and the canonical text of what parses means the same.",
-    method=f"{TEXTS_A_SEED} texts a seed: fixture statements, right and wrong, with one to four faults each "
-    "(tokens and characters of every Unicode plane lost, doubled, swapped, put in; texts cut, spliced, nested).",
+    claim="Every text gives statements or an error with a code and a place: no traceback, no text of less than "
+    "10 kB takes more than 100 ms, and the canonical text of a statement has the same meaning.",
+    method=f"{TEXTS_A_SEED} texts per seed: valid and invalid fixture statements, each with one to four faults "
+    "(tokens and characters of every Unicode plane lost, doubled, swapped, inserted; texts cut, spliced, nested).",
     seeds=range(200),
     check=_check,
 )

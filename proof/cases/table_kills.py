@@ -1,4 +1,4 @@
-"""Tables that follow updates and deletes, killed at fault points drawn by lot; the first seed has 1,000,000."""
+"""Tables that follow updates and deletes, killed at random fault points; the first seed has 1,000,000 updates."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ def _check(seed: int, folder: Path) -> Facts:
 
 PROOF = Proof(
     name="table-kills",
-    claim="A table that is fed by updates and deletes, and the views over it, equal what a dictionary makes of them.",
-    method="A topic of records with keys, a fifth of which delete theirs; a table over it (FORMAT UPSERT), a view that "
-    f"counts and sums it, and one that filters it. {_KILLS} processes that keep them are killed "
-    "by SIGKILL, Python and JVM, at fault points drawn by lot, each after another share of the records has come. The "
+    claim="A table that follows updates and deletes, and the views over it, equal a dictionary with the same updates.",
+    method="A topic of records with keys, a fifth of which delete their key; a table over it (FORMAT UPSERT), a "
+    f"view that counts and sums it, and one that filters it. {_KILLS} processes that maintain them are killed by "
+    "SIGKILL, Python and JVM, at random fault points, each after another share of the records has arrived. The "
     f"first {LARGE} seed has 1,000,000 updates of 10,000 keys, the others 30,000 of 300. Then the table and both "
     "views are compared with a dictionary, row by row.",
     seeds=range(6),

@@ -1,4 +1,4 @@
-"""Fifty random sequences of operations on a live source, each undone in reverse order."""
+"""Random sequences of operations on a live source, each undone in reverse order."""
 
 from __future__ import annotations
 
@@ -19,10 +19,11 @@ def _check(seed: int, folder: Path) -> Facts:
 PROOF = Proof(
     name="undo-sequences",
     claim="Undone in reverse order, every sequence of operations ends where it began.",
-    method=f"On a running Kafka source with a view, {LENGTH} operations a seed, drawn by lot: UNSAFE SET of the topic "
-    "and of other properties, RESET, INJECT, PAUSE, RESUME, and whole BEGIN UNSAFE blocks, with records produced in "
+    method=f"A running Kafka source with a view, {LENGTH} random operations per seed: UNSAFE SET of the topic and "
+    "of other properties, RESET, INJECT, PAUSE, RESUME, and whole BEGIN UNSAFE blocks, with records produced in "
     "between. Then UNDO OPERATION of each, the newest first. After each undo the definition, the properties, the "
-    "assigned splits, the positions that the operation had touched, and the holds must be what they were right before.",
+    "assigned splits, the positions that the operation changed, and the pauses must equal their values right "
+    "before the operation.",
     seeds=range(50),
     check=_check,
 )

@@ -1,4 +1,4 @@
-"""``rw-sql check``: would these files' statements be refused? Without Spark, Java or network."""
+"""``rw-sql check`` finds the errors of SQL files without Spark, Java or network."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rw_sql.cli.fmt import read_text
 from rw_sql.cli.folder.environments import Env
+from rw_sql.cli.text_input import read_text
 from rw_sql.errors import INVALID_OPTION, SqlError
 
 if TYPE_CHECKING:
@@ -43,10 +43,10 @@ def run_check(
     env: str | None = None,
     variables: Sequence[str] = (),
 ) -> int:
-    """Checks files and folders and prints what is wrong in the form ``output``; the exit status.
+    """Checks files and folders and prints the errors in the form ``output``; returns the exit status.
 
-    With ``is_each`` every file, or folder, is checked on the ``catalog``, else on the one that those before it lead to.
-    Raises SqlError for a wrong environment or variable.
+    With ``is_each`` every file, or folder, is checked on the ``catalog``, otherwise on the catalog that those before it
+    lead to. Raises SqlError for a wrong environment or variable.
     """
     from rw_sql.cli.folder.check_input import check_group, read_groups
     from rw_sql.cli.reports.check_reports import Report, write_report
@@ -96,13 +96,13 @@ def check_command(
             "--output",
             "-o",
             metavar="|".join(OUTPUTS),
-            help="Text; one JSON object per statement; annotations of GitHub; SARIF 2.1.0; JUnit XML.",
+            help="text; json: one object per statement; github: annotations; sarif: SARIF 2.1.0; junit: JUnit XML.",
         ),
     ] = "text",
     warehouse: Annotated[
         str | None,
         typer.Option(
-            "--warehouse", "-w", metavar="PATH", help="Check on the catalog of this warehouse, which is only read."
+            "--warehouse", "-w", metavar="PATH", help="Check on the catalog of this warehouse, without changing it."
         ),
     ] = None,
     catalog: Annotated[
@@ -110,24 +110,24 @@ def check_command(
         typer.Option("--catalog", metavar="FILE", help="Check on a catalog that rw-sql export-catalog wrote."),
     ] = None,
     each: Annotated[
-        bool, typer.Option("--each", help="Check every file by itself, not on what the files before it lead to.")
+        bool, typer.Option("--each", help="Check every file by itself, without the objects of the files before it.")
     ] = False,
     spark_table: Annotated[
         list[str] | None,
-        typer.Option("--spark-table", metavar="NAME", help="A table that only Spark knows and queries may read."),
+        typer.Option("--spark-table", metavar="NAME", help="A table of Spark's own that queries may read."),
     ] = None,
-    spark: Annotated[bool, typer.Option("--spark", help="Start Spark and ask its analyzer about queries too.")] = False,
+    spark: Annotated[bool, typer.Option("--spark", help="Start Spark and let its analyzer check queries too.")] = False,
     env: Env = None,
     variables: Annotated[
         list[str] | None, typer.Option("--var", "-v", metavar="NAME=VALUE", help="A variable: ${NAME}, :NAME.")
     ] = None,
-    form: Annotated[str | None, typer.Option("--format", hidden=True, help="As --output.")] = None,
+    form: Annotated[str | None, typer.Option("--format", hidden=True, help="The same as --output.")] = None,
 ) -> None:
-    """Check the statements of SQL files: each is planned on the catalog that those before it lead to.
+    """Check the statements of SQL files: each is planned on the catalog that the statements before it lead to.
 
-    The statements of a folder define objects: they are checked in the order of what names what, and as rw-sql diff
-    reads them. Needs no Spark, Java or network; what only these can tell is named as unchecked. Exit 0 without errors,
-    1 on any error, 2 where a file or the catalog cannot be read.
+    The statements of a folder define objects: they are checked in the order of their dependencies, by the rules of
+    diff. Needs no Spark, Java or network; the summary names what it could not check. The exit status is 0
+    without errors, 1 with errors, 2 if a file or the catalog cannot be read.
     """
     output = form or output
     try:

@@ -1,4 +1,4 @@
-"""What ``rw-sql checkpoint`` does: each command is a SQL statement, planned and carried out without a warehouse."""
+"""Carries out ``rw-sql checkpoint``: each command is a SQL statement, planned and executed without a warehouse."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ _STOPPED = "Is the job that runs on this checkpoint stopped? Type yes: "
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Upstreams:
-    """How the upstreams of a job are reached: Kafka's options, and the Delta tables."""
+    """How to connect to a job's upstreams: Kafka's options, and the Delta tables."""
 
     options: tuple[Option, ...] = ()
     tables: tuple[str, ...] = ()
@@ -86,7 +86,7 @@ class Upstreams:
         return Upstreams(options=tuple(options), tables=tuple(tables or ()))
 
     def inspector(self) -> CheckpointInspector:
-        """What reads them for planning."""
+        """The inspector for these upstreams."""
         named = (option.value for option in self.options)
         return CheckpointInspector(
             snapshot=secrets_of_environment(value.secret.last for value in named if isinstance(value, SecretValue))
@@ -121,7 +121,7 @@ def target_of(
     shift_by: int | None,
     back_by: str | None,
 ) -> InjectTarget:
-    """The one target that is given. Raises SqlError INVALID_OPTION where it is none, or several."""
+    """The single given target. Raises SqlError INVALID_OPTION if there is none, or several."""
     given: dict[str, InjectTarget] = {}
     if set_:
         given["--set"] = InjectValues(entries=tuple(_entry(written) for written in set_))
@@ -154,7 +154,7 @@ def target_of(
 
 
 def _entry(written: str) -> SplitEntry:
-    # A split's own name holds no equals sign, a position as JSON may.
+    # A split's name contains no equals sign; a position as JSON may.
     split, equal, text = written.partition("=")
     if not equal or not split.strip():
         raise SqlError(INVALID_OPTION, f"--set takes SPLIT=N, found: {written!r}", hint="--set orders:0=42")
@@ -202,7 +202,7 @@ def statement_of(
 
 
 def show_checkpoint(path: str, upstreams: Upstreams, *, is_json: bool, is_sql_only: bool) -> None:
-    """Prints where a checkpoint stands."""
+    """Prints the positions of a checkpoint."""
     statement = ShowCheckpoint(path=path, options=upstreams.options, tables=upstreams.tables)
     console = console_for()
     if is_sql_only:
@@ -275,12 +275,12 @@ def move_checkpoint(
     is_sql_only: bool,
     is_json: bool,
 ) -> None:
-    """Plans the statement, asks, and carries it out."""
+    """Plans the statement, asks for confirmation, and carries it out."""
     if is_sql_only:
         console_for().print(Text(render(statement) + ";"))
         return
     inspector = upstreams.inspector()
-    # The preview is shown as after the question whether the job is stopped: that is asked by itself.
+    # The preview does not include the question whether the job is stopped: that is a question of its own.
     asked = replace(statement, is_assumed_stopped=True)
     plan = lower_inject_checkpoint_offsets(asked, inspector.snapshot, inspector)
     _carry_out(
@@ -296,7 +296,7 @@ def move_checkpoint(
 def undo_checkpoint(
     path: str, *, watch: str | None, is_assumed_stopped: bool, is_yes: bool, is_dry_run: bool, is_json: bool
 ) -> None:
-    """Puts back what the newest rewrite replaced, after asking."""
+    """Restores what the newest rewrite replaced, after a confirmation."""
     seconds = WATCH_SECONDS if watch is None else duration_seconds(watch)
     if seconds is None:
         raise SqlError(INVALID_OPTION, f"--watch must be a time such as 10s or 2min, found: {watch!r}")
@@ -344,7 +344,7 @@ def _carry_out(
 
 
 def _ask(console: Console, plan: Plan, *, is_assumed_stopped: bool, is_yes: bool) -> None:
-    """Returns once both questions are answered with a yes. Raises SqlError CONFIRMATION_NEEDED otherwise."""
+    """Returns if both questions are answered with yes. Raises SqlError CONFIRMATION_NEEDED otherwise."""
     can_ask = console.is_terminal and sys.stdin.isatty()
     if not is_assumed_stopped and not (can_ask and _is_yes(console, _STOPPED)):
         raise SqlError(
@@ -392,5 +392,5 @@ def _as_rows(table: Table) -> Rows:
 
 
 def print_json(value: object) -> None:
-    """One JSON document on standard output, and nothing else there."""
+    """Prints one JSON document on standard output, and nothing else."""
     sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=False, default=str) + "\n")

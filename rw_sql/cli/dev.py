@@ -1,4 +1,4 @@
-"""``rw-sql dev``: a Kafka broker of one's own, for trying things out and for tests."""
+"""``rw-sql dev``: a local Kafka broker for experiments and tests."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 DEFAULT_FOLDER = "rw_kafka"
 DEFAULT_BROKER = "127.0.0.1:9092"
 ANSWER_SECONDS = 10.0
-"""How long a broker is waited for."""
+"""The maximum seconds to wait for a broker."""
 
 dev_app = typer.Typer(no_args_is_help=True, help="Tools for development.")
 kafka_app = typer.Typer(no_args_is_help=True, help="A real Kafka broker on this machine.")
@@ -31,14 +31,16 @@ dev_app.add_typer(kafka_app, name="kafka")
 _Folder = Annotated[Path, typer.Option("--folder", "-f", help="Where the broker keeps its data.")]
 _Broker = Annotated[
     str | None,
-    typer.Option("--broker", "-b", metavar="HOST:PORT", help="The broker's address; by default that of the folder."),
+    typer.Option(
+        "--broker", "-b", metavar="HOST:PORT", help="The broker's address; by default that of the broker in the folder."
+    ),
 ]
 
 
 @kafka_app.command()
 def start(
     folder: _Folder = Path(DEFAULT_FOLDER),
-    port: Annotated[int, typer.Option("--port", "-p", help="The port to listen at; 0 takes a free one.")] = 9092,
+    port: Annotated[int, typer.Option("--port", "-p", help="The port to listen on; 0 takes a free one.")] = 9092,
     controller_port: Annotated[
         int | None, typer.Option("--controller-port", help="The broker's second port; a free one by default.")
     ] = None,
@@ -46,7 +48,8 @@ def start(
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A line of server.properties.")
     ] = None,
 ) -> None:
-    """Start a broker and wait until it answers. The first start fetches Kafka; the broker then runs by itself."""
+    """Start a broker and wait until it answers. The first start downloads Kafka. The broker runs on after the command
+    ends."""
     from rw_sql.cli.kafka_broker import is_running, start_broker
 
     extra = dict(_setting(text) for text in setting or ())
@@ -68,13 +71,14 @@ def stop(folder: _Folder = Path(DEFAULT_FOLDER)) -> None:
 def topics(
     folder: _Folder = Path(DEFAULT_FOLDER),
     broker: _Broker = None,
-    create: Annotated[str | None, typer.Option("--create", metavar="TOPIC", help="Make a topic.")] = None,
+    create: Annotated[str | None, typer.Option("--create", metavar="TOPIC", help="Create a topic.")] = None,
     delete: Annotated[str | None, typer.Option("--delete", metavar="TOPIC", help="Delete a topic.")] = None,
     partitions: Annotated[
-        int, typer.Option("--partitions", min=1, help="Partitions of the new topic, or of the grown one.")
+        int,
+        typer.Option("--partitions", min=1, help="The number of partitions of a topic that is created or extended."),
     ] = 1,
     grow: Annotated[
-        str | None, typer.Option("--grow", metavar="TOPIC", help="Add partitions up to --partitions.")
+        str | None, typer.Option("--grow", metavar="TOPIC", help="Add partitions to a topic, up to --partitions.")
     ] = None,
 ) -> None:
     """List the topics, after creating, growing or deleting one."""
@@ -116,9 +120,9 @@ def produce(
         typer.Option("--create", metavar="N", min=1, help="Create the topic with N partitions if it does not exist."),
     ] = None,
 ) -> None:
-    """Put the lines of a file into a topic, one record each, as they are written.
+    """Write the lines of a file to a topic, one record per line, unchanged.
 
-    Empty lines and a byte-order mark are left out.
+    Empty lines and a byte-order mark are skipped.
     """
     from rw_sql.cli import kafka_topics
 
@@ -137,9 +141,9 @@ def produce(
 def records_of(
     lines: Iterable[bytes], *, file: str, key: str | None, partition_by: str | None, partitions: int
 ) -> Iterator[Record]:
-    """A record per line; a file's byte-order mark belongs to none.
+    """One record per line; a file's byte-order mark is part of none.
 
-    Raises SqlError where a line lacks a field that was asked for.
+    Raises SqlError if a line lacks a requested field.
     """
     from rw_sql.cli.kafka_topics import Record
 
@@ -202,7 +206,7 @@ def _opened(file: str) -> Iterator[BinaryIO]:
 
 
 def _bootstrap(folder: Path, broker: str | None) -> str:
-    """The address of a broker that answers. Raises SqlError UPSTREAM_UNREACHABLE where none does."""
+    """The address of a broker that answers. Raises SqlError UPSTREAM_UNREACHABLE if there is none."""
     from rw_sql.cli.kafka_broker import is_running
     from rw_sql.cli.kafka_topics import answering_cluster
 

@@ -1,4 +1,4 @@
-"""``rw-sql fmt``: statements in canonical form, comments and Spark's own statements left as they are."""
+"""``rw-sql fmt``: writes statements in canonical form; comments and Spark's own statements stay unchanged."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rw_sql.cli.sql_files import files_of
-from rw_sql.errors import FILE_UNREADABLE, SqlError
+from rw_sql.cli.text_input import read_exactly, unix_lines
+from rw_sql.errors import SqlError
 from rw_sql.model.parameters import SESSION_PARAMETERS
 from rw_sql.plan.offline.pieces import parse_piece
-from rw_sql.runtime.support.text_files import decode_text
 from rw_sql.syntax import render, split_script
 from rw_sql.syntax.lexing.tokens import has_comments
 from rw_sql.syntax.variables.expand import has_variables
@@ -23,47 +23,23 @@ if TYPE_CHECKING:
 
 
 class NoCatalog:
-    """A file is read without a warehouse: no object is known, every parameter might be ours."""
+    """The catalog for reading a file without a warehouse: no object is known, and every parameter may be rw_sql's."""
 
     def has_object(self, name: object) -> bool:
-        """Never: names alone make no statement ours."""
+        """Always False: a name alone makes no statement rw_sql's."""
         return False
 
     def has_parameter(self, name: str) -> bool:
-        """Whether it is one of ours."""
+        """True if the name is a parameter of rw_sql."""
         return name in SESSION_PARAMETERS
 
 
-def read_text(path: str) -> str:
-    """A file's text, or standard input's for ``-``, each line ended by ``\\n``. Raises SqlError FILE_UNREADABLE."""
-    return _unix(read_exactly(path))
-
-
-def read_exactly(path: str) -> str:
-    """A file's text, or standard input's for ``-``: byte-order mark and line ends as they are. Raises SqlError."""
-    name = "standard input" if path == "-" else f'"{path}"'
-    try:
-        if path != "-":
-            read = Path(path).read_bytes()
-        elif (buffer := getattr(sys.stdin, "buffer", None)) is not None:
-            read = buffer.read()
-        else:
-            read = sys.stdin.read().encode()
-    except OSError as error:
-        raise SqlError(FILE_UNREADABLE, f"cannot read {name}: {error.strerror}") from error
-    return decode_text(read, name)
-
-
-def _unix(text: str) -> str:
-    return text.replace("\r\n", "\n").replace("\r", "\n")
-
-
 def format_text(text: str, file: str | None = None) -> str:
-    """A file's script formatted, with the line ends that the file has. Raises SqlError as :func:`format_script`."""
-    plain = _unix(text)
+    """The formatted text of a file, with the file's line ends. Raises SqlError like :func:`format_script`."""
+    plain = unix_lines(text)
     if plain == text:
         return format_script(text, file)
-    # Where all line ends are alike those of a statement that is put on several lines are, too.
+    # If all line ends of a file are alike, a statement that is split into several lines gets the same ones.
     for end in ("\r\n", "\r"):
         if plain.replace("\n", end) == text:
             return format_script(plain, file).replace("\n", end)
@@ -71,11 +47,11 @@ def format_text(text: str, file: str | None = None) -> str:
 
 
 def format_script(text: str, file: str | None = None) -> str:
-    """The script with every statement of ours in canonical form. Formatting it again changes nothing.
+    """The script with every statement of rw_sql in canonical form. Formatting the result again changes nothing.
 
-    What stands between statements, a byte-order mark included, and statements that are Spark's, hold comments, or are
-    statements only with the values of their variables, stays as it is written. Raises SqlError for any other statement
-    that does not parse and is not Spark's.
+    Text between statements (a byte-order mark included), Spark's statements, statements with comments and those that
+    are statements only with the values of their variables stay unchanged. Raises SqlError for any other statement that
+    neither parses nor is Spark's.
     """
     pieces: list[str] = []
     done = 0
@@ -84,7 +60,7 @@ def format_script(text: str, file: str | None = None) -> str:
         try:
             pieces.append(_formatted(part.text))
         except SqlError as error:
-            raise part.locate(error, text, file)  # noqa: B904 - the same error, told where it stands
+            raise part.locate(error, text, file)  # noqa: B904 - the same error, located in the file
         done = part.start + len(part.text)
     return "".join(pieces) + text[done:]
 
@@ -100,15 +76,15 @@ def _formatted(text: str) -> str:
 
 
 def statement_of(text: str) -> Statement | None:
-    """A script's statement read without a warehouse; None where it is Spark's. Raises SqlError where it is nobody's."""
+    """A script's statement, read without a warehouse; None if it is Spark's. Raises SqlError if neither reads it."""
     return parse_piece(text, NoCatalog())
 
 
 def run_fmt(paths: list[str], *, check: bool = False) -> int:
-    """Formats files in place (standard input to standard output); the exit status.
+    """Formats files in place (standard input to standard output); returns the exit status.
 
-    With ``check`` nothing is written: the differences are printed and the status is 1 if there are any. A file with an
-    error is left alone, its error goes to standard error, and the status is 1.
+    With ``check`` nothing is written: the differences are printed, and the status is 1 if there are any. A file with an
+    error stays unchanged, the error goes to standard error, and the status is 1.
     """
     status = 0
     for path in paths:
@@ -141,7 +117,7 @@ def fmt_command(
     files: Annotated[
         list[str], typer.Argument(metavar="PATHS|-", help="SQL files, or folders of them; - is standard input.")
     ],
-    check: Annotated[bool, typer.Option("--check", help="Change nothing; exit 1 if a file would change.")] = False,
+    check: Annotated[bool, typer.Option("--check", help="Change nothing; exit with 1 if a file would change.")] = False,
 ) -> None:
-    """Rewrite SQL files with their statements in canonical form; - goes to standard output. Needs no Spark."""
+    """Rewrite the statements of SQL files in canonical form; - goes to standard output. Needs no Spark."""
     raise typer.Exit(run_fmt(files_of(files), check=check))

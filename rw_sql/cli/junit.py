@@ -1,4 +1,4 @@
-"""Results as JUnit's XML, which CI systems show case by case."""
+"""Results as JUnit XML, which CI systems show case by case."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _NOT_IN_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010fff
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """One case. ``failure``: what was to be is not; ``error``: it could not be found out; ``message`` is one line,
+    """One case. ``failure``: an expectation did not hold; ``error``: it could not be tested. ``message`` is one line,
     ``text`` the rest."""
 
     name: str
@@ -37,7 +37,8 @@ class Suite:
 
 
 def render_junit(name: str, suites: Iterable[Suite]) -> str:
-    """The document; ``name`` is that of the command. It has the elements and attributes that every dialect knows."""
+    """The document; ``name`` is that of the command. It uses only elements and attributes that every JUnit dialect
+    has."""
     lines = ['<?xml version="1.0" encoding="UTF-8"?>', "<testsuites>"]
     for number, suite in enumerate(suites):
         head = _attributes(

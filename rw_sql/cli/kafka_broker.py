@@ -1,7 +1,7 @@
 """A real Kafka broker for development and tests: one KRaft node with its data in a folder.
 
-Kafka's jars come through Spark's own resolver the first time; the class path is then remembered in the user's cache
-folder, and the broker starts in about three seconds.
+The first time, Spark's own resolver downloads Kafka's jars. The class path is then stored in the user's cache folder,
+and the broker starts in about three seconds.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ START_SECONDS = 300.0
 _STOP_SECONDS = 60.0
 _RESOLVE_ATTEMPTS = 3
 _HEAP = "512m"
-# Spark's own versions of these are on the class path instead: two bindings of one logger would quarrel.
+# Spark's own versions of these are on the class path instead: two bindings of one logger would conflict.
 _NOT_FROM_KAFKA = ("slf4j", "org.apache.logging.log4j")
 _FROM_SPARK = ("scala-library-", "slf4j-api-", "log4j-api-", "log4j-core-", "log4j-slf4j2-impl-")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerInfo:
-    """A running broker: its process, where clients reach it, which cluster it is, and where its data lie."""
+    """A running broker: its process, its address, its cluster id, and the folder of its data."""
 
     pid: int
     bootstrap: str
@@ -48,11 +48,11 @@ class BrokerInfo:
 def start_broker(
     folder: str | Path, port: int = 9092, controller_port: int | None = None, extra: Mapping[str, str] | None = None
 ) -> BrokerInfo:
-    """Starts a broker with its data in ``folder`` and returns when it answers; a running one is returned as it is.
+    """Starts a broker with its data in ``folder`` and returns when it answers; returns a broker that runs already.
 
-    ``port`` 0 takes a free one; the folder remembers it, so that a stopped broker comes back where it was.
-    ``extra`` are lines of server.properties. The broker outlives this process. Raises SqlError UPSTREAM_UNREACHABLE
-    where it does not come up, with the end of its log.
+    ``port`` 0 takes a free port; the folder remembers it, so that a restarted broker has the same address. ``extra``
+    are lines of server.properties. The broker outlives this process. Raises SqlError UPSTREAM_UNREACHABLE with the end
+    of the broker's log if it does not start.
     """
     home = Path(folder).absolute()
     home.mkdir(parents=True, exist_ok=True)
@@ -85,7 +85,7 @@ def start_broker(
     try:
         _wait_until_it_answers(process, info, home)
     except BaseException:
-        # Ctrl-C included: nobody knows yet that there is a broker to stop.
+        # Ctrl-C included: the caller does not know yet that there is a broker to stop.
         process.kill()
         process.wait()
         raise
@@ -93,7 +93,7 @@ def start_broker(
 
 
 def stop_broker(folder: str | Path) -> bool:
-    """Stops the broker of a folder and returns when it is gone; False where none was running."""
+    """Stops the broker of a folder and returns when it is gone; False if none was running."""
     home = Path(folder).absolute()
     info = is_running(home)
     if info is None:
@@ -116,7 +116,7 @@ def is_running(folder: str | Path) -> BrokerInfo | None:
 def kafka_class_path(package: str = KAFKA_PACKAGE) -> str:
     """The class path of the broker, or of another package of Kafka's.
 
-    Resolved by Spark the first time, remembered until a jar of it is gone.
+    Spark resolves it the first time; it is then stored until one of its jars is gone.
     """
     jars = remembered_jars(package)
     if jars is None:
@@ -188,7 +188,7 @@ def _java(home: Path) -> list[str]:
     return [
         _java_program(),
         f"-Xmx{_HEAP}",
-        # The broker is short-lived: start quickly, and leave the cores to those who use it.
+        # The broker is short-lived: start quickly, and leave the cores to its clients.
         "-XX:+UseSerialGC",
         "-XX:TieredStopAtLevel=1",
         "-Djava.awt.headless=true",
@@ -229,9 +229,9 @@ def _write_settings(home: Path, port: int, controller_port: int, extra: Mapping[
         "transaction.state.log.num.partitions": "4",
         "share.coordinator.state.topic.replication.factor": "1",
         "share.coordinator.state.topic.min.isr": "1",
-        # Records with timestamps of long ago, as examples have them, shall stay.
+        # Old timestamps, as in the examples, must not expire records.
         "log.retention.ms": "-1",
-        # Deleted topics and truncated records shall be gone while a test looks on.
+        # Deleted topics and truncated records must be gone while a test waits.
         "file.delete.delay.ms": "1000",
         "log.retention.check.interval.ms": "1000",
         "log.initial.task.delay.ms": "1000",
@@ -254,7 +254,7 @@ def _write_settings(home: Path, port: int, controller_port: int, extra: Mapping[
 
 
 def _escaped(value: str) -> str:
-    """A value as a Java properties file holds it."""
+    """A value in the syntax of a Java properties file."""
     return value.replace("\\", "\\\\").replace("\n", "\\n")
 
 
@@ -263,7 +263,7 @@ def _wait_until_it_answers(process: subprocess.Popen[bytes], info: BrokerInfo, h
 
     deadline = time.monotonic() + START_SECONDS
     while process.poll() is None and time.monotonic() < deadline:
-        # Another process may hold the port: only our own cluster will do.
+        # Another process may use the port: only this folder's own cluster counts.
         if _is_port_open(info.bootstrap) and answering_cluster(info.bootstrap, seconds=5) == info.cluster_id:
             return
         time.sleep(0.05)
@@ -288,7 +288,7 @@ def _is_port_open(bootstrap: str) -> bool:
 
 
 def free_port() -> int:
-    """A port of this machine that nobody listens at now."""
+    """A port of this machine on which no process listens now."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
@@ -317,7 +317,9 @@ def _is_gone_within(pid: int, seconds: float) -> bool:
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         with contextlib.suppress(ChildProcessError):
-            os.waitpid(pid, os.WNOHANG)  # it may be our own child, which stays a zombie until asked after
+            os.waitpid(
+                pid, os.WNOHANG
+            )  # it may be a child of this process, which remains a zombie until it is waited for
         if not process_start(pid):
             return True
         time.sleep(0.05)

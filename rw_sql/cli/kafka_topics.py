@@ -1,4 +1,4 @@
-"""Topics of a development broker: make, delete, grow, list them, and put records into them."""
+"""Topics of a development broker: creates, deletes, extends and lists them, and writes records to them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _SECONDS = 120.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
-    """A record to produce. ``partition`` None leaves it to the key's hash; ``timestamp_ms`` None is now."""
+    """A record to produce. If ``partition`` is None, the key's hash decides; ``timestamp_ms`` None is now."""
 
     value: bytes | None
     key: bytes | None = None
@@ -27,7 +27,7 @@ class Record:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicInfo:
-    """A topic: how many partitions it has, and how many records lie in them."""
+    """A topic: its number of partitions, and its number of records."""
 
     name: str
     id: str
@@ -36,10 +36,10 @@ class TopicInfo:
 
 
 def answering_cluster(bootstrap: str, seconds: float) -> str | None:
-    """The id of the cluster that answers at an address within a time; None where none does."""
+    """The id of the cluster that answers at an address within a time; None if none does."""
     from confluent_kafka import KafkaException
 
-    admin = _admin(bootstrap)  # a client that nothing holds any more never answers
+    admin = _admin(bootstrap)  # a garbage-collected client never answers
     try:
         cluster = admin.describe_cluster(request_timeout=seconds).result(seconds + 1)
     except (KafkaException, TimeoutError):
@@ -48,11 +48,11 @@ def answering_cluster(bootstrap: str, seconds: float) -> str | None:
 
 
 def create_topic(bootstrap: str, name: str, partitions: int = 1, config: Mapping[str, str] | None = None) -> None:
-    """Makes a topic and returns when every partition has a leader. Raises SqlError DUPLICATE_OBJECT."""
+    """Creates a topic and returns when every partition has a leader. Raises SqlError DUPLICATE_OBJECT."""
     from rw_sql.connectors.kafka.admin import admin_module
 
     admin = _admin(bootstrap)
-    first = min(partitions, 4000)  # one request for more is refused
+    first = min(partitions, 4000)  # a single request for more is refused
     _done(
         admin.create_topics(
             [admin_module().NewTopic(name, first, 1, config=dict(config or {}))], request_timeout=_SECONDS
@@ -76,7 +76,7 @@ def delete_topic(bootstrap: str, name: str) -> None:
 
 
 def add_partitions(bootstrap: str, name: str, total: int) -> None:
-    """Grows a topic to ``total`` partitions and returns when all have leaders."""
+    """Extends a topic to ``total`` partitions and returns when all have leaders."""
     admin = _admin(bootstrap)
     _grow(admin, name, total)
     _wait(lambda: _led_partitions(admin, name) == total, f'topic "{name}" has no leaders')
@@ -93,12 +93,12 @@ def delete_records(bootstrap: str, name: str, before: Mapping[int, int]) -> None
 
 
 def partition_count(bootstrap: str, name: str) -> int | None:
-    """The number of a topic's partitions; None where there is no such topic."""
+    """The number of a topic's partitions; None if there is no such topic."""
     return _led_partitions(_admin(bootstrap), name)
 
 
 def topics(bootstrap: str) -> list[TopicInfo]:
-    """The topics of a broker, its own apart, sorted by name."""
+    """The topics of a broker without its internal ones, sorted by name."""
     from rw_sql.connectors.kafka.admin import EARLIEST, LATEST, BrokerAdmin, BrokerError
 
     names = [name for name in _admin(bootstrap).list_topics(timeout=_SECONDS).topics if not name.startswith("__")]
@@ -124,7 +124,7 @@ def topics(bootstrap: str) -> list[TopicInfo]:
 
 
 def produce(bootstrap: str, topic: str, records: Iterable[Record | bytes | str]) -> int:
-    """Puts records into a topic and returns how many, when the broker has acknowledged all of them.
+    """Writes records to a topic and returns their number when the broker has acknowledged all of them.
 
     Records of one partition keep their order. Raises SqlError UPSTREAM_MISSING for a topic that does not exist.
     """
@@ -142,10 +142,10 @@ def produce(bootstrap: str, topic: str, records: Iterable[Record | bytes | str])
     producer = made(
         {
             "bootstrap.servers": bootstrap,
-            # An idempotent producer waits half a second for its id. One request at a time keeps the order too.
+            # An idempotent producer waits half a second for its id. One request at a time also keeps the order.
             "max.in.flight.requests.per.connection": 1,
             "linger.ms": 5,
-            # as the Java client places keys
+            # the partitioner of the Java client
             "partitioner": "murmur2_random",
             "message.timeout.ms": int(_SECONDS * 1000),
             "queue.buffering.max.messages": 1_000_000,
@@ -199,7 +199,7 @@ def _grow(admin: Any, name: str, total: int) -> None:
 
 
 def _led_partitions(admin: Any, name: str) -> int | None:
-    """How many partitions have a leader; None where there is no such topic."""
+    """The number of partitions with a leader; None if there is no such topic."""
     from confluent_kafka import KafkaException, TopicCollection
 
     try:
@@ -240,4 +240,4 @@ def _wait(is_met: Callable[[], bool], failure: str, seconds: float = _SECONDS) -
         answered = time.monotonic()
         if answered > deadline:
             raise SqlError(UPSTREAM_UNREACHABLE, f"{failure} after {seconds:g} s")
-        time.sleep(max(0.02, answered - asked))  # a busy broker gets as long to work as it took to answer
+        time.sleep(max(0.02, answered - asked))  # a busy broker may work as long as it took to answer

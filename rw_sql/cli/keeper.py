@@ -1,11 +1,10 @@
-"""Ends what a run of tests, of the demo, of benchmarks or proofs has started, however that run itself ends.
+"""Ends everything that a run of tests, the demo, benchmarks or proofs has started, however the run itself ends.
 
-Everything that a process starts inherits a mark in its environment, down to the brokers, Java machines and servers that
-its children start. A keeper, a small process that outlives the one it is for, waits for that one's end and ends what
-still bears its mark; where the keeper was killed too, the next run does. Linux tells environments in ``/proc``, ``ps``
-tells them elsewhere.
+Every process that the run starts, directly or not, inherits a mark in its environment: brokers, JVMs and servers
+included. A keeper, a small process that outlives the run, waits for the run's end and then ends every process with its
+mark. If the keeper was killed too, the next run does it. On Linux ``/proc`` shows environments, elsewhere ``ps`` does.
 
-The keeper runs this file by itself: nothing but the standard library may be imported at the top.
+The keeper runs this file by itself: only the standard library may be imported at the top.
 """
 
 from __future__ import annotations
@@ -19,18 +18,19 @@ import time
 from pathlib import Path
 
 MARK = "RW_SQL_STARTED_BY"
-"""The environment variable: process id, start, and (Linux) namespace of the process that is responsible."""
+"""The environment variable: process id, start time and (Linux) namespace of the responsible process."""
 
 _END_SECONDS = 8.0
-"""How long what is left may take to end in order."""
+"""The maximum seconds for an orderly end of the remaining processes."""
 _LOOK_SECONDS = 0.05
 
 _held: list[int] = []
-"""This process's ends of the keepers' pipes: they are closed when it is gone, and never before."""
+"""This process's ends of the keepers' pipes: the system closes them when it is gone, and never before."""
 
 
 def keep_tidy() -> None:
-    """Marks all that this process starts from now on, and sees to its end; ends what earlier runs left behind."""
+    """Marks everything that this process starts from now on, so that it ends with it; ends what earlier runs left
+    running."""
     end_orphans()
     mark = f"{os.getpid()}:{_start_of(os.getpid())}:{_namespace()}"
     environment = {name: value for name, value in os.environ.items() if name != MARK}
@@ -52,7 +52,7 @@ def keep_tidy() -> None:
 
 
 def end_orphans() -> tuple[int, ...]:
-    """Ends what processes that are gone have started, and gives back the process ids."""
+    """Ends the processes of runs that are gone, and returns their ids."""
     left = {pid: mark for pid, mark in _marked().items() if not _is_alive(mark)}
     for mark in sorted(set(left.values())):
         _end(mark)
@@ -60,7 +60,7 @@ def end_orphans() -> tuple[int, ...]:
 
 
 def _is_alive(mark: str) -> bool:
-    """Whether the process of a mark lives; one of another container's counts as living, nobody here can tell."""
+    """True if the process of a mark lives. A process of another container counts as alive: it is not visible here."""
     pid, start, namespace = mark.split(":", 2)
     return namespace != _namespace() or _start_of(int(pid)) == start
 
@@ -73,7 +73,7 @@ def _namespace() -> str:
 
 
 def _start_of(pid: int) -> str:
-    """When a process started, as this machine tells it; empty where there is none."""
+    """The start time of a process in this machine's form; empty if there is none."""
     if Path("/proc/self/stat").exists():
         try:
             fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
@@ -85,20 +85,20 @@ def _start_of(pid: int) -> str:
 
 
 def _marked() -> dict[int, str]:
-    """Every process that bears a mark, but for this one."""
+    """Every process with a mark, except this one."""
     found = {pid: mark for pid, mark in _environments() if mark.count(":") >= 2}
     found.pop(os.getpid(), None)
     return found
 
 
 def _environments() -> list[tuple[int, str]]:
-    """Each process that this one may look into, and its mark."""
+    """Each process that this one may inspect, with its mark."""
     begin = f"{MARK}="
     if Path("/proc/self/environ").exists():
         told = []
         for entry in os.listdir("/proc"):
             if entry.isdigit():
-                with contextlib.suppress(OSError):  # it has ended, or is somebody else's
+                with contextlib.suppress(OSError):  # it has ended, or belongs to another user
                     variables = Path(f"/proc/{entry}/environ").read_bytes().split(b"\0")
                     marks = [value for value in variables if value.startswith(begin.encode())]
                     told.append((int(entry), marks[0].decode().removeprefix(begin) if marks else ""))
@@ -112,7 +112,7 @@ def _environments() -> list[tuple[int, str]]:
 
 
 def _end(mark: str) -> None:
-    """Ends all that bears a mark: in order where it does so soon, for good otherwise."""
+    """Ends every process with the mark: by SIGTERM, and by SIGKILL if that takes too long."""
     deadline = time.monotonic() + _END_SECONDS
     asked: set[int] = set()
     while left := [pid for pid, found in _marked().items() if found == mark and _start_of(pid)]:
@@ -123,10 +123,10 @@ def _end(mark: str) -> None:
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.kill(pid, signal.SIGKILL if is_late else signal.SIGTERM)
         if is_late and time.monotonic() > deadline + _END_SECONDS:
-            return  # somebody else's, or stuck in the kernel
+            return  # of another user, or stuck in the kernel
         time.sleep(_LOOK_SECONDS)
 
 
 if __name__ == "__main__":
-    sys.stdin.buffer.read()  # until the process that this is for has gone
+    sys.stdin.buffer.read()  # until the kept process is gone
     _end(sys.argv[1])

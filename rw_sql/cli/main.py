@@ -1,4 +1,5 @@
-"""The ``rw-sql`` command. Commands import what they need when they run, so that ``--help`` and ``check`` stay quick."""
+"""The ``rw-sql`` command. Commands import their modules when they run, so that ``--help`` and ``check`` start
+quickly."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ from rw_sql.errors import SqlError
 
 
 class _App(typer.Typer):
-    """A command's error is a message on standard error and exit status 1, never a traceback."""
+    """Turns a command's error into a message on standard error and exit status 1, never a traceback."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         try:
@@ -89,7 +90,7 @@ def serve(
         str | None, typer.Option("--metrics", metavar="[HOST:]PORT", help="Serve Prometheus metrics at this address.")
     ] = None,
     host: Annotated[
-        str, typer.Option("--host", help="The interface of the status page. Any but the loopback needs a token.")
+        str, typer.Option("--host", help="The interface of the status page. Any other than the loopback needs a token.")
     ] = "127.0.0.1",
     port: Annotated[
         int | None,
@@ -100,9 +101,13 @@ def serve(
     no_http: Annotated[bool, typer.Option("--no-http", help="Serve no status page.")] = False,
     token_file: Annotated[
         str | None,
-        typer.Option("--token-file", metavar="PATH", help="A file with the page's token; else RW_SQL_HTTP_TOKEN."),
+        typer.Option(
+            "--token-file", metavar="PATH", help="A file with the page's token; by default RW_SQL_HTTP_TOKEN."
+        ),
     ] = None,
-    log: Annotated[str, typer.Option("--log", metavar="FORM", help="What is printed: text or json lines.")] = "text",
+    log: Annotated[
+        str, typer.Option("--log", metavar="FORM", help="The form of the log lines: text or json.")
+    ] = "text",
 ) -> None:
     """Run the jobs of a warehouse until SIGTERM or Ctrl-C."""
     from rw_sql.cli.service.serve import serve_until_told

@@ -1,4 +1,4 @@
-"""How results and errors look: tables that stay readable in a terminal, in a pipe and in a log."""
+"""Prints results and errors: tables that stay readable in a terminal, in a pipe and in a log."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
     from rw_sql.session.results import Rows
 
-# A pipe has no width: a table is laid out as wide as it is, and whoever reads it scrolls or cuts.
+# A pipe has no width: a table gets its full width, and the reading program scrolls or cuts.
 _NO_WIDTH = 100_000
 
 _MOST_LINES = 6
-"""A result of several columns with a taller cell is printed row by row, a column to a line, as psql's ``\\x`` does:
-beside such a cell the others of its row would be mostly blank."""
+"""A result of several columns with a taller cell is printed row by row, one line per column, as psql's ``\\x`` does:
+beside such a cell the other cells of its row would be mostly blank."""
 
 
 _WIDEST_WORD = 24
@@ -33,7 +33,8 @@ Layout = Literal["auto", "table", "records"]
 
 
 def console_for(stream: TextIO | None = None) -> Console:
-    """A console on ``stream`` (else standard output): as wide as its terminal, without limit where there is none."""
+    """A console on ``stream`` (default: standard output), as wide as its terminal; without a terminal its width is
+    unlimited."""
     stream = stream or sys.stdout
     if stream.isatty():
         console = Console(file=stream, highlight=False)

@@ -1,4 +1,4 @@
-"""Run inside the pyspark shell that ``rw-sql pyspark`` starts, in its namespace: attaches its session."""
+"""Runs inside the pyspark shell that ``rw-sql pyspark`` starts, in its namespace, and attaches its session."""
 
 import rw_sql
 

@@ -1,4 +1,4 @@
-"""Asking the operator whether an unsafe statement may go ahead: who answers, and what is shown first."""
+"""Asks the operator to confirm an unsafe statement: the source of the answer, and the preview before it."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ if TYPE_CHECKING:
     from rw_sql.session.attach import Question
 
 Answer = Callable[["Question"], bool]
-"""What a session asks before an unsafe statement; the yes holds for that one request."""
+"""The question before an unsafe statement; a yes confirms only that request."""
 
 
 def choose_answer(console: Console, *, is_confirmed: bool, tokens: frozenset[str]) -> Answer | None:
-    """Who answers for a script: ``--yes``, tokens, the person at the terminal, or nobody (None).
+    """The source of confirmations for a script: ``--yes``, tokens, a question at the terminal, or none (None).
 
-    Whatever the answer comes from, the preview is printed before it. ``--yes`` was said before anybody saw it: what it
-    predicts to be lost or repeated must then be named by the statement's ALLOW.
+    The preview is always printed before the answer. ``--yes`` was given before the preview: the statement's ALLOW must
+    then name the predicted loss or repetition.
     """
     can_ask = console.is_terminal and sys.stdin.isatty()
     if not (is_confirmed or tokens or can_ask):
@@ -42,7 +42,7 @@ def choose_answer(console: Console, *, is_confirmed: bool, tokens: frozenset[str
 
 
 def ask_at_terminal(console: Console, question: Question) -> bool:
-    """Shows the preview and waits for a yes; anything else, the end of input included, is a no."""
+    """Shows the preview and waits for a yes; any other answer, the end of input included, is a no."""
     show_preview(console, question)
     try:
         reply = console.input(Text("Go ahead? Type yes: ", style="bold"))
@@ -52,5 +52,5 @@ def ask_at_terminal(console: Console, question: Question) -> bool:
 
 
 def show_preview(console: Console, question: Question) -> None:
-    """Prints what the statement would do."""
+    """Prints the predicted effect of the statement."""
     console.print(Text(question.preview))

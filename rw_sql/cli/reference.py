@@ -1,7 +1,7 @@
-"""``python -m rw_sql.cli.reference [--check]``: the reference pages of what surrounds the language.
+"""``python -m rw_sql.cli.reference [--check]``: writes the reference pages that are not about the language.
 
-Those are the command line, the Python API, the catalog's tables and views, parameters and metrics. The pages of the
-language are made by ``python -m rw_sql.syntax``, those of connectors by ``python -m rw_sql.connectors.docs``.
+Those are the command line, the Python API, the catalog's tables and views, parameters and metrics. ``python -m
+rw_sql.syntax`` writes the pages of the language, ``python -m rw_sql.connectors.docs`` those of connectors.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ _VIEW_ROWS = {
     "rw_refresh_progress": "key range of the newest refresh of a table: rows that differ, whether it is merged",
     "rw_lease": "owner of the jobs, once there was one",
 }
-"""What a row of each view stands for. Released files of ``catalog/`` cannot gain a comment, so it is said here."""
+"""The meaning of a row of each view. It is here because released files of ``catalog/`` never change."""
 
 
 def pages() -> dict[str, str]:
@@ -135,7 +135,7 @@ def _code(default: Any) -> str:
 
 
 def python_page() -> str:
-    """The exported names of the package, and what a connector of one's own extends."""
+    """The exported names of the package, and the base classes for connectors of other packages."""
     parts = [
         _MADE.format(source="the docstrings of rw_sql"),
         "# Python API\n",
@@ -243,7 +243,7 @@ def _columns(query: str) -> str:
 
 
 def parameters_page() -> str:
-    """What ALTER SYSTEM SET and SET know."""
+    """The parameters of ALTER SYSTEM SET and SET."""
     return "\n".join(
         [
             _MADE.format(source="rw_sql/model/parameters.py"),
@@ -281,7 +281,7 @@ def metrics_page() -> str:
 
 
 def _joined(text: str) -> str:
-    """A docstring as Markdown on long lines: roles and doubled backquotes become single ones."""
+    """A docstring as Markdown on long lines: roles and double backquotes become single ones."""
     blocks = [" ".join(block.split()) for block in inspect.cleandoc(text).split("\n\n")]
     plain_text = re.sub(r":\w+:`(?:[\w.]+\.)?(\w+)`", r"`\1`", "\n\n".join(blocks).replace("``", "`"))
     # Outside of code, array<struct<…>> would be HTML.
@@ -298,7 +298,7 @@ def _cell(text: str) -> str:
 
 
 def stale_pages(folder: Path) -> list[Path]:
-    """The pages that do not hold what they must."""
+    """The pages whose text is out of date."""
     return [
         folder / name
         for name, text in pages().items()
@@ -307,7 +307,7 @@ def stale_pages(folder: Path) -> list[Path]:
 
 
 def main(arguments: list[str]) -> int:
-    """Writes the pages that are out of date; with ``--check`` names them and returns 1 if there is one."""
+    """Writes the pages that are out of date; with ``--check`` it names them and returns 1 if there are any."""
     stale = stale_pages(FOLDER)
     is_checked = "--check" in arguments
     for path in stale:

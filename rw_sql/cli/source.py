@@ -1,4 +1,4 @@
-"""``rw-sql source``: what an operator does to one source, each a statement that ``--show-sql`` prints."""
+"""``rw-sql source``: the statements on one source as commands; ``--show-sql`` prints the statement."""
 
 from __future__ import annotations
 
@@ -68,7 +68,9 @@ def _run(
 
 @source_app.command("list")
 def list_sources(
-    like: Annotated[str | None, typer.Option("--like", metavar="PATTERN", help="Only names like this.")] = None,
+    like: Annotated[
+        str | None, typer.Option("--like", metavar="PATTERN", help="Only names that match this LIKE pattern.")
+    ] = None,
     warehouse: _Warehouse = None,
     output: _Output = "table",
     show_sql: _ShowSql = False,
@@ -212,7 +214,9 @@ def inject_offsets(
     to: Annotated[str | None, typer.Option("--to", metavar="WHERE", help="earliest or latest.")] = None,
     to_offset: Annotated[int | None, typer.Option("--to-offset", help="The same offset in every split.")] = None,
     to_timestamp: Annotated[str | None, typer.Option("--to-timestamp", help="A time with its zone.")] = None,
-    shift: Annotated[int | None, typer.Option("--shift", help="That many records forward, or back.")] = None,
+    shift: Annotated[
+        int | None, typer.Option("--shift", help="This many records forward, or back if negative.")
+    ] = None,
     back_by: Annotated[
         str | None,
         typer.Option("--back-by", metavar="INTERVAL", help="The first record at or after now minus this time."),
@@ -267,7 +271,8 @@ def export_offsets(
         str | None, typer.Option("--file", "-f", help="The file to write; standard output by default.")
     ] = None,
     fragment: Annotated[
-        str | None, typer.Option("--fragment", help="The reader, if the source is not shared: mv-9:7.")
+        str | None,
+        typer.Option("--fragment", help="The reader whose offsets to export, if the source is not shared: mv-9:7."),
     ] = None,
     warehouse: _Warehouse = None,
     show_sql: _ShowSql = False,

@@ -39,10 +39,10 @@ def run_statement(
     is_confirmed: bool,
     tokens: frozenset[str],
 ) -> None:
-    """Runs a statement, or explains it, or only prints it. Raises SqlError.
+    """Runs, explains or only prints a statement. Raises SqlError.
 
     The process starts no Spark and runs no jobs: the owner of the warehouse does. With ``json`` only the rows are on
-    standard output, previews and questions on standard error.
+    standard output; previews and questions are on standard error.
     """
     if output not in OUTPUTS:
         raise SqlError(INVALID_OPTION, f"--output is table or json, not {output!r}", hint="--output json")
@@ -63,7 +63,7 @@ def run_statement(
 
 
 def is_look(statement: Statement) -> bool:
-    """Whether a statement only shows something."""
+    """True if a statement only shows something."""
     return isinstance(statement, ShowObjects | ShowSourceSplits | ShowSourceContinuity)
 
 
@@ -82,9 +82,9 @@ def _plain(row: dict[str, object]) -> dict[str, object]:
 def offsets_of(
     rows: Iterable[Mapping[str, Any]], name: str, fragment: str | None
 ) -> tuple[dict[str, int], tuple[str, ...]]:
-    """Where a source stands, of the rows of SHOW SOURCE SPLITS, and what about it whoever exports it should know.
+    """A source's positions from the rows of SHOW SOURCE SPLITS, with notices for the user who exports them.
 
-    Raises SqlError where it stands nowhere, and where several readers stand at different offsets and ``fragment`` names
+    Raises SqlError if the source has no position, or if several readers have different offsets and ``fragment`` names
     none of them.
     """
     standing = [row for row in rows if row["next"] is not None and row["status"] != ORPHAN]
@@ -118,7 +118,7 @@ def export(
     warehouse: str | None,
     is_shown: bool,
 ) -> None:
-    """Writes where a source stands in a form of another tool. Raises SqlError where it stands nowhere."""
+    """Writes a source's positions in the form of another tool. Raises SqlError if it has none."""
     if form not in FORMS:
         raise SqlError(INVALID_OPTION, f"--form is one of {', '.join(FORMS)}, not {form!r}", hint="--form csv")
     if group is not None and form != "csv":

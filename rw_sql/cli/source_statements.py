@@ -1,4 +1,4 @@
-"""What the words of ``rw-sql source`` come to: one statement each, and nothing that the statement could not say."""
+"""Turns the words of ``rw-sql source`` into one statement each."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ OFFSETS = (*ROWS, "CLAMP")
 
 
 def source_name(text: str) -> Name:
-    """A source's name as the shell gave it: case and all, ``public.`` before it where it is written."""
+    """A source's name as typed in the shell: case kept, with ``public.`` if it was typed."""
     schema, dot, last = text.partition(".")
     return Name(parts=(schema, last) if dot and schema == "public" else (text,))
 
 
 def pairs(words: Sequence[str], flag: str) -> list[tuple[str, str]]:
-    """``key=value`` words, split at the first ``=``. Raises SqlError, which names no value."""
+    """``key=value`` words, split at the first ``=``. Raises SqlError, whose message contains no value."""
     found = []
     for word in words:
         key, sign, value = word.partition("=")
@@ -67,7 +67,7 @@ def alter_statement(
     is_validated: bool,
     reason: str | None,
 ) -> AlterSourceUnsafeSet:
-    """``ALTER SOURCE … UNSAFE SET``. A secret's value is refused: it would stand in the shell's history by now."""
+    """``ALTER SOURCE … UNSAFE SET``. A secret's value is refused: it would already be in the shell's history."""
     options = []
     for key, value in pairs(settings, "--set"):
         if any(_is_secret(kind, key) for kind in connector_names()):
@@ -99,7 +99,7 @@ def _is_secret(kind: str, key: str) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TargetWords:
-    """Where offsets are to come from, as the command line says it: exactly one of these is given."""
+    """The targets on the command line; exactly one of them is given."""
 
     settings: Sequence[str] = ()
     file: str | None = None
@@ -113,7 +113,7 @@ class TargetWords:
     back_by: str | None = None
 
     def target(self) -> InjectTarget:
-        """The statement's target. Raises SqlError where none or several are given."""
+        """The statement's target. Raises SqlError if none or several are given."""
         given: list[InjectTarget] = []
         if self.settings:
             given.append(InjectValues(entries=tuple(_entry(*pair) for pair in pairs(self.settings, "--set"))))
@@ -183,7 +183,7 @@ def inject_statement(
 
 
 def allowed_words(words: Sequence[str], known: Sequence[str]) -> tuple[str, ...]:
-    """ALLOW. Raises SqlError where a word is none of those that the statement knows."""
+    """ALLOW. Raises SqlError for a word that the statement does not know."""
     allowed = tuple(dict.fromkeys(word.upper() for word in words))
     if strange := [word for word in allowed if word not in known]:
         listed = ", ".join(known).lower()

@@ -1,4 +1,4 @@
-"""Starting Spark for a command without its hundred lines of start-up messages."""
+"""Starts Spark for a command without its hundred lines of start-up messages."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def spark_for(
     config: Mapping[str, str] | None = None,
     status: StatusLine | None = None,
 ) -> Iterator[SparkSession]:
-    """An attached session for as long as a command runs. What Spark itself writes is kept out of the terminal.
+    """An attached session while a command runs. Spark's own output does not reach the terminal.
 
     With ``run_jobs=False`` the process runs no jobs; ``config`` adds Spark settings. The JVM writes to a temporary
     file, which is printed if it does not start and else goes with the command. ``status`` shows meanwhile that Spark
@@ -99,7 +99,8 @@ def stop_spark(spark: SparkSession) -> None:
 
 @contextmanager
 def query_analyzer() -> Iterator[Callable[[AnalyzedQuery], QueryAnalysis | None]]:
-    """Asks a local Spark, on a throwaway warehouse without jobs. None where an input's columns are not known."""
+    """Analyzes queries with a local Spark, on a throwaway warehouse without jobs. Returns None if an input's columns
+    are unknown."""
     from rw_sql.plan.offline.query_answers import UNKNOWN_TYPE
 
     with tempfile.TemporaryDirectory() as folder, spark_for(folder, run_jobs=False) as spark:

@@ -1,4 +1,4 @@
-"""What running a script looks like: each statement, the question it raised, and its rows."""
+"""Prints a script as it runs: each statement, its question, and its rows."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Transcript:
-    """Prints a script as it runs. ``answer`` and ``show`` are what ``run_statements`` calls."""
+    """Prints a script as it runs. ``run_statements`` calls ``answer`` and ``show``."""
 
     def __init__(
         self,
@@ -33,7 +33,7 @@ class Transcript:
         is_quiet: bool = False,
         hide: Callable[[str], str] = masked,
     ) -> None:
-        """``hide`` puts asterisks in the place of the secrets of a statement's text."""
+        """``hide`` replaces the secrets of a statement's text by asterisks."""
         self._console = console
         self._answer = answer
         self._is_quiet = is_quiet
@@ -42,7 +42,7 @@ class Transcript:
 
     @property
     def answer(self) -> Answer | None:
-        """Who answers before an unsafe statement; the statement is printed before its preview."""
+        """Answers the question before an unsafe statement; the statement is printed before its preview."""
         return None if self._answer is None else self._ask
 
     def show(self, statement: StatementText, result: DataFrame | None) -> None:
@@ -50,7 +50,7 @@ class Transcript:
         self.show_outcome(statement.text, None if result is None else read_values(result))
 
     def show_outcome(self, text: str, result: Values | None, plan: tuple[str, ...] | None = None) -> None:
-        """Prints a statement, unless its question did, with its rows or with what it would do."""
+        """Prints a statement, unless its question did, with its rows or with its predicted effect."""
         if not self._is_told:
             self._tell(text)
         self._is_told = False
@@ -61,7 +61,7 @@ class Transcript:
         self._console.print()
 
     def say(self, text: str) -> None:
-        """Prints a text as it is."""
+        """Prints a text unchanged."""
         self._console.print(Text(self._hide(text)))
 
     def _ask(self, question: Question) -> bool:

@@ -236,7 +236,7 @@ class Connector(Protocol):
         ...
 
     def split_topic(self, split: str) -> str:
-        """The upstream part that a split belongs to (Kafka: its topic). Splits of two parts never share positions."""
+        """The upstream part that a split belongs to (Kafka: its topic). Positions are not valid across parts."""
         ...
 
     def named_topics(self, options: Mapping[str, str]) -> tuple[str, ...]:

@@ -54,7 +54,7 @@ class RangedConnector(PlainConnector):
     """See :class:`rw_sql.connectors.base.Connector` for the contract of each method.
 
     ``offsets_per_record`` is the approximate number of offsets per record: files count bytes. Without
-    ``has_small_batches`` the number of offsets says nothing about the number of records. ``poll_seconds`` is the
+    ``has_small_batches`` the number of offsets does not limit the number of records. ``poll_seconds`` is the
     interval at which a reader looks for more in splits that grow; None if they never do.
     """
 

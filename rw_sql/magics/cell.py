@@ -36,11 +36,11 @@ class StatementMagic:
         self._settings: dict[str, str | None] = {}
 
     def run(self, line: str, cell: str | None = None) -> CellResult | None:
-        """Runs the statement on the line, or the cell's statements, and shows each result as it comes.
+        """Runs the statement on the line, or the cell's statements, and shows each result as it arrives.
 
         Returns the last result, which IPython shows; ``NAME <<`` assigns it instead, and ``-o NAME`` assigns its
-        DataFrame too. ``:name`` stands for a variable: of ``--var``, of ``\\set`` in this cell or one before it, or of
-        the notebook. ``%rw watch [SECONDS]`` shows the jobs until it is interrupted.
+        DataFrame too. ``:name`` is a variable: from ``--var``, from ``\\set`` in this or an earlier cell, or of the
+        notebook. ``%rw watch [SECONDS]`` shows the jobs until it is interrupted.
         """
         if cell is None:
             words = line.split()

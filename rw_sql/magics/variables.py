@@ -1,4 +1,4 @@
-"""The variables of a cell: those that its options and ``\\set`` say, and the notebook's own."""
+"""The variables of a cell: those of its options and of ``\\set``, and the notebook's own."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 
 class CellVariables(Mapping[str, str]):
-    """``own`` first (None: unset), then the variables of the notebook that are texts, numbers, booleans or times."""
+    """``own`` come first (None: unset), then the notebook's variables that are texts, numbers, booleans or times."""
 
     def __init__(self, own: Mapping[str, str | None], namespace: Mapping[str, Any]) -> None:
         self._own = own
@@ -32,7 +32,7 @@ class CellVariables(Mapping[str, str]):
 
 
 def as_text(value: object) -> str | None:
-    """A Python value as the text that a variable has; None where it has none."""
+    """The text of a variable for a Python value; None if the value has no such text."""
     match value:
         case bool():
             return "true" if value else "false"

@@ -210,7 +210,7 @@ def has_changes(statement: CreateSource | CreateTable) -> bool:
 
 
 def field_of(column: ColumnDefinition) -> str:
-    """The record field, and so the column of the table's source, that a column is read from."""
+    """The field of a record from which a column is read; the column of the table's source has the same name."""
     return column.name if column.field is None else column.field
 
 

@@ -185,7 +185,7 @@ class RefreshSpec:
 
 
 _READERS = (MaterializedViewRecord, SinkRecord, RebuildRecord)
-"""What lets a source be read; a view that is made anew with another query reads its inputs before it serves."""
+"""The kinds of records that read a source. A rebuild with another query reads its inputs before it serves."""
 
 JobSpec = IngestSpec | ViewSpec | SinkSpec | RefreshSpec
 
@@ -295,7 +295,7 @@ def rebuilt(snapshot: Snapshot) -> Snapshot:
 
 
 def rebuilt_view(view: MaterializedViewRecord, rebuild: RebuildRecord) -> MaterializedViewRecord:
-    """A view as it is once its rebuild serves. What statements have changed of it meanwhile stays."""
+    """The view's record after its rebuild, with the changes that statements have made to the view meanwhile."""
     made = view
     if rebuild.view is not None:
         made = replace(rebuild.view, has_change_feed=view.has_change_feed or rebuild.view.has_change_feed)

@@ -1,4 +1,4 @@
-"""What data goes through on its way: connections, sources, tables, views and sinks, and which reads which."""
+"""The flow of data: connections, sources, tables, views and sinks, and which object reads which."""
 
 from __future__ import annotations
 
@@ -14,20 +14,21 @@ KINDS = ("connection", "delta_table", "source", "table", "materialized_view", "s
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lineage:
-    """Objects in creation order, and edges as (id of what is read or used, id of what reads or uses it)."""
+    """Objects in creation order, and edges as (id of the object that is read or used, id of the object that reads or
+    uses it)."""
 
     objects: tuple[ObjectRecord, ...]
     edges: tuple[tuple[int, int], ...]
 
     def inputs_of(self) -> dict[int, tuple[int, ...]]:
-        """Per object what it reads or uses."""
+        """Per object, the objects that it reads or uses."""
         found: dict[int, tuple[int, ...]] = {record.id: () for record in self.objects}
         for read, reader in self.edges:
             found[reader] = (*found[reader], read)
         return found
 
     def readers_of(self) -> dict[int, tuple[int, ...]]:
-        """Per object what reads or uses it."""
+        """Per object, the objects that read or use it."""
         found: dict[int, tuple[int, ...]] = {record.id: () for record in self.objects}
         for read, reader in self.edges:
             found[read] = (*found[read], reader)
@@ -35,13 +36,13 @@ class Lineage:
 
 
 def find_in_lineage(snapshot: Snapshot, name: str) -> ObjectRecord | None:
-    """The object of a name: a table before its source, and what has rows before a connection."""
+    """The object with a name: a table rather than its source, and an object with rows rather than a connection."""
     found = (snapshot.find(kind, name) for kind in ("table", "source", "materialized_view", "sink", *KINDS))
     return next((record for record in found if record is not None), None)
 
 
 def lineage_of(snapshot: Snapshot, of: int | None = None) -> Lineage:
-    """The lineage of all objects; with ``of``, of those that one object depends on or that depend on it."""
+    """The lineage of all objects; with ``of``, only of those that one object depends on or that depend on it."""
     known = {record.id: record for kind in KINDS for record in snapshot.all(kind)}
     edges = [
         (read, reader) for read in sorted(known) for reader in sorted(snapshot.readers.get(read, ())) if reader in known

@@ -1,4 +1,4 @@
-"""Views in the order in which rows come to them: what is read before what reads it."""
+"""Sorts views so that each comes after the views that it reads."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ if TYPE_CHECKING:
 
 
 def in_reading_order(views: Sequence[MaterializedViewRecord]) -> tuple[MaterializedViewRecord, ...]:
-    """The views, each behind those of them that it reads, itself or through others; else in the order given.
+    """The views, each after those of them that it reads, directly or through others; otherwise in the given order.
 
-    A view that got another query may read one that was made after it, which has a higher id.
+    A view with a new query may read a view that was created later and has a higher id.
     """
     by_id = {view.id: view for view in views}
     placed: dict[int, MaterializedViewRecord] = {}

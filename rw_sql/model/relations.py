@@ -35,7 +35,7 @@ def relation_of(record: ObjectRecord) -> Relation:
 
 
 def seen_columns(record: ObjectRecord, by: ObjectRecord) -> tuple[tuple[str, str], ...]:
-    """The columns of a relation that another object sees: those that were added after that got its query are not."""
+    """The columns of a relation that another object sees: not those that were added after the object got its query."""
     until = max(by.id, by.sees) if isinstance(by, MaterializedViewRecord) else by.id
     later = (
         {name for name, since in record.added_columns if since > until} if isinstance(record, TableRecord) else set()

@@ -149,7 +149,7 @@ class Attached:
 
     @property
     def why_ended(self) -> str | None:
-        """The reason why this process has stopped running the warehouse's jobs for good; None if it has not."""
+        """The reason why this process has permanently stopped running the warehouse's jobs; None if it has not."""
         owner = self._runtime.owner
         return owner.why_ended if owner is not None else None
 
@@ -192,7 +192,7 @@ class Attached:
         return serve_metrics(metrics, where)
 
     def served(self) -> ServedWarehouse:
-        """What ``rw-sql serve`` shows of the warehouse: its status page, metrics and readiness."""
+        """The data that ``rw-sql serve`` shows of the warehouse: its status page, metrics and readiness."""
         return ServedWarehouse(self._runtime.context)
 
     def has_object(self, name: Name) -> bool:
@@ -436,7 +436,7 @@ def statement_progress(attached: Attached) -> StatementProgress:
 
 
 def attached_to(spark: SparkSession) -> Attached | None:
-    """What a session is attached to; None where it is not."""
+    """The attachment of a session; None if it is not attached."""
     found = spark.__dict__.get(_ATTRIBUTE)
     return found if isinstance(found, Attached) else None
 

@@ -1,4 +1,4 @@
-"""Which warehouse a process works on where nobody names one."""
+"""The warehouse of a process that names none."""
 
 from __future__ import annotations
 
@@ -11,5 +11,5 @@ DEFAULT_WAREHOUSE = "./rw_warehouse"
 
 
 def warehouse_at(location: str | None) -> Warehouse:
-    """The warehouse at a path or URI; by default ``$RW_SQL_WAREHOUSE``, else ``./rw_warehouse``."""
+    """The warehouse at a path or URI; by default ``$RW_SQL_WAREHOUSE``, otherwise ``./rw_warehouse``."""
     return Warehouse.at(location or os.environ.get(WAREHOUSE_VARIABLE, DEFAULT_WAREHOUSE))

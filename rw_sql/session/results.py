@@ -32,14 +32,14 @@ class Rows:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Values:
-    """A result as Python's values. ``has_more``: the result goes on."""
+    """A result as Python values. ``has_more``: rows were left out."""
 
     columns: tuple[str, ...]
     rows: tuple[tuple[Any, ...], ...]
     has_more: bool = False
 
     def as_text(self) -> Rows:
-        """The result as it is shown."""
+        """The result to display."""
         rows = tuple(tuple(cell_text(value) for value in row) for row in self.rows)
         return Rows(columns=self.columns, rows=rows, has_more=self.has_more)
 
@@ -51,12 +51,12 @@ def read_values(result: DataFrame, *, most: int = MOST_ROWS) -> Values:
 
 
 def read_rows(result: DataFrame, *, most: int = MOST_ROWS) -> Rows:
-    """The same as text cells."""
+    """The same result as text cells."""
     return read_values(result, most=most).as_text()
 
 
 def rows_of(table: Table, *, most: int = MOST_ROWS) -> Rows:
-    """A statement's answer as text cells, without a DataFrame in between."""
+    """A statement's answer as text cells, without an intermediate DataFrame."""
     return Rows(
         columns=tuple(name for name, _ in table.columns),
         rows=tuple(tuple(cell_text(local_time(value)) for value in row) for row in table.rows[:most]),
@@ -65,7 +65,7 @@ def rows_of(table: Table, *, most: int = MOST_ROWS) -> Rows:
 
 
 def local_time(value: object) -> object:
-    """A time in the time zone of this process, as Spark's rows have it; any other value as it is."""
+    """A time in the time zone of this process, as in Spark's rows; any other value unchanged."""
     return value.astimezone().replace(tzinfo=None) if isinstance(value, datetime) else value
 
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatementText:
-    """One statement of a script and where it stands; ``line`` and ``column`` are 1-based."""
+    """One statement of a script and its place; ``line`` and ``column`` are 1-based."""
 
     text: str
     line: int
@@ -39,8 +39,8 @@ def answering(
     answer: Callable[[Question], bool] | None,
     on_progress: Callable[[BackfillProgress], None] | None = None,
 ) -> Iterator[Attached]:
-    """The attached session with somebody else to answer before unsafe statements (None: nobody), for as long as a
-    script runs. ``on_progress`` is told how far a view has come that a statement waits for."""
+    """The attached session, in which ``answer`` confirms unsafe statements (None: no one can) while a script runs.
+    ``on_progress`` receives the progress of a view that a statement waits for."""
     attached = attached_to(spark) or attach(spark)
     before, attached.ask = attached.ask, answer
     told, attached.on_progress = attached.on_progress, on_progress
@@ -57,7 +57,7 @@ def run_part(
     file: str | None = None,
     on_result: Callable[[DataFrame], None] | None = None,
 ) -> None:
-    """Runs one statement of a script, ours or Spark's; ``on_result`` gets its rows.
+    """Runs one statement of a script, rw_sql's or Spark's; ``on_result`` receives its rows.
 
     Raises SqlError located in the script.
     """
@@ -86,9 +86,8 @@ def run_statements(
 ) -> None:
     """Runs a script's statements until the first error; ``on_result`` receives each result before the next one starts.
 
-    ``answer`` is who says yes to unsafe statements (None: nobody), ``on_progress`` is told how far a view has come
-    that a statement waits for. Raises SqlError located in the script (file, line, column); the statements before it
-    stay done.
+    ``answer`` confirms unsafe statements (None: no one can), ``on_progress`` receives the progress of a view that a
+    statement waits for. Raises SqlError located in the script (file, line, column); the statements before it stay done.
     """
     with answering(spark, answer, on_progress) as attached:
         for part in split_script(text):
@@ -97,9 +96,9 @@ def run_statements(
 
 
 def interrupted_at(done: int, total: int, place: str, why: str) -> str:
-    """What to say where Ctrl-C ended a script of which so many statements are done, and what of it holds.
+    """The message after Ctrl-C: the interrupted statement, and how many statements before it are done.
 
-    ``place`` is where the statement stands that ran, ``why`` what is to say of it.
+    ``place`` is the place of the interrupted statement, ``why`` an additional text about it.
     """
     before = {0: "nothing was done before it", 1: "the one before it is done"}.get(
         done, f"the {done} before it are done"

@@ -1,5 +1,5 @@
-"""A warehouse without Spark: statements that read the catalog, the jobs' tables and the upstreams, or change the
-catalog for the process that runs the jobs."""
+"""A warehouse without Spark: for statements that read the catalog, the jobs' tables and the upstreams, or that change
+the catalog for the process that runs the jobs."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
 @contextmanager
 def sparkless(location: str | None, *, only_reads: bool = False) -> Iterator[Context]:
-    """A warehouse that exists, for as long as a command takes. With ``only_reads`` nothing is written to it.
+    """An existing warehouse, open while a command runs. With ``only_reads`` nothing is written to it.
 
-    Raises SqlError UNDEFINED_OBJECT where there is none.
+    Raises SqlError UNDEFINED_OBJECT if there is none.
     """
     warehouse = warehouse_at(location)
     if not warehouse.list_names(f"{warehouse.uri}/rw_catalog/migrations/_delta_log"):
@@ -44,13 +44,14 @@ def sparkless(location: str | None, *, only_reads: bool = False) -> Iterator[Con
 
 
 def answer(context: Context, statement: Statement, *, ask: Callable[[Question], bool] | None = None) -> Table:
-    """A statement's rows; ``ask`` confirms what is unsafe. Raises SqlError NO_SESSION where it needs Spark."""
+    """A statement's rows; ``ask`` confirms unsafe statements. Raises SqlError NO_SESSION if the statement needs
+    Spark."""
     from rw_sql.runtime.control.executor import Executor, SessionState
 
     return Executor(context, None).run(statement, SessionState(ask=ask))
 
 
 def records_of(table: Table) -> list[dict[str, object]]:
-    """Rows by their columns' names; times in the time zone of this process, as Spark's rows have them."""
+    """Rows by their columns' names; times in the time zone of this process, as in Spark's rows."""
     names = [name for name, _ in table.columns]
     return [dict(zip(names, map(local_time, row), strict=True)) for row in table.rows]

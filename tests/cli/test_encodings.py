@@ -9,8 +9,9 @@ import pytest
 
 from rw_sql.cli.check import run_check
 from rw_sql.cli.dev import records_of
-from rw_sql.cli.fmt import read_text, run_fmt
+from rw_sql.cli.fmt import run_fmt
 from rw_sql.cli.shell.prompt import is_complete
+from rw_sql.cli.text_input import read_text
 from rw_sql.errors import SqlError
 from rw_sql.model.offset_files import read_offsets
 from rw_sql.runtime.support.text_files import read_text_file

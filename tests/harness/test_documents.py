@@ -27,10 +27,25 @@ SQL_BLOCK = re.compile(r"^```sql\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 
 HEADING = re.compile(r"^#+ (.*)$", re.MULTILINE)
-FOLDERS = "rw_sql|cli|connectors|metastore|plan|runtime|syntax|tests|examples|grammar|catalog|sources"
-FILE = re.compile(rf"`((?:{FOLDERS})/[a-z0-9_/]+\.[a-z.]+)`")
+FOLDERS = (
+    "rw_sql|cli|connectors|magics|metastore|model|plan|runtime|session|syntax|positions|support|"
+    "bench|catalog|docs|examples|grammar|notebooks|ops|proof|requirements|sources|tests"
+)
+PATH = re.compile(rf"`((?:{FOLDERS})/[a-z0-9_/]*(?:[a-z0-9_]\.[a-z.]+|/|(?<=/)))`")
+"""A file or, ending in a slash, a folder between backquotes."""
+
+SEARCHED = (ROOT, ROOT / "rw_sql", ROOT / "rw_sql" / "runtime", ROOT / "rw_sql" / "connectors")
+PYTHON = sorted(
+    ROOT / name
+    for name in subprocess.run(
+        ["git", "ls-files", "*.py"], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout.split()
+)
 # Decisions and the changelog say what was there when they were written.
 CURRENT = [path for path in DOCUMENTS if "decisions" not in path.parts and path.name != "CHANGELOG.md"]
+VARIABLES = {
+    found for path in PYTHON for found in re.findall(r"\bRW_SQL_[A-Z_]*[A-Z]\b", path.read_text(encoding="utf-8"))
+}
 CATALOG = "\n".join(path.read_text(encoding="utf-8") for path in sorted((ROOT / "catalog").glob("*.sql")))
 
 
@@ -54,10 +69,41 @@ def test_links_lead_somewhere(document: Path) -> None:
                 assert anchor in there, f"{name(document)} links to {target}"
 
 
+def missing_paths(text: str) -> set[str]:
+    """The paths of the repository that a text names between backquotes and that do not exist."""
+    return {path for path in PATH.findall(text) if not any((folder / path).exists() for folder in SEARCHED)}
+
+
+def test_the_search_for_paths_finds_them() -> None:
+    wrong = "`rw_sql/plan/no.py`, `tests/nowhere/`, `catalog/0001_no.sql`, ``runtime/views/gone.py``"
+    assert len(missing_paths(wrong)) == 4
+    assert (
+        missing_paths("`rw_sql/plan/lower.py`, `ops/`, `catalog/NNNN_*.sql`, `sources/<name>.toml`, `sources/0/0`")
+        == set()
+    )
+
+
+@pytest.mark.parametrize("document", [path for path in DOCUMENTS if path.name != "CHANGELOG.md"], ids=name)
+def test_paths_that_are_named_exist(document: Path) -> None:
+    assert missing_paths(document.read_text(encoding="utf-8")) == set()
+
+
+def test_paths_that_python_files_name_exist() -> None:
+    own = Path(__file__)
+    found = {name(path): missing_paths(path.read_text(encoding="utf-8")) for path in PYTHON if path != own}
+    assert {file: paths for file, paths in found.items() if paths} == {}
+
+
 @pytest.mark.parametrize("document", CURRENT, ids=name)
-def test_files_that_are_named_exist(document: Path) -> None:
-    for path in FILE.findall(document.read_text(encoding="utf-8")):
-        assert (ROOT / path).exists() or (ROOT / "rw_sql" / path).exists(), f"{name(document)} names {path}"
+def test_make_targets_modules_and_variables_that_are_named_exist(document: Path) -> None:
+    text = document.read_text(encoding="utf-8")
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    targets = set(re.findall(r"^([a-z-]+):", makefile, re.MULTILINE))
+    assert set(re.findall(r"(?:`|^)make ([a-z-]+)", text, re.MULTILINE)) <= targets
+    for module in re.findall(r"python -m ((?:rw_sql|bench|proof|tests)[.\w]*)", text):
+        path = ROOT / module.rstrip(".").replace(".", "/")
+        assert path.with_suffix(".py").exists() or path.is_dir(), f"{name(document)} runs {module}"
+    assert set(re.findall(r"\bRW_SQL_[A-Z_]*[A-Z]\b", text)) <= VARIABLES
 
 
 @pytest.mark.parametrize("document", CURRENT, ids=name)
@@ -107,8 +153,17 @@ def test_commands_and_their_options_exist(document: Path) -> None:
         assert command.name == "pyspark" or given <= options, f"rw-sql {line}"
 
 
-def test_readme_names_targets_that_exist() -> None:
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
-    for target in re.findall(r"^make ([a-z-]+)", readme, re.MULTILINE):
-        assert re.search(rf"^{target}:", makefile, re.MULTILINE), f"make {target}"
+def test_where_to_change_what_names_what_is_there() -> None:
+    """Each name in a row of CONTRIBUTING's table occurs in a file that the row names."""
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    table = text.partition("### Where to change what")[2].partition("\n\n**")[0]
+    rows = [line for line in table.splitlines() if line.startswith("| ")][1:]
+    assert len(rows) >= 10
+    for row in rows:
+        named = re.findall(r"`([^`]+)`", row)
+        files = [ROOT / name for name in named if "/" in name and (ROOT / name).is_file()]
+        files += [file for name in named if name.endswith("/") for file in (ROOT / name).glob("*.sql")]
+        known = "\n".join(file.read_text(encoding="utf-8") for file in files)
+        names = [name for name in named if re.fullmatch(r"_?[A-Za-z][A-Za-z_.]*[A-Za-z]", name) and "/" not in name]
+        words = [name.rpartition(".")[2] for name in names if not name.endswith((".json", ".py"))]
+        assert [word for word in words if word not in known] == [], row

@@ -145,8 +145,7 @@ def magics() -> Iterator[str]:
     shell = _Shell()
     load_magics(shell)
     yield from shell.lines
-    cell = import_module("rw_sql.magics.cell")
-    yield f"usage: {cell._USAGE}"
+    yield f"usage: {import_module('rw_sql.magics.arguments').USAGE}"
 
 
 def environment() -> Iterator[str]:

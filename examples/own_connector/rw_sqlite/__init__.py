@@ -1,6 +1,6 @@
-"""An rw_sql connector that follows tables of an SQLite file: each row that is added becomes a record, as JSON.
+"""An rw_sql connector that follows tables of an SQLite file: each added row becomes a record, as JSON.
 
-A split is a table, an offset is a rowid. SQLite gives new rows higher ones, so what is added is found at the end.
+A split is a table, an offset is a rowid. SQLite gives new rows higher rowids, so added rows are found at the end.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class SqliteConnector(PythonConnector):
     spec: ConnectorSpec = parse_spec(files(__name__).joinpath("sqlite.toml").read_text())
 
     def look(self, options: Mapping[str, str], *, timeout: float = 8.0) -> Upstream:
-        """What there is to read: each table from its first rowid to behind its last one."""
+        """The available offsets: of each table from its first rowid to the one after its last."""
         splits, missing = {}, []
         try:
             with closing(self._open(options)) as database:
@@ -37,7 +37,7 @@ class SqliteConnector(PythonConnector):
         return Upstream(splits=splits, missing=tuple(missing), cluster=options["sqlite.file"])
 
     def records(self, options: Mapping[str, str], split: str, start: int, end: int) -> Iterator[Record]:
-        """The rows with a rowid from ``start`` up to ``end``, which is left out."""
+        """The rows with a rowid from ``start`` up to, and not including, ``end``."""
         with closing(self._open(options)) as database:
             query = f'SELECT rowid, * FROM "{split}" WHERE rowid >= ? AND rowid < ? ORDER BY rowid'
             rows = database.execute(query, (start, end))

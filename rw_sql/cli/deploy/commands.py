@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.text import Text
 
-from rw_sql.cli.fmt import read_text
 from rw_sql.cli.folder.environments import Env, environment, given_variables
 from rw_sql.cli.output import console_for, print_error
 from rw_sql.cli.sql_files import folder_files
+from rw_sql.cli.text_input import read_text
 from rw_sql.errors import (
     CANNOT_REPLACE,
     CANNOT_UNDO,
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from rw_sql.runtime.support.warehouse import Warehouse
 
 _DIFFERS = 2
-"""The exit status of ``diff --exit-code`` where there is a difference."""
+"""The exit status of ``diff --exit-code`` if there is a difference."""
 
 _MARKS = {"create": "+", "alter": "~", "rename": "~", "unsafe": "!", "rebuild": "↻", "recreate": "±", "drop": "-"}
 
@@ -48,7 +48,7 @@ _Warehouse = Annotated[
     ),
 ]
 _Var = Annotated[
-    list[str] | None, typer.Option("--var", metavar="NAME=VALUE", help="A ${variable}; wins over the file's.")
+    list[str] | None, typer.Option("--var", metavar="NAME=VALUE", help="A ${variable}; replaces the file's value.")
 ]
 _Allow = Annotated[
     list[str] | None,
@@ -67,10 +67,11 @@ def diff_command(
         str, typer.Option("--format", metavar="text|json", help="Changes as text, or the plan as JSON.")
     ] = "text",
     exit_code: Annotated[
-        bool, typer.Option("--exit-code", help="Exit 2 where folder and warehouse differ, 0 where not.")
+        bool, typer.Option("--exit-code", help="Exit with 2 if folder and warehouse differ, with 0 if not.")
     ] = False,
 ) -> None:
-    """Show what separates a warehouse from a folder of CREATE statements. Needs no Spark and changes nothing."""
+    """Show the differences between a warehouse and a folder of CREATE statements. Needs no Spark and changes
+    nothing."""
     from rw_sql.plan.deploy.plan_file import saved_plan, to_json
 
     if output not in ("text", "json"):
@@ -95,17 +96,18 @@ def apply_command(
     var: _Var = None,
     allow: _Allow = None,
     allow_drop: Annotated[
-        bool, typer.Option("--allow-drop", help="Drop what the folder does not have, and what must be made again.")
+        bool,
+        typer.Option("--allow-drop", help="Drop objects that the folder lacks, and those that must be created again."),
     ] = False,
     yes: Annotated[
         bool, typer.Option("--yes", help="Do not ask; predicted loss or repetition must be named by --allow.")
     ] = False,
     confirm: Annotated[
         list[str] | None,
-        typer.Option("--confirm", metavar="TOKEN", help="Confirm the request that was refused with this token."),
+        typer.Option("--confirm", metavar="TOKEN", help="Confirm the request that was refused, by its token."),
     ] = None,
 ) -> None:
-    """Bring a warehouse to a folder of CREATE statements. After a failure the same command goes on."""
+    """Bring a warehouse to the state of a folder of CREATE statements. After a failure the same command continues."""
     from rw_sql.plan.deploy.plan_file import from_json, require_current, saved_plan
 
     console = console_for()
@@ -126,11 +128,11 @@ def apply_command(
 
 
 def rollback_command(
-    view: Annotated[str, typer.Argument(metavar="VIEW", help="The view whose rows of before are to serve again.")],
+    view: Annotated[str, typer.Argument(metavar="VIEW", help="The view whose previous rows are restored.")],
     warehouse: _Warehouse = None,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
 ) -> None:
-    """Let the rows serve again that a view had before it was rebuilt; they are kept until it is rebuilt again."""
+    """Restore the rows that a view had before its newest rebuild; they are kept until the next rebuild."""
     from rw_sql.metastore import Metastore
     from rw_sql.model.names import undefined
     from rw_sql.plan.statements.move.undo import History
@@ -175,7 +177,7 @@ def _compared(
 
 
 def _catalog(warehouse: str | None) -> tuple[Warehouse, Snapshot]:
-    """The warehouse and its catalog; where there is none yet, an empty one."""
+    """The warehouse and its catalog; an empty catalog if there is none yet."""
     from deltalake import DeltaTable
 
     from rw_sql.metastore import Metastore, Snapshot
@@ -194,7 +196,8 @@ def show_changes(
     changes: Sequence[DeployChange],
     left: Sequence[DeployChange] = (),
 ) -> None:
-    """Prints changes, their statements, how much is read for them, and a line that counts them; nothing for none."""
+    """Prints changes, their statements, how much is read for them, and a line with their number; nothing without
+    changes."""
     from rw_sql.plan.deploy.changes import may_ask
 
     if not changes:
@@ -223,7 +226,7 @@ def _show_reading(console: Console, warehouse: Warehouse, snapshot: Snapshot, ch
         and change.kind in ("materialized_view", "sink")
         and change.place
     ]
-    # The first that a rebuild touches is the view itself.
+    # The first object of a rebuild is the view itself.
     read = [id_ for change in made for id_ in change.touches[change.action == "rebuild" :]]
     found = rows_to_read(warehouse, snapshot, read)
     if found.rows or found.bytes:
@@ -231,8 +234,8 @@ def _show_reading(console: Console, warehouse: Warehouse, snapshot: Snapshot, ch
 
 
 def _require_allowed(changes: Sequence[DeployChange], *, allow_drop: bool) -> list[DeployChange]:
-    """The changes to carry out: without ``--allow-drop`` what the folder does not have is left. Raises SqlError where
-    that would not do."""
+    """The changes to carry out: without ``--allow-drop``, objects that the folder lacks stay. Raises SqlError if that
+    is impossible."""
     if allow_drop:
         return list(changes)
     for change in changes:
@@ -282,7 +285,7 @@ def _carry_out(
         from rw_sql.runtime.support.faults import fault
         from rw_sql.session.scripts import run_statements
 
-        # Whoever was asked has taken a while, and Spark to start.
+        # The answer took a while, and so did Spark's start.
         require_current(_catalog(location.uri)[1], plan, location.uri)
         done = 0
         try:

@@ -9,10 +9,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rw_sql.cli.fmt import read_text
 from rw_sql.cli.folder.environments import environment, environment_above, given_variables
 from rw_sql.cli.script.loading import read_assignments
 from rw_sql.cli.sql_files import folder_files
+from rw_sql.cli.text_input import read_text
 from rw_sql.errors import SqlError
 from rw_sql.plan.deploy.folder import folder_object
 from rw_sql.plan.deploy.order import CircleError, in_order

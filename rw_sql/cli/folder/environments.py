@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rw_sql.cli.fmt import read_text
+from rw_sql.cli.text_input import read_text
 from rw_sql.errors import FILE_UNREADABLE, INVALID_OPTION, SqlError
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""What ``rw-sql check`` prints: text, JSON, annotations of GitHub, SARIF and JUnit of the same findings."""
+"""Prints the errors that ``rw-sql check`` found: as text, JSON, annotations of GitHub, SARIF and JUnit."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from rw_sql.plan.offline.report import Checked
 
 _MOST_SHOWN = 10
-"""How many errors of a step GitHub shows; it drops the rest."""
+"""The number of errors of a step that GitHub shows; it drops the rest."""
 
 UNSAFE_RULE = "RW-UNSAFE"
 _SARIF_SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
@@ -30,7 +30,7 @@ _SARIF_SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 
 @dataclass(slots=True)
 class Report:
-    """Files in the order given: each with its text and statements, or why it cannot be read."""
+    """The files in the given order, each with its text and statements, or the reason why it cannot be read."""
 
     files: list[tuple[str, str, tuple[Checked, ...]]] = field(default_factory=list)
     unreadable: list[tuple[str, SqlError]] = field(default_factory=list)
@@ -51,7 +51,7 @@ class Report:
 
     @property
     def summary(self) -> list[str]:
-        """What was checked, and what was not."""
+        """The number of checked statements and errors, and what was not checked."""
         found, files = len(self.errors), len(self.files)
         lines = [
             f"{len(self.statements)} statement{_s(len(self.statements))} in {files} file{_s(files)}: "
@@ -80,7 +80,7 @@ class _Region:
 
 
 def _region(error: SqlError, checked: Checked) -> _Region:
-    """Where an error is, columns counted in characters from 1, the end behind the last one."""
+    """The place of an error, with columns counted in characters from 1; the end is behind the last one."""
     span, text = error.span, error.text or ""
     if span is None:
         return _Region(line=checked.line, column=checked.column, end_line=checked.line, end_column=checked.column + 1)
@@ -162,7 +162,7 @@ def _finding_json(checked: Checked, error: SqlError) -> dict[str, Any]:
 
 
 def github_lines(report: Report) -> list[str]:
-    """Workflow commands of GitHub: errors first, since only so many of a step are shown."""
+    """Workflow commands of GitHub: errors first, since GitHub shows only some of a step."""
     lines = []
     if len(report.errors) > _MOST_SHOWN:
         lines.append(
@@ -209,12 +209,12 @@ def _command(word: str, message: str, **properties: object) -> str:
 
 
 def _data(text: str) -> str:
-    """As GitHub's toolkit escapes a message."""
+    """A message, escaped as in GitHub's toolkit."""
     return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
 
 
 def _property(text: str) -> str:
-    """As GitHub's toolkit escapes a property."""
+    """A property, escaped as in GitHub's toolkit."""
     return _data(text).replace(":", "%3A").replace(",", "%2C")
 
 
@@ -305,7 +305,7 @@ def _sarif_note(checked: Checked, places: dict[str, int]) -> dict[str, Any]:
 
 
 def junit_xml(report: Report) -> str:
-    """The report as JUnit XML, in elements that all dialects know: a suite per file, a case per statement."""
+    """The report as JUnit XML, with elements that all dialects have: a suite per file, a case per statement."""
     now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S")
     lines = ['<?xml version="1.0" encoding="UTF-8"?>', "<testsuites>"]
     suites = [(path, _cases(checked), sum(bool(c.errors) for c in checked), 0, sum(_is_skipped(c) for c in checked),

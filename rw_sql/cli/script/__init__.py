@@ -1,6 +1,4 @@
-"""``rw-sql run``: scripts with variables, run or foreseen, and how that is reported.
+"""``rw-sql run``: scripts with variables, executed or in a dry run, and their reports.
 
-
-Imports: ``session``, ``syntax``, ``cli``'s output. Imported by: ``cli.main``.
-Begin with ``command``.
+Imports: ``session``, ``syntax``, ``cli``'s output. Imported by: ``cli.main``. Begin with ``command``.
 """

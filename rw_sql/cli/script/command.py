@@ -1,4 +1,4 @@
-"""``rw-sql run``: the command line of it."""
+"""The command line of ``rw-sql run``."""
 
 from __future__ import annotations
 
@@ -34,16 +34,20 @@ def run_command(
     dry_run: Annotated[
         bool,
         typer.Option(
-            "--dry-run", help="Run nothing: EXPLAIN each statement on the catalog that those before it lead to."
+            "--dry-run",
+            help="Run nothing: EXPLAIN each statement on the catalog that the statements before it lead to.",
         ),
     ] = False,
     keep_going: Annotated[
-        bool, typer.Option("--keep-going/--stop-on-error", help="After an error, run the statements behind it too.")
+        bool, typer.Option("--keep-going/--stop-on-error", help="After an error, run the remaining statements too.")
     ] = False,
     output: Annotated[
         str,
         typer.Option(
-            "--output", "-o", metavar="text|json|junit", help="How to report; json and junit are written at the end."
+            "--output",
+            "-o",
+            metavar="text|json|junit",
+            help="The form of the report; json and junit are written at the end.",
         ),
     ] = "text",
     yes: Annotated[
@@ -52,14 +56,14 @@ def run_command(
     ] = False,
     confirm: Annotated[
         list[str] | None,
-        typer.Option("--confirm", metavar="TOKEN", help="Confirm the request that was refused with this token."),
+        typer.Option("--confirm", metavar="TOKEN", help="Confirm the request that was refused, by its token."),
     ] = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print results without the statements.")] = False,
 ) -> None:
     """Run the statements of files one by one; stop at the first error.
 
     The exit status is 0 if all statements are done, 1 if one failed, 2 if nothing was run because the command line, a
-    file or a variable is wrong, 3 if a statement lacks a confirmation, 130 after Ctrl-C.
+    file or a variable is wrong, 3 if a statement lacks a confirmation, and 130 after Ctrl-C.
     """
     from rw_sql.cli.output import print_error
     from rw_sql.cli.script.running import OUTPUTS, RunOptions, run_scripts

@@ -1,4 +1,4 @@
-"""The files of a command as statements: read, their variables replaced, each statement with its place in its file."""
+"""Reads the files of a command as statements: replaces variables and keeps each statement's place in its file."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from rw_sql.cli.fmt import read_text
+from rw_sql.cli.text_input import read_text
 from rw_sql.errors import INVALID_OPTION, SqlError, masked
 from rw_sql.syntax import split_script
 from rw_sql.syntax.variables.expand import expand
@@ -31,7 +31,7 @@ class Script:
     parts: tuple[ScriptStatement, ...]
 
     def place(self, part: ScriptStatement) -> tuple[str | None, int, int]:
-        """The file, line and column in which a statement begins: those of a file that the script includes, maybe."""
+        """The file, line and column at which a statement begins, which may be in an included file."""
         origin, span = self.expanded.source(part.start, part.start + len(part.text))
         return origin.file, span.line, span.column
 
@@ -56,11 +56,12 @@ def load_scripts(
     variables: Mapping[str, str],
     environment: Callable[[str], Mapping[str, str]] | None = None,
 ) -> tuple[list[Script], Callable[[str], str]]:
-    """The scripts of some files, ``-`` being standard input; what one sets holds in those after it.
+    """The scripts of some files, ``-`` being standard input; variables that a file sets are known in the files after
+    it.
 
-    ``environment`` gives the variables of a file's environment; with it ``${name}`` is replaced too, by these and those
-    given. With them comes what hides the values of variables whose names say that they are secret. Raises SqlError
-    where a file cannot be read, a variable is not set, or a backslash command is wrong.
+    ``environment`` returns the variables of a file's environment; with it ``${name}`` is replaced too, by these and the
+    given ones. The second result hides the values of variables whose names mark them as secret. Raises SqlError if a
+    file cannot be read, a variable is not set, or a backslash command is wrong.
     """
     scripts = []
     known = dict(variables)
@@ -81,13 +82,13 @@ def _secrets(variables: Mapping[str, str]) -> Iterable[str]:
 
 
 def hiding_of(variables: Mapping[str, str]) -> Callable[[str], str]:
-    """What puts asterisks in the place of secrets, those of these variables too."""
+    """A function that replaces secrets by asterisks, including those of these variables."""
     return hiding(_secrets(variables))
 
 
 def hiding(secrets: Iterable[str]) -> Callable[[str], str]:
-    """What puts asterisks in the place of secrets: those of these variables, and those that statements hold."""
-    # A value that holds another goes first.
+    """A function that replaces secrets by asterisks: those of these variables, and those in statements."""
+    # A value that contains another is replaced first.
     values = sorted({form for secret in secrets for form in (secret, secret.replace("'", "''"))}, key=len, reverse=True)
     pattern = re.compile("|".join(map(re.escape, values))) if values else None
 

@@ -1,4 +1,4 @@
-"""What came of each statement of a run: the summary, the exit status, JSON and JUnit."""
+"""The result of each statement of a run: the summary, the exit status, JSON and JUnit."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Status = Literal["done", "failed", "refused", "not run"]
 
 OK, FAILED, UNUSABLE, REFUSED, INTERRUPTED = 0, 1, 2, 3, 130
 """Exit statuses: all done; a statement failed; nothing was run since the command line, a file or a variable is wrong;
-what stopped it is a confirmation that is missing; Ctrl-C."""
+a missing confirmation stopped the run; Ctrl-C."""
 
 _REFUSALS = (CONFIRMATION_NEEDED.code, UNSAFE_OPERATIONS_OFF.code)
 _NAME_WIDTH = 80
@@ -31,7 +31,7 @@ _NAME_WIDTH = 80
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatementRun:
-    """One statement and what came of it. ``plan`` is what a dry run foresees."""
+    """One statement and its result. ``plan`` is the plan of a dry run."""
 
     file: str | None
     line: int
@@ -46,13 +46,13 @@ class StatementRun:
 
 
 def status_of(error: SqlError) -> Status:
-    """Whether a statement failed, or was refused since nobody confirmed it."""
+    """The status for an error: failed, or refused for lack of a confirmation."""
     return "refused" if error.code in _REFUSALS else "failed"
 
 
 @dataclass(slots=True)
 class RunReport:
-    """A run so far. ``hide`` puts asterisks in the place of secrets."""
+    """A run so far. ``hide`` replaces secrets by asterisks."""
 
     hide: Callable[[str], str]
     is_dry: bool = False
@@ -63,7 +63,7 @@ class RunReport:
 
     @property
     def exit_status(self) -> int:
-        """The status of the process."""
+        """The exit status of the process."""
         if self.is_interrupted:
             return INTERRUPTED
         found = {statement.status for statement in self.statements}
@@ -71,7 +71,7 @@ class RunReport:
 
     @property
     def counts(self) -> dict[str, int]:
-        """How many statements there are of each status."""
+        """The number of statements of each status."""
         statuses = [statement.status for statement in self.statements]
         return {status: statuses.count(status) for status in ("done", "failed", "refused", "not run")}
 
@@ -86,7 +86,7 @@ class RunReport:
         return f"{total} statement{'' if total == 1 else 's'}: {told}{needs}; {self.seconds:.1f} s"
 
     def as_json(self) -> str:
-        """One document, every key always there."""
+        """One document in which every key is always present."""
         document = {
             "format": "rw-sql/run/1",
             "dry_run": self.is_dry,
@@ -131,7 +131,7 @@ class RunReport:
         }
 
     def as_junit(self) -> str:
-        """A suite a file, a case a statement."""
+        """A suite per file, a case per statement."""
         timestamp = self.started.replace(tzinfo=None).isoformat(timespec="seconds")
         suites = [
             Suite(name=file or "-", cases=[self._case(run) for run in runs], timestamp=timestamp)
@@ -158,12 +158,12 @@ class RunReport:
 
 
 def _dotted(file: str) -> str:
-    """A path as class names look."""
+    """A path in the form of class names."""
     return re.sub(r"[/\\]+", ".", re.sub(r"\.\w+$", "", file)).strip(".") or file
 
 
 def json_value(value: Any) -> Any:
-    """A value as JSON has it: numbers, booleans and NULL as such, exact decimals, times and bytes as text."""
+    """A value for JSON: numbers, booleans and NULL as such; exact decimals, times and bytes as text."""
     match value:
         case None | bool() | int() | str():
             return value

@@ -1,4 +1,4 @@
-"""Runs the statements of scripts one by one, or foresees them, and keeps what came of each."""
+"""Runs or explains the statements of scripts one by one, and records their results."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _NOT_RUN = "a dry run does not run Spark's statements"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunOptions:
-    """How scripts are run. With an ``output`` other than text nothing but the report is on standard output."""
+    """How scripts are run. With an ``output`` other than text only the report is on standard output."""
 
     warehouse: str | None = None
     is_confirmed: bool = False
@@ -53,8 +53,8 @@ class RunOptions:
 
 
 def run_scripts(scripts: Sequence[Script], options: RunOptions, hide: Callable[[str], str]) -> RunReport:
-    """Runs the scripts in order until the first error (``keeps_going``: to the end), and prints results and errors as
-    they come. What stops it is in the report."""
+    """Runs the scripts in order until the first error (with ``keeps_going``: to the end), and prints results and errors
+    as they come. The report contains the error that stops the run."""
     is_text = options.output == "text"
     console = console_for() if is_text else console_for(sys.stderr)
     report = RunReport(hide=hide, is_dry=options.is_dry)
@@ -96,7 +96,7 @@ class _RunStatus:
 
 
 class ScriptRun:
-    """One run of all scripts. ``transcript`` is None where nothing is printed on the way."""
+    """One run of all scripts. ``transcript`` is None if nothing is printed during the run."""
 
     def __init__(
         self,
@@ -162,7 +162,7 @@ class ScriptRun:
                 self._leave_block(script)
 
     def _each(self, script: Script, act: Callable[[Script, ScriptStatement], _Outcome]) -> None:
-        """Does one thing with each statement, and prints before it what ``\\echo`` says there."""
+        """Applies one function to each statement, after printing the ``\\echo`` lines before it."""
         echoes = list(script.expanded.echoes)
         for part in script.parts:
             file, line, column = script.place(part)
@@ -217,7 +217,7 @@ class ScriptRun:
             self._was_interrupted = True
 
     def _leave_block(self, script: Script) -> None:
-        """The script ends inside of a block, which nobody will commit: its last statement counts as failed."""
+        """Handles a script that ends inside a block, which is never committed: its last statement counts as failed."""
         if self._is_over:
             return
         error = open_block(script.name)
@@ -247,7 +247,7 @@ class ScriptRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Outcome:
-    """What a statement gave, or would do."""
+    """The result of a statement, or its predicted effect."""
 
     result: Values | None = None
     plan: tuple[str, ...] | None = None
@@ -255,7 +255,7 @@ class _Outcome:
 
 
 def open_block(script: str | None) -> SqlError:
-    """The error of a script that ended inside of a block, which nobody will ever commit."""
+    """The error of a script that ends inside a block, which is never committed."""
     return SqlError(
         BLOCK_LEFT_OPEN,
         f"{script or 'the script'} ends inside of a BEGIN UNSAFE block: nothing of the block was done",
@@ -265,7 +265,8 @@ def open_block(script: str | None) -> SqlError:
 
 @contextmanager
 def _dry_session(warehouse: str | None) -> Iterator[Attached]:
-    """A session that runs no jobs: on the warehouse, or on an empty one for the time where that does not exist yet."""
+    """A session that runs no jobs: on the warehouse, or on a temporary empty one if the warehouse does not exist
+    yet."""
     from rw_sql.session.attach import attach
     from rw_sql.session.location import warehouse_at
 

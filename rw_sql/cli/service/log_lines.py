@@ -1,4 +1,4 @@
-"""What ``rw-sql serve`` writes: a line an event, with its time, as text or as JSON."""
+"""The log of ``rw-sql serve``: one line per event, with its time, as text or as JSON."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from rw_sql.errors import INVALID_OPTION, SqlError
 FORMS = ("text", "json")
 
 said = logging.getLogger("rw_sql.serve")
-"""What the command itself says."""
+"""The logger of the command itself."""
 
 
 def start_log(form: str, stream: TextIO | None = None) -> logging.Handler:
-    """Writes what rw_sql logs from level INFO on to a stream (standard output). Raises SqlError INVALID_OPTION."""
+    """Writes rw_sql's log from level INFO on to a stream (standard output). Raises SqlError INVALID_OPTION."""
     if form not in FORMS:
         raise SqlError(INVALID_OPTION, f"--log is text or json, not {form!r}", hint="--log json")
     handler = logging.StreamHandler(stream or sys.stdout)
@@ -25,7 +25,7 @@ def start_log(form: str, stream: TextIO | None = None) -> logging.Handler:
     logger = logging.getLogger("rw_sql")
     logger.setLevel(logging.INFO)
     logger.addHandler(handler)
-    logger.propagate = False  # a root handler of Spark's or of the user's would write it twice
+    logger.propagate = False  # otherwise a root handler of Spark or of the user would write it again
     return handler
 
 
@@ -35,17 +35,18 @@ def _at(record: logging.LogRecord) -> str:
 
 
 class TextLines(logging.Formatter):
-    """``2026-11-26T03:53:10.123Z INFO event=job job=mv-9 state=RUNNING``; what would break the line is escaped."""
+    """``2026-11-26T03:53:10.123Z INFO event=job job=mv-9 state=RUNNING``; characters that would break the line are
+    escaped."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """One line, and a traceback below it where there is one."""
+        """One line, followed by the traceback, if any."""
         message = "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in record.getMessage())
         line = f"{_at(record)} {record.levelname} {message}"
         return line if not record.exc_info else f"{line}\n{self.formatException(record.exc_info)}"
 
 
 class JsonLines(logging.Formatter):
-    """An object a line: ``at``, ``level``, ``logger``, ``message``; of an event its fields as well."""
+    """One object per line: ``at``, ``level``, ``logger``, ``message``, and for an event its fields."""
 
     def format(self, record: logging.LogRecord) -> str:
         """One line."""

@@ -32,17 +32,17 @@ def serve_until_told(
     token_file: str | None = None,
     log: str = "text",
 ) -> None:
-    """Attaches to a warehouse, runs its jobs until SIGTERM or SIGINT, then stops them and gives the lease back.
+    """Attaches to a warehouse, runs its jobs until SIGTERM or SIGINT, then stops them and releases the lease.
 
-    Where another process owns the warehouse this one stands by and takes over when the other is gone. Ends with status
-    1 where it cannot run them any more, because Spark has ended.
+    If another process owns the warehouse, this one waits and takes over when the other is gone. It ends with status 1
+    if it can no longer run the jobs because Spark has ended.
     """
     told = threading.Event()
 
     def on_signal(_number: int, _frame: FrameType | None) -> None:
         told.set()
 
-    # Before Spark starts: a signal that comes while it does is obeyed as soon as it has.
+    # Before Spark starts: a signal during the start takes effect right after it.
     signal.signal(signal.SIGTERM, on_signal)
     signal.signal(signal.SIGINT, on_signal)
     start_log(log)
@@ -52,7 +52,7 @@ def serve_until_told(
 
     said.info("starting Spark")
     spark = connect(warehouse)
-    signal.signal(signal.SIGINT, on_signal)  # PySpark put its own in this one's place
+    signal.signal(signal.SIGINT, on_signal)  # PySpark has replaced this handler by its own
     attached = attach(spark, warehouse)
     served = attached.served()
     last: bool | None = None
@@ -82,9 +82,10 @@ def serve_until_told(
 
 
 def listen(host: str, port: int | None, token_file: str | None) -> StatusServer:
-    """The status page's server, which answers from here on. Raises SqlError where it cannot listen.
+    """Starts the status page's server. Raises SqlError if it cannot listen.
 
-    Without a ``port``, the usual one, or a free one where another process has that: a standby on the same machine.
+    Without a ``port`` it takes the default one, or a free one if another process (a standby on the same machine) uses
+    that.
     """
     from rw_sql.runtime.status.http_server import DEFAULT_PORT, StatusServer
 
@@ -100,7 +101,7 @@ def listen(host: str, port: int | None, token_file: str | None) -> StatusServer:
 
 
 def _token(file: str | None) -> str | None:
-    """The token for the status page, from a file or the environment. Raises SqlError where the file is not readable."""
+    """The token for the status page, from a file or the environment. Raises SqlError if the file cannot be read."""
     from rw_sql.runtime.status.http_server import TOKEN_VARIABLE
 
     if file is None:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 OUTPUTS = ("text", "json")
 FORMATS = ("text", "mermaid", "json", "svg")
 LOOK_SECONDS = 0.7
-"""How long all upstreams together may take to say where they end, and again how old their records are."""
+"""The maximum seconds for all upstreams together to report their ends, and again to report the age of their records."""
 
 _WATCH_SECONDS = 2.0
 
@@ -38,9 +38,9 @@ _Warehouse = Annotated[
 def status_command(
     warehouse: _Warehouse = None,
     output: Annotated[str, typer.Option("--output", "-o", metavar="FORM", help="text or json.")] = "text",
-    watch: Annotated[bool, typer.Option("--watch", help="Show it anew every 2 seconds, until Ctrl-C.")] = False,
+    watch: Annotated[bool, typer.Option("--watch", help="Refresh every 2 seconds, until Ctrl-C.")] = False,
 ) -> None:
-    """Show the owner, the jobs with their lag and rates, what stalled, and unsafe operations. Starts no Spark."""
+    """Show the owner, the jobs with their lag and rates, stalled jobs, and unsafe operations. Starts no Spark."""
     from rw_sql.cli.output import console_for
     from rw_sql.session.sparkless import sparkless
 
@@ -50,7 +50,7 @@ def status_command(
     with sparkless(warehouse, only_reads=True) as context:
         for number, status in enumerate(_statuses(context, is_endless=watch)):
             if output == "json":
-                # A line each, so that what reads them can tell where one ends.
+                # One line each, so that a reading program can tell where one ends.
                 print(json.dumps(status.to_json(), indent=None if watch else 2, ensure_ascii=False), flush=True)
             else:
                 if watch and console.is_terminal:
@@ -71,7 +71,8 @@ def _statuses(context: Context, *, is_endless: bool) -> Iterator[WarehouseStatus
 
 
 def print_status(console: Console, status: WarehouseStatus) -> None:
-    """Prints it: a line each for the warehouse and its owner, the jobs as a table, then what needs an operator."""
+    """Prints the status: one line each for the warehouse and its owner, the jobs as a table, then what needs an
+    operator."""
     from rich.text import Text
 
     from rw_sql.cli.output import print_rows
@@ -125,7 +126,7 @@ def lineage_command(
     ] = None,
     warehouse: _Warehouse = None,
 ) -> None:
-    """Draw which objects read which, with their states and lags. Starts no Spark."""
+    """Show which objects read which, with their states and lags. Starts no Spark."""
     from rw_sql.session.sparkless import sparkless
 
     if form not in FORMATS:

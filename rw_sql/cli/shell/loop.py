@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, TextIO
 
 from rich.text import Text
 
-from rw_sql.cli.fmt import read_text
 from rw_sql.cli.output import console_for, print_error, print_rows
 from rw_sql.cli.question import choose_answer
 from rw_sql.cli.script.report import FAILED, INTERRUPTED, OK, REFUSED, status_of
@@ -17,6 +16,7 @@ from rw_sql.cli.shell.backend import Backend, listed
 from rw_sql.cli.shell.commands import HELP, listing, split_commands, switched, unknown
 from rw_sql.cli.shell.outside import edited, run_command, show_paged
 from rw_sql.cli.status_line import StatusLine
+from rw_sql.cli.text_input import read_text
 from rw_sql.errors import FILE_UNREADABLE, INVALID_COMMAND, UNDEFINED_OBJECT, SqlError
 from rw_sql.syntax import parse_statement, split_script
 from rw_sql.syntax.variables.expand import expand

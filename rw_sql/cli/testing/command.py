@@ -1,4 +1,4 @@
-"""``rw-sql test``: the command line of it."""
+"""The command line of ``rw-sql test``."""
 
 from __future__ import annotations
 
@@ -29,31 +29,37 @@ def run_test_command(
         ),
     ],
     workers: Annotated[
-        int, typer.Option("--jobs", "-j", metavar="N", min=1, help="How many tests run side by side, on one Spark.")
+        int,
+        typer.Option(
+            "--jobs", "-j", metavar="N", min=1, help="The number of tests that run in parallel, on one Spark."
+        ),
     ] = 1,
     kafka: Annotated[
-        bool, typer.Option("--kafka", help="Start a Kafka broker for the tests; the first start fetches Kafka.")
+        bool, typer.Option("--kafka", help="Start a Kafka broker for the tests; the first start downloads Kafka.")
     ] = False,
     variables: Variables = None,
     env: Env = None,
     label: Annotated[
         list[str] | None, typer.Option("--label", metavar="LABEL", help="A label for skipif and onlyif in .slt files.")
     ] = None,
-    fail_fast: Annotated[bool, typer.Option("--fail-fast", help="Run no more tests after the first failure.")] = False,
+    fail_fast: Annotated[bool, typer.Option("--fail-fast", help="Stop after the first failure.")] = False,
     override: Annotated[
         bool, typer.Option("--override", help="Rewrite the expected rows of .slt files to those found.")
     ] = False,
     output: Annotated[
         str,
         typer.Option(
-            "--output", "-o", metavar="text|json|junit", help="How to report; json and junit are written at the end."
+            "--output",
+            "-o",
+            metavar="text|json|junit",
+            help="The form of the report; json and junit are written at the end.",
         ),
     ] = "text",
 ) -> None:
-    """Run tests of pipelines, each on a warehouse that is thrown away.
+    """Run tests of pipelines, each on a throwaway warehouse.
 
-    The exit status is 0 if all tests passed, 1 if one did not, 2 if none was run because the command line, a path or a
-    file is wrong.
+    The exit status is 0 if all tests passed, 1 if one did not, and 2 if none was run because the command line, a path
+    or a file is wrong.
     """
     from rw_sql.cli.output import console_for, print_error
     from rw_sql.cli.testing.outcome import WrongTestError

@@ -1,4 +1,4 @@
-"""The pipeline that unit tests are about: the CREATE statements of its files, and what reads what."""
+"""The pipeline under test: the CREATE statements of its files, and which object reads which."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Definition = Input | ast.CreateMaterializedView
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Defined:
-    """One object of the pipeline: its statement, the SETs in force there, and the file that it is in."""
+    """One object of the pipeline: its statement, the SETs that apply to it, and its file."""
 
     statement: Definition
     settings: tuple[str, ...]
@@ -36,7 +36,7 @@ class Defined:
 
     @property
     def reads(self) -> tuple[str, ...]:
-        """The names that it reads: none but of a view."""
+        """The names that it reads; only a view has any."""
         if not isinstance(self.statement, ast.CreateMaterializedView):
             return ()
         if self.dialect == "risingwave":
@@ -46,16 +46,16 @@ class Defined:
 
     @property
     def text(self) -> str:
-        """The statement as it is run, whatever was there before."""
+        """The statement as run, whatever existed before."""
         return render(self.statement)
 
 
 def read_definitions(files: Sequence[str], variables: Mapping[str, str], env: str | None = None) -> dict[str, Defined]:
-    """The sources, tables and materialized views that files make, by name. Spark's statements are left out.
+    """The sources, tables and materialized views that files create, by name. Spark's statements are skipped.
 
-    ``env`` names the environment whose files have the values of ``${name}``.
+    ``env`` names the environment whose files contain the values of ``${name}``.
 
-    Raises WrongTestError where a file cannot be read or a statement is wrong, or two files make the same.
+    Raises WrongTestError if a file cannot be read, a statement is wrong, or two files create the same name.
     """
     found: dict[str, Defined] = {}
     try:
@@ -89,19 +89,20 @@ def read_definitions(files: Sequence[str], variables: Mapping[str, str], env: st
 
 
 def input_columns(statement: Input) -> tuple[tuple[str, str], ...]:
-    """The columns that rows of an input can have, with their Spark types: those of INCLUDE too, generated ones not."""
+    """The columns that rows of an input can have, with their Spark types: including those of INCLUDE, excluding
+    generated ones."""
     name = connector_of(statement) or ""
     plain = [(column.name, spark_type(column.data_type)) for column in statement.columns if column.generated is None]
     return (*plain, *((include_name(name, column), include_type(column)) for column in statement.include))
 
 
 def has_hidden_columns(statement: Input) -> bool:
-    """Whether INCLUDE gives columns that only the connector itself can: their names are no others'."""
+    """True if INCLUDE adds columns that only the connector can provide: no other column can have their names."""
     return any((column.alias or "_rw_").startswith("_rw_") for column in statement.include)
 
 
 def fed_from_delta(statement: Input, path: str) -> str:
-    """The statement with the same columns, read from a Delta table."""
+    """The statement with the same columns that reads a Delta table instead."""
     name = connector_of(statement) or ""
     columns = (*statement.columns, *(_plain_column(name, column) for column in statement.include))
     options = _options({"connector": "delta", "delta.path": path})
@@ -109,13 +110,13 @@ def fed_from_delta(statement: Input, path: str) -> str:
 
 
 def fed_from_kafka(statement: Input, topic: str, bootstrap: str) -> str:
-    """The statement with the same columns and format, read from a topic."""
+    """The statement with the same columns and format that reads a topic instead."""
     options = _options({"connector": "kafka", "topic": topic, "properties.bootstrap.server": bootstrap})
     return render(replace(statement, options=options))
 
 
 def source_of_rows(name: str, columns: Iterable[tuple[str, str]], path: str) -> str:
-    """A source with these columns (names and types of ours), read from a Delta table."""
+    """A source with these columns (in rw_sql's names and types) that reads a Delta table."""
     listed = ", ".join(f"{quoted(column)} {kind}" for column, kind in columns)
     return f"CREATE SOURCE {quoted(name)} ({listed}) WITH (connector = 'delta', delta.path = {literal(path)})"
 
@@ -138,5 +139,5 @@ def _options(values: Mapping[str, str]) -> tuple[ast.Option, ...]:
 
 
 def option_of(statement: Input, key: str) -> str | None:
-    """The value of an option as it is written."""
+    """The value of an option as written."""
     return next((option_text(option.value) for option in statement.options if option.key == key), None)

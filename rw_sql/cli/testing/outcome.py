@@ -1,4 +1,4 @@
-"""What comes of a test, and what a test raises that does not pass."""
+"""The outcome of a test, and the errors of tests that do not pass."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from typing import Literal
 
 
 class MismatchError(Exception):
-    """Something is not as a test expects: one line, and the rest of what there is to say. ``line`` is in its file."""
+    """A result differs from a test's expectation: one line, and the details. ``line`` is the line in the test's
+    file."""
 
     def __init__(self, message: str, detail: str = "", *, line: int | None = None) -> None:
         super().__init__(message)
@@ -17,7 +18,7 @@ class MismatchError(Exception):
 
 
 class WrongTestError(Exception):
-    """A test file is wrong: it says nothing about what it tests."""
+    """A test file is wrong, so it shows nothing about the pipeline."""
 
     def __init__(self, message: str, *, file: str, line: int | None = None) -> None:
         super().__init__(message)
@@ -31,9 +32,9 @@ class WrongTestError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TestOutcome:
-    """One test that was run. ``failed``: something is not as it expects; ``error``: it could not be run.
+    """One executed test. ``failed``: a result differs from the expectation; ``error``: the test could not be run.
 
-    ``notes`` are warnings of a test that passed too; ``output`` is the file rewritten with the rows found, if any.
+    ``notes`` are warnings, also of a passed test; ``output`` is the file rewritten with the rows found, if any.
     """
 
     __test__ = False

@@ -1,4 +1,4 @@
-"""What ``rw-sql test`` reports: a line per test, the failures, a summary; JSON or JUnit."""
+"""The report of ``rw-sql test``: a line per test, the failures, a summary; JSON or JUnit."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class TestReport:
 
     @property
     def has_failures(self) -> bool:
-        """Whether a test failed, or could not be run."""
+        """True if a test failed or could not be run."""
         return any(outcome.status in ("failed", "error") for outcome in self.outcomes)
 
     @property
@@ -47,7 +47,7 @@ class TestReport:
         return f"{len(statuses)} test{'' if len(statuses) == 1 else 's'}: {told}; {self.seconds:.1f} s"
 
     def as_json(self) -> str:
-        """One document, every key always there."""
+        """One document in which every key is always present."""
         document = {
             "format": "rw-sql/test/1",
             "started_at": self.started.isoformat(timespec="milliseconds"),
@@ -69,7 +69,7 @@ class TestReport:
         return json.dumps(document, indent=2, ensure_ascii=False)
 
     def as_junit(self) -> str:
-        """A suite a file, a case a test."""
+        """A suite per file, a case per test."""
         timestamp = self.started.replace(tzinfo=None).isoformat(timespec="seconds")
         suites = [
             Suite(name=file, cases=[self._case(outcome) for outcome in outcomes], timestamp=timestamp)
@@ -91,7 +91,7 @@ class TestReport:
 
 
 def print_outcome(console: Console, outcome: TestOutcome, hide: Callable[[str], str]) -> None:
-    """One line of a test as it ends, with what is wrong below it."""
+    """Prints one line for a finished test, and its failure below."""
     line = Text(f"{outcome.status:7} ", style=_STYLES[outcome.status])
     line.append(f"{outcome.id} ({outcome.seconds:.1f} s)", style="default")
     console.print(line, soft_wrap=True)

@@ -1,4 +1,4 @@
-"""Rows that are expected beside rows that were found: which are missing, unexpected or changed, in aligned columns."""
+"""Compares expected with found rows: which are missing, unexpected or changed, in aligned columns."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 Row = tuple[str, ...]
-"""A row as it is shown, a text per column."""
+"""A row as shown, one text per column."""
 
 _MOST_ROWS = 40
 _WIDEST = 60
@@ -19,7 +19,7 @@ _MISSING, _UNEXPECTED, _CHANGED = "-", "+", "~"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:
-    """How rows differ. ``changed`` are pairs of an expected row and the found row that is most like it."""
+    """The difference between rows. ``changed`` are pairs of an expected row and the most similar found row."""
 
     columns: Row
     missing: tuple[Row, ...]
@@ -29,7 +29,7 @@ class Difference:
 
     @property
     def is_empty(self) -> bool:
-        """Whether the rows are the same."""
+        """True if the rows are the same."""
         return not (self.missing or self.unexpected or self.changed)
 
     @property
@@ -65,13 +65,13 @@ class Difference:
 
 
 def compare_rows(columns: Sequence[str], expected: Sequence[Row], found: Sequence[Row]) -> Difference:
-    """How rows differ, their order aside; a row that occurs twice is two rows."""
+    """The difference between rows without regard to their order; a row that occurs twice is two rows."""
     wanted, had = Counter(expected), Counter(found)
     missing, unexpected = list((wanted - had).elements()), list((had - wanted).elements())
     changed: list[tuple[Row, Row]] = []
     for row in list(missing):
         near = max(unexpected, key=lambda other: _alike(row, other), default=None)
-        # More than half of the columns, or the first one, which most views are keyed by.
+        # More than half of the columns, or the first one, which is the key of most views.
         if near is not None and (_alike(row, near) * 2 > len(columns) or (row[0] == near[0] and len(columns) > 1)):
             changed.append((row, near))
             missing.remove(row)
@@ -86,7 +86,7 @@ def compare_rows(columns: Sequence[str], expected: Sequence[Row], found: Sequenc
 
 
 def compare_lists(columns: Sequence[str], expected: Sequence[Row], found: Sequence[Row]) -> str | None:
-    """What is to say where rows differ whose order counts; None where they are the same."""
+    """The text of the difference between rows whose order counts; None if they are the same."""
     if list(expected) == list(found):
         return None
     if sorted(expected) != sorted(found):

@@ -1,4 +1,4 @@
-"""Finds tests and runs them: each on an empty warehouse with a session of its own, all on one Spark."""
+"""Finds tests and runs them, each on an empty warehouse with a session of its own, all on one Spark."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ TEST_SETTINGS = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.streaming.pollingDelay": "100ms",
 }
-"""Settings of the Spark that tests run on: few rows, and times that do not depend on the machine."""
+"""The Spark settings for tests: few rows, and timeouts that do not depend on the machine."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +59,7 @@ class SltTest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ViewTest:
-    """One unit test, with the pipeline that it is about."""
+    """One unit test and its pipeline."""
 
     test: UnitTest
     definitions: Mapping[str, Defined]
@@ -97,9 +97,10 @@ class Collected:
 
 
 def collect(paths: Sequence[str], variables: Mapping[str, str], env: str | None = None) -> Collected:
-    """The tests of files and folders. ``file::name`` chooses some of a file's; a name may have ``*`` and ``?``.
+    """The tests of files and folders. ``file::name`` selects some of a file's tests; a name may contain ``*`` and
+    ``?``.
 
-    Raises WrongTestError for a path that does not exist or holds no test.
+    Raises WrongTestError for a path that does not exist or contains no test.
     """
     tests: dict[str, Test] = {}
     wrong: list[WrongTestError] = []
@@ -151,7 +152,8 @@ def _tests_of(file: str, variables: Mapping[str, str], env: str | None) -> list[
 
 
 class Bench:
-    """One Spark for all tests, and maybe a broker. Each test gets a session, a database and a warehouse of its own."""
+    """One Spark for all tests, and a broker if needed. Each test gets a session, a database and a warehouse of its
+    own."""
 
     def __init__(self, spark: SparkSession, folder: Path, options: TestOptions, bootstrap: str | None) -> None:
         self._spark = spark
@@ -164,7 +166,7 @@ class Bench:
         self._is_over = threading.Event()
 
     def run_all(self, tests: Sequence[Test], tell: Callable[[TestOutcome], None]) -> list[TestOutcome]:
-        """Runs tests side by side; ``tell`` gets each outcome as it comes. The outcomes are in the tests' order."""
+        """Runs tests in parallel; ``tell`` gets each outcome as it comes. The outcomes are in the tests' order."""
         with ThreadPoolExecutor(max_workers=self._options.workers, thread_name_prefix="rw_sql-test") as pool:
             running = [pool.submit(self._one, test, tell) for test in tests]
             try:
@@ -243,7 +245,7 @@ class Bench:
 
     @contextmanager
     def _session(self) -> Iterator[tuple[Attached, Path]]:
-        """A session of a database and a warehouse that nobody else has, for one test."""
+        """A session for one test, with a database and a warehouse that no other test uses."""
         from rw_sql.session.attach import attach, detach
 
         number = next(self._numbers)
@@ -262,7 +264,7 @@ class Bench:
                 detach(session)
         finally:
             self._spark.sql(f"DROP DATABASE IF EXISTS {database} CASCADE")
-            # Delta keeps what it knows of every table for an hour; nobody reads these again.
+            # Delta caches every table for an hour; no test reads these again.
             from rw_sql.runtime.spark.jvm import java_packages
 
             java_packages(self._spark).org.apache.spark.sql.delta.DeltaLog.clearCache()
@@ -270,7 +272,7 @@ class Bench:
 
     @contextmanager
     def _own_topics(self, topics: frozenset[str]) -> Iterator[None]:
-        """Files that make the same topic run one after the other; each finds none of it."""
+        """Makes files that create the same topic run one after the other; each starts without the topic."""
         from rw_sql.cli.kafka_topics import delete_topic, partition_count
 
         with ExitStack() as held:
@@ -287,13 +289,13 @@ class Bench:
 
 
 def run_tests(tests: Sequence[Test], options: TestOptions, tell: Callable[[TestOutcome], None]) -> list[TestOutcome]:
-    """Starts what the tests need and runs them. Raises SqlError where Spark or the broker does not start."""
+    """Starts Spark and the broker and runs the tests. Raises SqlError if Spark or the broker does not start."""
     from rw_sql.cli.kafka_broker import start_broker, stop_broker
     from rw_sql.cli.keeper import keep_tidy
     from rw_sql.cli.spark_start import spark_for
     from rw_sql.session.attach import detach
 
-    keep_tidy()  # a broker does not end with the process that started it
+    keep_tidy()  # a broker outlives the process that started it
     with ExitStack() as left:
         folder = Path(left.enter_context(TemporaryDirectory(prefix="rw_sql-test-")))
         bootstrap = None

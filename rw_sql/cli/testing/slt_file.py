@@ -1,4 +1,4 @@
-"""Reads ``.slt`` files: sqllogictest as its Rust runner writes it, with directives of ours for Kafka.
+"""Reads ``.slt`` files: sqllogictest as its Rust runner writes it, with additional directives for Kafka.
 
 Records are separated by empty lines; ``#`` begins a comment::
 
@@ -6,22 +6,23 @@ Records are separated by empty lines; ``#`` begins a comment::
     statement error [CODE] [regex]      it fails: with this code or SQLSTATE, and a text that matches
     query TI [rowsort | valuesort]      it returns the rows below ``----``: T text, I integer, R real, ? anything
     query error [CODE] [regex]          as ``statement error``
-    query T retry 100 backoff 200ms     asked again until the rows are those
+    query T retry 100 backoff 200ms     run again until the rows match
     query TT columns kind,statement     only these of the columns it returns
-    flush                               waits until every view has read all there is
-    include common/*.slt                the records of other files, named from this one's folder
-    objects ..                          creates what a folder of SQL defines, in the order of what names what
+    flush                               waits until every view has read everything
+    include common/*.slt                the records of other files, relative to this one's folder
+    objects ..                          creates the objects that a folder defines, in the order of their dependencies
     let a, b                            the query below returns one row, whose values become ``${a}`` and ``${b}``
-    skipif LABEL, onlyif LABEL          before a record: whether it counts (``rw_sql``, and those of ``--label``)
-    halt                                the rest of the file does not count
-    topic orders partitions 2           makes a topic
-    add partitions orders 3             grows it
+    skipif LABEL, onlyif LABEL          a condition of the next record (``rw_sql``, and the labels of ``--label``)
+    halt                                skips the rest of the file
+    topic orders partitions 2           creates a topic
+    add partitions orders 3             adds partitions, up to 3
     produce orders [partition 0]        each line below is a record's value
     produce records orders              each line below is a JSON object: value, key, partition, timestamp_ms, headers
-    file offsets.json                   the lines below are a file; ``${dir}`` is its folder
-    answer yes | no | nobody            who is asked before an unsafe statement
+    file offsets.json                   writes the lines below to a file; ``${dir}`` is its folder
+    answer yes | no | nobody            the answer to unsafe statements; ``nobody``: no question can be asked
 
-Values are compared with white space squeezed; NULL and ``(empty)`` are written out, ``<slt:ignore>`` is anything.
+Values are compared after white space is collapsed. ``NULL`` is a NULL, ``(empty)`` an empty text, ``<slt:ignore>`` any
+value.
 """
 
 from __future__ import annotations
@@ -59,10 +60,10 @@ _WORDS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SltRecord:
-    """One record: the words of its first line, the lines below it, and for a query the rows it expects.
+    """One record: the words of its first line, the lines below it, and for a query the expected rows.
 
-    ``file`` and 1-based ``line`` are where it stands; ``rows_at`` is the index of the first expected row's line in the
-    file, ``end`` the index after the record's last line. ``conditions`` are its skipif and onlyif.
+    ``file`` and 1-based ``line`` are its place; ``rows_at`` is the index of the first expected row's line in the file,
+    ``end`` the index after the record's last line. ``conditions`` are its skipif and onlyif.
     """
 
     file: str
@@ -75,12 +76,12 @@ class SltRecord:
     conditions: tuple[tuple[str, str], ...] = ()
 
     def counts(self, labels: frozenset[str]) -> bool:
-        """Whether the record counts for an engine with these labels."""
+        """True if the record applies to an engine with these labels."""
         return all((label in labels) == (word == "onlyif") for word, label in self.conditions)
 
 
 def read_records(text: str, file: str, *, within: tuple[str, ...] = ()) -> list[SltRecord]:
-    """The records of a file, with those of the files that it includes. Raises WrongTestError naming the line."""
+    """The records of a file and of the files that it includes. Raises WrongTestError with the line."""
     lines = text.split("\n")
     records: list[SltRecord] = []
     conditions: list[tuple[str, str]] = []
@@ -155,7 +156,7 @@ def _included(record: SltRecord, within: tuple[str, ...]) -> list[SltRecord]:
 
 
 def topics_of(records: list[SltRecord]) -> frozenset[str]:
-    """The topics that a file makes: two files that make the same one cannot run side by side."""
+    """The topics that a file creates: two files that create the same topic cannot run in parallel."""
     return frozenset(record.words[1] for record in records if record.words[0] == "topic" and len(record.words) > 1)
 
 

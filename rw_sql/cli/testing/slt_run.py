@@ -1,4 +1,4 @@
-"""Runs the records of a ``.slt`` file on an attached session, and a broker where it has one."""
+"""Runs the records of a ``.slt`` file on an attached session, with a broker if there is one."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rw_sql.cli.fmt import read_text
 from rw_sql.cli.sql_files import folder_files
 from rw_sql.cli.testing.outcome import MismatchError, WrongTestError
 from rw_sql.cli.testing.row_diff import compare_lists
 from rw_sql.cli.testing.slt_file import SEPARATOR
+from rw_sql.cli.text_input import read_text
 from rw_sql.errors import SqlError
 from rw_sql.plan.deploy.folder import read_folder
 from rw_sql.plan.deploy.order import in_order
@@ -44,11 +44,11 @@ is started again, and nothing is wrong with the pipeline."""
 
 _LATE_SECONDS = 180.0
 _CATALOG = threading.Lock()
-"""The views of ``rw_catalog`` show one warehouse at a time of those that the sessions of one Spark are attached to."""
+"""Sessions of one Spark may be attached to several warehouses; the views of ``rw_catalog`` show one at a time."""
 
 
 def shown(value: object) -> str:
-    """A value as a file writes it."""
+    """A value in the form of the file."""
     match value:
         case None:
             return "NULL"
@@ -68,9 +68,9 @@ def shown(value: object) -> str:
 
 @dataclass(slots=True)
 class SltRun:
-    """One run of a file. ``names`` are what ``${…}`` stands for; ``found`` are the rows of queries to be recorded.
+    """One run of a file. ``names`` are the values of ``${…}``; ``found`` are the rows of queries to record.
 
-    ``is_recording``: rows that differ are kept instead of raised.
+    With ``is_recording``, rows that differ are recorded instead of raised.
     """
 
     attached: Attached
@@ -82,7 +82,7 @@ class SltRun:
     notes: list[str] = field(default_factory=list)
 
     def run(self, record: SltRecord) -> None:
-        """Runs one record. Raises MismatchError saying what was expected, with the line."""
+        """Runs one record. Raises MismatchError with the expectation and the line."""
         match record.words:
             case ("statement", "ok"):
                 self._rows(record)
@@ -176,7 +176,7 @@ class SltRun:
                 run_part(self.attached, part, text, None, keep)
         except SqlError as error:
             if error.span is not None and error.text == text:
-                # The text as it ran, under the line of the file.
+                # The text as executed, with the line of the file.
                 error.text = "\n" * record.line + text
                 error.span = type(error.span)(
                     error.span.start + record.line,
@@ -275,8 +275,8 @@ def flushed(flush: Callable[[], Sequence[Sequence[Any]]], *, pause: float = 1.0)
 
 
 def passed_over(rows: Sequence[Sequence[Any]]) -> str | None:
-    """What the answer of a FLUSH says of objects that it has not waited for, since their jobs fail; None where it says
-    nothing. A pause is wanted, and is not among it."""
+    """The objects that a FLUSH skipped because their jobs fail, as its answer names them; None if it names none. Paused
+    objects are intended and not among them."""
     told = [f"{name}: {detail}" for name, _, detail in rows if detail.startswith(_FAILING)]
     return "; ".join(told) or None
 
@@ -306,7 +306,7 @@ def _sorted(lines: list[str], modes: Sequence[str]) -> list[str]:
 def _difference(
     names: Sequence[str], expected: list[str], found: list[str], rows: Sequence[Row], modes: Sequence[str]
 ) -> str:
-    """The rows side by side: in the query's columns where each expected line has as many values."""
+    """The rows side by side: in the query's columns if each expected line has as many values."""
     split = [tuple(line.split()) for line in expected]
     is_plain = all(len(row) == len(names) for row in split) and all(" " not in cell for row in rows for cell in row)
     if is_plain and "valuesort" not in modes:

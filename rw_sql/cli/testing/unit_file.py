@@ -2,7 +2,7 @@
 
 YAML::
 
-    definitions: ["../*.sql"]           # default: *.sql beside the file, and above it in a folder called tests
+    definitions: ["../*.sql"]           # default: *.sql beside the file, and above it if its folder is called tests
     variables: {topic: orders}
     tests:
       - name: totals add up
@@ -12,7 +12,7 @@ YAML::
             - {id: 1, customer: ann, amount: 10}
           customers: {file: customers.csv}
           rates: {sql: "SELECT 'EUR' AS currency, 1.1 AS rate"}
-          events: {records: [{value: '{"id": 1}', key: a}]}     # as the topic has them: needs --kafka
+          events: {records: [{value: '{"id": 1}', key: a}]}     # as in the topic; needs --kafka
         expect:                         # only the columns named here are compared
           - {customer: ann, amount: 10}
 
@@ -46,8 +46,8 @@ SQL_END = ".sqltest"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowsGiven:
-    """Rows of a test: ``rows`` as written with the ``columns`` that they name, or the ``sql`` that gives them, or the
-    ``records`` of a topic. ``types`` are those of columns that no definition has."""
+    """The input rows of a test: ``rows`` as written with the ``columns`` that they name, or the ``sql`` that returns
+    them, or the ``records`` of a topic. ``types`` are those of columns without a definition."""
 
     columns: tuple[str, ...] = ()
     rows: tuple[Mapping[str, Any], ...] = ()
@@ -58,7 +58,7 @@ class RowsGiven:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnitTest:
-    """One test: what its view shows of these rows."""
+    """One test: the expected rows of its view for the given rows."""
 
     file: str
     line: int
@@ -70,7 +70,8 @@ class UnitTest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnitFile:
-    """The tests of a file; ``definitions`` are patterns of the files that make what they test (None: the default)."""
+    """The tests of a file; ``definitions`` are patterns of the files that create the tested objects (None: the
+    default)."""
 
     file: str
     tests: tuple[UnitTest, ...]
@@ -78,7 +79,7 @@ class UnitFile:
     variables: Mapping[str, str] = field(default_factory=dict)
 
     def definition_files(self) -> list[str]:
-        """The files of definitions, sorted. Raises WrongTestError where a pattern fits none."""
+        """The files of definitions, sorted. Raises WrongTestError if a pattern matches none."""
         folder = Path(self.file).parent
         if self.definitions is None:
             folders = [folder, folder.parent] if folder.resolve().name == "tests" else [folder]
@@ -207,7 +208,7 @@ def _csv_rows(path: Path, file: str, line: int, types: Mapping[str, str]) -> Row
 
 
 class _Keys:
-    """A mapping of a YAML file whose keys are known."""
+    """A mapping of a YAML file with known keys."""
 
     def __init__(self, values: Any, file: str, line: int, what: str, known: tuple[str, ...]) -> None:
         self._file, self._line, self._what = file, line, what
@@ -221,14 +222,14 @@ class _Keys:
                 raise self._wrong(f'{what} has no key "{key}": {hint}')
 
     def get(self, key: str, kind: type | tuple[type, ...]) -> Any:
-        """The value of a key, None where it is not there."""
+        """The value of a key, None without the key."""
         value = self.values.get(key)
         if value is not None and not isinstance(value, kind):
             raise self._wrong(f'"{key}" of {self._what} is not of the right kind')
         return value
 
     def need(self, key: str, kind: type | tuple[type, ...]) -> Any:
-        """The value of a key that must be there."""
+        """The value of a required key."""
         if self.values.get(key) is None:
             raise self._wrong(f'{self._what} needs "{key}"')
         return self.get(key, kind)
@@ -257,7 +258,7 @@ def _read_sql(text: str, file: str) -> UnitFile:
 
 
 def _pieces(text: str) -> Iterator[tuple[str, int]]:
-    """What stands between semicolons, comments made blank, with its line."""
+    """The texts between semicolons, with blanks in place of comments, each with its line."""
     kept: list[str] = []
     for match, end, is_comment in lexemes(SPARKS, text, 0):
         piece = text[match.start() : end]
@@ -305,7 +306,7 @@ def _sql_test(piece: str, file: str, line: int) -> UnitTest:
 
 
 def _closing(text: str, start: int) -> int | None:
-    """Where the bracket that opens at a place is closed."""
+    """The position of the bracket that closes the one at a place."""
     depth = 0
     for match, end, _ in lexemes(SPARKS, text, start):
         depth += {"(": 1, ")": -1}.get(match[0], 0)

@@ -1,4 +1,4 @@
-"""Runs a unit test of a view: its inputs are fed with the rows given; it and what lies between run as they are."""
+"""Runs a unit test of a view: its inputs get the given rows; the view and everything between run unchanged."""
 
 from __future__ import annotations
 
@@ -88,9 +88,10 @@ class UnitRun:
     _topics: list[str] = field(default_factory=list)
 
     def run(self) -> None:
-        """Raises MismatchError where the view's rows are not those expected, WrongTestError where the test is wrong."""
+        """Runs the test. Raises MismatchError if the view's rows are not the expected ones, WrongTestError if the test
+        is wrong."""
         order = self._needed()
-        self._sql("SET statement_timeout = '5min'")  # without any progress: machines of CI are slow
+        self._sql("SET statement_timeout = '5min'")  # without any progress: CI machines are slow
         for name in (name for name in self.test.given if name not in order):
             near = near_names(name, order, most=1)
             raise self._wrong(f'the test gives rows of "{name}", which {self.test.view} does not read', near)
@@ -106,11 +107,11 @@ class UnitRun:
 
     @property
     def topics(self) -> tuple[str, ...]:
-        """The topics that the run made."""
+        """The topics that the run created."""
         return tuple(self._topics)
 
     def _needed(self) -> list[str]:
-        """The view, and before it what it reads, down to what the test gives."""
+        """The view, preceded by what it reads, down to the inputs that the test gives."""
         order: list[str] = []
         path: list[str] = []
 
@@ -143,7 +144,7 @@ class UnitRun:
         self._sql(defined.text, defined.file)
 
     def _feed(self, name: str, given: RowsGiven) -> None:
-        """Makes an input that has the rows given."""
+        """Creates an input that has the given rows."""
         defined = self.definitions.get(name)
         if defined is not None and isinstance(defined.statement, ast.CreateSource | ast.CreateTable):
             for setting in defined.settings:
@@ -163,7 +164,7 @@ class UnitRun:
         self._sql(source_of_rows(name, columns, self._delta(name, schema, rows)))
 
     def _schema_of(self, name: str, given: RowsGiven, defined: Defined | None) -> StructType:
-        """The columns of a view that is given, or of a table that nothing here defines."""
+        """The columns of a given view, or of a table without a definition."""
         if defined is not None:
             return self._view_schema(name, defined)
         if given.sql is not None and not given.types:
@@ -175,7 +176,7 @@ class UnitRun:
         return _schema(tuple(given.types.items()))
 
     def _view_schema(self, name: str, defined: Defined) -> StructType:
-        """The columns that a view would have, found without making it."""
+        """The columns that a view would have, found without creating it."""
         dry = self.attached.dry_run()
         self._foresee(name, defined, dry, set())
         record = dry.catalog.find("materialized_view", name)
@@ -209,7 +210,7 @@ class UnitRun:
             raise self._wrong(told) from None
 
     def _rows(self, name: str, given: RowsGiven, schema: StructType) -> list[dict[str, Any]]:
-        """The rows given, each with a value of every column."""
+        """The given rows, each with a value for every column."""
         what = f"given {name}"
         if given.sql is not None:
             frame = self._query(given.sql, what)
@@ -237,9 +238,9 @@ class UnitRun:
         return made
 
     def _delta(self, name: str, schema: StructType, rows: Sequence[Mapping[str, Any]]) -> str:
-        """Writes a Delta table; its path."""
+        """Writes a Delta table; returns its path."""
         path = str(self.folder / "inputs" / name)
-        # A column of a view may be one that is never NULL, such as a count: a row may leave it out all the same.
+        # A column of a view may never be NULL, such as a count; a row may still leave it out.
         arrow = pa.schema(
             [column.with_nullable(True) for column in pa.schema(Schema.from_json(schema.json()).to_arrow())]
         )
@@ -366,7 +367,7 @@ class UnitRun:
 
 
 def type_of_ours(kind: DataType) -> str:
-    """A Spark type as a column of a source has it. Raises KeyError where it has none."""
+    """The type of a source's column for a Spark type. Raises KeyError if there is none."""
     match kind:
         case DecimalType():
             return f"NUMERIC({kind.precision}, {kind.scale})"

@@ -1,4 +1,4 @@
-"""Values of test files as values of columns: YAML, CSV and SQL write them, a column's type says what they are."""
+"""Converts values of test files, from YAML, CSV and SQL, to the types of columns."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ if TYPE_CHECKING:
 
 _BITS = {ByteType: 7, ShortType: 15, IntegerType: 31, LongType: 63}
 _DIGITS = 12
-"""Floating-point numbers that agree in so many digits are the same: sums depend on the order of their rows."""
+"""Floating-point numbers that agree in this many digits are equal: sums depend on the order of their rows."""
 
 
 class MisfitError(Exception):
-    """A value that a column cannot hold."""
+    """A value that does not fit its column."""
 
 
 def fitted(value: Any, kind: DataType) -> Any:
-    """A written value as one of a type: times with a zone in UTC, structs and maps as dicts. Raises MisfitError."""
+    """A written value converted to a type: times with a zone in UTC, structs and maps as dicts. Raises MisfitError."""
     if value is None:
         return None
     try:
@@ -132,12 +132,12 @@ def _datetime(value: Any) -> dt.datetime:
 
 
 def collected(value: Any, kind: DataType) -> Any:
-    """A value that Spark's ``collect`` gave, in the form of :func:`fitted`."""
+    """A value from Spark's ``collect``, in the form of :func:`fitted`."""
     match kind:
         case _ if value is None:
             return None
         case TimestampType():
-            return value.astimezone(dt.UTC)  # without a zone it is in that of this process
+            return value.astimezone(dt.UTC)  # without a zone it is in the zone of this process
         case BinaryType():
             return bytes(value)
         case ArrayType():
@@ -174,7 +174,7 @@ def text_of(value: Any) -> str:
 
 
 def json_of(value: Any) -> Any:
-    """A fitted value as a JSON record of a topic has it."""
+    """A fitted value in the form of a topic's JSON record."""
     match value:
         case Decimal():
             return str(value)
@@ -193,7 +193,7 @@ def json_of(value: Any) -> Any:
 
 
 def arrow_of(value: Any, kind: DataType) -> Any:
-    """A fitted value as Arrow takes it: the entries of a map as pairs."""
+    """A fitted value in Arrow's form: the entries of a map as pairs."""
     if value is None:
         return None
     match kind:

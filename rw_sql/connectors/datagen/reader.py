@@ -43,7 +43,8 @@ def split_index(split: str) -> int:
 
 
 class DatagenStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Generates the rows of a plan. With a rate, time starts at this reader's first look, at its positions then."""
+    """Generates the rows of a plan. With a rate, its clock starts at this reader's first look, from the positions at
+    that moment."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
         self._plan: RowPlan = datagen_rows.row_plan(options["plan"])

@@ -41,7 +41,7 @@ _CAST_ERROR = "Cast error: "
 
 _INDEX = "_rw_index"
 _RETENTION = "delta.setTransactionRetentionDuration"
-"""The table property that lets Delta forget application transactions. Without it, Delta keeps them for good."""
+"""The table property that lets Delta forget application transactions. Without it, Delta keeps them forever."""
 
 
 class DeltaSink:

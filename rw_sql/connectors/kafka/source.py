@@ -279,7 +279,7 @@ class KafkaConnector(PlainConnector):
     def beginning(self, positions: Mapping[str, int]) -> str | None:
         """The positions, in the first format of Spark's ``KafkaSourceInitialOffsetWriter``.
 
-        Without it the source asks the brokers whether these offsets exist, which has been checked already.
+        Without it the source checks at the brokers that these offsets exist, which was done before.
         """
         return f"\0v1\n{self.write_positions(positions)}"
 

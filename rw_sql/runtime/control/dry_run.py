@@ -1,4 +1,5 @@
-"""What the statements of a script would do, one after the other: each on the catalog that those before it lead to."""
+"""Explains the statements of a script one after the other, each on the catalog that the statements before it lead
+to."""
 
 from __future__ import annotations
 
@@ -29,14 +30,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Foreseen:
-    """What one statement would do, line by line as EXPLAIN says it. ``needs_confirmation``: somebody must say yes."""
+    """The predicted effect of one statement, line by line as in EXPLAIN. ``needs_confirmation``: it needs a
+    confirmation."""
 
     lines: tuple[str, ...]
     needs_confirmation: bool = False
 
 
 class DryRun:
-    """A session in which nothing is committed and nothing is set; also the catalog that routes the script's texts.
+    """A session that commits and sets nothing; also the catalog by which the script's texts are routed.
 
     A source that only the script creates has read nothing, and one that the script pauses counts as stopped.
     """
@@ -52,16 +54,16 @@ class DryRun:
 
     @property
     def catalog(self) -> Snapshot:
-        """The catalog by now."""
+        """The catalog after the statements so far."""
         return self._then
 
     @property
     def has_open_block(self) -> bool:
-        """Whether a BEGIN UNSAFE block has neither COMMIT nor ROLLBACK yet."""
+        """True if a BEGIN UNSAFE block has neither COMMIT nor ROLLBACK yet."""
         return self._block is not None
 
     def has_object(self, name: ast.Name) -> bool:
-        """Whether an object has this name by now."""
+        """True if an object has this name after the statements so far."""
         try:
             last = object_name(name)
         except SqlError:
@@ -69,12 +71,12 @@ class DryRun:
         return any(self._then.find(kind, last) is not None for kind in RELATION_KINDS)
 
     def has_parameter(self, name: str) -> bool:
-        """Whether a session parameter has this name."""
+        """True if a session parameter has this name."""
         return name in SESSION_PARAMETERS
 
     def explain(self, statement: ast.Statement) -> Foreseen:
-        """What a statement would do, which the statements after it see as done. Raises SqlError as the statement would,
-        but for a confirmation that it lacks."""
+        """The predicted effect of a statement, on which the statements after it build. Raises SqlError like the
+        statement itself, except for a missing confirmation."""
         match statement:
             case ast.Explain(statement=inner):
                 return _foreseen(self._plan(inner))
@@ -108,7 +110,7 @@ class DryRun:
         return _foreseen(plan)
 
     def _collected(self, statement: ast.Statement, block: list[ast.Statement]) -> Foreseen:
-        """A statement inside of a block, on what those before it come to."""
+        """Explains a statement inside a block, on the result of the statements before it."""
         is_shown = isinstance(statement, SHOWN_INSIDE)
         if isinstance(statement, ast.SetParameter):
             return self._done(statement)

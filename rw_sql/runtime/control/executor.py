@@ -434,8 +434,8 @@ class Executor:
 
 
 def _is_awaited(plan: Plan) -> bool:
-    """Whether the statement waits for the owner: a hold counts once the owner knows of it, also where nothing runs that
-    it stops."""
+    """True if the statement waits for the owner. A pause is complete once the owner knows it, even if no running job
+    has to stop."""
     return isinstance(plan.statement, HOLDS) or any(not step.is_catalog for step in plan.steps)
 
 

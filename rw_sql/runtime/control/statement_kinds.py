@@ -1,4 +1,4 @@
-"""Which statements the executor treats in a way of their own."""
+"""The statements that the executor treats specially."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ HOLDS = (
     ast.UndoOperation,
     ast.UnsafeBlock,
 )
-"""Statements that are done when the owner knows of them, also where no job has to change."""
+"""Statements that are done once the owner knows them, even if no job has to change."""
 
 _UNSAFE = (
     ast.AlterSourceUnsafeSet,
@@ -32,7 +32,7 @@ _UNSAFE = (
 
 
 def may_be_unsafe(statement: ast.Statement) -> bool:
-    """Whether a yes given beforehand (SET unsafe_confirmation) is for this statement, and used up by it."""
+    """True if an advance confirmation (SET unsafe_confirmation) applies to this statement, which consumes it."""
     match statement:
         case ast.CreateSource() | ast.CreateTable() | ast.CreateSink() | ast.CreateConnection():
             return statement.or_replace

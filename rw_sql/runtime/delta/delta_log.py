@@ -193,7 +193,7 @@ def last_batch(warehouse: Warehouse, table: str, generation: int) -> int:
 
 
 def committed_ms(actions: list[dict[str, Any]]) -> int | None:
-    """When a commit was written by its writer's clock, in milliseconds since 1970; None where it does not say."""
+    """The time of a commit by its writer's clock, in milliseconds since 1970; None if the commit does not state it."""
     for action in actions:
         info = action.get("commitInfo")
         if info is not None and info.get("timestamp") is not None:

@@ -1,4 +1,4 @@
-"""Positions of a view's direct reader: where it is, what it has read, and where it was before an operation."""
+"""Positions of a view's direct reader: the present one, what it has read, and its position before an operation."""
 
 from __future__ import annotations
 

@@ -183,7 +183,7 @@ class Ingest:
         return job
 
     def _begin_query(self, prepared: WarmStart, states: dict[str, SplitState]) -> None:
-        """Starts the query, or goes on with the one that was started early, where that begins at these positions."""
+        """Starts the query, or keeps the one that was started early if it begins at these positions."""
         write = self.gate.guarded(self._on_batch, partial(self.context.figures.note_batch, self.spec.job))
         of, early = prepared.query(self.run), prepared.early
         if early is not None and early.fits(self.run, states):

@@ -25,7 +25,7 @@ class DecodeErrors:
 
 
 class JobFigures:
-    """What the process that runs the jobs knows of them and no table shows. Any thread may add and read."""
+    """Figures that only the process that runs the jobs knows, and no table contains. Thread-safe."""
 
     def __init__(self) -> None:
         self._batches: dict[str, tuple[int, float]] = {}
@@ -33,12 +33,12 @@ class JobFigures:
         self._lock = threading.Lock()
 
     def note_batch(self, job: str, at_ms: int, seconds: float) -> None:
-        """Notes a batch that ended well at ``at_ms`` and took so long."""
+        """Records a batch that ended at ``at_ms`` without an error, and its duration."""
         with self._lock:
             self._batches[job] = (at_ms, seconds)
 
     def last_batch(self, job: str) -> tuple[int, float] | None:
-        """When the newest batch of a job ended and how long it took; None where none has ended in this process."""
+        """The end and duration of a job's newest batch; None if no batch has ended in this process."""
         with self._lock:
             return self._batches.get(job)
 
@@ -48,6 +48,6 @@ class JobFigures:
             self._stalls[job] += 1
 
     def stalls(self, job: str) -> int:
-        """How often a job became STALLED in this process."""
+        """The number of times that a job became STALLED in this process."""
         with self._lock:
             return self._stalls[job]

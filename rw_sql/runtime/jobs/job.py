@@ -93,9 +93,9 @@ class BatchGate:
         write: Callable[[DataFrame, int], None],
         note: Callable[[int, float], None] = lambda _at_ms, _seconds: None,
     ) -> Callable[[DataFrame, int], None]:
-        """What writes a batch, for ``foreachBatch``: raises BrokenOffError where the batch dies of its query's stop.
+        """The function for ``foreachBatch``. Raises BrokenOffError if the stop of its query interrupts the batch.
 
-        ``note`` gets when each batch ended well, in milliseconds since 1970, and the seconds that it took.
+        ``note`` receives the end of each successful batch, in milliseconds since 1970, and its seconds.
         """
 
         def guarded(frame: DataFrame, batch: int) -> None:

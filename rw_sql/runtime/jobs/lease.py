@@ -52,7 +52,7 @@ def is_held(lease: Lease | None, *, is_local: bool, now_ms: int) -> bool:
 def is_owned(lease: Lease | None, *, now_ms: int) -> bool:
     """True if there is an owner to wait for; an owner with a late heartbeat counts.
 
-    On the owner's own machine its processes decide, wherever the warehouse is.
+    If this is the owner's machine, the owner is present as long as its processes live, wherever the warehouse is.
     """
     if lease is None or lease.is_released:
         return False

@@ -42,7 +42,7 @@ def with_unreported(statuses: Mapping[str, JobStatus], snapshot: Snapshot) -> di
     return {**statuses, **{job: JobStatus(job=job, object_id=id_, state=STARTING) for job, id_ in missing.items()}}
 
 
-# Of the newest snapshot: whoever looks again and again need not derive 10,000 jobs each time.
+# Cached for the newest snapshot: a caller that polls need not derive 10,000 jobs each time.
 _newest: tuple[Snapshot, dict[str, int]] | None = None
 
 

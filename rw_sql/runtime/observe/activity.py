@@ -1,4 +1,4 @@
-"""How fast the jobs write: the newest commits of their tables, as any process may read them."""
+"""The write rate of the jobs, from the newest commits of their tables; any process can read them."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ _MOST_COMMITS = 30
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Activity:
-    """When a job last committed a batch, and how many rows it commits a second, over the last minute."""
+    """The time of a job's newest batch, and the rows per second that it committed during the last minute."""
 
     last_ms: int | None = None
     rows_per_second: float = 0.0
 
 
 def measure_activity(context: Context, snapshot: Snapshot, at_ms: int) -> dict[str, Activity]:
-    """The activity of each job that has a table: sources that are shared, tables and views."""
+    """The activity of each job with a table: shared sources, tables and views."""
     warehouse = context.warehouse
     shared = [source for source in snapshot.all("source") if source.is_shared]
     tables = {ingest_fragment(source.id): warehouse.data(source.id, source.generation) for source in shared}
@@ -47,7 +47,7 @@ def _activity(warehouse: Warehouse, table: str, at_ms: int) -> Activity:
         if committed < since:
             break
         if number >= _MOST_COMMITS:
-            since = committed  # the busiest say it within seconds
+            since = committed  # the commits of busy jobs cover only seconds
             break
         rows += column_count(actions, None)
     span = max(1, at_ms - since) / 1000

@@ -1,4 +1,4 @@
-"""How far each job is behind what it reads, in records and in seconds."""
+"""How far each job is behind its inputs, in records and in seconds."""
 
 from __future__ import annotations
 
@@ -40,33 +40,34 @@ LOOK_SECONDS = 2.0
 _MOST_VERSIONS = 1000
 
 _MOST_TIMES = 200
-"""Of how many waiting records of one source the times are asked: one with 100,000 partitions has as many."""
+"""The maximum number of unread records per source whose times are requested: 100,000 partitions have as many."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lag:
-    """How far a job is behind. ``since_ms`` is when the oldest record that waits came; None where nobody can tell."""
+    """How far a job is behind. ``since_ms`` is the arrival time of the oldest unread record; None if it is unknown."""
 
     records: int | None = None
     since_ms: int | None = None
 
     def seconds(self, at_ms: int) -> float | None:
-        """The age of the oldest record that waits, 0 where none does; None where nobody can tell."""
+        """The age of the oldest unread record; 0 if there is none, None if it is unknown."""
         if self.records == 0:
             return 0.0
         return None if self.records is None or self.since_ms is None else max(0, at_ms - self.since_ms) / 1000
 
 
 def measure_lags(context: Context, snapshot: Snapshot) -> dict[str, int | None]:
-    """Records a source is behind its upstream, rows a view is behind its inputs; None where nobody can tell soon."""
+    """The records that a source is behind its upstream, or the rows that a view is behind its inputs; None if the
+    number cannot be found quickly."""
     return {job: lag.records for job, lag in measure_lag(context, snapshot, with_times=False).items()}
 
 
 def measure_lag(
     context: Context, snapshot: Snapshot, *, with_times: bool = True, seconds: float = LOOK_SECONDS
 ) -> dict[str, Lag]:
-    """How far each job is behind. All upstreams together have so many ``seconds`` to say where they end, and, with
-    ``with_times``, as many again to say how old what waits is."""
+    """How far each job is behind. All upstreams together have ``seconds`` to report their ends and, with
+    ``with_times``, as many again to report the age of unread records."""
     behind: dict[str, Lag] = {}
     own: dict[str, Lag] = {}
     sources = [source for source in snapshot.all("source") if snapshot.readers_of(source.id)]
@@ -101,7 +102,7 @@ def measure_lag(
 
 
 def _sum(parts: list[Lag]) -> Lag:
-    """What several inputs make together: the oldest of what waits counts."""
+    """The lag of several inputs together: the age is that of the oldest unread record."""
     known = [part.records for part in parts if part.records is not None]
     if len(known) < len(parts):
         return Lag()
@@ -117,7 +118,8 @@ def rows_behind(
     checkpoint: str,
     inputs: tuple[int, ...] | None = None,
 ) -> int | None:
-    """How many rows of its inputs (all where None) a reader has not read; None where nobody can tell soon."""
+    """The number of rows of its inputs (all of them if None) that a reader has not read; None if it cannot be found
+    quickly."""
     return _behind(context, snapshot, reader, checkpoint, inputs).records
 
 
@@ -137,7 +139,7 @@ def _behind(
 
 
 def _looks(context: Context, snapshot: Snapshot, sources: list[SourceRecord], seconds: float) -> dict[int, Upstream]:
-    """Looks at all upstreams at once, and takes what has come when the time is over."""
+    """Looks at all upstreams at once, and returns the results that arrive in time."""
     found: dict[int, Upstream] = {}
 
     def look(source: SourceRecord, options: Mapping[str, str]) -> None:
@@ -156,14 +158,14 @@ def _looks(context: Context, snapshot: Snapshot, sources: list[SourceRecord], se
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Behind:
-    """How many records a reader is behind, and of each split that has some waiting the first one's offset."""
+    """The number of records that a reader is behind, and for each split with unread records the offset of the first."""
 
     records: int | None = None
     waiting: Mapping[str, int] = field(default_factory=dict)
 
 
 def _times(context: Context, snapshot: Snapshot, found: list[tuple[Reader, _Behind]], seconds: float) -> dict[str, int]:
-    """Per fragment when the oldest record that waits was written, of those whose upstreams answer in time."""
+    """For each fragment, the time at which the oldest unread record was written, if its upstream answers in time."""
     oldest: dict[str, int] = {}
 
     def ask(reader: Reader, options: Mapping[str, str], waiting: Mapping[str, int]) -> None:
@@ -207,7 +209,8 @@ def _records_behind(context: Context, snapshot: Snapshot, reader: Reader, upstre
 
 
 def _rows_after(context: Context, table: str, reached: Mapping[str, int]) -> Lag:
-    """How many rows a table got since the version a view has reached, and when the first of them was committed."""
+    """The number of rows that a table got after the version that a view has reached, and the commit time of the
+    first."""
     newest = latest_version(context.warehouse, table)
     if newest < 0:
         return Lag(records=0)

@@ -67,7 +67,7 @@ HELP = {
     "rw_sql_applied_epoch": "The number of the newest statement that the owner has applied to the jobs.",
     "rw_sql_build_info": "1, with the versions of rw_sql, Python, Spark and deltalake.",
 }
-"""Every figure there is, with what it says. Names that end in ``_total`` only grow while a process runs."""
+"""All metrics with their help texts. Names that end in ``_total`` only grow while a process runs."""
 
 
 @dataclass(slots=True)
@@ -82,7 +82,8 @@ class _Operations:
 
 @dataclass(slots=True)
 class _Committed:
-    """What a job's table got up to a version, from the start of the run that was the newest at the first look."""
+    """The rows that a job's table got up to a version, from the start of the run that was the newest at the first
+    look."""
 
     version: int
     rows: int = 0
@@ -100,10 +101,10 @@ class _Committed:
 
 
 class Metrics:
-    """The figures of one warehouse, in any process. Any thread may ask.
+    """The metrics of one warehouse, in any process. Thread-safe.
 
-    Rows are counted from the start of a job's run, as far back as its table's log says. From the first look on each
-    process counts by itself, over later runs of the job too.
+    Rows are counted from the start of a job's run, as far back as its table's log goes. After the first look each
+    process continues to count, across later runs of the job too.
     """
 
     def __init__(self, context: Context) -> None:
@@ -184,7 +185,7 @@ class Metrics:
             batch = figures.last_batch(job)
             if batch is not None:
                 yield Sample(name="rw_sql_job_last_batch_duration_seconds", labels=labels, value=batch[1])
-                if job.startswith("sink-"):  # of any other its table says it, in every process
+                if job.startswith("sink-"):  # for other jobs every process reads it from the job's table
                     yield Sample(name="rw_sql_job_last_batch_timestamp_seconds", labels=labels, value=batch[0] / 1000)
 
     def _count_rows(self, snapshot: Snapshot) -> list[Sample]:
@@ -226,7 +227,7 @@ class Metrics:
             yield Sample(name="rw_sql_sink_rejected_rows_total", labels=labels, value=known[1])
 
     def _of_owner(self, snapshot: Snapshot) -> Iterator[Sample]:
-        """Who runs the jobs, and how far it is with the statements."""
+        """The process that runs the jobs, and the epoch that it has applied."""
         lease = self._context.metastore.jobs.lease()
         is_present = lease is not None and self._context.has_owner(lease)
         yield Sample(name="rw_sql_owner_present", labels=(), value=int(is_present))
@@ -239,7 +240,8 @@ class Metrics:
                 yield Sample(name="rw_sql_owner_info", labels=(("host", lease.host), ("owner", lease.owner)), value=1)
 
     def count_rows(self) -> None:
-        """Counts what the jobs' tables got since the last time, before the commits that say so are cleaned away."""
+        """Counts the rows that the jobs' tables got since the last call, before clean-up removes the commits that state
+        them."""
         with self._lock:
             self._count_rows(self._context.metastore.snapshot())
 
@@ -254,19 +256,19 @@ class Metrics:
                 if made is not None and made.run < run:
                     break
                 counted.add(actions)
-                if made is not None and made.batch < 0 and made.run == run:  # where the run began
+                if made is not None and made.batch < 0 and made.run == run:  # the start of the run
                     break
         for version in range(counted.version + 1, newest + 1):
             try:
                 counted.add(read_actions(warehouse, table, version))
-            except FileNotFoundError:  # cleaned away before anybody looked
+            except FileNotFoundError:  # removed by clean-up before the first look
                 continue
         counted.version = max(counted.version, newest)
         return counted
 
 
 def metrics_of(context: Context) -> Metrics:
-    """The warehouse's figures in this process: one object, which goes on counting from look to look."""
+    """The warehouse's metrics in this process: one object, which continues to count between looks."""
     found: Metrics | None = context.made.get("metrics")
     if found is None:
         found = context.made.setdefault("metrics", Metrics(context))
@@ -290,7 +292,7 @@ def _states_set(record: OperationRecord) -> Counter[int]:
 
 @cache
 def _versions() -> tuple[tuple[str, str], ...]:
-    """The versions of what runs, by the names of their labels; a package that is not installed has none."""
+    """The versions of the running software, by label; a package that is not installed has none."""
     found = {}
     for label, package in (("deltalake", "deltalake"), ("pyspark", "pyspark"), ("version", "rw-sql")):
         try:
@@ -331,7 +333,7 @@ class _Scrape(Collector):
 
 
 def exposition(metrics: Metrics) -> bytes:
-    """Every figure in Prometheus' text format."""
+    """All metrics in Prometheus' text format."""
     return generate_latest(_registry(metrics))
 
 

@@ -69,7 +69,7 @@ def noted_stretches(warehouse: Warehouse, source: SourceRecord | MaterializedVie
 def note_stretches(warehouse: Warehouse, source: SourceRecord | MaterializedViewRecord, version: int) -> None:
     """Stores the stretches of the commits up to a version before they are cleaned up.
 
-    Not beyond that version: a REWIND may revert later commits, but not what is stored.
+    Later commits are left out: a REWIND may revert them, but not the stored history.
     """
     noted, stretches = noted_stretches(warehouse, source)
     if version <= noted:

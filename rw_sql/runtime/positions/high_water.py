@@ -54,9 +54,10 @@ class HighWater:
 
 
 def last_data_version(context: Context, table: str, *, is_feed: bool = False) -> int:
-    """The newest version that adds rows, or with ``is_feed`` also removes some; -1 if there is none.
+    """The newest version that adds rows, or with ``is_feed`` also one that removes some; -1 if there is none.
 
-    If the commits that might have done so were cleaned up, the newest of those: a reader past it has all rows.
+    If clean-up removed the commits that decide it, the newest version that they may be: a reader past that has all
+    rows.
     """
     oldest = 0
     for version, actions in commits(context.warehouse, table):

@@ -61,7 +61,7 @@ def end_versions(warehouse: Warehouse, checkpoint: str, batch: int) -> dict[str,
 
 
 def planned_stretch(warehouse: Warehouse, checkpoint: str, batch: int) -> tuple[range, bool] | None:
-    """The versions that a planned batch reads of a single Delta input, and whether it reads all of each.
+    """The versions of a single Delta input that a planned batch reads, and True if it reads all of each.
 
     None for a batch of the initial snapshot, and if the query reads its input more than once, as a self-join does.
     """

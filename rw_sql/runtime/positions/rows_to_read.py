@@ -1,4 +1,4 @@
-"""How much a view or sink that is made has to read of what is there: from the statistics of live files alone."""
+"""The number of existing rows that a new view or sink must read, from the statistics of live files alone."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowsToRead:
-    """Rows and the bytes of their files; rows of files that do not say how many they hold are not counted."""
+    """Rows and the bytes of their files; files without a row count are skipped."""
 
     rows: int = 0
     bytes: int = 0
 
 
 def rows_to_read(warehouse: Warehouse, snapshot: Snapshot, ids: Iterable[int]) -> RowsToRead:
-    """The rows of the logs and tables of these objects, each as often as it is named."""
+    """The rows in the logs and tables of these objects; an object that is named twice counts twice."""
     rows = size = 0
     for id_ in ids:
         record = snapshot.get(id_)
@@ -39,7 +39,7 @@ def rows_to_read(warehouse: Warehouse, snapshot: Snapshot, ids: Iterable[int]) -
             continue
         try:
             files = pa.table(DeltaTable(path).get_add_actions(flatten=True))
-        except TableNotFoundError:  # dropped meanwhile
+        except TableNotFoundError:  # dropped since
             continue
         rows += sum(count or 0 for count in files.column("num_records").to_pylist())
         size += sum(files.column("size_bytes").to_pylist())

@@ -75,7 +75,7 @@ def _needs(
     if isinstance(reader, MaterializedViewRecord | ViewSpec) and reader.maintenance.is_recomputed:
         needed.append(versions[-1] - 1)
     if is_first:
-        # Delta is asked for what came before the end of the batch, through the snapshot before it.
+        # Delta reads everything before the end of the batch through the snapshot before it.
         needed.append(min(versions) - 1)
         if isinstance(reader, SinkRecord | SinkSpec):
             needed += [version for id_, version in reader.starts if id_ == input_id and version >= 0]

@@ -54,9 +54,10 @@ def changed_rows(fresh: DataFrame, table: DataFrame | None, keys: Sequence[str])
 
 
 def quickly_changed_rows(fresh: DataFrame, table: DataFrame, keys: Sequence[str]) -> DataFrame:
-    """As changed_rows, without sorting, provided that ``fresh`` has no key of ``table`` more than once.
+    """The same as :func:`changed_rows`, without sorting, provided that ``fresh`` has no key of ``table`` more than
+    once.
 
-    Whether that is so is known after the rows were counted: see :func:`had_each_key_once`. Duplicates are removed only
+    :func:`had_each_key_once` shows afterwards, by the number of rows, whether that was so. Duplicates are removed only
     among keys that the table lacks, and these are few.
     """
     columns = fresh.columns

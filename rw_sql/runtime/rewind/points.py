@@ -55,8 +55,8 @@ _STATE_FILE = re.compile(r"\.?(\d+)(?:_[^.]*)?\.(?:delta|snapshot|changelog|zip)
 Reader = MaterializedViewRecord | SinkRecord
 
 
-class NotYet(Exception):  # noqa: N818 - it is what is waited for
-    """Why a point cannot be made now. ``is_final``: nor later."""
+class NotYet(Exception):  # noqa: N818 - callers wait, so it is not an error
+    """The reason why a point cannot be made now; with ``is_final``, it cannot be made later either."""
 
     def __init__(self, reason: str, *, is_final: bool = False) -> None:
         super().__init__(reason)
@@ -250,7 +250,8 @@ def _states(context: Context, snapshot: Snapshot, source: SourceRecord, record: 
 def stands_of(context: Context, snapshot: Snapshot, source: SourceRecord, log_version: int) -> tuple[Stand, ...]:
     """The state of every dependent of a source, once all have processed the log and each other's tables.
 
-    Raises NotYet if one lacks rows, or has read more of another's table than belongs to that one's batch.
+    Raises NotYet if a dependent has unread rows, or has read rows of another dependent's table that belong to a later
+    batch than that dependent's state.
     """
     readers = [r for r in snapshot.dependents_of(source.id) if isinstance(r, MaterializedViewRecord | SinkRecord)]
     unfinished = unfinished_backfills(context.metastore, snapshot)

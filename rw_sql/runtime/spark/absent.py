@@ -1,4 +1,4 @@
-"""In the place of Spark, for a process that reads a warehouse or changes its catalog and runs nothing."""
+"""Replaces Spark in a process that reads a warehouse or changes its catalog and runs no jobs."""
 
 from __future__ import annotations
 
@@ -14,29 +14,29 @@ if TYPE_CHECKING:
 
 
 class NoSpark(SparkSessions):
-    """No JVM is started. What needs one raises SqlError NO_SESSION."""
+    """Sessions of a process without a JVM: whatever needs a JVM raises SqlError NO_SESSION."""
 
-    def __init__(self) -> None:  # the base's asks a session for its JVM
+    def __init__(self) -> None:  # the base class reads the JVM of a session
         self.jvm_pid = 0
 
     @property
     def spark(self) -> SparkSession:  # type: ignore[override]  # an attribute of the base
-        """Raises SqlError: there is none."""
+        """Raises SqlError: there is no session."""
         raise SqlError(
             NO_SESSION, "the statement needs a Spark session, and this command starts none", hint="rw-sql shell"
         )
 
     def is_alive(self) -> bool:
-        """True: there is nothing that could have ended."""
+        """True: nothing can have ended."""
         return True
 
     def require_alive(self, done: str = "") -> None:
-        """Returns: there is nothing that could have ended."""
+        """Does nothing: nothing can have ended."""
 
     def running_query(self, query_id: str) -> str | None:
         """None: no query runs here."""
         return None
 
     def new(self, packages: Iterable[str] = ()) -> SparkSession:
-        """Raises SqlError: there is none."""
+        """Raises SqlError: there is no session."""
         return self.spark

@@ -1,8 +1,8 @@
-"""Writes the table of Spark's functions that queries are analyzed with.
+"""Writes the table of Spark's functions by which queries are analyzed.
 
-Run ``python -m rw_sql.runtime.spark.builtin_functions`` when the version of Spark changes. Spark does not list how many
-arguments a function takes. Each is called with every number of NULLs: it takes all numbers but those that Spark refuses
-as wrong numbers.
+Run ``python -m rw_sql.runtime.spark.builtin_functions`` when the version of Spark changes. Spark does not list the
+number of arguments that a function takes. So each function is called with every number of NULLs: it takes all numbers
+except those that Spark refuses as wrong numbers.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 FUNCTIONS_PATH = Path(analysis.__file__).with_name("functions.json")
 
 _FEW, _MANY = range(13), (20, 21)
-"""Numbers of arguments that are tried; a function that takes one of ``_MANY`` takes any number."""
+"""The numbers of arguments to try; a function that takes one of ``_MANY`` takes any number."""
 
 _NOT_NAMES = frozenset("!%&*+-/<=>^|~")
 _WORDS = frozenset(
@@ -37,14 +37,14 @@ _NOT_AGGREGATES = frozenset({"grouping", "grouping_id"})
 
 
 def function_names(spark: SparkSession) -> list[str]:
-    """The names of Spark's own functions that are called with brackets."""
+    """The names of Spark's own functions that are called with parentheses."""
     rows = spark.sql("SHOW SYSTEM FUNCTIONS").collect()
     names = [str(row[0]) for row in rows]
     return sorted(name for name in names if not set(name) & _NOT_NAMES and name not in _WORDS)
 
 
 def counts_of(spark: SparkSession, name: str, counts: Iterable[int]) -> list[int]:
-    """The numbers of arguments, among some, that a function takes."""
+    """The numbers of arguments that a function takes, of those that are tried."""
     from pyspark.errors import PySparkException
 
     taken = []
@@ -59,10 +59,10 @@ def counts_of(spark: SparkSession, name: str, counts: Iterable[int]) -> list[int
 
 
 def range_of(counts: list[int]) -> list[int | None]:
-    """The least and the greatest of some counts (None: any number), and the step between them where it is not 1."""
+    """The minimum and maximum of some counts (None: no maximum), and the step between them if it is not 1."""
     least, is_open = counts[0], counts[-1] in _MANY
     few = [count for count in counts if count in _FEW]
-    # Gaps such as (0, 1, 3): what lies between is left unchecked.
+    # For gaps, as in (0, 1, 3), the numbers in between are not checked.
     step = 2 if len(few) > 2 and all(b - a == 2 for a, b in pairwise(few)) else 1
     return [least, None if is_open else few[-1], *([step] if step > 1 else [])]
 
@@ -80,7 +80,7 @@ def _kind(spark: SparkSession, name: str) -> str:
 
 
 def described(spark: SparkSession) -> dict[str, dict[str, list[int | None]]]:
-    """Spark's functions by their kind, each with the numbers of arguments that it takes."""
+    """Spark's functions by kind, each with the numbers of arguments that it takes."""
     found: dict[str, dict[str, list[int | None]]] = {}
     for name in function_names(spark):
         counts = counts_of(spark, name, (*_FEW, *_MANY))
@@ -89,7 +89,7 @@ def described(spark: SparkSession) -> dict[str, dict[str, list[int | None]]]:
 
 
 def written(version: str, functions: dict[str, dict[str, list[int | None]]]) -> str:
-    """The table as its file has it: a function a line."""
+    """The text of the table's file: one function per line."""
     parts = []
     for kind in sorted(functions):
         lines = [f"      {json.dumps(name)}: {json.dumps(counts)}" for name, counts in sorted(functions[kind].items())]
@@ -98,7 +98,7 @@ def written(version: str, functions: dict[str, dict[str, list[int | None]]]) -> 
 
 
 def main() -> None:
-    """Asks a Spark session of its own and writes the file."""
+    """Starts a Spark session and writes the file."""
     from pyspark.sql import SparkSession
 
     logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)

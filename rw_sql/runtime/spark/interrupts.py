@@ -35,10 +35,10 @@ _CANCEL_SECONDS = 0.1
 """The interval at which a statement's jobs are cancelled until its call returns, because it may start further ones."""
 
 _FINALIZER_SECONDS = 0.02
-"""How long after a finalizer of py4j an interrupt that arrived in it is sent again."""
+"""The seconds after which an interrupt that arrived inside a finalizer of py4j is sent again."""
 
 _FINALIZER = java_gateway._garbage_collect_object.__code__
-"""What py4j runs when Python has released a Java object."""
+"""The function that py4j runs when Python has released a Java object."""
 
 _ANSWER_SECONDS = 3.0
 """How long a call without jobs may take to return, such as planning or waiting for a file system."""
@@ -54,7 +54,7 @@ class StatementInterrupted(KeyboardInterrupt):
 
 @dataclass(slots=True)
 class _Main:
-    """The handler's state of the main thread; only that thread writes it, except ``context``."""
+    """The handler's state in the main thread. Only that thread writes it, except ``context``."""
 
     context: SparkContext | None = None
     client: Any = None
@@ -156,7 +156,7 @@ def _on_interrupt(_number: int, frame: FrameType | None) -> None:
         return
     if not _main.is_calling:
         if _is_in_finalizer(frame):
-            # Python would print what is raised here and go on. The signal comes again when the callback has returned.
+            # Python would print an exception raised here and continue. The signal is sent again after the callback.
             again = threading.Timer(_FINALIZER_SECONDS, signal.pthread_kill, (_main.ident, signal.SIGINT))
             again.daemon = True
             again.start()
@@ -174,7 +174,7 @@ def _on_interrupt(_number: int, frame: FrameType | None) -> None:
 
 
 def _is_in_finalizer(frame: FrameType | None) -> bool:
-    """True if py4j is telling the JVM that Python has released an object: the callback of a weak reference."""
+    """True while py4j notifies the JVM that Python has released an object, in the callback of a weak reference."""
     while frame is not None:
         if frame.f_code is _FINALIZER:
             return True

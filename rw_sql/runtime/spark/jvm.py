@@ -1,8 +1,8 @@
 """The private parts of PySpark that rw_sql uses: the objects of the JVM behind sessions, frames and queries.
 
-Nothing else in ``rw_sql`` reads these attributes, but for :mod:`rw_sql.runtime.spark.frames`, whose class *is* a
-DataFrame, and :mod:`rw_sql.connectors.kafka.spark_reader`, which runs without ``rw_sql.runtime``. A release of PySpark
-that renames one of them is followed here. Each access is a call through py4j's socket: tens of microseconds.
+Only two other modules of ``rw_sql`` read such attributes: :mod:`rw_sql.runtime.spark.frames`, whose class *is* a
+DataFrame, and :mod:`rw_sql.connectors.kafka.spark_reader`, which runs without ``rw_sql.runtime``. If a release of
+PySpark renames one of them, this module changes. Each access is a call through py4j's socket: tens of microseconds.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def java_context(context: SparkContext) -> Any:
 
 
 def hadoop_configuration(spark: SparkSession) -> Any:
-    """The ``org.apache.hadoop.conf.Configuration`` that all sessions of this Spark have in common."""
+    """The ``org.apache.hadoop.conf.Configuration`` that all sessions of this Spark share."""
     context: Any = spark.sparkContext
     return context._jsc.hadoopConfiguration()
 
@@ -55,17 +55,17 @@ def analyzed_plan(frame: DataFrame) -> Any:
 
 
 def optimized_plan(frame: DataFrame) -> Any:
-    """The logical plan of a frame, as Spark's optimizer leaves it."""
+    """The logical plan of a frame after Spark's optimizer."""
     return java_frame(frame).queryExecution().optimizedPlan()
 
 
 def parsed_plan(spark: SparkSession, text: str) -> Any:
-    """The logical plan of a statement, nothing resolved. Raises ParseException."""
+    """The logical plan of a statement, with nothing resolved. Raises ParseException."""
     return java_session(spark).sessionState().sqlParser().parsePlan(text)
 
 
 def thrown_by(query: StreamingQuery) -> Any | None:
-    """The ``StreamingQueryException`` that a query ended with; None where it ended without one."""
+    """The ``StreamingQueryException`` that ended a query; None if there was none."""
     python: Any = query
     thrown = python._jsq.exception()
     return thrown.get() if thrown.isDefined() else None
@@ -81,19 +81,19 @@ def cpu_time_of(query: StreamingQuery) -> int:
 
 
 def save_command(rows: DataFrame, path: str, layout: str, options: dict[str, str]) -> Any:
-    """The command that ``DataFrameWriter.save`` runs to write new files in a layout, not run yet."""
+    """The command, not run yet, with which ``DataFrameWriter.save`` writes new files in a layout."""
     writer: Any = rows.write.format(layout).mode("error").options(**options)
     return writer._jwrite.saveCommand(java_packages(rows.sparkSession).scala.Option.apply(path))
 
 
 def is_stopped(context: SparkContext) -> bool:
-    """Whether somebody called ``stop()``. Asks no JVM."""
+    """True if ``stop()`` was called. Makes no call to the JVM."""
     python: Any = context
     return python._jsc is None
 
 
 def gateway_client(context: SparkContext) -> Any:
-    """What sends py4j's commands to the JVM."""
+    """The client that sends py4j's commands to the JVM."""
     python: Any = context
     return python._gateway._gateway_client
 
@@ -106,7 +106,7 @@ def gateway() -> Any | None:
 
 
 def gateway_process() -> Any | None:
-    """The process of the JVM where PySpark started it, a ``subprocess.Popen``; None elsewhere."""
+    """The JVM's process as a ``subprocess.Popen`` if PySpark started it; otherwise None."""
     found = gateway()
     return None if found is None else vars(found).get("proc")
 
@@ -129,7 +129,7 @@ def forget_gateway() -> None:
 
 
 def set_active_session(spark: SparkSession) -> None:
-    """Makes a session the one that PySpark takes for this thread's; the JVM's is another."""
+    """Makes a session PySpark's active one for this thread; the JVM has an active session of its own."""
     type(spark)._activeSession = spark
 
 

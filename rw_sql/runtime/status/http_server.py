@@ -1,8 +1,8 @@
 """The endpoints of a process that serves a warehouse: ``/``, ``/metrics``, ``/healthz``, ``/readyz``.
 
-Nothing can be changed through it. On the loopback interface no token is needed, and the Host header must name it, so
-that a web site cannot read the page through a name of its own that leads here. On any other interface all but the two
-probes need a token.
+They change nothing. On the loopback interface no token is needed, but the Host header must name the loopback: otherwise
+a web site could read the page through a host name of its own that resolves to it. On any other interface all endpoints
+except the two probes need a token.
 """
 
 from __future__ import annotations
@@ -46,19 +46,19 @@ _METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
 class Served(Protocol):
-    """What the endpoints show. Any thread may ask."""
+    """The data of the endpoints. Thread-safe."""
 
     @property
     def metrics(self) -> Metrics:
-        """The figures of ``/metrics``."""
+        """The text of ``/metrics``."""
         ...
 
     def status(self) -> WarehouseStatus:
-        """What the page shows."""
+        """The data of the page."""
         ...
 
     def why_not_ready(self) -> str | None:
-        """Why this process does not run all jobs as the catalog wants them; None where it does."""
+        """The reason why this process does not run all jobs as the catalog wants them; None if it does."""
         ...
 
 
@@ -75,10 +75,10 @@ def _text(code: HTTPStatus, said: str, *headers: tuple[str, str]) -> _Answer:
 
 
 class StatusServer:
-    """Listens at ``host:port``; 0 is any free port. Until :meth:`show`, it is alive and not ready.
+    """Listens at ``host:port``; port 0 is any free one. Until :meth:`show` it is alive and not ready.
 
-    Raises SqlError INVALID_PARAMETER where it cannot listen there, and where the interface is not the loopback and
-    there is no token, or one that is shorter than 16 characters.
+    Raises SqlError INVALID_PARAMETER if it cannot listen there, or if the interface is not the loopback and the token
+    is missing or shorter than 16 characters.
     """
 
     def __init__(self, host: str, port: int, *, token: str | None = None) -> None:
@@ -115,7 +115,7 @@ class StatusServer:
         return f"http://{f'[{self.host}]' if ':' in self.host else self.host}:{self.port}/"
 
     def show(self, served: Served) -> None:
-        """Shows this from now on."""
+        """Serves this data from now on."""
         self._served = served
 
     def close(self) -> None:
@@ -124,7 +124,7 @@ class StatusServer:
         self._server.server_close()
 
     def answer(self, target: str, headers: Mapping[str, str | None]) -> _Answer:
-        """What a GET of a target gets, with these headers (Host, Authorization)."""
+        """The response to a GET of a target with these headers (Host, Authorization)."""
         parts = urlsplit(target)
         if self.is_local and not _names_loopback(headers.get("Host")):
             return _text(HTTPStatus.MISDIRECTED_REQUEST, "the Host header does not name the loopback interface")
@@ -171,7 +171,7 @@ class StatusServer:
                 return False
         elif scheme.lower() != "bearer":
             return False
-        # In constant time: how long a comparison takes must not tell how much of a guess is right.
+        # In constant time: the duration of a comparison must not reveal how much of a guess is right.
         return hmac.compare_digest(secret, self._token)
 
 
@@ -186,26 +186,26 @@ class _Server(ThreadingHTTPServer):
         super().__init__((host, port), _Handler)
 
     def server_bind(self) -> None:
-        """As of the base, without asking a name server for the name of the host."""
+        """Binds like the base class, without a name server's lookup of the host's name."""
         TCPServer.server_bind(self)
         self.server_name, self.server_port = str(self.server_address[0]), int(self.server_address[1])
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Answers on a thread of its own; where there are too many, by closing the connection."""
+        """Answers on a new thread; if there are too many, closes the connection."""
         if not self._free.acquire(blocking=False):
             self.shutdown_request(request)
             return
         super().process_request(request, client_address)
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
-        """Answers, and makes room for the next."""
+        """Answers, and makes room for the next request."""
         try:
             super().process_request_thread(request, client_address)
         finally:
             self._free.release()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A browser that went away is no news."""
+        """Ignores the error: a closed browser is not worth a message."""
         logger.debug("a request broke off", exc_info=True)
 
 
@@ -220,7 +220,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._respond(has_body=True)
 
     def do_HEAD(self) -> None:
-        """Answers without one."""
+        """Answers without a body."""
         self._respond(has_body=False)
 
     def _respond(self, *, has_body: bool) -> None:
@@ -242,11 +242,11 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.write(answer.body)
 
     def log_message(self, format: str, *args: object) -> None:
-        """Requests are not logged: probes come every second, and a target may hold anything."""
+        """Logs nothing: probes come every second, and a target may contain anything."""
 
 
 def is_loopback(host: str) -> bool:
-    """Whether an interface is the loopback, by its name or address."""
+    """True if an interface, by its name or address, is the loopback."""
     if host.lower() == "localhost":
         return True
     try:
@@ -257,6 +257,6 @@ def is_loopback(host: str) -> bool:
 
 def _names_loopback(header: str | None) -> bool:
     if header is None:
-        return True  # HTTP/1.0, which no browser speaks
+        return True  # HTTP/1.0, which no browser uses
     host = urlsplit(f"//{header}").hostname
     return host is not None and is_loopback(host)

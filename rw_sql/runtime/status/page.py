@@ -1,4 +1,4 @@
-"""The status page: one HTML document made on the server, a style and a script beside it. All text is escaped."""
+"""The status page: one HTML document rendered on the server, with a style sheet and a script. All text is escaped."""
 
 from __future__ import annotations
 
@@ -23,20 +23,21 @@ CONTENT_SECURITY_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; form-action 'self';"
     " base-uri 'none'; frame-ancestors 'none'"
 )
-"""Nothing of another origin runs, and no script or style that stands in the page itself."""
+"""Forbids everything from other origins, and scripts and styles inside the page itself."""
 
 ROWS_SHOWN = 200
-"""How many jobs the page shows where the address says nothing else; those that need an operator come first."""
+"""The default number of jobs on the page; those that need an operator come first."""
 
 MOST_ROWS = 20_000
 
 BOXES_DRAWN = 150
-"""Of how many objects a lineage is drawn at most."""
+"""The maximum number of objects in a drawn lineage."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PageQuery:
-    """What the page shows: jobs of objects whose name holds a text, in a state, so many of them; whose lineage."""
+    """The selection of the page: jobs whose object's name contains a text, in a state, up to a number; and the object
+    whose lineage is drawn."""
 
     name: str = ""
     state: str = ""
@@ -45,7 +46,7 @@ class PageQuery:
 
     @classmethod
     def read(cls, query: Mapping[str, Sequence[str]]) -> PageQuery:
-        """The query string of the address. What is no number counts as not given."""
+        """Reads the query string of the address. A value that is not a number counts as missing."""
 
         def last(key: str) -> str:
             return query[key][-1] if query.get(key) else ""
@@ -62,13 +63,13 @@ class PageQuery:
 
 @cache
 def style() -> str:
-    """The page's style, that of its pictures included."""
+    """The style sheet of the page and of its pictures."""
     return files(__package__).joinpath("page.css").read_text(encoding="utf-8") + STYLE
 
 
 @cache
 def script() -> str:
-    """The page's script: it fetches the page again every few seconds. Without it the page is complete."""
+    """The page's script, which fetches the page again every few seconds. Without it the page is complete."""
     return files(__package__).joinpath("page.js").read_text(encoding="utf-8")
 
 
@@ -106,7 +107,7 @@ def _head(status: WarehouseStatus) -> str:
 
 
 def _attention(status: WarehouseStatus) -> str:
-    """The jobs that stalled, each with its reason and with the statements to type."""
+    """The stalled jobs, each with its reason and the statements to type."""
     if not status.stalled:
         return ""
     parts = [f'<section class="attention"><h2>Stalled: {len(status.stalled)}</h2>']
@@ -205,7 +206,7 @@ def _lineage(status: WarehouseStatus, query: PageQuery) -> str:
 
 
 def around(graph: Graph, name: str) -> Graph:
-    """The part of a graph that leads to the boxes of a name, and that they lead to."""
+    """The part of a graph that leads to the boxes with a name, and the part that starts from them."""
     kept: set[int] = set()
     for edges in (graph.edges, tuple((end, start) for start, end in graph.edges)):
         following: dict[int, list[int]] = {}
@@ -233,5 +234,5 @@ def _rank(state: str) -> int:
 
 
 def _word(state: str) -> str:
-    """A state as the name of a class."""
+    """A state as a class name in HTML."""
     return state.lower() if state.isalpha() else "other"

@@ -1,4 +1,4 @@
-"""A warehouse's status at one moment, read from its tables and its upstreams by any process."""
+"""A warehouse's status at one moment, which any process can read from its tables and its upstreams."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class OwnerStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobLine:
-    """One job. ``statements`` are those that its reason says to type; times are milliseconds since 1970."""
+    """One job. ``statements`` are those that its reason suggests; times are milliseconds since 1970."""
 
     job: str
     kind: str
@@ -78,7 +78,7 @@ class JobLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperationLine:
-    """One unsafe operation: what was typed, what it was predicted to do, and what takes it back."""
+    """One unsafe operation: the statement, its prediction, and the statement that takes it back."""
 
     operation: int
     at_ms: int
@@ -95,7 +95,7 @@ class OperationLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measures:
-    """Lags and rates, and when they were measured; empty before the first measurement."""
+    """Lags and rates, and the time of their measurement; empty before the first one."""
 
     at_ms: int | None = None
     lags: Mapping[str, Lag] = field(default_factory=dict)
@@ -104,7 +104,8 @@ class Measures:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WarehouseStatus:
-    """All of it. ``measured_ms`` is when lags and rates were measured, None where they are not known yet."""
+    """The whole status. ``measured_ms`` is the time at which lags and rates were measured; None if they are not known
+    yet."""
 
     warehouse: str
     version: str
@@ -118,11 +119,11 @@ class WarehouseStatus:
 
     @property
     def stalled(self) -> tuple[JobLine, ...]:
-        """The jobs that do not run and should."""
+        """The jobs that should run and do not."""
         return tuple(job for job in self.jobs if job.state == "STALLED")
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data; times as ISO 8601 in UTC."""
+        """The status as plain data; times as ISO 8601 in UTC."""
         return {
             "warehouse": self.warehouse,
             "version": self.version,
@@ -153,7 +154,7 @@ def _timed(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def measure(context: Context, snapshot: Snapshot, *, seconds: float = LOOK_SECONDS) -> Measures:
-    """Measures lags and rates. All upstreams together have so many ``seconds``, twice."""
+    """Measures lags and rates. All upstreams together have ``seconds`` for each of the two."""
     at = now_ms()
     lags = measure_lag(context, snapshot, seconds=seconds)
     return Measures(at_ms=at, lags=lags, activity=measure_activity(context, snapshot, at))
@@ -192,7 +193,7 @@ class _MeasuredJobs:
 
 
 def read_status(context: Context, measures: Measures) -> WarehouseStatus:
-    """The status as SHOW JOBS and SHOW UNSAFE OPERATIONS show it, with lags that were measured before."""
+    """The status as SHOW JOBS and SHOW UNSAFE OPERATIONS show it, with lags measured before."""
     snapshot = context.metastore.snapshot()
     at = now_ms()
     inspector = _StatusInspector(context, snapshot, measures)
@@ -213,7 +214,7 @@ def read_status(context: Context, measures: Measures) -> WarehouseStatus:
 
 
 def read_lineage(context: Context, snapshot: Snapshot, of: str | None = None) -> Graph | None:
-    """The lineage with states and lags as of now, of all objects or of one; None where that does not exist."""
+    """The lineage with present states and lags, of all objects or of one; None if that object does not exist."""
     id_ = None
     if of is not None:
         record = find_in_lineage(snapshot, of)
@@ -267,7 +268,7 @@ def _job(row: tuple[Any, ...], measures: Measures) -> JobLine:
 
 
 def statements_in(reason: str) -> tuple[str, ...]:
-    """The statements that a job's reason ends with, behind a colon; none where it names none."""
+    """The statements at the end of a job's reason, after a colon; none if it names none."""
     at = reason.find(": ")
     while at >= 0:
         parts = tuple(part.strip() for part in reason[at + 2 :].split("; "))
@@ -288,7 +289,7 @@ def _is_statement(text: str) -> bool:
 
 
 def _operations(context: Context, snapshot: Snapshot, lease: Lease | None) -> tuple[OperationLine, ...]:
-    """The newest unsafe operations; read again only where something was committed or applied meanwhile."""
+    """The newest unsafe operations; read again only if something was committed or applied since."""
     stamp = (context.metastore.version(), lease.applied_epoch if lease is not None else -1)
     known: tuple[object, tuple[OperationLine, ...]] | None = context.made.get("status_operations")
     if known is not None and known[0] == stamp:
@@ -318,10 +319,10 @@ def _operation(row: tuple[Any, ...]) -> OperationLine:
 
 
 class Observer:
-    """Reads the status for a page that is opened again and again.
+    """Reads the status for a page that is requested repeatedly.
 
     States come from the catalog at each request. Lags and rates need a look at every upstream and table, so another
-    thread measures them, at most every few seconds and only while somebody looks.
+    thread measures them, at most every few seconds and only while the page is in use.
     """
 
     def __init__(self, context: Context) -> None:
@@ -331,14 +332,14 @@ class Observer:
         self._lock = threading.Lock()
 
     def status(self) -> WarehouseStatus:
-        """The status now. The first time, it waits a moment for the first measurement."""
+        """The present status. The first call waits a moment for the first measurement."""
         measuring = self._measure_soon()
         if self._measures.at_ms is None and measuring is not None:
             wait([measuring], _FIRST_SECONDS)
         return read_status(self.context, self._measures)
 
     def measured(self) -> None:
-        """Waits until a measurement that is under way is done."""
+        """Waits until a running measurement is done."""
         measuring = self._measuring
         if measuring is not None:
             wait([measuring])
@@ -355,5 +356,5 @@ class Observer:
         try:
             self._measures = measure(self.context, self.context.metastore.snapshot())
         except (SqlError, OSError, DeltaError) as error:
-            # The page says how old its figures are.
+            # The page shows the age of its figures.
             logger.warning("lags and rates could not be measured: %s", error)

@@ -1,4 +1,4 @@
-"""What the endpoints show of a warehouse whose jobs this process runs, or stands by to run."""
+"""The data of the endpoints for a warehouse whose jobs this process runs, or waits to take over."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 STANDING_BY = "standing by: another process runs the jobs"
 
 PATIENCE_SECONDS = 10.0
-"""How long a process that was ready stays so while it applies a statement: each takes a moment."""
+"""The seconds for which a ready process stays ready while it applies a statement."""
 
 COUNT_SECONDS = 30.0
-"""How often rows are counted though nobody scrapes: a table's log says how many only for some minutes."""
+"""The seconds between two counts of rows without a scrape: a table's log states the numbers only for some minutes."""
 
 
 class ServedWarehouse:
-    """One warehouse in this process. Any thread may ask."""
+    """One warehouse in this process. Thread-safe."""
 
     def __init__(self, context: Context, clock: Callable[[], float] = time.monotonic) -> None:
         self._context = context
@@ -39,15 +39,15 @@ class ServedWarehouse:
 
     @property
     def metrics(self) -> Metrics:
-        """The figures of ``/metrics``."""
+        """The text of ``/metrics``."""
         return metrics_of(self._context)
 
     def status(self) -> WarehouseStatus:
-        """What the page shows."""
+        """The data of the page."""
         return self._observer.status()
 
     def why_not_ready(self) -> str | None:
-        """Why the jobs are not as the catalog wants them; None where they are, or will be in a moment."""
+        """The reason why the jobs are not as the catalog wants them; None if they are, or will be in a moment."""
         context = self._context
         if not context.owning.is_set():
             self._was_ready_at = None
@@ -66,7 +66,7 @@ class ServedWarehouse:
         return f"statement {max(applied, 0)} of {epoch} is applied to the jobs"
 
     def count(self) -> None:
-        """Counts rows for the metrics where that was not done for a while."""
+        """Counts rows for the metrics if that was not done for a while."""
         now = self._clock()
         if now >= self._next_count:
             self._next_count = now + COUNT_SECONDS

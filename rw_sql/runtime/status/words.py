@@ -1,4 +1,4 @@
-"""How the status is said, in a terminal and on the page."""
+"""The words of the status, for the terminal and the page."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ if TYPE_CHECKING:
     from rw_sql.runtime.status.reading import JobLine, OwnerStatus
 
 STATES = ("STALLED", "WAITING", "STOPPED", "STOPPING", "STARTING", "THROTTLED", "PAUSED", "BACKFILLING")
-"""The states that an operator may want to do something about, the most urgent first."""
+"""The states that may need an operator, the most urgent first."""
 
 
 def owner_text(owner: OwnerStatus, epoch: int, at_ms: int) -> str:
-    """Which process runs the jobs."""
+    """The text about the process that runs the jobs."""
     if owner.state == "NONE":
         last = "" if owner.heartbeat_ms is None else f"; the last owner was seen {ago(owner.heartbeat_ms, at_ms)}"
         return f"owner: none, so no job runs{last}. rw-sql serve runs them"
@@ -24,18 +24,18 @@ def owner_text(owner: OwnerStatus, epoch: int, at_ms: int) -> str:
 
 
 def worst_first(jobs: tuple[JobLine, ...]) -> list[JobLine]:
-    """The jobs with those first that an operator should look at, then those with the greatest lag."""
+    """The jobs sorted: first those that need an operator, then by lag."""
     rank = {state: at for at, state in enumerate(STATES)}
     return sorted(jobs, key=lambda job: (rank.get(job.state, len(STATES)), -(job.lag_records or 0)))
 
 
 def ago(then_ms: int | None, at_ms: int) -> str:
-    """How long ago something was."""
+    """The time since a moment, as text."""
     return "never" if then_ms is None else f"{duration(max(0, at_ms - then_ms) / 1000)} ago"
 
 
 def duration(seconds: float) -> str:
-    """A time in one unit or two: ``0.4 s``, ``12 s``, ``3 min 5 s``, ``2 h 10 min``, ``4 d 3 h``."""
+    """A duration in one unit or two: ``0.4 s``, ``12 s``, ``3 min 5 s``, ``2 h 10 min``, ``4 d 3 h``."""
     if seconds < 10:
         return f"{seconds:.1f} s" if seconds else "0 s"
     whole = int(seconds)

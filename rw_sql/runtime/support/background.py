@@ -23,7 +23,7 @@ def prepare(work: Callable[[], T], name: str) -> Future[T]:
         future.set_running_or_notify_cancel()
         try:
             future.set_result(work())
-        except BaseException as error:  # noqa: BLE001 - the thread's edge: who asks for the result hears of it
+        except BaseException as error:  # noqa: BLE001 - raised again for the caller that requests the result
             future.set_exception(error)
 
     threading.Thread(target=run, name=f"rw_sql-{name}", daemon=True).start()

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 
 _ENDS: dict[tuple[str, int, int, str], int] = {}
-"""Where tables ended when they were first looked at for a rebuild: (warehouse, view, generation, table). A process that
-takes over looks for itself."""
+"""The ends of tables at the first look for a rebuild: (warehouse, view, generation, table). A process that takes over
+looks again."""
 
 
 def swap_rebuilt(context: Context) -> bool:
@@ -67,8 +67,8 @@ def _has_caught_up(context: Context, snapshot: Snapshot, rebuild: RebuildRecord)
         feeds, feeds_before = ({table} if id_ in those else set() for those in (fed, fed_before))
         old = committed_versions(warehouse, warehouse.view_checkpoint(view.id, view.generation), feeds=feeds_before)
         new = committed_versions(warehouse, warehouse.view_checkpoint(view.id, rebuild.generation), feeds=feeds)
-        # Of a table that the old one does not read, all there was at the first look: while rows come all the time,
-        # what there is now is never quite read. What it reads in the place of an older one has caught up by then.
+        # Of a table that the old query does not read, the new one must have read what existed at the first look: a
+        # table that grows all the time is never read to its present end.
         place = (warehouse.uri, view.id, rebuild.generation, table)
         if table not in old and place not in _ENDS:
             _ENDS[place] = _last_data(context, given) + 1

@@ -162,7 +162,7 @@ def _tombstone(key: EventKey, *, ignore_key: bool) -> Column:
 
 
 def _types(fields: Column) -> Column:
-    """The column types in ``schema``, where they are below ``before`` and ``after``."""
+    """The column types in ``schema``, which has them below ``before`` and ``after``."""
     row = f.get(f.filter(fields, lambda part: part["field"].isin("after", "before")), f.lit(0))["fields"]
     named = f.filter(row, lambda part: part["field"].isNotNull())
     distinct = f.filter(
@@ -310,10 +310,10 @@ def _last_of_each_key(changes: Column, keys: Sequence[str]) -> Column:
 
 
 def _record_keys(key: EventKey) -> Column:
-    """The key's columns from a record's key; NULL if they are missing.
+    """The key's columns from a record's key; NULL if they are missing. TEXT and BYTES are the single column's value.
 
-    TEXT and BYTES are the single column's value. JSON is an object with the columns, or the single column's value in
-    that type's JSON form: plain text keys would be valid JSON only by chance (``12``, ``true``).
+    JSON is an object with the columns, or for a single column its value as JSON. A plain text key is not accepted,
+    since it would be valid JSON only by chance (``12``, ``true``).
     """
     names = key.columns
     if key.encode == "BYTES":

@@ -83,7 +83,7 @@ def value_of(
 
     Numbers inside the JSON of a nested type may be marked (:mod:`rw_sql.runtime.decoding.json_text`), other texts not.
     ``type_name`` is the type of a time in a record's own schema, ``number`` its :func:`moments.count` if that is a
-    column. ``text`` is best a column, because it is referenced many times.
+    column. ``text`` should be a plain column, because it is used many times.
     """
     name = data_type.name
     if name in NESTED:

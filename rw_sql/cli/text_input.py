@@ -1,0 +1,34 @@
+"""The text of a file or of standard input, for the commands that take SQL."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from rw_sql.errors import FILE_UNREADABLE, SqlError
+from rw_sql.runtime.support.text_files import decode_text
+
+
+def read_text(path: str) -> str:
+    """A file's text, or standard input's for ``-``, with ``\\n`` as line end. Raises SqlError FILE_UNREADABLE."""
+    return unix_lines(read_exactly(path))
+
+
+def read_exactly(path: str) -> str:
+    """A file's text, or standard input's for ``-``, with its byte-order mark and line ends. Raises SqlError."""
+    name = "standard input" if path == "-" else f'"{path}"'
+    try:
+        if path != "-":
+            read = Path(path).read_bytes()
+        elif (buffer := getattr(sys.stdin, "buffer", None)) is not None:
+            read = buffer.read()
+        else:
+            read = sys.stdin.read().encode()
+    except OSError as error:
+        raise SqlError(FILE_UNREADABLE, f"cannot read {name}: {error.strerror}") from error
+    return decode_text(read, name)
+
+
+def unix_lines(text: str) -> str:
+    """The text with ``\\n`` as line end."""
+    return text.replace("\r\n", "\n").replace("\r", "\n")
