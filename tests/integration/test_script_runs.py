@@ -95,13 +95,16 @@ def test_scripts_go_on_or_stop(
     assert report.exit_status == 1
 
 
-def test_variables_of_cells(session: AttachedSession, capsys: pytest.CaptureFixture[str]) -> None:
+def test_variables_of_cells(session: AttachedSession) -> None:
     shell = SimpleNamespace(user_ns={"spark": session.spark, "least": 3, "name": "notebook"})
     magic = StatementMagic(shell)
-    magic.run("--var name=cell", "\\set more 'it''s'\nSELECT :least + 1 AS n, :'name' AS name, :'more' AS more")
-    magic.run("", "SELECT :'name' AS name, :'more' AS more")
-    magic.run("SELECT :least AS least")
-    told = [line.split(" | ") for line in capsys.readouterr().out.splitlines() if line[:1].isalnum()]
+    answers = [
+        magic.run("--var name=cell", "\\set more 'it''s'\nSELECT :least + 1 AS n, :'name' AS name, :'more' AS more"),
+        magic.run("", "SELECT :'name' AS name, :'more' AS more"),
+        magic.run("SELECT :least AS least"),
+    ]
+    text = "\n".join(map(repr, answers))
+    told = [line.split(" | ") for line in text.splitlines() if line.strip()[:1].isalnum()]
     assert [[cell.strip() for cell in line] for line in told] == [
         ["n", "name", "more"],
         ["4", "cell", "it's"],

@@ -174,7 +174,7 @@ class JobSlot:
             if self.trouble.is_flapping and self.reason == self.trouble.reason and not self.is_final:
                 reason = self.trouble.told
             elif why_stopped is None and self._is_in_long_retry(time.monotonic()):
-                reason = f"{RETRYING}; last failure: {self.reason}"
+                reason = f"{self.reason}{RETRYING}"
         else:
             state = "STARTING"
         return JobStatus(

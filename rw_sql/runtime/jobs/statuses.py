@@ -76,8 +76,8 @@ def owner_marks(context: Context, jobs: Collection[str]) -> tuple[dict[str, obje
     return {**marks, "the jobs' owner": lease.applied_epoch}, {"heartbeat": (lease.owner, lease.heartbeat_ms)}
 
 
-RETRYING = "RETRYING"
-"""The first word of the reason of a stalled job whose next start is in progress."""
+RETRYING = "; retrying"
+"""The end of the reason of a stalled job whose next start is in progress: its first words stay the cause."""
 
 FLAPPING = "FLAPPING"
 """The first word of the reason of a job that repeatedly starts and fails."""

@@ -201,7 +201,7 @@ class StallGrace:
             self._stalls.pop(status.job, None)
             return False
         stall = self._stalls.setdefault(status.job, _Stall(since_ms=status.updated_ms))
-        if reason.startswith(RETRYING):
+        if reason.endswith(RETRYING):
             return False
         stall.failed_at.add(status.updated_ms)
         is_retried = at_ms - status.updated_ms < _GRACE_MS

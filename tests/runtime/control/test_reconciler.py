@@ -221,7 +221,7 @@ def test_a_retry_that_takes_long_is_reported_and_the_failure_before_it_too(
         return (state, reason) in told[-1:]
 
     jobs.reach(partial(has_told, "STALLED", "no worker"), "it is stalled")
-    jobs.reach(partial(has_told, "STALLED", "RETRYING; last failure: no worker"), "it is started again")
+    jobs.reach(partial(has_told, "STALLED", "no worker; retrying"), "it is started again")
     del jobs.start_error["mv-1"]
     may_start.set()
     jobs.reach(partial(has_told, "RUNNING", None), "it runs")

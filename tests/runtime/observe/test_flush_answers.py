@@ -49,7 +49,7 @@ def test_another_try_that_fails_soon_is_no_new_beginning() -> None:
 def test_a_retry_that_takes_long_is_waited_for() -> None:
     patience = StallGrace()
     stalled = JobStatus(job="mv-1", object_id=1, state="STALLED", reason="no worker", updated_ms=1_000)
-    retrying = replace(stalled, reason="RETRYING; last failure: no worker")
+    retrying = replace(stalled, reason="no worker; retrying")
     assert not patience.is_over(stalled, 1_100)
     assert not patience.is_over(replace(retrying, updated_ms=3_000), 17_000)
     assert not patience.is_over(replace(stalled, updated_ms=18_000), 18_100)
