@@ -66,8 +66,8 @@ test: setup $(JARS) ## the tests, of the long ones a third; they start their own
 test-all: setup $(JARS) ## every test, the long ones too
 	$(BIN)/python -m pytest --numprocesses $(TEST_WORKERS) --dist loadgroup --no-loadscope-reorder
 
-test-unit: setup ## the tests that need neither Spark nor a broker nor PostgreSQL
-	$(BIN)/python -m pytest -m "not spark and not kafka and not crash and not postgres" --numprocesses $(TEST_WORKERS) \
+test-unit: setup ## the quick tests that need neither Spark nor a broker nor PostgreSQL
+	$(BIN)/python -m pytest -m "not spark and not kafka and not crash and not postgres and not long" --numprocesses $(TEST_WORKERS) \
 	    --dist loadgroup --no-loadscope-reorder
 
 # make test-room ROOM=plan/statements/move: a folder below tests/, which has the folders of rw_sql/.

@@ -82,6 +82,7 @@ def test_a_session_of_spark_connect(recorded: Callable[[Path, str], None], tmp_p
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.long
 def test_a_notebook_without_a_session(recorded: Callable[[Path, str], None]) -> None:
     program = (
         "from IPython.core.interactiveshell import InteractiveShell\n"

@@ -20,7 +20,11 @@ _Bootstrap = Annotated[
 ]
 _Property = Annotated[
     list[str] | None,
-    typer.Option("--property", metavar="KEY=VALUE", help="Another property of the brokers, properties.… as in SQL."),
+    typer.Option(
+        "--property",
+        metavar="KEY=VALUE",
+        help="Another property of the Kafka client, named as in SQL: properties.NAME=VALUE.",
+    ),
 ]
 _Secret = Annotated[
     list[str] | None,

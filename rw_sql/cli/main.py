@@ -102,7 +102,9 @@ def serve(
     token_file: Annotated[
         str | None,
         typer.Option(
-            "--token-file", metavar="PATH", help="A file with the page's token; by default RW_SQL_HTTP_TOKEN."
+            "--token-file",
+            metavar="PATH",
+            help="A file that holds the page's token; else $RW_SQL_HTTP_TOKEN is the token.",
         ),
     ] = None,
     log: Annotated[

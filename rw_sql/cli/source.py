@@ -34,7 +34,10 @@ _DryRun = Annotated[bool, typer.Option("--dry-run", help="Show the preview and c
 _Reason = Annotated[str | None, typer.Option("--reason", metavar="TEXT", help="Stored with the operation.")]
 _Yes = Annotated[bool, typer.Option("--yes", help="Confirm without asking; predicted loss must be listed in --allow.")]
 _Confirm = Annotated[
-    list[str] | None, typer.Option("--confirm", metavar="TOKEN", help="Confirm the request refused with this token.")
+    list[str] | None,
+    typer.Option(
+        "--confirm", metavar="TOKEN", help="The token that was printed when this request was refused: confirms it."
+    ),
 ]
 _AllowRows = Annotated[
     list[str] | None, typer.Option("--allow", metavar="WORD", help="gaps or duplicates; may be repeated.")
@@ -293,7 +296,9 @@ def export_offsets(
 
 @source_app.command()
 def undo(
-    operation: Annotated[int, typer.Option("--operation", metavar="N", help="Its number in SHOW UNSAFE OPERATIONS.")],
+    operation: Annotated[
+        int, typer.Option("--operation", metavar="N", help="Its number, from SHOW UNSAFE OPERATIONS.")
+    ],
     allow: _AllowRows = None,
     reason: _Reason = None,
     dry_run: _DryRun = False,

@@ -43,7 +43,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobStatus:
-    """The status of a job. ``state`` is RUNNING, PAUSED, IDLE (no reader), STALLED, STARTING or STOPPED."""
+    """The status of a job. ``state`` is RUNNING, PAUSED, IDLE (no reader), STALLED, STARTING, STOPPING or STOPPED."""
 
     job: str
     object_id: int

@@ -58,8 +58,10 @@ class History:
 
     @property
     def live_version(self) -> int:
-        """The first version of the log with live rows. It is at least 1: the first commit has no rows, and no stream
-        can start there."""
+        """The first version of the log that the view reads directly, after its backfill.
+
+        It is at least 1: the first commit has no rows, and no stream can start there.
+        """
         return max(1, self.log_version + 1)
 
     @property

@@ -46,7 +46,7 @@ class Reader:
 
 
 def readers_of(snapshot: Snapshot, source: SourceRecord) -> tuple[Reader, ...]:
-    """The readers of a source: the shared one, running or not, or the direct ones."""
+    """The readers of a source: the one of a shared source, running or not; otherwise one per view that reads it."""
     if source.is_shared:
         fragment = ingest_fragment(source.id)
         return (Reader(source=source, fragment=fragment, job=fragment),)

@@ -159,6 +159,7 @@ def test_a_delta_source(tmp_path: Path) -> None:
     assert told["splits"] == [{"split": "version", "old": 3, "new": 1, "verdict": "DUPLICATES 6"}]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -186,6 +187,7 @@ def test_refusals(job: Path, arguments: tuple[str, ...], message: str) -> None:
     assert not (job / "_rw_sql").exists()
 
 
+@pytest.mark.long
 def test_a_secret_is_read_from_the_environment_and_never_told(job: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     told = str(refused("show", job, "--bootstrap", "127.0.0.1:1", "--secret", "sasl.password=NO_SUCH_VARIABLE"))
     assert "properties.sasl.password" in told or "NO_SUCH_VARIABLE" in told
@@ -205,6 +207,7 @@ def test_a_secret_is_read_from_the_environment_and_never_told(job: Path, monkeyp
     assert "UNKNOWN" in told
 
 
+@pytest.mark.long
 def test_no_spark_is_loaded(job: Path) -> None:
     program = """
 import sys

@@ -65,6 +65,7 @@ def test_the_example_is_right_in_each_environment(env: str, tmp_path: Path) -> N
     assert len([test for test in collected.tests if isinstance(test, ViewTest)]) == len(collected.tests) - 1 >= 8
 
 
+@pytest.mark.long
 def test_the_commands_of_the_example_are_there() -> None:
     """Each command of its README, workflow and hooks has the options that it is given."""
     text = (PROJECT / "README.md").read_text(encoding="utf-8")

@@ -68,6 +68,7 @@ def test_a_script_that_cannot_be_read(tmp_path: Path, content: bytes | None, rea
     assert told.stdout == ""
 
 
+@pytest.mark.long
 def test_without_java_a_command_says_so(tmp_path: Path) -> None:
     script = tmp_path / "a.sql"
     script.write_text("SHOW SOURCES;")

@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 import threading
 
+import pytest
+
 from rw_sql.cli.status_line import Doing, StatusLine, line_of
 from rw_sql.runtime.observe.waiting import JobPhase
 from tests.support.waits import LAST_RESORT_SECONDS
@@ -37,6 +39,7 @@ def test_a_line_has_what_runs_and_each_job() -> None:
     assert line_of(Doing("x", many), 1).endswith("; v7 (mv-7): STARTING; 2 more")
 
 
+@pytest.mark.long
 def test_lines_without_a_terminal() -> None:
     stream, shown = io.StringIO(), threading.Semaphore(0)
     stream_write = stream.write

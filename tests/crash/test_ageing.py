@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow.parquet as pq
+import pytest
 from deltalake import DeltaTable
 
 from rw_sql.metastore import Metastore
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     import pytest
 
 
+@pytest.mark.long
 def test_all_that_is_stored_is_a_week_older(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rw_sql.runtime.delta.table_files.COMMITS_GRACE_SECONDS", 0.0)
     began = time.time() - WEEK

@@ -99,6 +99,7 @@ def test_a_killed_run_leaves_no_broker(tmp_path: Path) -> None:
     process.communicate()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGKILL])
 def test_children_of_children_end_with_a_run(number: signal.Signals, tmp_path: Path) -> None:
     process, pids = run_of(tmp_path, CHILDREN, 2)

@@ -44,6 +44,7 @@ def test_a_record_survives_json(record: ObjectRecord) -> None:
     assert record_from_json(record_to_json(record)) == record
 
 
+@pytest.mark.long
 @given(st.lists(changes).map(tuple))
 def test_changes_survive_json(changed: tuple[Change, ...]) -> None:
     assert changes_from_json(changes_to_json(changed)) == changed

@@ -93,6 +93,7 @@ FAULT_POINTS = (
 )
 
 
+@pytest.mark.long
 def test_processes_that_commit_at_once_all_get_their_own_epoch(warehouse: str, start_python: Start) -> None:
     # They also find no metastore, and create it together; sixty commits have the log's upkeep among them.
     workers = [start_python(COMMIT_OFTEN, warehouse, f"w{number}") for number in range(4)]
@@ -161,6 +162,7 @@ def test_a_commit_is_whole_or_absent_wherever_its_process_dies(
     assert content(Metastore.open(str(tmp_path / "crashed")).snapshot()) == content(oracle.snapshot())
 
 
+@pytest.mark.long
 def test_runs_claimed_by_two_processes_are_distinct(metastore: Metastore, warehouse: str, start_python: Start) -> None:
     workers = [start_python(CLAIM_RUNS, warehouse, f"owner{number}") for number in range(2)]
     runs = [run for worker in workers for run in json.loads(worker.communicate(timeout=LAST_RESORT_SECONDS)[0])]
@@ -169,6 +171,7 @@ def test_runs_claimed_by_two_processes_are_distinct(metastore: Metastore, wareho
     assert metastore.jobs.last_runs()["job"].run == 30
 
 
+@pytest.mark.long
 def test_two_processes_that_take_the_lease_at_once_leave_one_owner(warehouse: str, start_python: Start) -> None:
     workers = {name: start_python(TAKE_LEASE, warehouse, name) for name in ("one", "two", "three")}
     took = [

@@ -102,6 +102,7 @@ def _grow_old(warehouse: str) -> None:
         os.utime(file, (time.time() - 3600,) * 2)
 
 
+@pytest.mark.long
 def test_hundreds_of_heartbeats_leave_few_files(warehouse: str, make: Make) -> None:
     catalog = _impatient_catalog()
     mine, theirs = (Metastore.open(warehouse, catalog=catalog).jobs for _ in range(2))

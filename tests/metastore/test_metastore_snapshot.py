@@ -12,6 +12,7 @@ from rw_sql.metastore.snapshot import effect_of
 from tests.metastore.metastore_model import Make, Model, apply, check_lookups, content, operations, without_epochs
 
 
+@pytest.mark.long
 @settings(max_examples=150)
 @given(st.data())
 def test_a_snapshot_equals_the_model_and_never_changes(data: st.DataObject) -> None:
@@ -28,6 +29,7 @@ def test_a_snapshot_equals_the_model_and_never_changes(data: st.DataObject) -> N
         assert content(old) == was
 
 
+@pytest.mark.long
 @settings(max_examples=150)
 @given(st.data())
 def test_undo_gives_back_what_was_there(data: st.DataObject) -> None:

@@ -295,6 +295,7 @@ def test_the_log_of_record_holds_who_what_and_what_came_of_it(metastore: Metasto
     assert metastore.snapshot().epoch == 2
 
 
+@pytest.mark.long
 def test_a_process_that_looked_on_for_long_projects_no_more_than_is_missing(
     metastore: Metastore, warehouse: str, make: Make
 ) -> None:
@@ -415,6 +416,7 @@ def test_a_log_that_lost_an_operation_is_not_read_as_if_it_had_not(
         Metastore.open(warehouse)
 
 
+@pytest.mark.long
 @settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_the_store_equals_the_model_also_when_opened_anew(
@@ -448,6 +450,7 @@ def test_the_store_equals_the_model_also_when_opened_anew(
 TABLES = ("operations", "objects", "fragment_splits", "source_state")
 
 
+@pytest.mark.long
 def test_upkeep_keeps_the_files_few_and_loses_nothing(metastore: Metastore, warehouse: str, make: Make) -> None:
     directory = Path(warehouse, "rw_catalog")
     snapshot = metastore.commit(make.source_with_splits(1, "orders", 40), based_on=metastore.snapshot()).snapshot

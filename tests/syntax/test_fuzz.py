@@ -155,6 +155,7 @@ def test_deep_nesting_is_refused(opening: str, closing: str, depth: int) -> None
     assert caught.value.kind in (TOO_COMPLEX,)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "text",
     [
@@ -189,6 +190,7 @@ def test_unbalanced_quotes(opening: str) -> None:
     assert time.thread_time() - started < 5
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "text",
     [
@@ -212,6 +214,7 @@ def test_a_megabyte_takes_seconds(text: str) -> None:
     assert time.thread_time() - started < 30
 
 
+@pytest.mark.long
 def test_a_megabyte_takes_little_memory() -> None:
     text = "CREATE SOURCE s (" + ", ".join(f"c{n} INT" for n in range(60_000)) + ") WITH (connector = 'datagen')"
     tracemalloc.start()

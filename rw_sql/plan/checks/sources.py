@@ -155,12 +155,19 @@ def _check_columns(statement: CreateSource, name: str) -> None:
                 span=column.span,
                 hint=f"{quoted(column.field)} AS {quoted(column.name)} in a materialized view; FROM is for a table",
             )
-        if column.generated or column.default or column.is_primary_key or column.is_not_null:
+        if column.is_primary_key:
+            raise SqlError(
+                NOT_SUPPORTED,
+                f'column "{column.name}": a source has no PRIMARY KEY',
+                span=column.span,
+                hint=f"CREATE TABLE {statement.name.last} keeps the newest row of each key",
+            )
+        if column.generated or column.default or column.is_not_null:
             raise SqlError(
                 NOT_SUPPORTED,
                 f'column "{column.name}": generated columns, defaults and constraints are not supported yet',
                 span=column.span,
-                hint="compute it in a materialized view",
+                hint=f"declare {quoted(column.name)} with its type only, and compute the rest in a materialized view",
             )
         if column.name.startswith("_rw_"):
             raise SqlError(

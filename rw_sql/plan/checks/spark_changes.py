@@ -47,7 +47,7 @@ def change_refusal(change: Changed, record: ObjectRecord) -> SqlError | None:
             return SqlError(
                 DUPLICATE_OBJECT,
                 f'{kind} "{record.name}" already exists',
-                hint=f"another name, or DROP {words} {name}",
+                hint=f"use another name: {quoted(record.name + '_1')}",
                 span=change.span,
             )
         case "DROP":
@@ -57,14 +57,14 @@ def change_refusal(change: Changed, record: ObjectRecord) -> SqlError | None:
         case "CACHE":
             message, hint = "what is cached of it would not follow it", f"CACHE TABLE a_copy AS SELECT * FROM {name}"
         case _ if change.verb.split()[0] in _UPKEEP:
-            message, hint = f"its job looks after its files, and {change.verb} must not", f"SHOW CREATE {words} {name}"
+            message, hint = f"its job looks after its files, and {change.verb} must not", f"leave {change.verb} out"
         case _:
             message, hint = f"{_ROWS[record.kind]}: {change.verb} cannot change them", _to_change(words, name)
     return SqlError(WRONG_KIND, f'"{record.name}" is a {kind}: {message}', hint=hint, span=change.span)
 
 
 def _to_change(words: str, name: str) -> str:
-    return f"SHOW CREATE {words} {name} shows what it reads: change that, or DROP {words} {name}"
+    return f"SHOW CREATE {words} {name} shows what it reads: change that"
 
 
 def path_refusal(change: Changed, path: str, record: ObjectRecord | None) -> SqlError:
@@ -73,10 +73,11 @@ def path_refusal(change: Changed, path: str, record: ObjectRecord | None) -> Sql
         message = f"{path} lies in rw_sql's warehouse: {change.verb} cannot change it"
         return SqlError(WRONG_KIND, message, hint="SHOW JOBS lists the jobs that write there", span=change.span)
     kind, name = spoken(record.kind), quoted(record.name)
+    is_upkeep = change.verb.split()[0] in _UPKEEP
     return SqlError(
         WRONG_KIND,
         f'{path} holds {kind} "{record.name}": {change.verb} cannot change it',
-        hint=_to_change(kind.upper(), name),
+        hint=f"its job looks after its files: leave {change.verb} out" if is_upkeep else _to_change(kind.upper(), name),
         span=change.span,
     )
 

@@ -241,7 +241,10 @@ def _is_exact(
 
 
 def _fits(read: Column, value: Column | None, data_type: DataType, rules: ValueRules) -> Column | None:
-    """True if a value was read exactly, texts aside; None if it always is."""
+    """A column that is true where a value was read without loss; None for types whose values always are.
+
+    Strings are not tested.
+    """
     precision = precision_of(data_type)
     if data_type.name in _AS_TEXT:
         return read.isNull() | (_converted(read, data_type, rules) if value is None else value).isNotNull()

@@ -263,7 +263,7 @@ class View:
         )
 
     def _start_query(self, tables: Mapping[int, str]) -> None:
-        """Starts the query; with ``tables`` in place of its inputs, it ends when it has read them."""
+        """Starts the query. If ``tables`` replace its inputs, the query ends once it has read these tables."""
         writer = self._writer(tables)
         if tables:
             writer = writer.trigger(availableNow=True)

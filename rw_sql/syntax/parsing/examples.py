@@ -20,6 +20,10 @@ _BESIDE = frozenset({"SHOW timezone", "REFRESH SCHEMA"})
 
 _LONGEST = 130
 
+_CONSENTS = frozenset({"ALLOW", "CASCADE", "REASON"})
+_SWITCHES = frozenset({"VALIDATE", "REDISCOVER"})
+"""An example ends before a clause that consents to something: it may be pasted as it is."""
+
 
 @cache
 def _examples() -> tuple[tuple[str, tuple[Token, ...]], ...]:
@@ -30,37 +34,58 @@ def _examples() -> tuple[tuple[str, tuple[Token, ...]], ...]:
         for line in read_asset("grammar", name).splitlines():
             if line.startswith(_MARK):
                 text = line.removeprefix(_MARK)
-                if text in _BESIDE:
-                    continue
-                found.append((text, tuple(token for token in scan(text) if token.text)))
+                if text not in _BESIDE:
+                    found.append(_without_consent(text))
     return tuple(found)
 
 
+def _without_consent(text: str) -> tuple[str, tuple[Token, ...]]:
+    """An example and its tokens, up to a clause that consents to something."""
+    tokens = tuple(token for token in scan(text) if token.text)
+    for at, token in enumerate(tokens):
+        is_switched = token.upper == "WITH" and any(switch.upper in _SWITCHES for switch in tokens[at + 1 : at + 3])
+        if at and (is_switched or token.upper in _CONSENTS):
+            return text[: token.start].rstrip(), tokens[:at]
+    return text, tokens
+
+
 def example_like(before: Sequence[Token]) -> str | None:
-    """The shortest example of the grammar that has the same keywords in front; None where none fits or it is long."""
+    """The shortest example of the grammar with the same keywords in front, and the statement's own names.
+
+    None if none fits, or if it is long.
+    """
     statement = [token for token in before if not (token.kind == WORD and token.upper == "EXPLAIN")]
     if not statement:
         return None
-    best: tuple[int, int, str] | None = None
-    for text, tokens in _examples():
-        if not _is_statement(tokens):
-            continue
-        score = _alike(statement, tokens)
-        if score and len(text) <= _LONGEST and (best is None or (-score, len(text)) < best[:2]):
-            best = (-score, len(text), text)
-    return best[2] if best is not None and -best[0] == len(statement) else None
+    found = [
+        _with_names(text, tokens, statement)
+        for text, tokens in _examples()
+        if len(tokens) > len(statement) and _is_statement(tokens) and _alike(statement, tokens) == len(statement)
+    ]
+    return min((text for text in found if len(text) <= _LONGEST), key=len, default=None)
+
+
+def _with_names(text: str, tokens: Sequence[Token], statement: Sequence[Token]) -> str:
+    """The example with the names that the statement has in their places; a text may be a secret."""
+    for mine, other in reversed(list(zip(statement, tokens, strict=False))):
+        if other.kind == mine.kind == WORD and not _is_fixed(other) and not mine.text.isupper():
+            text = text[: other.start] + mine.text + text[other.end :]
+    return text
 
 
 def _is_statement(tokens: Sequence[Token]) -> bool:
     return bool(tokens) and tokens[0].kind == WORD and tokens[0].text.isupper()
 
 
+def _is_fixed(token: Token) -> bool:
+    return token.kind == PUNCTUATION or (token.kind == WORD and token.text.isupper())
+
+
 def _alike(statement: Sequence[Token], example: Sequence[Token]) -> int:
     """How many tokens of a statement an example begins with; any name, text or number stands for any other."""
     count = 0
     for mine, other in zip(statement, example, strict=False):
-        is_fixed = other.kind == PUNCTUATION or (other.kind == WORD and other.text.isupper())
-        if (mine.upper != other.upper) if is_fixed else mine.kind == PUNCTUATION:
+        if (mine.upper != other.upper) if _is_fixed(other) else mine.kind == PUNCTUATION:
             break
         count += 1
     return count

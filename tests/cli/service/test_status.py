@@ -99,6 +99,7 @@ def test_lineage_in_each_form(written: WrittenWarehouse, tmp_path: Path) -> None
         told("lineage", "-w", written.uri, "--of", "nothing")
 
 
+@pytest.mark.long
 def test_looks_at_sources_need_no_java(written: WrittenWarehouse, tmp_path: Path) -> None:
     environment = {**os.environ, "PATH": str(tmp_path), "JAVA_HOME": str(tmp_path)}
     for words in (

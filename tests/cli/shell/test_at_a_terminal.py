@@ -51,6 +51,7 @@ def rw_sql(folder: Path, *words: str, given: str = "") -> subprocess.CompletedPr
     )
 
 
+@pytest.mark.long
 def test_at_a_terminal_before_and_without_spark(tmp_path: Path, written: WrittenWarehouse) -> None:
     paged = tmp_path / "paged"
     more = {"COLUMNS": "80", "EDITOR": "cp edited.sql", "NO_COLOR": "1"}
@@ -94,6 +95,7 @@ def test_at_a_terminal_before_and_without_spark(tmp_path: Path, written: Written
     assert (tmp_path / "state" / "rw-sql" / "history").stat().st_mode & 0o777 == 0o600
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("width", [60, 80, 200])
 def test_tables_by_width(tmp_path: Path, written: WrittenWarehouse, width: int) -> None:
     with at_a_terminal(
@@ -107,6 +109,7 @@ def test_tables_by_width(tmp_path: Path, written: WrittenWarehouse, width: int) 
     assert any("last_error" in line for line in lines)
 
 
+@pytest.mark.long
 def test_pipes_commands_and_files(tmp_path: Path, written: WrittenWarehouse) -> None:
     (tmp_path / "a.sql").write_text("SHOW SOURCES LIKE 'ord%';\n\\echo between\nSHOW CREATE SOURCE orders;\n")
     piped = rw_sql(tmp_path, "-w", "w", given="SHOW SOURCES;\n\\dj\nSHOW CREATE SOURCE nothing;\nSHOW SINKS;\n")

@@ -64,6 +64,7 @@ def whole(of: RowPlan) -> list[dict[str, Any]]:
     return documents(of, *(SplitRange(str(n), n, 0, of.split_total(n) or 0) for n in range(of.splits)))
 
 
+@pytest.mark.long
 @given(st.integers(0, 400), st.integers(0, 60), st.integers(0, 2))
 def test_rows_are_the_same_wherever_reading_starts(start: int, count: int, split: int) -> None:
     made = plan(OPTIONS, COLUMNS)
@@ -241,6 +242,7 @@ def test_ten_thousand_splits_are_cheap() -> None:
     assert time.process_time() - began < 1
 
 
+@pytest.mark.long
 def test_the_reader_runs_where_the_package_is_not_installed() -> None:
     """What Spark sends to its workers must not need this package there."""
     sender = """

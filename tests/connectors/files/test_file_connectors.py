@@ -204,6 +204,7 @@ def test_a_connection_leads_to_the_bucket(bucket: dict[str, str]) -> None:
     assert seen(options, "s3").keys() == {"in/a.csv", "in/deep/b.csv", "out/d.csv"}
 
 
+@pytest.mark.long
 def test_a_bucket_that_cannot_be_listed(bucket: dict[str, str]) -> None:
     assert files("s3").look({**bucket, "s3.bucket_name": "none"}).error == "none does not exist"
     nobody = files("s3").look({**bucket, "s3.endpoint_url": "http://127.0.0.1:9"}, timeout=1.0).error

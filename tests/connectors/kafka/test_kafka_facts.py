@@ -125,6 +125,7 @@ def test_when_waiting_records_were_written(broker: BrokerInfo, topic_name: str) 
     assert found == {f"{topic_name}:0": 1_700_000_000_003}
 
 
+@pytest.mark.long
 def test_brokers_that_do_not_answer_are_a_reason_not_to_count() -> None:
     nowhere = {"properties.bootstrap.server": "127.0.0.1:1", "topic": "t"}
     (why,) = KAFKA.sparse_topics(nowhere, timeout=1).values()

@@ -292,6 +292,7 @@ def test_only_an_injection_is_confirmed_by_the_plan_that_was_shown(session: Sess
         assert (found is not None) is is_kept, text
 
 
+@pytest.mark.long
 def test_an_applied_operation_has_an_outcome_though_its_process_was_killed_at_once(session: Session) -> None:
     """Outcomes are written within a second after the answer; here the process does not live that long."""
     program = (

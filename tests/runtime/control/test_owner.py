@@ -85,6 +85,7 @@ def test_what_cannot_be_swept_holds_up_nobody(context: Context, owner: Owner, mo
     assert owner.why_ended is None
 
 
+@pytest.mark.long
 def test_others_are_told_of_their_epochs_at_once_and_of_ours_later(
     context: Context, owner: Owner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -141,6 +142,7 @@ def test_what_is_left_to_tell_is_told_when_it_ends(
     assert (lease.applied_epoch, lease.is_released, swept[-1]) == (epoch, True, epoch)
 
 
+@pytest.mark.long
 def test_the_outcome_of_who_did_not_wait_is_completed(context: Context, owner: Owner) -> None:
     late, done = commit(context), commit(context)
     context.metastore.record_outcome(late, NOT_YET_APPLIED, 5)
@@ -219,6 +221,7 @@ def test_an_owner_that_was_late_stops_its_jobs_and_stands_by(context: Context, m
     assert not any(each.owning.is_set() for each in contexts)
 
 
+@pytest.mark.long
 def test_the_outcome_of_who_was_killed_before_it_said_so_is_completed(context: Context, owner: Owner) -> None:
     epoch = commit(context)
     snapshot = context.metastore.snapshot()

@@ -197,6 +197,7 @@ def test_a_job_that_fails_soon_after_every_start_is_tried_less_and_less_often(
     assert pauses[2] >= 0.2
 
 
+@pytest.mark.long
 def test_a_retry_that_takes_long_is_reported_and_the_failure_before_it_too(
     jobs: Jobs, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -7,6 +7,8 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import pytest
+
 from rw_sql.metastore.facts import JobStatus
 from rw_sql.metastore.records import MaterializedViewRecord
 from rw_sql.plan.result.plan import ResultRow
@@ -99,6 +101,7 @@ def test_flush_gives_up_when_nothing_moves_and_says_what_is_missing(tmp_path: Pa
     assert error.detail == f"the jobs continue: s ({running.job}): RUNNING"
 
 
+@pytest.mark.long
 def test_flush_goes_on_while_a_job_gets_on_with_its_batch(tmp_path: Path) -> None:
     session, stop = flushing(tmp_path, "1s"), threading.Event()
     (source,) = session.metastore.snapshot().all("source")

@@ -30,6 +30,7 @@ def silent_address() -> Iterator[str]:
         yield f"127.0.0.1:{listener.getsockname()[1]}"
 
 
+@pytest.mark.long
 def test_upstreams_that_do_not_answer_cost_one_deadline_together(tmp_path: Path, silent_address: str) -> None:
     warehouse = Warehouse.at(str(tmp_path))
     metastore = Metastore.open(warehouse.uri)

@@ -78,6 +78,7 @@ def mini(template: tuple[Path, int], tmp_path: Path) -> MiniWarehouse:
     return MiniWarehouse.opened(tmp_path / "warehouse")
 
 
+@pytest.mark.long
 def test_everything_goes_back_and_on_as_if_the_operation_had_never_been(mini: MiniWarehouse, operation: int) -> None:
     answer = mini.run(f"REWIND SOURCE s TO OPERATION {operation} REASON 'wrong offset'")
     assert answer.rows[0] == ("s", "REWOUND", f"to just before operation {operation}")
@@ -105,6 +106,7 @@ def test_everything_goes_back_and_on_as_if_the_operation_had_never_been(mini: Mi
     assert told[None] == ("UNBROKEN", 0, 0, None)
 
 
+@pytest.mark.long
 def test_a_rewind_can_be_taken_back(mini: MiniWarehouse, operation: int) -> None:
     mini.run(f"REWIND SOURCE s TO OPERATION {operation}")
     rewind = mini.epoch()
@@ -125,6 +127,7 @@ def test_a_rewind_can_be_taken_back(mini: MiniWarehouse, operation: int) -> None
     assert (told[operation], told[rewind], told[None]) == ("AS PREDICTED", "TAKEN BACK", "UNBROKEN")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("point", [*REWIND_POINTS, "rewind.fenced@3", "rewind.checkpoint_copied@4"])
 def test_killed_anywhere_it_is_carried_out_by_the_next_owner(
     mini: MiniWarehouse, operation: int, monkeypatch: pytest.MonkeyPatch, point: str
@@ -177,6 +180,7 @@ def test_a_point_whose_making_is_killed_is_made_by_the_next_owner(
     assert mini.rows("counts") == expected(range(10))["counts"]
 
 
+@pytest.mark.long
 def test_a_random_life_with_rewinds_and_kills(tmp_path: Path) -> None:
     facts = live_on(tmp_path, seed=1, length=8)
     assert min(facts["rewind"], facts["kills"]) >= 1

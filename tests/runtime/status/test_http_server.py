@@ -231,6 +231,7 @@ def test_a_port_that_is_taken_is_said(server: StatusServer) -> None:
     assert "--port 0" in (caught.value.hint or "")
 
 
+@pytest.mark.long
 def test_requests_that_never_end_hold_up_nobody(server: StatusServer) -> None:
     opened = []
     try:
@@ -288,6 +289,7 @@ def test_a_secret_is_nowhere_in_what_is_served(server: StatusServer, written: Wr
     assert {hit.path.name for hit in found[canary]} >= {"0.txt", "2.txt"}
 
 
+@pytest.mark.long
 def test_ten_thousand_objects_are_shown_in_under_a_second(written: WrittenWarehouse) -> None:
     changes = []
     for id_ in range(1, 10_001, 100):

@@ -48,6 +48,7 @@ def put(store: S3Store, uri: str, text: str) -> None:
     store.client.put_object(Bucket=BUCKET, Key=uri.removeprefix(f"s3://{BUCKET}/"), Body=text.encode())
 
 
+@pytest.mark.long
 def test_what_another_process_writes_is_seen_at_once(store: S3Store, warehouse: Warehouse) -> None:
     log = f"{warehouse.uri}/t/_delta_log"
     for version in range(3):
@@ -64,6 +65,7 @@ def test_what_another_process_writes_is_seen_at_once(store: S3Store, warehouse: 
         assert files.batches("offsets") == list(range(batch + 1))
 
 
+@pytest.mark.long
 def test_a_file_that_is_overwritten_is_read_as_it_is_now(store: S3Store, warehouse: Warehouse) -> None:
     path = f"{warehouse.uri}/ranges.json"
     for text in ("one", "another", "a third"):
@@ -110,6 +112,7 @@ def test_an_instance_of_ours_is_not_shared_with_one_that_caches(warehouse: Wareh
     assert not warehouse.files.dircache.use_listings_cache
 
 
+@pytest.mark.long
 def test_a_heartbeat_does_not_wait_for_the_upkeep_of_its_table(
     store: S3Store, warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -29,6 +29,7 @@ def log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TendedLog:
     return TendedLog.open(str(tmp_path))
 
 
+@pytest.mark.long
 def test_a_file_that_a_rewind_put_back_stays_for_the_versions_after_that(
     log: TendedLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -69,6 +70,7 @@ def test_a_file_that_a_rewind_put_back_stays_for_the_versions_after_that(
     assert log.unexplained() == set()
 
 
+@pytest.mark.long
 def test_while_nobody_runs_the_jobs_no_reader_is_given_up(log: TendedLog) -> None:
     """The warehouse is left for a week and started again: what its views lack they read in a moment."""
     began = now_ms()

@@ -30,6 +30,7 @@ def run_new(mini: MiniWarehouse) -> None:
     mini.context.metastore.jobs.write_job_status([status])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("point", SWAP_POINTS)
 def test_the_old_rows_serve_until_the_new_ones_have_caught_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, point: str
@@ -70,6 +71,7 @@ def test_the_old_rows_serve_until_the_new_ones_have_caught_up(
     assert mini.rows("counts") == expected(range(17))["counts"]
 
 
+@pytest.mark.long
 def test_what_is_left_behind_goes_with_the_one_after(tmp_path: Path) -> None:
     mini = MiniWarehouse.at(tmp_path / "warehouse")
     view = mini.create_view("counts")

@@ -26,6 +26,7 @@ def all_rules() -> Tables:
     return load_tables(build_tables(grammar_text(), tuple(rule.name for rule in GRAMMAR_RULES)))
 
 
+@pytest.mark.long
 def test_builds_without_a_conflict() -> None:
     assert build_tables(grammar_text())["states"]
 
@@ -37,6 +38,7 @@ def test_a_conflict_would_be_an_error() -> None:
         build_tables("statement: a | b\na: NAME\nb: NAME\n%declare NAME\n")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("rule", GRAMMAR_RULES, ids=lambda rule: rule.name)
 def test_every_rules_example_is_one(rule: Rule) -> None:
     tokens = scan(rule.example)

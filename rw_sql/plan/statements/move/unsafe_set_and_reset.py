@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from rw_sql.connectors.registry import connector
 from rw_sql.connectors.spec import OptionError
-from rw_sql.errors import CONNECTOR_IS_FIXED, DUPLICATE_CLAUSE, UNKNOWN_PROPERTY, SqlError
+from rw_sql.errors import CONNECTOR_IS_FIXED, DUPLICATE_CLAUSE, MISSING_PROPERTY, UNKNOWN_PROPERTY, SqlError
 from rw_sql.metastore.records import (
     FORGOTTEN,
     AssignSplits,
@@ -106,9 +106,16 @@ def _check_merged(
     except SqlError as error:
         written = [span for option in statement.set_options for span in (option.span, option.value.span)]
         if error.span not in written:
-            unset = {key.key: key.span for key in statement.unset_options}
-            error.span = unset.get(error.key, statement.name.span) if isinstance(error, OptionError) else None
-            error.span = error.span or statement.name.span
+            unset = {key.key: key for key in statement.unset_options}
+            removed = unset.get(error.key or "") if isinstance(error, OptionError) else None
+            if removed is not None and error.kind is MISSING_PROPERTY:
+                raise SqlError(
+                    MISSING_PROPERTY,
+                    f'property "{removed.key}" is required and cannot be unset',
+                    span=removed.span,
+                    hint=f"give it another value: UNSAFE SET ({removed.key} = '…')",
+                ) from error
+            error.span = statement.name.span if removed is None else removed.span
         raise
 
 

@@ -101,7 +101,7 @@ def table_record(
     query_dialect: str,
     stored_names: tuple[tuple[str, str], ...] = (),
 ) -> TableRecord:
-    """The record of a new table for a source in the catalog. Raises SqlError if its expressions are invalid."""
+    """The catalog record of a new table over a source. Raises SqlError if its expressions are invalid."""
     key = primary_key(statement)
     query = table_query(statement, query_dialect)
     relation = relation_of(source)

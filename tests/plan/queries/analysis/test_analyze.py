@@ -59,6 +59,7 @@ def test_right_queries_have_no_finding_and_known_columns() -> None:
     assert not wrong, "\n".join(wrong)
 
 
+@pytest.mark.long
 def test_of_the_queries_that_spark_refuses_by_one_name_nearly_all_are_found() -> None:
     verdicts = [line.rpartition(": ")[2] for line in RECORDED.read_text("utf-8").splitlines()]
     kinds, missed, false, pointed = Counter[str](), [], [], Counter[str]()
@@ -187,6 +188,7 @@ def test_two_hundred_queries_take_less_than_a_second() -> None:
     assert min(took) < 1
 
 
+@pytest.mark.long
 def test_no_text_breaks_the_analysis() -> None:
     drawn = random.Random(7)
     for query in queries():

@@ -150,6 +150,7 @@ def outcome(world: CannedWorld, texts: list[str]) -> tuple[Plan | None, tuple[st
 inside = statements.filter(lambda text: not text.startswith("UNDO"))
 
 
+@pytest.mark.long
 @settings(max_examples=300)
 @given(st.lists(inside, min_size=1, max_size=8), st.integers(0, 3))
 def test_a_block_comes_to_what_its_statements_come_to_one_by_one(texts: list[str], produced: int) -> None:

@@ -10,6 +10,7 @@ import re
 from collections import Counter
 from dataclasses import dataclass, field
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -165,6 +166,7 @@ def run_to_the_end(story: Story, topic: str) -> None:
     story.tick()
 
 
+@pytest.mark.long
 @settings(max_examples=150)
 @given(st.lists(st.one_of(upstream_actions, moves), max_size=14), topics)
 def test_moves_without_reset_repeat_nothing_and_lose_nothing(actions: list[tuple[object, ...]], last: str) -> None:
@@ -178,6 +180,7 @@ def test_moves_without_reset_repeat_nothing_and_lose_nothing(actions: list[tuple
     assert wanted <= set(story.read)
 
 
+@pytest.mark.long
 @settings(max_examples=150)
 @given(st.lists(st.one_of(upstream_actions, moves), max_size=14), topics)
 def test_with_latest_what_is_read_has_no_hole(actions: list[tuple[object, ...]], last: str) -> None:
@@ -196,6 +199,7 @@ def test_with_latest_what_is_read_has_no_hole(actions: list[tuple[object, ...]],
             assert len(offsets) == split.end, "a partition added to a topic that was read begins at its first record"
 
 
+@pytest.mark.long
 @settings(max_examples=200)
 @given(st.lists(st.one_of(upstream_actions, moves, unsafe, recreations), max_size=16), topics)
 def test_whatever_is_typed_the_source_can_be_brought_to_run(actions: list[tuple[object, ...]], last: str) -> None:
@@ -218,6 +222,7 @@ def test_whatever_is_typed_the_source_can_be_brought_to_run(actions: list[tuple[
     assert sum((story.read - before).values()) == 3 * len(story.splits(last))
 
 
+@pytest.mark.long
 @settings(max_examples=150)
 @given(st.lists(upstream_actions, max_size=8), unsafe)
 def test_the_preview_of_one_operation_is_exact(

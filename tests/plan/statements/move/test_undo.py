@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -299,6 +300,7 @@ statements = st.one_of(
 produced = st.tuples(topics, st.integers(0, 1), st.integers(1, 4))
 
 
+@pytest.mark.long
 @settings(max_examples=300)
 @given(st.lists(st.one_of(statements, produced), max_size=14))
 @example(
