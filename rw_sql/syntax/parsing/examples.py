@@ -60,7 +60,9 @@ def example_like(before: Sequence[Token]) -> str | None:
     found = [
         _with_names(text, tokens, statement)
         for text, tokens in _examples()
-        if len(tokens) > len(statement) and _is_statement(tokens) and _alike(statement, tokens) == len(statement)
+        if _is_statement(tokens)
+        and _alike(statement, tokens) == len(statement)
+        and (len(tokens) > len(statement) or all(map(_is_fixed, tokens)))
     ]
     return min((text for text in found if len(text) <= _LONGEST), key=len, default=None)
 
