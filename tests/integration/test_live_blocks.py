@@ -8,7 +8,6 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 import pytest
-from pyspark.errors import ParseException
 
 from rw_sql.cli.kafka_topics import create_topic
 from rw_sql.errors import SqlError
@@ -87,9 +86,9 @@ def test_an_error_aborts_a_block_and_rollback_leaves_all_as_it_was(running: Atta
         with pytest.raises(SqlError, match="ignored until ROLLBACK"):
             running.sql("SHOW SOURCES")
         assert running.sql("ROLLBACK")[0].change == "ROLLBACK"
-        # A word that is none reaches Spark, whose error aborts the block as well.
+        # A statement that is misspelt aborts the block as well.
         running.run("BEGIN UNSAFE", "RESUME SOURCE s")
-        with pytest.raises(ParseException):
+        with pytest.raises(SqlError, match="found: SOURCES"):
             running.sql("RESUME SOURCES s")
         with pytest.raises(SqlError, match="nothing of it was done"):
             running.sql("COMMIT")
