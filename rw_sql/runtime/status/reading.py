@@ -18,6 +18,7 @@ from rw_sql.plan.result.graph import Graph
 from rw_sql.plan.statements.show.lineage import lineage_graph
 from rw_sql.plan.statements.show.objects import lower_show_objects, lower_show_unsafe_operations
 from rw_sql.runtime.control.inspector import WarehouseInspector
+from rw_sql.runtime.jobs.statuses import RETRYING
 from rw_sql.runtime.observe.activity import Activity, measure_activity
 from rw_sql.runtime.observe.lag import LOOK_SECONDS, Lag, measure_lag
 from rw_sql.runtime.support.background import run_in_background
@@ -269,6 +270,7 @@ def _job(row: tuple[Any, ...], measures: Measures) -> JobLine:
 
 def statements_in(reason: str) -> tuple[str, ...]:
     """The statements at the end of a job's reason, after a colon; none if it names none."""
+    reason = reason.removesuffix(RETRYING)
     at = reason.find(": ")
     while at >= 0:
         parts = tuple(part.strip() for part in reason[at + 2 :].split("; "))

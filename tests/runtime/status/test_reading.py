@@ -141,6 +141,7 @@ def test_what_needs_spark_says_so(written: WrittenWarehouse) -> None:
     ("reason", "found"),
     [
         (REASON, 3),
+        (f"{REASON}; retrying", 3),
         ("the broker does not answer: connection refused", 0),
         ("source o: it expired: RESUME SOURCE orders", 1),
         ("FLAPPING: restarted 13 times in 5 s; last failure: row 9 cannot be read", 0),
