@@ -266,9 +266,9 @@ def flushed(flush: Callable[[], Sequence[Sequence[Any]]], *, pause: float = 1.0)
     """Runs FLUSH, again where a job only lacks a process of Python's that was slow to start; what it passed over."""
     deadline = time.monotonic() + _LATE_SECONDS
     never = threading.Event()
-    while (lacking := passed_over(flush())) is not None and time.monotonic() < deadline:
-        reasons = [part.partition(_STALLED)[2].strip() for part in lacking.split("; ") if _STALLED in part]
-        if not any(reasons) or not all(_WORKER_LATE in reason for reason in reasons if reason):
+    while (lacking := passed_over(rows := flush())) is not None and time.monotonic() < deadline:
+        stalled = [detail.removeprefix(_STALLED).strip() for *_, detail in rows if detail.startswith(_STALLED)]
+        if not any(stalled) or not all(_WORKER_LATE in reason for reason in stalled if reason):
             break
         never.wait(pause)
     return lacking

@@ -54,11 +54,12 @@ def test_junit() -> None:
 
 def test_a_flush_is_repeated_while_a_process_is_only_slow_to_start() -> None:
     late = [("s", "READ", "stalled, not waited for: Timed out while waiting for the Python worker to connect back")]
+    again = [("s", "READ", late[0][2].replace("for: ", "for: FLAPPING: restarted 4 times in 4 min; last failure: "))]
     soon = [("t", "READ", "stalled, not waited for: ")]
     wrong = [("s", "READ", "stalled, not waited for: topic gone"), ("v", "ROWS", "but for what s lacks")]
     for answers, left, lacking in (
         ([[], late], 1, None),
-        ([late, [*late, *soon], []], 0, None),
+        ([late, again, [*late, *soon], []], 0, None),
         ([wrong, []], 1, "s: stalled, not waited for: topic gone; v: but for what s lacks"),
         ([[*late, *wrong], []], 1, "topic gone"),
         ([soon, []], 1, "s"),
