@@ -17,9 +17,10 @@ from rw_sql.metastore.codec import (
     record_from_json,
     record_to_json,
 )
+from rw_sql.metastore.commits import Committed, ConcurrentCommit
 from rw_sql.metastore.runtime import JobStore
 from rw_sql.metastore.snapshot import Snapshot
-from rw_sql.metastore.store import Committed, ConcurrentCommit, Metastore
+from rw_sql.metastore.store import Metastore
 
 __all__ = [
     "BeforeImage",

@@ -15,7 +15,6 @@ import re
 import uuid
 from collections import deque
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from threading import Event, Lock, RLock
 from typing import TYPE_CHECKING, Any
@@ -24,9 +23,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake.exceptions import DeltaError
 
-from rw_sql.errors import CONCURRENT_CHANGE, FILE_UNREADABLE, INVALID_PARAMETER, SqlError
+from rw_sql.errors import FILE_UNREADABLE, INVALID_PARAMETER, SqlError
 from rw_sql.metastore.catalog import SCHEMA_NAME, Catalog, load_catalog
 from rw_sql.metastore.codec import before_to_json, changes_from_json, changes_to_json
+from rw_sql.metastore.commits import Committed, ConcurrentCommit
 from rw_sql.metastore.later import DebouncedTask
 from rw_sql.metastore.log_rows import now_ms, operation_record, operation_rows, outcome_row
 from rw_sql.metastore.migrations import migrate, require_format
@@ -51,29 +51,6 @@ _PROJECTING_SECONDS = 0.2
 _FOLDED_COLUMNS = ["epoch", "entry", "actor", "changes"]
 
 _log = logging.getLogger(__name__)
-
-
-class ConcurrentCommit(SqlError):  # noqa: N818 - it is an event that callers plan for
-    """Another statement was committed after the snapshot that an operation was planned on. Nothing was written.
-
-    The caller takes a new snapshot, plans again and commits again.
-    """
-
-    def __init__(self, epoch: int, based_on: int) -> None:
-        super().__init__(
-            CONCURRENT_CHANGE,
-            f"the statement was planned on epoch {based_on}, and epoch {epoch} was committed meanwhile",
-        )
-        self.epoch = epoch
-        self.based_on = based_on
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Committed:
-    """The result of a commit: its epoch, and the catalog right after it."""
-
-    epoch: int
-    snapshot: Snapshot
 
 
 def _no_faults(_: str) -> None:

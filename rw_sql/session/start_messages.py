@@ -1,4 +1,4 @@
-"""Keeps Spark's start-up messages, some dozen lines that ask for nothing, out of a terminal or a notebook."""
+"""Keeps Spark's start-up messages, some dozen lines that ask for nothing, out of a terminal and a notebook."""
 
 from __future__ import annotations
 
@@ -49,6 +49,7 @@ def without_start_messages() -> Iterator[None]:
         raise
     else:
         os.dup2(ours, 2)
+        messages.forget()
 
 
 class _Filter:
@@ -58,6 +59,7 @@ class _Filter:
         self._target = target
         self._left_out: list[bytes] = []
         self._shows_all = False
+        self._keeps = True
         self._lock = threading.Lock()
         threading.Thread(target=self._copy, args=(read_end,), name="spark-messages", daemon=True).start()
 
@@ -67,7 +69,7 @@ class _Filter:
                 with self._lock:
                     if self._shows_all or not _START_UP.match(line):
                         self._write(line)
-                    else:
+                    elif self._keeps:
                         self._left_out.append(line)
 
     def show_all(self) -> None:
@@ -76,6 +78,12 @@ class _Filter:
             self._shows_all = True
             for line in self._left_out:
                 self._write(line)
+            self._left_out.clear()
+
+    def forget(self) -> None:
+        """Drops the lines that were left out, and keeps no later one: the process may live for months."""
+        with self._lock:
+            self._keeps = False
             self._left_out.clear()
 
     def _write(self, line: bytes) -> None:

@@ -30,19 +30,13 @@ from rw_sql.runtime.upkeep import table_upkeep as log_upkeep
 from rw_sql.runtime.upkeep.table_upkeep import Retention, Upkeep, retention_of
 from tests.runtime.tended import SPLIT_NAME, TendedLog, put
 
+pytestmark = pytest.mark.long
+
 ROOT = Path(__file__).parents[3]
 POINTS = (
-    "noted",
-    "compacted",
-    "dropped",
-    "checkpointed",
-    "listed",
-    "cleaning",
-    "cleaning@7",
-    "cleaned",
-    "removing@9",
-    "done",
-)
+    "noted", "compacted", "dropped", "checkpointed", "listed", "cleaning", "cleaning@7",
+    "cleaned", "removing@9", "done",
+)  # fmt: skip
 
 
 @pytest.fixture
@@ -76,7 +70,6 @@ def test_checksums_are_kept_of_the_newest_versions_only(log: TendedLog) -> None:
     assert (folder / f"{newest + 3:020d}.crc").exists()
 
 
-@pytest.mark.long
 def test_what_everybody_has_read_goes(log: TendedLog) -> None:
     views = [log.view("v"), log.view("w")]
     log.append(30)
@@ -107,7 +100,6 @@ def test_what_everybody_has_read_goes(log: TendedLog) -> None:
     assert log.pending == []
 
 
-@pytest.mark.long
 def test_a_view_that_is_computed_again_reads_its_inputs_as_they_were(log: TendedLog) -> None:
     view = log.view("v", strategy=DIFF)
     log.append(30)
@@ -126,7 +118,6 @@ def test_a_view_that_is_computed_again_reads_its_inputs_as_they_were(log: Tended
     assert log.versions()[0] > compacted
 
 
-@pytest.mark.long
 def test_a_query_that_has_one_batch_is_given_the_version_before_its_end(log: TendedLog) -> None:
     views = [log.view("v"), log.view("w")]
     log.append(30)
@@ -147,7 +138,6 @@ def test_a_query_that_has_one_batch_is_given_the_version_before_its_end(log: Ten
     assert log.versions()[0] > compacted
 
 
-@pytest.mark.long
 def test_replaced_files_stay_for_queries_that_have_begun(log: TendedLog, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(table_files, "GRACE_SECONDS", 3600.0)
     log.append(30)
@@ -165,7 +155,6 @@ def test_replaced_files_stay_for_queries_that_have_begun(log: TendedLog, monkeyp
         old.to_pyarrow_table(columns=["id"])
 
 
-@pytest.mark.long
 def test_commits_stay_for_who_has_listed_them_just_before(log: TendedLog, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(table_files, "COMMITS_GRACE_SECONDS", 60.0)
     log.append(30)
@@ -180,7 +169,6 @@ def test_commits_stay_for_who_has_listed_them_just_before(log: TendedLog, monkey
     assert log.ids() == list(range(120))
 
 
-@pytest.mark.long
 def test_a_reader_that_has_not_begun_holds_the_commits_but_not_for_ever(log: TendedLog) -> None:
     log.view("v", created_at_ms=now_ms())
     log.append(30)
@@ -195,7 +183,6 @@ def test_a_reader_that_has_not_begun_holds_the_commits_but_not_for_ever(log: Ten
     assert log.versions()[0] > 0
 
 
-@pytest.mark.long
 def test_a_view_that_is_made_anew_and_stands_still_does_not_hold_the_log_for_ever(log: TendedLog) -> None:
     view = log.view("v")
     put(
@@ -217,7 +204,6 @@ def test_a_view_that_is_made_anew_and_stands_still_does_not_hold_the_log_for_eve
     assert log.versions()[0] > 0
 
 
-@pytest.mark.long
 def test_a_reader_that_stands_still_is_waited_for_as_long_as_it_is_said(log: TendedLog) -> None:
     view = log.view("v")
     log.append(30)
@@ -241,7 +227,6 @@ def test_a_reader_that_stands_still_is_waited_for_as_long_as_it_is_said(log: Ten
     assert log.versions()[0] > before
 
 
-@pytest.mark.long
 def test_a_reader_whose_versions_are_gone_is_stalled_and_told_what_to_type(log: TendedLog) -> None:
     view = log.view("v")
     log.append(30)
@@ -314,7 +299,6 @@ def spans_told(log: TendedLog) -> list[tuple[int, int]]:
     return joined
 
 
-@pytest.mark.long
 def test_what_the_commits_told_is_told_when_they_are_gone(log: TendedLog) -> None:
     log.append(40)
     assert spans_told(log) == [(0, 80)]
@@ -329,7 +313,6 @@ def test_what_the_commits_told_is_told_when_they_are_gone(log: TendedLog) -> Non
     assert now.lives[SPLIT_NAME][0].spans == ((0, 260),)
 
 
-@pytest.mark.long
 def test_what_is_taken_back_is_not_told(log: TendedLog) -> None:
     for _ in range(3):
         log.append(30)
@@ -366,7 +349,6 @@ def test_a_run_that_was_fenced_out_does_nothing(log: TendedLog) -> None:
     assert later.files() == 30
 
 
-@pytest.mark.long
 def test_a_turn_comes_with_every_hundredth_version(log: TendedLog) -> None:
     upkeep = log.upkeep()
     log.append(20)
@@ -377,7 +359,6 @@ def test_a_turn_comes_with_every_hundredth_version(log: TendedLog) -> None:
     assert log.files() == 1
 
 
-@pytest.mark.long
 def test_many_small_batches_leave_a_table_of_one_size(log: TendedLog, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(log_upkeep, "EVERY_VERSIONS", 20)
     view = log.view("v")
@@ -396,7 +377,6 @@ def test_many_small_batches_leave_a_table_of_one_size(log: TendedLog, monkeypatc
     assert log.ids() == list(range(480))
 
 
-@pytest.mark.long
 def test_a_view_s_table_and_its_change_feed(log: TendedLog) -> None:
     schema = Schema.from_arrow(pa.schema([("k", pa.int32()), ("n", pa.int64())])).to_json()
     path = log.warehouse.data(77, 1)
@@ -450,7 +430,6 @@ def interrupted(log: TendedLog) -> tuple[int, list[int]]:
     return needed, log.ids()
 
 
-@pytest.mark.long
 @pytest.mark.parametrize(
     ("point", "seconds"),
     [*((point, None) for point in POINTS), ("compacted", 0.0), ("dropped", 0.0), ("cleaning", 0.0)],
@@ -471,7 +450,6 @@ def test_a_kill_at_any_step_leaves_the_rows_and_the_next_turn_does_the_rest(
     require_healed(log.warehouse.uri, needed, rows, seconds)
 
 
-@pytest.mark.long
 def test_a_process_that_is_killed_while_it_cleans(log: TendedLog) -> None:
     needed, rows = interrupted(log)
     killed = subprocess.run(

@@ -1,0 +1,35 @@
+"""What a commit of the metastore comes to: the new epoch, or another statement that was faster."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rw_sql.errors import CONCURRENT_CHANGE, SqlError
+
+if TYPE_CHECKING:
+    from rw_sql.metastore.snapshot import Snapshot
+
+
+class ConcurrentCommit(SqlError):  # noqa: N818 - it is an event that callers plan for
+    """Another statement was committed after the snapshot that an operation was planned on. Nothing was written.
+
+    The caller takes a new snapshot, plans again and commits again.
+    """
+
+    def __init__(self, epoch: int, based_on: int) -> None:
+        super().__init__(
+            CONCURRENT_CHANGE,
+            f"the statement was planned on epoch {based_on}, and epoch {epoch} was committed meanwhile",
+            hint="run the statement again",
+        )
+        self.epoch = epoch
+        self.based_on = based_on
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Committed:
+    """The result of a commit: its epoch, and the catalog right after it."""
+
+    epoch: int
+    snapshot: Snapshot
