@@ -58,17 +58,18 @@ $(JARS): $(READY)
 	@touch $@
 
 # Of the tests that take long, one in so many, drawn by the commit's day (tests/support/seeds.py).
-TEST_DRAW ?= 3
+TEST_DRAW ?= 10
 
-test: setup $(JARS) ## the tests, of the long ones a third; they start their own brokers, and PostgreSQL where it is installed
+test: setup $(JARS) ## the tests, of the long ones a tenth; they start their own brokers, and PostgreSQL where it is installed
 	$(BIN)/python -m pytest --draw $(TEST_DRAW) --numprocesses $(TEST_WORKERS) --dist loadgroup --no-loadscope-reorder
 
 test-all: setup $(JARS) ## every test, the long ones too
 	$(BIN)/python -m pytest --numprocesses $(TEST_WORKERS) --dist loadgroup --no-loadscope-reorder
 
+# Of the folders that are ignored nearly all needs Spark; collecting them takes as long as a tenth of these tests.
 test-unit: setup ## the quick tests that need neither Spark nor a broker nor PostgreSQL
 	$(BIN)/python -m pytest -m "not spark and not kafka and not crash and not postgres and not long" --numprocesses $(TEST_WORKERS) \
-	    --dist loadgroup --no-loadscope-reorder
+	    --dist loadgroup --no-loadscope-reorder --ignore tests/integration --ignore tests/notebooks
 
 # make test-room ROOM=plan/statements/move: a folder below tests/, which has the folders of rw_sql/.
 test-room: setup $(JARS) ## the tests of one room: make test-room ROOM=runtime/views

@@ -223,6 +223,7 @@ print("all done")
     assert (done.returncode, done.stdout.splitlines()[-1:]) == (0, ["all done"]), done.stderr
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("answers", "is_done"),
     [(["yes\n", "yes\n"], True), (["yes\n", "no\n"], False), (["no\n"], False), (["\x04"], False)],

@@ -170,6 +170,7 @@ def test_a_secret_on_the_command_line_is_refused_and_not_repeated() -> None:
     assert "hunter2" not in str(caught.value)
 
 
+@pytest.mark.long
 @pytest.mark.spark
 def test_an_operator_moves_a_source_from_the_shell(tmp_path: Path) -> None:
     def run(*command: str) -> subprocess.CompletedProcess[str]:

@@ -82,6 +82,7 @@ def _asked(to: IO[str], back: IO[str], request: dict[str, Any]) -> Any:
     return json.loads(back.readline())
 
 
+@pytest.mark.long
 def test_where_a_reader_begins_is_said_as_spark_says_it(read: Read, broker: BrokerInfo, topic_name: str) -> None:
     create_topic(broker.bootstrap, topic_name, 2)
     produce(broker.bootstrap, topic_name, [Record(value=str(n).encode(), partition=n % 2) for n in range(8)])
@@ -98,6 +99,7 @@ def test_where_a_reader_begins_is_said_as_spark_says_it(read: Read, broker: Brok
     assert rows == [(f"{topic_name}:0", 3), *((f"{topic_name}:1", offset) for offset in (1, 2, 3))]
 
 
+@pytest.mark.long
 def test_kafka_reads_the_given_splits_from_their_positions(read: Read, broker: BrokerInfo, topic_name: str) -> None:
     create_topic(broker.bootstrap, topic_name, 3)
     records = [
@@ -137,6 +139,7 @@ def test_a_reader_that_reaches_no_broker_ends_by_itself(read: Read) -> None:
     assert time.monotonic() - began < 60
 
 
+@pytest.mark.long
 def test_datagen_makes_its_rows_in_spark(read: Read) -> None:
     options = {"datagen.rows.total": "1000", "datagen.split.num": "4", "fields.id.kind": "sequence"}
     answer = read("datagen", options, {"4-0": 0, "4-3": 100}, max_records=90, columns={"id": "BIGINT"})

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 _PROJECTIONS = ("objects", "fragment_splits", "source_state")
 
 
+@pytest.mark.long
 @pytest.mark.alone
 @pytest.mark.crash
 @pytest.mark.spark

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import subprocess
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -139,9 +140,14 @@ def test_statements_parse(document: Path) -> None:
                 rw_sql.parse(statement.text)
 
 
+@cache
+def _root_command() -> Any:
+    return get_command(app)
+
+
 @pytest.mark.parametrize("document", CURRENT, ids=name)
 def test_commands_and_their_options_exist(document: Path) -> None:
-    root = get_command(app)
+    root = _root_command()
     for line in re.findall(r"\brw-sql ([a-z][^\n`|]*)", document.read_text(encoding="utf-8")):
         command: Any = root
         words = line.split()

@@ -31,6 +31,7 @@ def two(spark: SparkSession, tmp_path: Path) -> tuple[AttachedSession, AttachedS
     return made[0], made[1]
 
 
+@pytest.mark.long
 def test_each_session_reads_the_catalog_of_its_own_warehouse(two: tuple[AttachedSession, AttachedSession]) -> None:
     first, second = two
     assert source_names(first) == {"first"}

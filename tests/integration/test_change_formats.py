@@ -92,6 +92,7 @@ def decoded(spark: SparkSession, statement: CreateSource, records: list[tuple[by
     return [told[at] for at in range(len(records))]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("path", FILES, ids=[path.stem for path in FILES])
 def test_documented_records(spark: SparkSession, path: Path) -> None:
     spark.conf.set("spark.sql.session.timeZone", "UTC")

@@ -56,6 +56,7 @@ def test_confirm_is_refused_once_the_source_has_changed(paused: AttachedSession)
     assert f"'{token}'" not in (caught.value.hint or "")
 
 
+@pytest.mark.long
 def test_confirm_is_refused_once_the_source_has_run_on(paused: AttachedSession) -> None:
     error, token = refusal(paused, "INJECT SOURCE OFFSETS s VALUES ('0' = 5)")
     assert "GAP 5" in str(error)

@@ -39,6 +39,7 @@ def definitions(session: AttachedSession) -> tuple[str, str]:
     return source.create_sql, view.create_sql
 
 
+@pytest.mark.long
 def test_a_moved_source_can_be_made_again_elsewhere(
     spark: SparkSession, broker: BrokerInfo, topic_name: str, tmp_path: Path
 ) -> None:

@@ -31,6 +31,7 @@ def is_open(dry: DryRun) -> bool:
     return dry.has_open_block
 
 
+@pytest.mark.long
 def test_statements_rest_on_those_before_them(session: AttachedSession) -> None:
     session.run(
         "CREATE SOURCE old (id INT) WITH (connector = 'datagen', datagen.rows.total = '10')",

@@ -52,6 +52,7 @@ def _ending(session: AttachedSession) -> Any:
     return next(iter(owner._reconciler._stopped_readers.values()), None)
 
 
+@pytest.mark.long
 def test_a_source_that_is_paused_again_has_read_nothing(
     session: AttachedSession, broker: BrokerInfo, topic_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -85,6 +86,7 @@ def test_a_source_that_is_paused_again_has_read_nothing(
     assert _ids(session) == [0, 0, 1, 1, 2, 2, 3]
 
 
+@pytest.mark.long
 def test_what_a_killed_process_has_started_for_a_run_is_begun_anew(
     session: AttachedSession, broker: BrokerInfo, topic_name: str
 ) -> None:

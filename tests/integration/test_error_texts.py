@@ -114,6 +114,7 @@ def test_a_session_without_delta(tmp_path: Path, recorded: Callable[[Path, str],
     recorded(ERRORS / "delta_missing.txt", printed(body, tmp_path))
 
 
+@pytest.mark.long
 def test_a_session_that_was_stopped(tmp_path: Path, recorded: Callable[[Path, str], None]) -> None:
     body = (
         "spark = rw_sql.connect('warehouse', config={'spark.master': 'local[1]', 'spark.ui.enabled': 'false'})\n"

@@ -32,6 +32,7 @@ def step(move: str, *, is_partial: bool = False, expired: int | None = None, bef
     return Step(move=move, more=(3, 0), expired=expired, places=(500, 250), is_partial=is_partial, before=before)
 
 
+@pytest.mark.long
 def test_every_target_and_every_form_of_file(session: AttachedSession, broker: BrokerInfo, tmp_path: Path) -> None:
     session.allow_unsafe()
     steps = tuple(step(move, is_partial=number % 3 == 0) for number, move in enumerate((*TARGETS, "forget")))
@@ -44,6 +45,7 @@ def test_every_target_and_every_form_of_file(session: AttachedSession, broker: B
     assert total.gaps > 0
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", [COMPACTED, TRANSACTIONAL])
 def test_topics_whose_offsets_are_no_count(
     session: AttachedSession, broker: BrokerInfo, tmp_path: Path, kind: str
@@ -53,6 +55,7 @@ def test_topics_whose_offsets_are_no_count(
     MovedSource(session, broker.bootstrap, tmp_path, kind, Scenario(kind=kind, records=(20, 7), steps=steps)).run()
 
 
+@pytest.mark.long
 def test_random_scenarios(session: AttachedSession, broker: BrokerInfo, tmp_path: Path) -> None:
     session.allow_unsafe()
     for number, scenario in enumerate(drawn(1, 1)):

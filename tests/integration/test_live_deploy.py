@@ -31,6 +31,7 @@ COUNTS = "CREATE MATERIALIZED VIEW counts AS SELECT k, count(*) AS n FROM s GROU
 TOP = "CREATE MATERIALIZED VIEW top AS SELECT k, n FROM counts WHERE n > 0;\n"
 
 
+@pytest.mark.long
 def test_a_warehouse_comes_to_a_folder_and_goes_back(
     session: AttachedSession,
     broker: BrokerInfo,

@@ -53,6 +53,7 @@ def refusal(shop: AttachedSession, text: str) -> SqlError:
     return caught.value
 
 
+@pytest.mark.long
 def test_mistaken_queries(shop: AttachedSession, recorded: Callable[[Path, str], None]) -> None:
     told = []
     for text in blocks(QUERIES):

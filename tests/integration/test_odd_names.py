@@ -27,6 +27,7 @@ NAMES = (
 )
 
 
+@pytest.mark.long
 def test_odd_names_are_right_everywhere(
     session: AttachedSession, broker: BrokerInfo, topic_name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -44,6 +44,7 @@ def told(session: AttachedSession) -> dict[str, object]:
     return next(row.asDict() for row in session.sql("SHOW SOURCES") if row.name == "orders")
 
 
+@pytest.mark.long
 def test_what_does_not_decode_is_shown_with_its_bytes_and_counted(
     session: AttachedSession, broker: BrokerInfo, topic_name: str
 ) -> None:
@@ -81,6 +82,7 @@ def test_what_does_not_decode_is_shown_with_its_bytes_and_counted(
     assert not session.spark.catalog.tableExists("`orders$errors`")
 
 
+@pytest.mark.long
 def test_late_rows_are_dropped_by_windows_alone(session: AttachedSession, broker: BrokerInfo, topic_name: str) -> None:
     create_topic(broker.bootstrap, topic_name, 1)
     create(session, broker, topic_name, "id INT, at TIMESTAMPTZ, WATERMARK FOR at AS at - INTERVAL '10' SECOND")
@@ -116,6 +118,7 @@ def test_an_empty_topic_and_one_record(session: AttachedSession, broker: BrokerI
     assert settings.org.apache.spark.SparkEnv.get().conf().get(CONSUMER_CACHE) == str(KEPT_CONSUMERS)
 
 
+@pytest.mark.long
 def test_a_rate_of_0_hangs_nothing(spark: SparkSession, tmp_path: Path) -> None:
     session = AttachedSession(spark, str(tmp_path / "warehouse"))
     try:

@@ -26,6 +26,7 @@ def add(path: Path, *pages: str) -> None:
         database.commit()
 
 
+@pytest.mark.long
 def test_a_connector_of_one_s_own(session: AttachedSession, tmp_path: Path) -> None:
     session.allow_unsafe()
     path = tmp_path / "app.db"

@@ -91,6 +91,7 @@ def test_there_are_enough_of_them() -> None:
     assert len(STATEMENTS) == len(set(STATEMENTS)) >= 200
 
 
+@pytest.mark.long
 def test_every_statement_of_sparks_own(spark: SparkSession, tmp_path: Path, seen_by_the_jvm: list[str]) -> None:
     rw_sql.detach(spark)
     clean(spark)
@@ -133,6 +134,7 @@ def test_another_session_is_not_attached(session: AttachedSession) -> None:
         other.sql("SHOW SOURCES")
 
 
+@pytest.mark.long
 def test_names_of_ours_do_not_hide_sparks(session: AttachedSession) -> None:
     """An object called as Spark's own words; Spark's table of its own name stays readable beside it."""
     session.run(
@@ -149,6 +151,7 @@ def test_names_of_ours_do_not_hide_sparks(session: AttachedSession) -> None:
     session.run("DROP TABLE orders_of_spark")
 
 
+@pytest.mark.long
 def test_a_table_or_view_of_the_users_own_is_never_replaced(session: AttachedSession) -> None:
     session.run(
         "CREATE TABLE taken USING delta AS SELECT 'mine' AS whose",
@@ -206,6 +209,7 @@ _REFUSED = (
 )
 
 
+@pytest.mark.long
 def test_statements_of_sparks_do_not_change_what_is_ours(session: AttachedSession) -> None:
     session.run(
         "CREATE SOURCE s (id INT) WITH (connector = 'datagen', datagen.rows.total = '3')",
@@ -225,6 +229,7 @@ def test_statements_of_sparks_do_not_change_what_is_ours(session: AttachedSessio
     session.run("REFRESH TABLE default.totals", "DROP MATERIALIZED VIEW totals", "DROP SOURCE s")
 
 
+@pytest.mark.long
 def test_names_of_ours_elsewhere_are_the_users(session: AttachedSession) -> None:
     """In another database, and as a temporary view, the same name is nothing of ours."""
     session.run(

@@ -86,6 +86,7 @@ def blocks(text: str, language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
 
 
+@pytest.mark.long
 def test_the_examples_of_the_guide_pass(spark: SparkSession, broker: BrokerInfo, tmp_path: Path) -> None:
     text = GUIDE.read_text(encoding="utf-8")
     pipeline, sql, slt = (block for block in blocks(text, "text") if re.match("CREATE|TEST|topic", block))
@@ -111,6 +112,7 @@ def test_the_examples_of_the_guide_pass(spark: SparkSession, broker: BrokerInfo,
     assert "guide" not in {topic.name for topic in topics(broker.bootstrap)}
 
 
+@pytest.mark.long
 def test_a_file_of_statements(spark: SparkSession, tmp_path: Path) -> None:
     (tmp_path / "a.slt").write_text(SLT, encoding="utf-8")
     (tmp_path / "b.slt").write_text("topic t partitions 1", encoding="utf-8")

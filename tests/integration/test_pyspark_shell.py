@@ -23,6 +23,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 HOME = Path(pyspark.__file__).parent
 
 
+@pytest.mark.long
 def test_the_workflow(broker: BrokerInfo, topic_name: str, tmp_path: Path) -> None:
     old, new = f"{topic_name}.old", f"{topic_name}.new"
     for topic in (old, new):

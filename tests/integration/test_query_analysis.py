@@ -34,6 +34,7 @@ def tabled(spark: SparkSession) -> Iterator[SparkSession]:
         session.catalog.dropTempView(name)
 
 
+@pytest.mark.long
 def test_spark_takes_the_queries_and_gives_the_columns_that_the_analysis_names(tabled: SparkSession) -> None:
     wrong = []
     for number, query in enumerate(queries(), start=1):
@@ -59,6 +60,7 @@ def _plain(kind: str) -> str:
     return kind.lower().replace(" ", "").replace("`", "")
 
 
+@pytest.mark.long
 def test_spark_refuses_the_broken_queries_as_recorded(
     tabled: SparkSession, request: pytest.FixtureRequest, recorded: Callable[[Path, str], None]
 ) -> None:
@@ -79,6 +81,7 @@ def _verdict(spark: SparkSession, query: str) -> str:
     return "accepted"
 
 
+@pytest.mark.long
 def test_the_table_of_functions_is_of_this_spark(tabled: SparkSession) -> None:
     known = builtins()
     assert set(function_names(tabled)) <= known.keys()

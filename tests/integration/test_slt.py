@@ -18,8 +18,14 @@ pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 
 SCRIPTS = sorted((Path(__file__).parent / "slt").glob("*.slt"))
 
+# These run with every commit, the others are drawn.
+_ALWAYS = {"operator_workflow", "pause_resume", "parameters"}
 
-@pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.stem)
+
+@pytest.mark.parametrize(
+    "script",
+    [pytest.param(path, id=path.stem, marks=[] if path.stem in _ALWAYS else [pytest.mark.long]) for path in SCRIPTS],
+)
 @pytest.mark.usefixtures("quick_discovery")
 def test_script(
     script: Path,

@@ -179,6 +179,7 @@ def test_rows_are_compared_with_what_is_expected_before_they_are_committed(tmp_p
     assert output.table.count() == 500
 
 
+@pytest.mark.long
 def test_a_merge_whose_files_are_gone_is_taken_back(
     tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -327,6 +327,7 @@ def test_the_change_formats_are_as_strict(spark: SparkSession, format: str) -> N
     assert all(rows[at][ERROR] is None for at in range(len(right)))
 
 
+@pytest.mark.long
 def test_random_texts_against_a_reader_in_plain_python(spark: SparkSession) -> None:
     outcomes = json_reference.compare(spark, seed=-1, count=150)
     # Enough of each: one that is all errors would prove nothing.

@@ -148,6 +148,7 @@ def as_text(value: Any) -> Any:
     return NULL if value is None else value if value is REFUSED else str(value).removesuffix("+00:00")
 
 
+@pytest.mark.long
 def test_a_value_is_read_exactly_or_refused(spark: SparkSession) -> None:
     spark.conf.set("spark.sql.session.timeZone", "UTC")
     kinds = list(WRITTEN)
@@ -167,6 +168,7 @@ def test_a_value_is_read_exactly_or_refused(spark: SparkSession) -> None:
         assert found == {(kinds[at], value): wanted for at, value, wanted in cases}, format
 
 
+@pytest.mark.long
 def test_parts_are_read_by_the_same_rules(spark: SparkSession) -> None:
     spark.conf.set("spark.sql.session.timeZone", "UTC")
     kinds = list(NESTED)

@@ -14,6 +14,7 @@ from tests.support.java import java_options
 FOLDER = Path(__file__).parents[2] / "notebooks"
 
 
+@pytest.mark.long
 @pytest.mark.spark
 @pytest.mark.kafka
 @pytest.mark.parametrize("notebook", sorted(path.name for path in FOLDER.glob("*.ipynb")))

@@ -1,7 +1,7 @@
 """A seed that draws what one run of the tests covers: ``--seed``, or the day of the commit that is tested.
 
 ``make test`` should end while somebody waits for it, and a process that is killed costs half a minute of CPU. So each
-day draws a few of the kills, one of every kind, and a share of the tests that are marked ``long``; a commit draws the
+day draws a share of the tests that are marked ``long``, and of a chain of kills one of every kind; a commit draws the
 same ones wherever it is tested, and the days that follow draw the others. ``make test-all`` runs every test, and
 ``make proof`` kills at every point.
 """
@@ -42,10 +42,12 @@ def seed_of(config: pytest.Config) -> int:
     return commit_seed() if given is None else given
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture
 def seed(request: pytest.FixtureRequest) -> int:
-    """The run's seed; a test that fails shows it among its arguments."""
-    return seed_of(request.config)
+    """The run's seed; a test that fails shows it among its arguments. Of a test that only one seed in so many draws it
+    is the number of the draw: the seeds that draw it all have the same remainder, so they would not draw every kill."""
+    drawn = request.config.getoption("--draw") if request.node.get_closest_marker("long") is not None else 0
+    return seed_of(request.config) // (drawn or 1)
 
 
 def draw_long(items: Sequence[pytest.Item], one_in: int, seed: int) -> list[pytest.Item]:

@@ -123,6 +123,7 @@ def test_words_behind_a_beginning(words: str, source: str, share: float) -> None
     judge(source[: int(len(source) * share)] + " " + words)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", range(4))
 def test_damaged_fixtures(seed: int) -> None:
     mutator = Mutator(1_000_000 + seed, SOURCES)
@@ -133,6 +134,7 @@ def test_damaged_fixtures(seed: int) -> None:
 HEAD = "CREATE MATERIALIZED VIEW v AS SELECT "
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("depth", [1_000, 20_000])
 @pytest.mark.parametrize(
     ("opening", "closing"),

@@ -29,6 +29,7 @@ def run(*words: str, text: str | None = None) -> str:
     return done.output
 
 
+@pytest.mark.long
 def test_a_broker_s_life(tmp_path: Path) -> None:
     folder = ("--folder", str(tmp_path / "kafka"))
     first = run("start", "--port", "0", *folder)

@@ -251,6 +251,7 @@ def test_where_nothing_changed_nothing_is_written(world: World) -> None:
     assert world.record.refresh == 2
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("point", POINTS)
 def test_killed_anywhere_the_end_is_right(world: World, point: str) -> None:
     if point not in ("batch.before_append", "batch.after_append"):

@@ -150,6 +150,7 @@ def test_killed_anywhere_it_is_carried_out_by_the_next_owner(
     require(mini, list(range(17)))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("point", MAKING_POINTS)
 def test_a_point_whose_making_is_killed_is_made_by_the_next_owner(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, point: str
