@@ -50,11 +50,11 @@ class Beats:
 def _mark(job: Job) -> tuple[object, ...]:
     """Values that grow with a job's long-running work; empty if it has none."""
     mark: list[object] = []
-    if isinstance(job, Ingest | View | Sink) and job.query is not None:
-        if job.gate.busy_seconds >= BEAT_SECONDS:
-            mark.append(work_of(str(job.query.runId)))
-        elif job.gate.is_before_first:
-            mark.extend(planning_of(job.query))
+    if isinstance(job, Ingest | View | Sink) and (query := job.streaming.query) is not None:
+        if job.streaming.busy_seconds >= BEAT_SECONDS:
+            mark.append(work_of(str(query.runId)))
+        elif job.streaming.is_before_first:
+            mark.extend(planning_of(query))
     if isinstance(job, View) and job.backfill is not None and job.backfill.is_running:
         mark.append(work_of(job.backfill.group))
     return tuple(mark)

@@ -314,7 +314,7 @@ class Reconciler:
                 if not is_known and not was_discovered(self._context, running.spec, wanted):
                     return
                 slot.awaiting = wanted
-                if running.gate.wait_idle(_LOOK_SECONDS):
+                if running.streaming.wait_idle(_LOOK_SECONDS):
                     return
         finally:
             slot.awaiting = None

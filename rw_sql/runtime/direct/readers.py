@@ -72,13 +72,12 @@ class _Reader:
 
 @dataclass(slots=True)
 class DirectReaders:
-    """The view's direct readers. ``stall`` is the reason why a batch was refused, if one was."""
+    """The view's direct readers."""
 
     spec: ViewSpec
     files: CheckpointFiles
     snapshot: Snapshot
     readers: tuple[_Reader, ...]
-    stall: StalledError | None = None
     counted: int = -1
 
     @staticmethod
@@ -290,8 +289,7 @@ class DirectReaders:
             for topic, life in known.items():
                 if life is not None and now.get(topic) != life:
                     reason = f"RECREATED {topic}: RESET SOURCE SPLITS {reader.source.name}"
-                    self.stall = StalledError(reason, is_final=True)
-                    raise self.stall
+                    raise StalledError(reason, is_final=True)
 
     def count_errors(self, progress: StreamingQueryProgress | None) -> dict[str, int]:
         """The number of records per source that a batch could not decode; empty if they were counted already."""

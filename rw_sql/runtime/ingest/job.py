@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import logging
-import threading
-from dataclasses import dataclass, field
-from functools import partial
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -21,9 +19,9 @@ from rw_sql.runtime.decoding.upstream_records import has_small_batches, offsets_
 from rw_sql.runtime.delta.job_output import SMALL_ROWS, FencedError, JobOutput, as_stored
 from rw_sql.runtime.delta.row_counts import RowCount, expected_of
 from rw_sql.runtime.ingest.warm_start import WarmStart
-from rw_sql.runtime.jobs.job import GRACE_SECONDS, BatchGate, failure_of
 from rw_sql.runtime.jobs.rate_limit import BatchLimits, Throttle
 from rw_sql.runtime.jobs.startable import require_readable, still_asked
+from rw_sql.runtime.jobs.streaming_run import GRACE_SECONDS, StreamingRun
 from rw_sql.runtime.positions.commit_history import note_stretches
 from rw_sql.runtime.positions.log_size import current_bucket
 from rw_sql.runtime.positions.logged_ranges import note_cleaned_ranges
@@ -38,7 +36,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.streaming.query import StreamingQuery
 
     from rw_sql.connectors.base import Connector, RecordFetcher, SplitState, UpstreamWatch
     from rw_sql.model.job_specs import IngestSpec
@@ -83,12 +80,8 @@ class Ingest:
     throttle: Throttle
     upkeep: Upkeep
     decoder: Decoder
+    streaming: StreamingRun
     session: SparkSession | None = None
-    gate: BatchGate = field(default_factory=BatchGate)
-    lock: threading.Lock = field(default_factory=threading.Lock)
-    query: StreamingQuery | None = None
-    is_stopped: bool = False
-    stall: StalledError | None = None
 
     @staticmethod
     def start(
@@ -174,6 +167,7 @@ class Ingest:
                 note=lambda version: _note_all(context, source, version, run=run.run, epoch=run.epoch),
             ),
             decoder=Decoder(statement, run.run, added_fields(snapshot, source)),
+            streaming=StreamingRun(spec.job, context.figures.note_batch),
         )
         if job.watch is not None:
             output.before_commit = job._require_same_incarnation
@@ -184,14 +178,14 @@ class Ingest:
 
     def _begin_query(self, prepared: WarmStart, states: dict[str, SplitState]) -> None:
         """Starts the query, or keeps the one that was started early if it begins at these positions."""
-        write = self.gate.guarded(self._on_batch, partial(self.context.figures.note_batch, self.spec.job))
+        write = self.streaming.guarded(self._on_batch)
         of, early = prepared.query(self.run), prepared.early
         if early is not None and early.fits(self.run, states):
-            self.query = early.go_on(write)
+            self.streaming.query = early.go_on(write)
         else:
             if early is not None:
                 early.abandon()  # Two queries cannot have the same name.
-            self.query = of.start(prepared.opening.stream(states), self.positions, write)
+            self.streaming.query = of.start(prepared.opening.stream(states), self.positions, write)
         of.remove_others()
 
     def _on_batch(self, frame: DataFrame, batch: int) -> None:
@@ -199,10 +193,10 @@ class Ingest:
         moved = {split: (start, end) for split, (start, end) in ranges.items() if end > start}
         unit = offsets_per_record(self.kind)
         expected = -(-sum(end - start for start, end in moved.values()) // unit)
-        # Outside the gate: a stop must not wait for a batch that is rate-limited.
+        # Outside the batch: a stop must not wait for a batch that is rate-limited.
         if not self.throttle.take(expected):
             raise FencedError(f"{self.spec.job} was stopped")
-        with self.gate:
+        with self.streaming.batch():
             statement = source_definition(self.spec.definition)
             records, read = self._fetched(frame, ranges, expected)
             if isinstance(self.kind, RangedConnector):
@@ -218,9 +212,7 @@ class Ingest:
             if small is not None:
                 due.require(RowCount(written=small.num_rows, read=read))
             self._require_same_incarnation()
-            with self.lock:
-                if self.is_stopped:
-                    raise FencedError(f"{self.spec.job} was stopped")
+            with self.streaming.turn():
                 if small is not None:
                     self.output.append_rows(small, batch, ranges)
                 else:
@@ -263,17 +255,16 @@ class Ingest:
         now = self.watch.incarnations(tuple(self.incarnations))
         for topic, known in self.incarnations.items():
             if known is not None and now.get(topic) != known:
-                self.stall = StalledError(f"RECREATED {topic}: RESET SOURCE SPLITS {self.source.name}", is_final=True)
-                raise self.stall
+                raise StalledError(f"RECREATED {topic}: RESET SOURCE SPLITS {self.source.name}", is_final=True)
 
     @property
     def is_unproven(self) -> bool:
         """True while its first batch is in progress and none has succeeded yet."""
-        return self.gate.is_in_first
+        return self.streaming.is_unproven
 
     def failure(self) -> Failure | None:
         """Why it ended by itself; None while it runs."""
-        return failure_of(self.query, self.stall or self.gate.stall)
+        return self.streaming.failure()
 
     def stop(self) -> None:
         """Stops it: the running batch has a second, then it is cancelled. Afterwards nothing of it commits."""
@@ -289,20 +280,20 @@ class Ingest:
         sleeping. The positions are not recorded in that case: the next run does so unless it reuses this reader, and so
         does :meth:`StoppedReader.close`.
         """
-        query, end = self.query, None
+        end = None
         try:
             self.throttle.end()
-            if query is not None:
+            if self.streaming.query is not None:
                 fault("ingest.before_stop")
-                is_idle = self.gate.wait_idle(GRACE_SECONDS)
-                self.gate.close()
-                if is_idle and self._forbid(GRACE_SECONDS):
+                is_idle = self.streaming.wait_idle(GRACE_SECONDS)
+                self.streaming.expect_stop()
+                if is_idle and self.streaming.forbid(GRACE_SECONDS):
                     end = self._end_query
                 else:
-                    query.stop()
+                    self.streaming.cancel()
         finally:
             # Also without a JVM: a batch may still be committing through delta-rs in this process.
-            self._forbid()
+            self.streaming.forbid()
             if end is None:
                 self._close_clients()
         fault("ingest.after_stop")
@@ -315,18 +306,9 @@ class Ingest:
         note_positions(self.context, self.source, run=self.run, epoch=self.epoch)
         fault("ingest.after_note")
 
-    def _forbid(self, seconds: float = -1) -> bool:
-        """Prevents further commits, after a commit in progress; False if that takes longer than ``seconds``."""
-        if not self.lock.acquire(timeout=seconds):
-            return False
-        self.is_stopped = True
-        self.lock.release()
-        return True
-
     def _end_query(self) -> None:
         try:
-            if self.query is not None:
-                self.query.stop()
+            self.streaming.cancel()
         finally:
             self._close_clients()
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
 from rw_sql.connectors.ranged import RangedConnector
-from rw_sql.runtime.jobs.job import BrokenOffError
+from rw_sql.runtime.jobs.streaming_run import BrokenOffError
 from rw_sql.runtime.support.background import prepare
 from rw_sql.runtime.support.faults import fault
 

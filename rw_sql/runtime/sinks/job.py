@@ -7,9 +7,7 @@ batch.
 
 from __future__ import annotations
 
-import threading
-from dataclasses import dataclass, field
-from functools import partial
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rw_sql.connectors.registry import sink_connector
@@ -18,11 +16,11 @@ from rw_sql.metastore.records import SinkRecord, SourceRecord
 from rw_sql.model.job_specs import sink_spec
 from rw_sql.runtime.delta.change_feed import feed_begin
 from rw_sql.runtime.delta.delta_log import last_batch
-from rw_sql.runtime.delta.job_output import FencedError, JobOutput
+from rw_sql.runtime.delta.job_output import JobOutput
 from rw_sql.runtime.delta.rejected_rows import REJECTED, RejectedRows, reason_of
 from rw_sql.runtime.delta.row_counts import ANY, Expected, RowCount
 from rw_sql.runtime.jobs.inputs import VERSION, input_frame, path_of, require_input
-from rw_sql.runtime.jobs.job import GRACE_SECONDS, BatchGate, failure_of
+from rw_sql.runtime.jobs.streaming_run import GRACE_SECONDS, StreamingRun
 from rw_sql.runtime.jobs.table_paths import with_way_out
 from rw_sql.runtime.positions.checkpoint_handover import begin_at
 from rw_sql.runtime.positions.planned_rows import planned_rows
@@ -40,7 +38,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from deltalake import DeltaTable
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.streaming.query import StreamingQuery
 
     from rw_sql.connectors.sink import SinkLook, SinkWriter
     from rw_sql.model.job_specs import SinkSpec
@@ -84,11 +81,7 @@ class Sink:
     checkpoint: str
     done: int
     upkeep: Upkeep
-    gate: BatchGate = field(default_factory=BatchGate)
-    lock: threading.Lock = field(default_factory=threading.Lock)
-    query: StreamingQuery | None = None
-    is_stopped: bool = False
-    stall: StalledError | None = None
+    streaming: StreamingRun
     rejected: RejectedRows | None = None
 
     @staticmethod
@@ -142,6 +135,7 @@ class Sink:
                 checkpoint=checkpoint,
                 done=progress.done if held is None else max(held, progress.done),
                 upkeep=Upkeep(context=context, object_id=spec.sink_id, generation=spec.generation, output=progress),
+                streaming=StreamingRun(spec.job, context.figures.note_batch),
             )
             if options.get(ON_ERROR) == SKIP:
                 job.rejected = RejectedRows.open(context.warehouse.rejected(spec.sink_id, spec.generation), spec.shape)
@@ -162,11 +156,11 @@ class Sink:
         spark = self.context.sessions.new()
         fault("sink.before_query")
         frame, mode = self._frame(spark)
-        self.query = (
+        self.streaming.query = (
             frame.writeStream.queryName(self.spec.job)
             .outputMode(mode)
             .option("checkpointLocation", self.checkpoint)
-            .foreachBatch(self.gate.guarded(self._on_batch, partial(self.context.figures.note_batch, self.spec.job)))
+            .foreachBatch(self.streaming.guarded(self._on_batch))
             .start()
         )
         fault("sink.after_query")
@@ -207,14 +201,12 @@ class Sink:
             # It is complete, but Spark must still compute the batch to update the query's state.
             frame.write.format("noop").mode("overwrite").save()
             return
-        with self.gate:
+        with self.streaming.batch():
             fault("sink.in_batch")
             found = frame.toArrow()
             self._expected(batch).require(RowCount(written=found.num_rows))
             rows = arranged(found, self.spec.shape, keys_move=any(given.has_feed for given in self.spec.inputs))
-            with self.lock:
-                if self.is_stopped:
-                    raise FencedError(f"{self.spec.job} was stopped")
+            with self.streaming.turn():
                 self.progress.require_turn(batch)
                 if rows.num_rows:
                     self._write(rows, batch)
@@ -234,7 +226,7 @@ class Sink:
                     self.writer.write(left, batch)
                 except RefusedRowsError as error:
                     if self.rejected is None:
-                        self.stall = StalledError(
+                        self.streaming.stall = StalledError(
                             reason_of(left, error.refusals, self.spec.shape),
                             # Each retry of the batch would repeat the rows already written.
                             is_final=error.is_rest_written,
@@ -246,10 +238,10 @@ class Sink:
                 else:
                     return
         except TargetUnfitError as error:
-            self.stall = self._misfit(str(error))
+            self.streaming.stall = self._misfit(str(error))
             raise
         except SinkError as error:
-            self.stall = self.stall or StalledError(f"UNREACHABLE {error}")
+            self.streaming.stall = self.streaming.stall or StalledError(f"UNREACHABLE {error}")
             raise
 
     def _skip(self, rows: pa.Table, error: RefusedRowsError, batch: int) -> pa.Table:
@@ -291,11 +283,11 @@ class Sink:
     @property
     def is_unproven(self) -> bool:
         """True while its first batch is in progress and none has succeeded yet."""
-        return self.gate.is_in_first
+        return self.streaming.is_unproven
 
     def failure(self) -> Failure | None:
         """Why it ended by itself; None while it runs."""
-        failure = failure_of(self.query, self.stall or self.gate.stall)
+        failure = self.streaming.failure()
         name = quoted(self.spec.name)
         again = f"DROP SINK {name} and create it again"
         return with_way_out(self.context, self.spec.inputs, failure, again, name=f"sink {name}")
@@ -306,15 +298,12 @@ class Sink:
         Its checkpoint and state stay.
         """
         fault("sink.before_stop")
-        self.gate.wait_idle(GRACE_SECONDS)
+        self.streaming.wait_idle(GRACE_SECONDS)
         try:
             # Before stopping the query, which waits for its batch, and so perhaps for a target that does not answer.
             self.writer.cancel()
-            if self.query is not None:
-                self.gate.close()
-                self.query.stop()
+            self.streaming.cancel()
         finally:
-            with self.lock:
-                self.is_stopped = True
+            self.streaming.forbid()
             self.writer.close()
         fault("sink.after_stop")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import threading
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -19,7 +18,7 @@ from rw_sql.runtime.delta.delta_log import last_batch
 from rw_sql.runtime.delta.job_output import FencedError, JobOutput
 from rw_sql.runtime.direct.readers import DirectReaders
 from rw_sql.runtime.jobs.inputs import require_columns, require_input
-from rw_sql.runtime.jobs.job import BatchGate, failure_of, stop_query
+from rw_sql.runtime.jobs.streaming_run import StreamingRun
 from rw_sql.runtime.jobs.table_paths import with_way_out
 from rw_sql.runtime.positions.commit_history import note_stretches
 from rw_sql.runtime.positions.logged_ranges import note_cleaned_ranges, note_ranges
@@ -42,7 +41,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from pyspark.sql import DataFrame
-    from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
     from rw_sql.metastore.facts import Run
@@ -119,14 +117,10 @@ class View:
     checkpoint: str
     done: int
     upkeep: Upkeep
+    streaming: StreamingRun
     readers: DirectReaders | None = None
     strategy: Strategy = field(init=False)
-    gate: BatchGate = field(default_factory=BatchGate)
-    lock: threading.Lock = field(default_factory=threading.Lock)
-    query: StreamingQuery | None = None
     backfill: Backfill | None = None
-    is_stopped: bool = False
-    stall: StalledError | None = None
 
     @staticmethod
     def start(context: Context, spec: ViewSpec) -> View:
@@ -171,6 +165,7 @@ class View:
                 output=output,
                 note=None if readers is None else partial(_note_all, context, record),
             ),
+            streaming=StreamingRun(spec.job, context.figures.note_batch),
             readers=readers,
         )
         try:
@@ -194,7 +189,7 @@ class View:
             epoch=self.output.epoch,
             checkpoint=self.checkpoint,
             open_query=self._start_anew if goes_direct else self._start_query,
-            running_query=lambda: self.query,
+            running_query=lambda: self.streaming.query,
         )
         if goes_direct:
             self.backfill.direct_table = DirectTable.of(
@@ -259,7 +254,7 @@ class View:
             frame.writeStream.queryName(self.spec.job)
             .outputMode(mode)
             .option("checkpointLocation", self.checkpoint)
-            .foreachBatch(self.gate.guarded(self._on_batch, partial(self.context.figures.note_batch, self.spec.job)))
+            .foreachBatch(self.streaming.guarded(self._on_batch))
         )
 
     def _start_query(self, tables: Mapping[int, str]) -> None:
@@ -270,30 +265,27 @@ class View:
         elif self.readers is not None and self.readers.interval_ms:
             writer = writer.trigger(processingTime=f"{self.readers.interval_ms} milliseconds")
         fault("view.before_query")
-        self.query = writer.start()
+        self.streaming.query = writer.start()
         fault("view.after_query")
 
     def _tell_errors(self) -> None:
         """Counts the records that the newest reported batch could not decode, because no table has them."""
-        if self.readers is None or self.query is None:
+        query = self.streaming.query
+        if self.readers is None or query is None:
             return
-        for source, errors in self.readers.count_errors(self.query.lastProgress).items():
+        for source, errors in self.readers.count_errors(query.lastProgress).items():
             self.context.decode_errors.add(source, errors)
             log_event("decode_errors", job=self.spec.job, source=source, records=errors)
             logger.warning("%s: %d records of source %s could not be decoded", self.spec.job, errors, source)
 
     def _on_batch(self, frame: DataFrame, batch: int) -> None:
         self._tell_errors()
-        try:
-            ranges = self.readers.ranges(batch) if self.readers is not None else {}
-        except StalledError as error:
-            self.stall = error
-            raise
+        ranges = self.readers.ranges(batch) if self.readers is not None else {}
         if batch <= self.done:
             # Its rows are in the table, but Spark must still compute the batch to update the query's state.
             frame.write.format("noop").mode("overwrite").save()
         elif self.readers is None or self.readers.take_turn(ranges):
-            with self.gate:
+            with self.streaming.batch():
                 fault("view.in_batch")
                 self.output.ranges = ranges
                 self.strategy.write(frame, batch)
@@ -314,15 +306,13 @@ class View:
         """Held while a batch is written: a stop waits for it, and nothing is written after a stop."""
         if self.readers is not None:
             self.readers.require_same_incarnation()
-        with self.lock:
-            if self.is_stopped:
-                raise FencedError(f"{self.spec.job} was stopped")
+        with self.streaming.turn():
             yield
 
     @property
     def is_unproven(self) -> bool:
         """True while its first batch is in progress and none has succeeded yet."""
-        return self.gate.is_in_first
+        return self.streaming.is_unproven
 
     def failure(self) -> Failure | None:
         """Why it ended by itself; None while it runs."""
@@ -330,8 +320,7 @@ class View:
             failure = self.backfill.failure()
             if failure is not None or self.backfill.is_running:
                 return failure
-        stall = self.readers.stall if self.readers is not None else None
-        failure = failure_of(self.query, self.stall or self.gate.stall or stall)
+        failure = self.streaming.failure()
         name = quoted(self.spec.name)
         again, rebuild = f"DROP MATERIALIZED VIEW {name} and create it again", f"REBUILD MATERIALIZED VIEW {name}"
         return with_way_out(
@@ -350,17 +339,16 @@ class View:
         try:
             if self.backfill is not None:
                 self._stop_backfill(self.backfill)
-            if self.query is not None:
+            if self.streaming.query is not None:
                 fault("view.before_stop")
                 if self.readers is not None:
                     self.readers.end()
-                    self.gate.wait_idle(_OWN_GRACE_SECONDS)
+                    self.streaming.wait_idle(_OWN_GRACE_SECONDS)
                     self._tell_errors()
-                stop_query(self.query, self.gate)
+                self.streaming.stop()
         finally:
             # Also without a JVM: a batch may still be committing through delta-rs in this process.
-            with self.lock:
-                self.is_stopped = True
+            self.streaming.forbid()
             self._close_readers()
         record = self.context.metastore.snapshot().get(self.spec.view_id)
         if self.readers is not None and isinstance(record, MaterializedViewRecord):
@@ -371,6 +359,7 @@ class View:
         backfill.stop()
         while backfill.is_running:
             # Checked each time: it may be about to start a query.
-            if self.query is not None and self.query.isActive:
-                stop_query(self.query, self.gate)
+            query = self.streaming.query
+            if query is not None and query.isActive:
+                self.streaming.stop()
             backfill.wait(_LOOK_SECONDS)

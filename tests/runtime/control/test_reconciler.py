@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 import time
@@ -23,14 +24,14 @@ from rw_sql.runtime.ingest.job import Ingest
 from rw_sql.runtime.ingest.split_discovery import only_adds_splits, was_discovered
 from rw_sql.runtime.ingest.stopped_reader import StoppedReader
 from rw_sql.runtime.ingest.warm_start import WarmStart
-from rw_sql.runtime.jobs.job import BatchGate
+from rw_sql.runtime.jobs.streaming_run import StreamingRun
 from rw_sql.runtime.support.failures import Failure, StalledError
 from rw_sql.runtime.views.idle import IDLE_AFTER_SECONDS
 from tests.runtime.controlled_jobs import Jobs, wait_until
 from tests.support.waits import LAST_RESORT_SECONDS as WAIT_SECONDS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
     from pathlib import Path
 
     from rw_sql.metastore.facts import JobStatus
@@ -278,12 +279,12 @@ def test_a_reader_ends_its_batch_before_it_takes_up_what_was_found(jobs: Jobs, m
     )
     more = replace(found, splits=("a", "b", "c"), since=5)
     monkeypatch.setattr(module, "was_discovered", lambda _, running, wanted: wanted in (found, more))
-    gate = BatchGate()
-    running: Any = SimpleNamespace(gate=gate, spec=None, failure=lambda: None)
+    streaming = StreamingRun("ingest-1")
+    running: Any = SimpleNamespace(streaming=streaming, spec=None, failure=lambda: None)
     slot = job_slot.JobSlot(job_id="ingest-1", object_id=1, wanted=found)
-    ends: tuple[Callable[[], None], ...] = (lambda: gate.__exit__(), lambda: setattr(slot, "wanted", None))
-    for end in ends:
-        gate.__enter__()
+    for ends_by_itself in (True, False):
+        batch = streaming.batch()
+        batch.__enter__()
         slot.wanted = found
         waiting = threading.Thread(target=jobs.reconciler._await_batch, args=(slot, running))
         waiting.start()
@@ -291,7 +292,10 @@ def test_a_reader_ends_its_batch_before_it_takes_up_what_was_found(jobs: Jobs, m
         assert jobs.reconciler._matches_catalog(slot)
         slot.wanted = more
         wait_until(lambda: slot.awaiting == more, "it waits on")
-        end()
+        if ends_by_itself:
+            batch.__exit__(None, None, None)
+        else:
+            slot.wanted = None
         waiting.join(WAIT_SECONDS)
         assert not waiting.is_alive()
         assert slot.awaiting is None
@@ -443,12 +447,12 @@ def test_only_a_discovery_waits(jobs: Jobs) -> None:
 
 
 def test_a_batch_that_ended_well_proves_a_run() -> None:
-    gate = BatchGate()
-    found = [gate.is_in_first]
-    gate.__enter__()
-    found.append(gate.is_in_first)
-    gate.__exit__(OSError)
+    streaming = StreamingRun("mv-1")
+    found = [streaming.is_unproven]
+    with contextlib.suppress(OSError), streaming.batch():
+        found.append(streaming.is_unproven)
+        raise OSError
     for _ in range(2):
-        with gate:
-            found.append(gate.is_in_first)
+        with streaming.batch():
+            found.append(streaming.is_unproven)
     assert found == [False, True, True, False]

@@ -9,7 +9,7 @@ import pytest
 
 import rw_sql.runtime.ingest.job as module
 from rw_sql.runtime.ingest.job import Ingest
-from rw_sql.runtime.jobs.job import BatchGate
+from rw_sql.runtime.jobs.streaming_run import StreamingRun
 from tests.support.waits import LAST_RESORT_SECONDS
 
 
@@ -41,46 +41,47 @@ def reader(monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setattr(module, "GRACE_SECONDS", 0.05)
     monkeypatch.setattr(module, "note_positions", lambda *_, **__: None)
     made: Any = Ingest.__new__(Ingest)
-    made.gate, made.lock, made.query, made.throttle = BatchGate(), threading.Lock(), _Query(), _Throttle()
-    made.watch, made.fetcher, made.is_stopped = _Client(), _Client(), False
+    made.streaming, made.throttle = StreamingRun("ingest-1"), _Throttle()
+    made.streaming.query = _Query()
+    made.watch, made.fetcher = _Client(), _Client()
     made.context = made.source = made.run = made.epoch = None
     return made
 
 
 def test_where_no_batch_is_under_way_the_query_may_end_later(reader: Any) -> None:
     end = reader.stop_async()
-    assert reader.is_stopped
-    assert not reader.query.cancelled.is_set()
+    assert reader.streaming.is_over
+    assert not reader.streaming.query.cancelled.is_set()
     # A batch that Spark begins in that moment meets a closed gate and not a closed client.
     assert reader.fetcher.is_open
     end()
-    assert reader.query.cancelled.is_set()
+    assert reader.streaming.query.cancelled.is_set()
     assert not reader.fetcher.is_open
     assert not reader.watch.is_open
 
 
 @pytest.mark.parametrize("is_known", [True, False], ids=["in its gate", "just begun"])
 def test_a_batch_that_takes_long_is_cancelled_before_the_stop_returns(reader: Any, is_known: bool) -> None:
-    begun = threading.Event()
+    begun, held = threading.Event(), reader.streaming.batch()
 
     def write() -> None:
-        with reader.lock:
+        with reader.streaming.turn():
             begun.set()
-            reader.query.cancelled.wait(20)
+            reader.streaming.query.cancelled.wait(20)
 
     if is_known:
-        reader.gate.__enter__()
+        held.__enter__()
     batch = threading.Thread(target=write)
     batch.start()
     assert begun.wait(LAST_RESORT_SECONDS)
     assert reader.stop_async() is None
-    assert reader.query.cancelled.is_set()
-    assert reader.is_stopped
+    assert reader.streaming.query.cancelled.is_set()
+    assert reader.streaming.is_over
     assert not reader.fetcher.is_open
     batch.join(LAST_RESORT_SECONDS)
 
 
 def test_a_stop_ends_all(reader: Any) -> None:
     reader.stop()
-    assert reader.query.cancelled.is_set()
+    assert reader.streaming.query.cancelled.is_set()
     assert not reader.fetcher.is_open

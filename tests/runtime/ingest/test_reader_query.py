@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from rw_sql.runtime.ingest.query import SpeculativeQuery
-from rw_sql.runtime.jobs.job import BrokenOffError
+from rw_sql.runtime.jobs.streaming_run import BrokenOffError
 from rw_sql.runtime.support.background import prepare
 
 

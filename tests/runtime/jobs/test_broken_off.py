@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rw_sql.runtime.jobs.job import BatchGate, BrokenOffError
+from rw_sql.runtime.jobs.streaming_run import BrokenOffError, StreamingRun
 
 # Spark 4.2, StreamExecution.PROXY_ERROR: what makes an error of Python's an interruption.
 _PROXY_ERROR = (
@@ -22,9 +22,9 @@ def _die(*_: Any) -> None:
 
 
 def test_a_batch_that_dies_of_a_stop_says_only_what_spark_takes_for_an_interruption() -> None:
-    gate = BatchGate()
-    write = gate.guarded(_die)
-    gate.close()
+    streaming = StreamingRun("mv-1")
+    write = streaming.guarded(_die)
+    streaming.expect_stop()
     with pytest.raises(BrokenOffError) as died:
         write(None, 0)  # type: ignore[arg-type]
     said = "".join(traceback.format_exception(died.value))
@@ -35,10 +35,10 @@ def test_a_batch_that_dies_of_a_stop_says_only_what_spark_takes_for_an_interrupt
 
 def test_what_a_batch_dies_of_before_is_told_as_it_is() -> None:
     with pytest.raises(ValueError, match="x"):
-        BatchGate().guarded(_die)(None, 0)  # type: ignore[arg-type]
+        StreamingRun("mv-1").guarded(_die)(None, 0)  # type: ignore[arg-type]
 
 
 def test_a_batch_that_ends_well_while_its_query_is_stopped_has_ended_well() -> None:
-    gate = BatchGate()
-    gate.close()
-    gate.guarded(lambda frame, batch: None)(None, 0)  # type: ignore[arg-type]
+    streaming = StreamingRun("mv-1")
+    streaming.expect_stop()
+    streaming.guarded(lambda frame, batch: None)(None, 0)  # type: ignore[arg-type]

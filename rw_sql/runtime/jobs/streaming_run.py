@@ -1,0 +1,178 @@
+"""The streaming query of one run of a job: its batches, its end, its stop.
+
+A reader, a view and a sink own one each. Its life goes one way: made, running (:attr:`StreamingRun.query` is set),
+being stopped (:meth:`StreamingRun.cancel`), over (:meth:`StreamingRun.forbid`).
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from rw_sql.runtime.delta.job_output import FencedError
+from rw_sql.runtime.spark.jvm import thrown_by
+from rw_sql.runtime.support.failures import Failure, StalledError, cause_line
+from rw_sql.runtime.support.processes import now_ms
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from pyspark.sql import DataFrame
+    from pyspark.sql.streaming.query import StreamingQuery
+
+logger = logging.getLogger(__name__)
+
+GRACE_SECONDS = 1.0
+"""How long a stop waits for the running batch before it cancels it; a cancelled batch leaves nothing."""
+
+_FIRST_PLAN_SECONDS = 600.0
+"""A query that has had no batch for longer than this has no data, rather than a plan that takes so long."""
+
+
+class BrokenOffError(Exception):
+    """A batch ended because its query was being stopped, whatever the immediate error.
+
+    Spark detects an interrupted Python batch by Py4J's words in the traceback, with a pattern
+    (``StreamExecution.PROXY_ERROR``) whose recursion overflows the stack on long tracebacks. This exception is
+    therefore short and contains exactly these words.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(
+            "py4j.protocol.Py4JJavaError: An error occurred while calling a batch: java.lang.InterruptedException"
+        )
+
+
+class StreamingRun:
+    """The query of one run. Spark calls its batches from a thread of its own; a stop may come from any other."""
+
+    def __init__(self, job_id: str, note: Callable[[str, int, float], None] | None = None) -> None:
+        """``note`` receives the job, the end of each successful batch, in milliseconds since 1970, and its seconds."""
+        self.query: StreamingQuery | None = None
+        self.stall: StalledError | None = None
+        """Why a batch refused to continue, if one did."""
+        self._job_id = job_id
+        self._note = note
+        self._idle = threading.Event()
+        self._idle.set()
+        self._turn = threading.Lock()
+        self._is_stopping = False
+        self._is_over = False
+        self._has_begun = False
+        self._has_ended = False
+        self._busy_since: float | None = None
+        self._made_at = time.monotonic()
+
+    def guarded(self, write: Callable[[DataFrame, int], None]) -> Callable[[DataFrame, int], None]:
+        """The function for ``foreachBatch``. Raises BrokenOffError if the stop of its query interrupts the batch."""
+
+        def guarded(frame: DataFrame, batch: int) -> None:
+            began = self._busy_since = time.monotonic()
+            self._has_begun = True
+            try:
+                write(frame, batch)
+            except Exception as error:
+                if not self._is_stopping:
+                    if isinstance(error, StalledError):
+                        self.stall = error
+                    raise
+                logger.debug("batch %d was broken off", batch, exc_info=True)
+            else:
+                if self._note is not None:
+                    self._note(self._job_id, now_ms(), time.monotonic() - began)
+                return
+            finally:
+                self._busy_since = None
+            # Outside the handler: the original error must not be in the traceback.
+            raise BrokenOffError
+
+        return guarded
+
+    @contextmanager
+    def batch(self) -> Iterator[None]:
+        """Held while a batch is written: a stop waits for its end for a short time (:meth:`wait_idle`)."""
+        self._idle.clear()
+        try:
+            yield
+            self._has_ended = True
+        finally:
+            self._idle.set()
+
+    @contextmanager
+    def turn(self) -> Iterator[None]:
+        """Held while something is committed: :meth:`forbid` waits for it. Raises FencedError after that."""
+        with self._turn:
+            if self._is_over:
+                raise FencedError(f"{self._job_id} was stopped")
+            yield
+
+    @property
+    def is_unproven(self) -> bool:
+        """True while a batch is being written and none has succeeded yet."""
+        return not self._has_ended and not self._idle.is_set()
+
+    @property
+    def is_before_first(self) -> bool:
+        """True if no batch has begun and the query may still be planning its first one."""
+        return not self._has_begun and time.monotonic() - self._made_at < _FIRST_PLAN_SECONDS
+
+    @property
+    def is_over(self) -> bool:
+        """True if nothing of it can be committed any more."""
+        return self._is_over
+
+    @property
+    def busy_seconds(self) -> float:
+        """The seconds that the batch in progress has taken so far; 0 if there is none."""
+        since = self._busy_since
+        return 0.0 if since is None else time.monotonic() - since
+
+    def failure(self) -> Failure | None:
+        """Why the query ended by itself; None while it is active."""
+        if self.query is None:
+            return Failure(reason="it was never started")
+        if self.query.isActive:
+            return None
+        if self.stall is not None:
+            return self.stall.failure
+        thrown = thrown_by(self.query)
+        return Failure(reason="the query ended without an error" if thrown is None else _innermost(thrown))
+
+    def wait_idle(self, seconds: float) -> bool:
+        """Waits until no batch is being written; False if one still is."""
+        return self._idle.wait(seconds)
+
+    def expect_stop(self) -> None:
+        """Marks the query as being stopped: later errors of its batch are not failures."""
+        self._is_stopping = True
+
+    def cancel(self) -> None:
+        """Stops the query, and cancels the batch in progress. Returns once Spark has ended it."""
+        self.expect_stop()
+        if self.query is not None:
+            self.query.stop()
+
+    def stop(self) -> None:
+        """Stops the query: the batch in progress has GRACE_SECONDS to end, then it is cancelled."""
+        self.wait_idle(GRACE_SECONDS)
+        self.cancel()
+
+    def forbid(self, seconds: float = -1) -> bool:
+        """Prevents further commits, after one in progress; False if that takes longer than ``seconds``."""
+        if not self._turn.acquire(timeout=seconds):
+            return False
+        self._is_over = True
+        self._turn.release()
+        return True
+
+
+def _innermost(thrown: Any) -> str:
+    """The message of the innermost cause; the outer ones only say that a query failed."""
+    said = ""
+    while thrown is not None:
+        said = thrown.getMessage() or said
+        thrown = thrown.getCause()
+    return cause_line(said)
