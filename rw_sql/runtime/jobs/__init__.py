@@ -1,5 +1,5 @@
 """Shared by all jobs: the attached warehouse (``context``), the lease, inputs, rate limits, paths.
 
-Imports: ``delta``, ``decoding``, ``spark``, ``support``. Imported by: every room above. Begin with ``context`` and
-``job``.
+Imports: ``delta``, ``decoding``, ``spark``, ``support``. Imported by: every room above. Begin with ``context``,
+``job`` and ``streaming_run``.
 """

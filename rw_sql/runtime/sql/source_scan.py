@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from rw_sql.metastore.records import SourceRecord
     from rw_sql.runtime.jobs.context import Context
 
-_KAFKA, _OTHERS = frozenset({"topic", "partition", "offset", "timestamp"}), frozenset({"_rw_offset"})
-"""The columns that identify a reader's output: Spark's own for Kafka, and rw_sql's."""
+_OF_SPARKS_READER, _OF_OUR_READERS = frozenset({"topic", "partition", "offset", "timestamp"}), frozenset({"_rw_offset"})
+"""The columns that identify a reader's output: that of Spark's source for Kafka, and those of rw_sql's readers."""
 
 _OPAQUE = ("ExplainCommand", "UnresolvedExecuteImmediate", "PlanWithUnresolvedIdentifier", "CreateTableLike")
 """Nodes that contain another statement or the expression of a name, which their plan does not show."""
@@ -160,7 +160,8 @@ def scanned(
     scans = [SourceScan.at(context, snapshot, source) for source in meant]
     if len(scans) == 1 and not _is_command(spark, text):
         with _shown(spark, scans):
-            bounds = _needed(read(), _KAFKA if meant[0].connector == "kafka" else _OTHERS)
+            is_sparks = bool(scans[0].kind.spark_packages())
+            bounds = _needed(read(), _OF_SPARKS_READER if is_sparks else _OF_OUR_READERS)
         if not bounds.is_open:
             scans = [scans[0].narrowed(bounds)]
     with _shown(spark, scans):
