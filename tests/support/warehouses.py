@@ -108,16 +108,17 @@ class WrittenWarehouse:
         )
         return PutObject(record=record)
 
-    def lease(self, *, applied: int | None = None) -> Lease:
-        """This process owns the jobs."""
+    def lease(self, *, applied: int | None = None, jvm_pid: int | None = None) -> Lease:
+        """This process owns the jobs; ``jvm_pid`` is that of its JVM."""
         at = now_ms()
+        jvm_pid = os.getpid() if jvm_pid is None else jvm_pid
         lease = Lease(
             owner="host-1-ab",
             host=this_machine(),
             python_pid=os.getpid(),
-            jvm_pid=os.getpid(),
+            jvm_pid=jvm_pid,
             python_start=process_start(os.getpid()),
-            jvm_start=process_start(os.getpid()),
+            jvm_start=process_start(jvm_pid),
             taken_at_ms=at,
             heartbeat_ms=at,
             expires_ms=at + int(LEASE_SECONDS * 1000),

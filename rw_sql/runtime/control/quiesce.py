@@ -13,6 +13,7 @@ from rw_sql.metastore.facts import QuiesceLock
 from rw_sql.metastore.records import SourceRecord
 from rw_sql.model.source_readers import readers_of
 from rw_sql.runtime.jobs.statuses import owner_marks
+from rw_sql.runtime.observe.waiting import what_goes_on
 from rw_sql.runtime.support.faults import fault
 from rw_sql.runtime.support.processes import is_process_alive, now_ms, process_start, this_machine
 from rw_sql.runtime.support.stall_timeout import StallTimeout
@@ -116,6 +117,7 @@ def lock_sources(
                     f"the reader of {named} did not stop within {seconds:g} s of the last progress: "
                     "nothing was changed",
                     hint=f"SHOW JOBS shows what it is doing; wait longer: SET statement_timeout = '{limit.longer}'",
+                    detail=what_goes_on(context, jobs),
                 )
             time.sleep(_LOOK_SECONDS)
     except BaseException:

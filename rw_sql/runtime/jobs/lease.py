@@ -10,7 +10,13 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from rw_sql.metastore.facts import Lease
-from rw_sql.runtime.support.processes import is_process_alive, now_ms, process_start, this_machine
+from rw_sql.runtime.support.processes import (
+    is_process_alive,
+    is_process_suspended,
+    now_ms,
+    process_start,
+    this_machine,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -64,6 +70,17 @@ def is_owned(lease: Lease | None, *, now_ms: int) -> bool:
 def _is_alive(lease: Lease) -> bool:
     is_python_alive = is_process_alive(lease.python_pid, lease.python_start)
     return is_python_alive or is_process_alive(lease.jvm_pid, lease.jvm_start)
+
+
+def suspended_pid(lease: Lease | None) -> int | None:
+    """The owner's process on this machine that a signal has suspended, Python's or its JVM; None if there is none.
+
+    It keeps the lease of a warehouse on a local path: it would go on with its commit when it is resumed.
+    """
+    if lease is None or lease.is_released or lease.host != this_machine():
+        return None
+    processes = ((lease.python_pid, lease.python_start), (lease.jvm_pid, lease.jvm_start))
+    return next((pid for pid, start in processes if is_process_suspended(pid, start)), None)
 
 
 def is_orphaned(lease: Lease, *, is_local: bool, now_ms: int) -> bool:

@@ -11,6 +11,7 @@ from pyspark.errors import PySparkException
 
 from rw_sql.errors import SqlError
 from rw_sql.model.job_ids import job_object, rebuild_job
+from rw_sql.runtime.jobs.lease import suspended_pid
 from rw_sql.runtime.jobs.statuses import STARTING, present_statuses
 from rw_sql.runtime.jobs.unfinished import unfinished_backfills
 from rw_sql.runtime.spark.interrupts import running_tasks
@@ -116,10 +117,13 @@ def _phase(snapshot: Snapshot, job: str, status: JobStatus | None, making: Backf
 
 
 def what_goes_on(context: Context, jobs: Collection[str] | None) -> str | None:
-    """What a wait that timed out says of the jobs (None: all): that they go on, and where each stands. None if no
-    process runs them."""
-    if not context.has_owner():
+    """What a wait that timed out says of the jobs (None: all): that they go on, and where each stands, or that the
+    process that runs them is suspended. None if no process runs them."""
+    lease = context.metastore.jobs.lease()
+    if not context.has_owner(lease):
         return None
+    if (pid := suspended_pid(lease)) is not None:
+        return f"process {pid}, which runs the jobs, is suspended: kill -CONT {pid} resumes it"
     phases = job_phases(context, present_statuses(context) if jobs is None else jobs)
     phases = tuple(sorted(phases, key=lambda phase: phase.phase in _SETTLED))
     said = [str(phase) for phase in phases[:_MOST_SAID]]

@@ -18,6 +18,7 @@ from rw_sql.plan.result.graph import Graph
 from rw_sql.plan.statements.show.lineage import lineage_graph
 from rw_sql.plan.statements.show.objects import lower_show_objects, lower_show_unsafe_operations
 from rw_sql.runtime.control.inspector import WarehouseInspector
+from rw_sql.runtime.jobs.lease import suspended_pid
 from rw_sql.runtime.jobs.statuses import RETRYING
 from rw_sql.runtime.observe.activity import Activity, measure_activity
 from rw_sql.runtime.observe.lag import LOOK_SECONDS, Lag, measure_lag
@@ -39,7 +40,7 @@ logger = logging.getLogger(__name__)
 
 OPERATIONS_SHOWN = 50
 
-RUNS, LATE, ENDED = "RUNNING", "LATE", "NONE"
+RUNS, LATE, SUSPENDED, ENDED = "RUNNING", "LATE", "SUSPENDED", "NONE"
 _LATE_MS = 15_000
 _MEASURE_SECONDS = 5.0
 _FIRST_SECONDS = 0.3
@@ -47,7 +48,8 @@ _FIRST_SECONDS = 0.3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnerStatus:
-    """The process that runs the jobs: RUNNING, LATE (no heartbeat for a while), or NONE."""
+    """The process that runs the jobs: RUNNING, LATE (no heartbeat for a while), SUSPENDED (a signal stopped the process
+    ``pid``), or NONE."""
 
     state: str
     name: str | None = None
@@ -235,12 +237,16 @@ def _version() -> str:
 def _owner(context: Context, lease: Lease | None, at_ms: int) -> OwnerStatus:
     if lease is None:
         return OwnerStatus(state=ENDED)
-    is_late = lease.heartbeat_ms + _LATE_MS < at_ms
+    state = LATE if lease.heartbeat_ms + _LATE_MS < at_ms else RUNS
+    if not context.has_owner(lease):
+        state = ENDED
+    elif (suspended := suspended_pid(lease)) is not None:
+        state = SUSPENDED
     return OwnerStatus(
-        state=(LATE if is_late else RUNS) if context.has_owner(lease) else ENDED,
+        state=state,
         name=lease.owner,
         host=lease.host,
-        pid=lease.python_pid,
+        pid=suspended if state == SUSPENDED else lease.python_pid,
         since_ms=lease.taken_at_ms,
         heartbeat_ms=lease.heartbeat_ms,
         applied_epoch=lease.applied_epoch,

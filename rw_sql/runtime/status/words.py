@@ -18,6 +18,9 @@ def owner_text(owner: OwnerStatus, epoch: int, at_ms: int) -> str:
         return f"owner: none, so no job runs{last}. rw-sql serve runs them"
     behind = epoch - (owner.applied_epoch or 0)
     applied = "all statements applied" if behind <= 0 else f"statements not applied yet: {behind}"
+    if owner.state == "SUSPENDED":
+        last = ago(owner.heartbeat_ms, at_ms)
+        return f"owner: process {owner.pid} is suspended, last heartbeat {last}. kill -CONT {owner.pid} resumes it"
     late = f", last heartbeat {ago(owner.heartbeat_ms, at_ms)}" if owner.state == "LATE" else ""
     since = "" if owner.since_ms is None else f", since {ago(owner.since_ms, at_ms)}"
     return f"owner: process {owner.pid} on {owner.host}{since}{late}; {applied}"

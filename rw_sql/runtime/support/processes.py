@@ -28,11 +28,18 @@ def process_start(pid: int) -> str:
 
     It distinguishes reused process ids (Linux: field 22 of ``/proc/<pid>/stat``). A zombie counts as dead.
     """
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
-    except (FileNotFoundError, ProcessLookupError):
+    fields = _stat(pid)
+    if not fields:
         return "" if Path("/proc/self").exists() else _alive_elsewhere(pid)
     return "" if fields[0] in ("Z", "X") else fields[19]
+
+
+def _stat(pid: int) -> list[str]:
+    """The fields of ``/proc/<pid>/stat`` from the third one, its state, on; empty if there is no such process."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return []
 
 
 def _alive_elsewhere(pid: int) -> str:
@@ -49,6 +56,13 @@ def _alive_elsewhere(pid: int) -> str:
 def is_process_alive(pid: int, start: str) -> bool:
     """True if the process with this id and start time still runs on this machine."""
     return pid > 0 and start != "" and process_start(pid) == start
+
+
+def is_process_suspended(pid: int, start: str) -> bool:
+    """True if a signal (SIGSTOP, SIGTSTP) or a debugger has suspended this process of this machine; known on Linux
+    alone."""
+    fields = _stat(pid)
+    return len(fields) > 19 and fields[19] == start and fields[0] in ("T", "t")
 
 
 def now_ms() -> int:

@@ -2,14 +2,38 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from rw_sql.errors import NOT_SUPPORTED, SqlError
 from rw_sql.runtime.observe.waiting import JobPhase, StatementProgress, Waiting, job_phases, progress_of, what_goes_on
+from rw_sql.runtime.status.reading import measure, read_status
+from rw_sql.runtime.status.words import owner_text
+from rw_sql.runtime.support.processes import is_process_suspended, now_ms, process_start
+from tests.support.waits import wait_until
 from tests.support.warehouses import WrittenWarehouse
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
+
+
+@contextmanager
+def suspended_process() -> Iterator[int]:
+    """A process that SIGSTOP has suspended."""
+    process = subprocess.Popen(["sleep", "600"])
+    try:
+        start = process_start(process.pid)
+        assert not is_process_suspended(process.pid, start)
+        process.send_signal(signal.SIGSTOP)
+        wait_until(lambda: is_process_suspended(process.pid, start), "it is suspended")
+        assert not is_process_suspended(process.pid, f"{start}0"), "another process with the same id"
+        yield process.pid
+    finally:
+        process.kill()
+        process.wait()
 
 
 def written_at(folder: Path) -> WrittenWarehouse:
@@ -41,6 +65,21 @@ def test_the_phase_of_each_job(tmp_path: Path) -> None:
 
 def test_without_an_owner_nothing_continues(tmp_path: Path) -> None:
     assert what_goes_on(written_at(tmp_path / "w").context(), None) is None
+
+
+def test_a_suspended_owner_is_named_with_what_resumes_it(tmp_path: Path) -> None:
+    written = written_at(tmp_path / "w")
+    with suspended_process() as pid:
+        written.lease(jvm_pid=pid)
+        assert what_goes_on(written.context(), None) == (
+            f"process {pid}, which runs the jobs, is suspended: kill -CONT {pid} resumes it"
+        )
+        context = written.context()
+        owner = read_status(context, measure(context, context.metastore.snapshot())).owner
+        assert (owner.state, owner.pid) == ("SUSPENDED", pid)
+        told = owner_text(owner, 1, now_ms())
+        assert told.startswith(f"owner: process {pid} is suspended")
+        assert told.endswith(f"kill -CONT {pid} resumes it")
 
 
 def test_progress_is_what_the_statement_wrote_last(tmp_path: Path) -> None:
