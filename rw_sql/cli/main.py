@@ -13,6 +13,7 @@ from rw_sql.cli.deploy.commands import apply_command, diff_command, rollback_com
 from rw_sql.cli.dev import dev_app
 from rw_sql.cli.fmt import fmt_command
 from rw_sql.cli.script.command import Warehouse, run_command
+from rw_sql.cli.service.doctor import doctor_command
 from rw_sql.cli.service.status import lineage_command, status_command
 from rw_sql.cli.source import source_app
 from rw_sql.cli.testing.command import run_test_command
@@ -135,6 +136,7 @@ def pyspark(context: typer.Context) -> None:
 
 app.command(name="status")(status_command)
 app.command(name="lineage")(lineage_command)
+app.command(name="doctor")(doctor_command)
 app.command(name="fmt")(fmt_command)
 app.command(name="check")(check_command)
 app.command(name="export-catalog")(export_catalog_command)

@@ -1,0 +1,68 @@
+"""``rw-sql doctor``: what in a warehouse contradicts something else in it, without Spark or Java."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from rw_sql.errors import INVALID_OPTION, SqlError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from rw_sql.runtime.status.examination import Finding
+
+
+def doctor_command(
+    warehouse: Annotated[
+        str | None,
+        typer.Option(
+            "--warehouse",
+            "-w",
+            metavar="PATH",
+            envvar="RW_SQL_WAREHOUSE",
+            help="The warehouse; ./rw_warehouse by default.",
+        ),
+    ] = None,
+    output: Annotated[str, typer.Option("--output", "-o", metavar="FORM", help="text or json.")] = "text",
+    repair: Annotated[
+        bool, typer.Option("--repair", help="Remove what dead processes and dropped objects have left behind.")
+    ] = False,
+) -> None:
+    """Find what in a warehouse contradicts something else in it: definitions that do not parse, checkpoints without
+    tables, leftover folders and locks, operations without an outcome, jobs that should run and do not. Starts no Spark.
+
+    The exit status is 1 if something is found. --repair changes nothing that a job or a statement may still use.
+    """
+    from rw_sql.cli.output import console_for
+    from rw_sql.runtime.status.examination import examine
+    from rw_sql.runtime.status.examination import repair as repair_all
+    from rw_sql.session.sparkless import sparkless
+
+    if output not in ("text", "json"):
+        raise SqlError(INVALID_OPTION, f"--output is text or json, not {output!r}", hint="--output json")
+    with sparkless(warehouse, only_reads=not repair) as context:
+        found = examine(context)
+        left = repair_all(context) if repair else found
+    repaired = [finding for finding in found if finding not in left]
+    if output == "json":
+        told = {"findings": [each.to_json() for each in left], "repaired": [each.to_json() for each in repaired]}
+        print(json.dumps(told, indent=2, ensure_ascii=False))
+    else:
+        _print(console_for(), left, repaired)
+    if left:
+        raise typer.Exit(1)
+
+
+def _print(console: Console, left: tuple[Finding, ...], repaired: list[Finding]) -> None:
+    from rich.text import Text
+
+    for finding in repaired:
+        console.print(Text(f"repaired: {finding.subject}: {finding.problem}"), soft_wrap=True)
+    for finding in left:
+        console.print(Text(f"{finding.about}: {finding.subject}: {finding.problem}"), soft_wrap=True)
+        console.print(Text(f"  {finding.remedy}", style="bold"), soft_wrap=True)
+    if not left:
+        console.print("nothing found" if not repaired else "nothing else found")

@@ -1,0 +1,277 @@
+"""Examines a warehouse: what in it contradicts something else in it, and what a dead process has left behind.
+
+Reads the catalog, the jobs' tables and the folders of the warehouse, and starts no Spark. A finding is a contradiction,
+not a state: a stalled job is no finding, since its status says what to do.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rw_sql.errors import SqlError
+from rw_sql.metastore.records import MaterializedViewRecord, SinkRecord
+from rw_sql.model.job_specs import desired_jobs
+from rw_sql.runtime.control.quiesce import is_in_force
+from rw_sql.runtime.delta.delta_log import last_batch
+from rw_sql.runtime.jobs.lease import is_orphaned, suspended_pid
+from rw_sql.runtime.positions.progress import newest_planned
+from rw_sql.runtime.support.processes import now_ms
+from rw_sql.runtime.upkeep.dropped_objects import sweep
+from rw_sql.syntax import parse
+from rw_sql.syntax.lexing.identifiers import quoted
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rw_sql.metastore import Snapshot
+    from rw_sql.metastore.facts import QuiesceLock
+    from rw_sql.metastore.records import ObjectRecord, OperationRecord
+    from rw_sql.runtime.jobs.context import Context
+
+OWNER, CATALOG, FOLDER, CHECKPOINT, JOB, OPERATION, LOCK = (
+    "owner",
+    "catalog",
+    "folder",
+    "checkpoint",
+    "job",
+    "operation",
+    "lock",
+)
+"""What a finding is about."""
+
+_OPERATIONS = 1000
+"""The number of newest unsafe operations that are looked through for their outcome."""
+
+_OUTCOME_SECONDS = 60.0
+"""An unsafe operation that is older than this and has no outcome never gets one from the process that committed it."""
+
+_APPLIED = "applied"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One contradiction. ``remedy`` says what to do; ``is_repairable``: :func:`repair` does it."""
+
+    about: str
+    subject: str
+    problem: str
+    remedy: str
+    is_repairable: bool = False
+
+    def to_json(self) -> dict[str, object]:
+        """The finding as JSON."""
+        return {
+            "about": self.about,
+            "subject": self.subject,
+            "problem": self.problem,
+            "remedy": self.remedy,
+            "is_repairable": self.is_repairable,
+        }
+
+
+def examine(context: Context) -> tuple[Finding, ...]:
+    """All findings of a warehouse, the gravest kinds first."""
+    snapshot = context.metastore.snapshot()
+    return (
+        *_of_owner(context),
+        *_of_catalog(snapshot),
+        *_of_tables(context, snapshot),
+        *_of_jobs(context, snapshot),
+        *_of_locks(context, snapshot),
+        *_of_operations(context),
+        *_of_folders(context, snapshot),
+    )
+
+
+def repair(context: Context) -> tuple[Finding, ...]:
+    """Removes what is repairable, and returns what remains. Nothing that a job or a statement may still use is touched.
+
+    Folders are removed only while no process runs the jobs; an owner removes them after its next statement.
+    """
+    snapshot = context.metastore.snapshot()
+    lease = context.metastore.jobs.lease()
+    locks = [lock for lock in context.metastore.jobs.quiesce_locks() if _is_left(context, snapshot, lock)]
+    if locks:
+        context.metastore.jobs.release_locks(tuple(locks))
+    for operation in _without_outcome(context):
+        if lease is not None and operation.epoch <= lease.applied_epoch:
+            context.metastore.record_outcome(operation.epoch, _APPLIED)
+    if not context.has_owner(lease):
+        sweep(context, snapshot.epoch)
+    return examine(context)
+
+
+def _of_owner(context: Context) -> Iterator[Finding]:
+    lease = context.metastore.jobs.lease()
+    if lease is None:
+        return
+    if (pid := suspended_pid(lease)) is not None:
+        yield Finding(
+            about=OWNER,
+            subject=lease.owner,
+            problem=f"process {pid}, which runs the jobs, is suspended",
+            remedy=f"kill -CONT {pid} resumes it",
+        )
+    elif is_orphaned(lease, is_local=context.warehouse.is_local, now_ms=now_ms()):
+        yield Finding(
+            about=OWNER,
+            subject=lease.owner,
+            problem=f"its Python process has ended, and its JVM {lease.jvm_pid} still holds the warehouse",
+            remedy=f"kill {lease.jvm_pid}",
+        )
+
+
+def _of_catalog(snapshot: Snapshot) -> Iterator[Finding]:
+    """Definitions that do not parse, and references to objects that do not exist."""
+    for record in _objects(snapshot):
+        definition = getattr(record, "definition", "")
+        if definition:
+            try:
+                parse(definition)
+            except SqlError as error:
+                yield Finding(
+                    about=CATALOG,
+                    subject=_named(record),
+                    problem=f"its definition does not parse: {error.message}",
+                    remedy="open the warehouse with the version of rw_sql that wrote it, or restore the catalog",
+                )
+        needed = (*getattr(record, "inputs", ()), *getattr(record, "uses", ()))
+        missing = sorted(id_ for id_ in set(needed) if snapshot.get(id_) is None)
+        if missing:
+            yield Finding(
+                about=CATALOG,
+                subject=_named(record),
+                problem=f"it needs {', '.join(f'object {id_}' for id_ in missing)}, which the catalog does not have",
+                remedy="restore the catalog, or drop the object",
+            )
+
+
+def _of_tables(context: Context, snapshot: Snapshot) -> Iterator[Finding]:
+    """Checkpoints whose table is gone, and tables whose checkpoint is behind."""
+    warehouse = context.warehouse
+    for record in _objects(snapshot):
+        if not isinstance(record, MaterializedViewRecord | SinkRecord):
+            continue
+        table = warehouse.data(record.id, record.generation)
+        is_sink = isinstance(record, SinkRecord)
+        checkpoint = (warehouse.sink_checkpoint if is_sink else warehouse.view_checkpoint)(record.id, record.generation)
+        planned = newest_planned(warehouse, checkpoint)
+        again = f"DROP SINK {quoted(record.name)} and create it again"
+        if not is_sink:
+            again = f"REBUILD MATERIALIZED VIEW {quoted(record.name)}"
+        if not warehouse.exists(f"{table}/_delta_log"):
+            if planned >= 0:
+                yield Finding(
+                    about=CHECKPOINT,
+                    subject=_named(record),
+                    problem=f"its checkpoint has batch {planned}, and its table {table} is gone",
+                    remedy=f"restore the table, or {again}",
+                )
+            continue
+        done = last_batch(warehouse, table, record.generation)
+        if done > planned and getattr(record, "inputs", ()):
+            ends = f"ends at {planned}" if planned >= 0 else "is empty"
+            yield Finding(
+                about=CHECKPOINT,
+                subject=_named(record),
+                problem=f"its table has batch {done}, and its checkpoint {ends}",
+                remedy=f"restore the checkpoint, or {again}",
+            )
+
+
+def _of_jobs(context: Context, snapshot: Snapshot) -> Iterator[Finding]:
+    """Differences between the jobs that the catalog wants and those that the owner reports."""
+    lease = context.metastore.jobs.lease()
+    statuses = context.metastore.jobs.job_statuses()
+    gone = sorted(job for job, status in statuses.items() if snapshot.get(status.object_id) is None)
+    if gone:
+        yield Finding(
+            about=JOB,
+            subject=", ".join(gone),
+            problem="a status is stored, and the object was dropped",
+            remedy="rw-sql doctor --repair",
+            is_repairable=True,
+        )
+    if lease is None or not context.has_owner(lease) or lease.applied_epoch < snapshot.epoch:
+        return  # Nobody runs the jobs, or the owner has yet to apply the newest statements.
+    for job, spec in sorted(desired_jobs(snapshot).items()):
+        status = statuses.get(job)
+        if status is not None and status.state == "STOPPED":
+            yield Finding(
+                about=JOB,
+                subject=job,
+                problem="the catalog wants it to run, and the owner reports it as stopped",
+                remedy=f"restart the process that runs the jobs; {getattr(spec, 'name', job)} continues where it was",
+            )
+
+
+def _of_locks(context: Context, snapshot: Snapshot) -> Iterator[Finding]:
+    left = [lock for lock in context.metastore.jobs.quiesce_locks() if _is_left(context, snapshot, lock)]
+    for source_id in sorted({lock.source_id for lock in left}):
+        record = snapshot.get(source_id)
+        yield Finding(
+            about=LOCK,
+            subject=f"source {source_id}" if record is None else _named(record),
+            problem="a lock of a statement that has ended is still stored; it has no effect",
+            remedy="rw-sql doctor --repair",
+            is_repairable=True,
+        )
+
+
+def _is_left(context: Context, snapshot: Snapshot, lock: QuiesceLock) -> bool:
+    return not lock.is_released and not is_in_force(lock, snapshot, is_local=context.warehouse.is_local)
+
+
+def _of_operations(context: Context) -> Iterator[Finding]:
+    lease = context.metastore.jobs.lease()
+    for operation in _without_outcome(context):
+        is_applied = lease is not None and operation.epoch <= lease.applied_epoch
+        yield Finding(
+            about=OPERATION,
+            subject=f"operation {operation.epoch}",
+            problem=f"it is committed and has no outcome: its process ended ({operation.statement})",
+            remedy="rw-sql doctor --repair" if is_applied else "start the process that runs the jobs: it applies it",
+            is_repairable=is_applied,
+        )
+
+
+def _without_outcome(context: Context) -> list[OperationRecord]:
+    before = now_ms() - int(_OUTCOME_SECONDS * 1000)
+    found = context.metastore.operations(is_unsafe=True, limit=_OPERATIONS)
+    return [operation for operation in found if operation.outcome is None and operation.at_ms < before]
+
+
+def _of_folders(context: Context, snapshot: Snapshot) -> Iterator[Finding]:
+    """Folders of objects that the catalog does not have."""
+    warehouse = context.warehouse
+    has_owner = context.has_owner()
+    for folder in ("data", "checkpoints"):
+        for name in sorted(warehouse.list_names(f"{warehouse.uri}/{folder}")):
+            id_ = name.rpartition("-")[2]
+            if not id_.isdigit():
+                continue
+            if int(id_) >= snapshot.next_id:
+                yield Finding(
+                    about=FOLDER,
+                    subject=f"{folder}/{name}",
+                    problem=f"the catalog has given no object the id {id_} yet: the folder is of another warehouse",
+                    remedy="look at it, and move it away before an object gets this id",
+                )
+            elif snapshot.get(int(id_)) is None:
+                yield Finding(
+                    about=FOLDER,
+                    subject=f"{folder}/{name}",
+                    problem="its object was dropped",
+                    remedy="the owner removes it after its next statement" if has_owner else "rw-sql doctor --repair",
+                    is_repairable=not has_owner,
+                )
+
+
+def _objects(snapshot: Snapshot) -> Iterator[ObjectRecord]:
+    for kind in ("connection", "secret", "source", "table", "materialized_view", "sink"):
+        yield from snapshot.all(kind)
+
+
+def _named(record: ObjectRecord) -> str:
+    return f'{record.kind.replace("_", " ")} "{record.name}"'

@@ -1,0 +1,172 @@
+"""What an examination finds in a warehouse that is damaged in one way at a time, and what a repair leaves."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from rw_sql.metastore.facts import QuiesceLock
+from rw_sql.metastore.records import DropObject, PutObject
+from rw_sql.runtime.jobs.context import Context
+from rw_sql.runtime.spark.absent import NoSpark
+from rw_sql.runtime.status import examination
+from rw_sql.runtime.status.examination import Finding, examine, repair
+from rw_sql.runtime.support.processes import this_machine
+from rw_sql.runtime.support.warehouse import Warehouse
+from tests.support.warehouses import WrittenWarehouse
+
+if TYPE_CHECKING:
+    from rw_sql.metastore.records import MaterializedViewRecord
+
+
+class World:
+    """A warehouse of a source, a view with two batches and a sink, in which nothing is wrong."""
+
+    def __init__(self, folder: Path) -> None:
+        self.written = WrittenWarehouse(folder)
+        self.folder = folder
+        view = self.written.view(3, "totals", 2)
+        assert isinstance(view, PutObject)
+        definition = "CREATE MATERIALIZED VIEW totals AS SELECT id FROM orders"
+        self.view: MaterializedViewRecord = replace(view.record, definition=definition)  # type: ignore[arg-type]
+        self.written.commit(
+            *self.written.source(2, "orders"), PutObject(record=self.view), self.written.sink(4, "out", 3)
+        )
+        table = self.written.fence("mv-3", 1)
+        for batch in (0, 1):
+            self.written.batch(table, "mv-3", 1, batch, 5)
+            self.plan(batch)
+
+    def plan(self, batch: int) -> None:
+        """A batch that the view's checkpoint has."""
+        offsets = self.folder / "checkpoints" / "mv-3" / "1" / "offsets"
+        offsets.mkdir(parents=True, exist_ok=True)
+        (offsets / str(batch)).write_text("v1", encoding="utf-8")
+
+    @property
+    def context(self) -> Context:
+        """The warehouse as a process that may write sees it."""
+        uri = str(self.folder)
+        return Context(
+            warehouse=Warehouse.at(uri), metastore=self.written.metastore, sessions=NoSpark(), owner="a test"
+        )
+
+    def found(self) -> list[tuple[str, str]]:
+        """What each finding is about, and its subject."""
+        return [(finding.about, finding.subject) for finding in examine(self.context)]
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return World(tmp_path / "w")
+
+
+def the_one(world: World) -> Finding:
+    (finding,) = examine(world.context)
+    return finding
+
+
+def test_in_a_sound_warehouse_nothing_is_found(world: World) -> None:
+    assert world.found() == []
+    world.written.lease()
+    for job in ("ingest-2", "mv-3", "sink-4"):
+        world.written.status(job, "RUNNING")
+    assert world.found() == []
+
+
+def test_a_definition_that_does_not_parse(world: World) -> None:
+    world.written.commit(PutObject(record=replace(world.view, definition="CREATE MATERIALIZED VUE totals")))
+    finding = the_one(world)
+    assert (finding.about, finding.subject) == ("catalog", 'materialized view "totals"')
+    assert "does not parse" in finding.problem
+    assert repair(world.context) == (finding,)
+
+
+def test_an_input_that_is_missing(world: World) -> None:
+    world.written.commit(DropObject(id=3))
+    assert ("catalog", 'sink "out"') in world.found()
+
+
+def test_a_checkpoint_whose_table_is_gone(world: World) -> None:
+    shutil.rmtree(world.folder / "data" / "3" / "1")
+    finding = the_one(world)
+    assert finding.about == "checkpoint"
+    assert finding.remedy == "restore the table, or REBUILD MATERIALIZED VIEW totals"
+
+
+def test_a_checkpoint_that_is_behind_its_table(world: World) -> None:
+    (world.folder / "checkpoints" / "mv-3" / "1" / "offsets" / "1").unlink()
+    finding = the_one(world)
+    assert finding.problem == "its table has batch 1, and its checkpoint ends at 0"
+    shutil.rmtree(world.folder / "checkpoints" / "mv-3")
+    assert the_one(world).problem == "its table has batch 1, and its checkpoint is empty"
+
+
+def test_a_job_that_should_run_and_is_reported_as_stopped(world: World) -> None:
+    world.written.lease()
+    world.written.status("ingest-2", "STOPPED")
+    assert world.found() == [("job", "ingest-2")]
+
+
+def test_folders_of_dropped_objects_are_removed_unless_an_owner_does_it(world: World) -> None:
+    world.written.commit(DropObject(id=4))
+    world.written.commit(DropObject(id=3))
+    assert world.found() == [("folder", "data/3"), ("folder", "checkpoints/mv-3")]
+    world.written.lease()
+    assert [finding.is_repairable for finding in repair(world.context)] == [False, False]
+    lease = world.written.metastore.jobs.lease()
+    assert lease is not None
+    world.written.metastore.jobs.renew_lease(replace(lease, is_released=True))
+    assert repair(world.context) == ()
+    assert not (world.folder / "data" / "3").exists()
+
+
+def test_a_folder_of_an_id_that_no_object_has_had_is_left_alone(world: World) -> None:
+    (world.folder / "data" / "999").mkdir()
+    finding = the_one(world)
+    assert not finding.is_repairable
+    assert repair(world.context) == (finding,)
+    assert (world.folder / "data" / "999").exists()
+
+
+def test_a_lock_of_a_dead_process_is_released(world: World) -> None:
+    snapshot = world.written.metastore.snapshot()
+    lock = QuiesceLock(
+        hold="h",
+        source_id=2,
+        epoch=snapshot.epoch,
+        host=this_machine(),
+        pid=os.getpid(),
+        process_start="another process had this id",
+        expires_ms=2**62,
+    )
+    world.written.metastore.jobs.add_locks((lock,))
+    assert world.found() == [("lock", 'source "orders"')]
+    assert repair(world.context) == ()
+
+
+def test_an_operation_without_outcome_gets_one_once_the_owner_has_applied_it(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(examination, "_OUTCOME_SECONDS", 0.0)
+    epoch = world.written.commit(kind="UNSAFE SET", is_unsafe=True, statement="ALTER SOURCE orders …")
+    (finding,) = examine(world.context)
+    assert finding.subject == f"operation {epoch}"
+    assert not finding.is_repairable
+    assert repair(world.context) == (finding,)
+    world.written.lease(applied=epoch)
+    assert the_one(world).is_repairable
+    assert repair(world.context) == ()
+    (operation,) = world.written.metastore.operations(is_unsafe=True)
+    assert operation.outcome == "applied"
+
+
+def test_statuses_of_dropped_objects(world: World) -> None:
+    world.written.status("mv-77", "RUNNING")
+    assert world.found() == [("job", "mv-77")]
+    assert repair(world.context) == ()
