@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rw_sql.cli.folder.environments import Env
+from rw_sql.cli.environments import Env
 from rw_sql.cli.text_input import read_text
 from rw_sql.errors import INVALID_OPTION, SqlError
 

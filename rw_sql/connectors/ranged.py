@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from rw_sql.connectors.base import SplitState
+    from rw_sql.connectors.support.range_stream import RangeFeed
 
 MOST_RECORDS = 400_000
 """The default maximum number of records in a batch."""
@@ -123,12 +124,17 @@ class RangedConnector(PlainConnector):
         with_headers: bool = False,
         columns: Mapping[str, str] | None = None,
     ) -> DataFrame:
-        """A stream without rows; the offsets of its batches contain the ranges for :meth:`read_batch`."""
-        from rw_sql.connectors.support import range_stream
+        """A stream without rows, one entry per batch: see :meth:`range_feed`, which rw_sql uses."""
+        return self.range_feed(options, positions, max_records=max_records).open(spark)
+
+    def range_feed(
+        self, options: Mapping[str, str], positions: Mapping[str, SplitState], *, max_records: int | None
+    ) -> RangeFeed:
+        """The ranges left to read from these positions, distributed over the batches of a stream."""
+        from rw_sql.connectors.support.range_stream import RangeFeed
 
         most = (max_records or MOST_RECORDS) * self.offsets_per_record
-        return range_stream.read_stream(
-            spark,
+        return RangeFeed(
             self,
             options,
             positions,

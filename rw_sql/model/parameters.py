@@ -11,6 +11,10 @@ NO_LIMIT = "-1"
 """The value for an unlimited rate, as RisingWave writes it."""
 
 
+ROLLBACK_WINDOW = "rollback_window"
+"""The system parameter that ``rw-sql apply --keep`` sets."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parameter:
     """One parameter. ``read`` converts a written value to its canonical text, or raises ValueError with the rule."""
@@ -58,6 +62,21 @@ def _rate(text: str) -> str:
     raise ValueError("takes a number of records per second, or -1 for no limit")
 
 
+_PERIODS = {"min": 60, "h": 3_600, "d": 86_400}
+
+
+def _period(text: str) -> str:
+    """Parses a period of at least a minute: 30min, 12h, 7d; -1 for one without end. Canonical in milliseconds."""
+    word = text.strip().lower()
+    if word in ("-1", "default"):
+        return NO_LIMIT
+    for unit, seconds in _PERIODS.items():
+        number = word.removesuffix(unit).strip()
+        if word.endswith(unit) and number.isascii() and number.isdigit() and 0 < int(number) < 1_000_000:
+            return f"{int(number) * seconds * 1_000}ms"
+    raise ValueError("takes a time of at least a minute such as 30min, 12h or 7d, or -1 for no end")
+
+
 def _yes(text: str) -> str:
     if text.strip().lower() in ("yes", "no"):
         return text.strip().lower()
@@ -91,6 +110,13 @@ SYSTEM_PARAMETERS = {
             doc="how long a source waits for its readers to catch up before it reads on after an unsafe operation, up "
             "to ten times as long while they make progress; otherwise the operation has no rewind point",
             read=_seconds,
+        ),
+        Parameter(
+            name=ROLLBACK_WINDOW,
+            default=NO_LIMIT,
+            doc="how long the rows that a view had before a rebuild are kept for a rollback, such as 12h or 7d; -1 for "
+            "until its next rebuild, which ends it in any case",
+            read=_period,
         ),
     )
 }

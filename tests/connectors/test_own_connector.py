@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import json
 import sqlite3
-import subprocess
 import sys
 from contextlib import closing
 from typing import TYPE_CHECKING
 
 import pytest
-from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from rw_sql.connectors.base import SplitState
 from rw_sql.connectors.spec import check_option_values
 from rw_sql.connectors.support.pickled import frozen, thawed
-from rw_sql.connectors.support.range_stream import RangeStreamReader
 from tests.support.own_package import installed
+from tests.support.waits import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -63,25 +61,19 @@ def test_what_is_not_there_is_told(sqlite: PythonConnector, database: Path, tmp_
     assert sqlite.look({"sqlite.file": f"{tmp_path}/none.db", "sqlite.tables": "clicks"}).error is not None
 
 
-def test_a_stream_of_it_looks_again(sqlite: PythonConnector, database: Path, tmp_path: Path) -> None:
-    plan = {
-        "connector": frozen(sqlite),
-        "options": {"sqlite.file": str(database), "sqlite.tables": "clicks"},
-        "most_offsets": 10,
-        "poll_seconds": 0.0,
-        "positions": {"clicks": {"offset": 1, "cluster": None, "incarnation": None}},
-        "left": [],
-    }
-    (tmp_path / "plan").write_text(json.dumps(plan))
-    reader = RangeStreamReader({"plan": str(tmp_path / "plan")})
-    limit = ReadAllAvailable()
-    first = reader.latestOffset(reader.initialOffset(), limit)
-    assert first["ranges"] == {"clicks": [1, 3]}
-    assert reader.latestOffset(first, limit) == first
+def test_a_stream_of_it_looks_again(sqlite: PythonConnector, database: Path) -> None:
+    options = {"sqlite.file": str(database), "sqlite.tables": "clicks"}
+    sqlite.poll_seconds = 0.01
+    feed = sqlite.range_feed(options, {"clicks": SplitState(split="clicks", offset=1)}, max_records=10)
+    entries: list[str] = []
+    feed.begin(lambda: entries.append(str(len(entries))))
+    assert feed.take(entries[-1]) == {"clicks": (1, 3)}
     with closing(sqlite3.connect(database)) as changed:
         changed.execute("INSERT INTO clicks VALUES ('home', 3)")
         changed.commit()
-    assert reader.latestOffset(first, limit)["ranges"] == {"clicks": [3, 4]}
+    wait_until(lambda: len(entries) == 2, "it has looked again")
+    assert feed.take(entries[-1]) == {"clicks": (3, 4)}
+    feed.close()
 
 
 def test_spark_s_processes_need_not_have_it_on_their_path(
@@ -92,26 +84,3 @@ def test_spark_s_processes_need_not_have_it_on_their_path(
     sys.path.remove(str(tmp_path / "site"))
     made = thawed(text)
     assert [one.offset for one in made.records({"sqlite.file": str(database)}, "clicks", 0, 9)] == [1, 2]
-
-
-def test_a_stream_that_asks_nothing_more_needs_no_package_at_all(tmp_path: Path) -> None:
-    sender = """
-import sys
-from pyspark import cloudpickle
-from rw_sql.connectors.support import pickled, range_stream
-for module in (pickled, range_stream):
-    cloudpickle.register_pickle_by_value(module)
-sys.stdout.buffer.write(cloudpickle.dumps(range_stream.RangeDataSource({"plan": sys.argv[1]})))
-"""
-    receiver = """
-import sys
-sys.modules["rw_sql"] = None
-import pickle
-reader = pickle.loads(sys.stdin.buffer.read()).streamReader(None)
-print(reader.latestOffset(reader.initialOffset(), None))
-"""
-    plan = {"connector": "", "options": {}, "most_offsets": 10, "poll_seconds": None, "positions": {}}
-    (tmp_path / "plan").write_text(json.dumps({**plan, "left": [["clicks", 1, 3, False]]}))
-    sent = subprocess.run([sys.executable, "-c", sender, str(tmp_path / "plan")], capture_output=True, check=True)
-    done = subprocess.run([sys.executable, "-c", receiver], input=sent.stdout, capture_output=True, check=False)
-    assert done.stdout.decode().strip() == "{'batch': 1, 'ranges': {'clicks': [1, 3]}}", done.stderr.decode()

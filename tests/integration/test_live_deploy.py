@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 from rw_sql.cli.kafka_topics import create_topic
 from rw_sql.cli.main import app
 from rw_sql.errors import SqlError
+from rw_sql.metastore import Metastore
 from tests.integration.attached import AttachedSession, produce_json
 
 if TYPE_CHECKING:
@@ -84,8 +85,9 @@ def test_a_warehouse_comes_to_a_folder_and_goes_back(
     shown = run("diff", str(folder), "--out", str(plan))
     assert "1 to alter, 1 to rename, 1 to rebuild" in shown
     assert "to be read: about 30 rows" in shown
-    result = CliRunner().invoke(app, ["apply", str(plan), "--yes"])
+    result = CliRunner().invoke(app, ["apply", str(plan), "--yes", "--keep", "7d"])
     assert result.exit_code == 0, result.output
+    assert Metastore.open(session.warehouse).snapshot().parameter("rollback_window") == "604800000ms"
     assert run("diff", str(folder), "--exit-code") == ""
     session.run("FLUSH")
     assert session.rows_of("counts") == [(0, 10, 27), (1, 10, 28), (2, 10, 29)]

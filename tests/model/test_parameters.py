@@ -34,6 +34,10 @@ def test_a_default_is_canonical(name: str) -> None:
         ("query_dialect", "RisingWave", "risingwave"),
         ("enable_unsafe_ops", "on", "true"),
         ("enable_unsafe_ops", "0", "false"),
+        ("rollback_window", "30min", "1800000ms"),
+        ("rollback_window", " 12 H ", "43200000ms"),
+        ("rollback_window", "7d", "604800000ms"),
+        ("rollback_window", "-1", "-1"),
     ],
 )
 def test_values(name: str, written: str, canonical: str) -> None:
@@ -44,6 +48,9 @@ def test_values(name: str, written: str, canonical: str) -> None:
     ("name", "written"),
     [
         ("statement_timeout", "-1"),
+        ("rollback_window", "0min"),
+        ("rollback_window", "90s"),
+        ("rollback_window", "7 days"),
         ("statement_timeout", "1.5s"),
         ("statement_timeout", ""),
         ("statement_timeout", "9999999999"),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.text import Text
 
-from rw_sql.cli.folder.environments import Env, environment, given_variables
+from rw_sql.cli.environments import Env, environment, given_variables
 from rw_sql.cli.output import console_for, print_error
 from rw_sql.cli.sql_files import folder_files
 from rw_sql.cli.text_input import read_text
@@ -20,6 +20,7 @@ from rw_sql.errors import (
     INVALID_OPTION,
     SqlError,
 )
+from rw_sql.model.parameters import ROLLBACK_WINDOW, SYSTEM_PARAMETERS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -99,6 +100,15 @@ def apply_command(
         bool,
         typer.Option("--allow-drop", help="Drop objects that the folder lacks, and those that must be created again."),
     ] = False,
+    keep: Annotated[
+        str | None,
+        typer.Option(
+            "--keep",
+            metavar="TIME",
+            help="How long the rows before a rebuild are kept for a rollback (30min, 12h, 7d; -1 for no end): sets the "
+            "system parameter rollback_window.",
+        ),
+    ] = None,
     yes: Annotated[
         bool, typer.Option("--yes", help="Do not ask; predicted loss or repetition must be named by --allow.")
     ] = False,
@@ -111,6 +121,7 @@ def apply_command(
     from rw_sql.plan.deploy.plan_file import from_json, require_current, saved_plan
 
     console = console_for()
+    keeping = _keeping(keep)
     if Path(target).is_file():
         plan = from_json(read_text(target), target)
         location, snapshot = _catalog(warehouse if warehouse is not None else plan.warehouse)
@@ -124,7 +135,18 @@ def apply_command(
         return
     if not yes:
         _require_yes(console, len(chosen))
-    _carry_out(console, location, plan, chosen, is_confirmed=yes, tokens=frozenset(confirm or ()))
+    _carry_out(console, location, plan, chosen, keeping, is_confirmed=yes, tokens=frozenset(confirm or ()))
+
+
+def _keeping(keep: str | None) -> tuple[str, ...]:
+    """The statements of ``--keep``. Raises SqlError for a time that the parameter does not take."""
+    if keep is None:
+        return ()
+    try:
+        SYSTEM_PARAMETERS[ROLLBACK_WINDOW].read(keep)
+    except ValueError as error:
+        raise SqlError(INVALID_OPTION, f"--keep {error}, not {keep!r}", hint="--keep 7d") from error
+    return (f"ALTER SYSTEM SET {ROLLBACK_WINDOW} = '{keep.strip()}'",)
 
 
 def rollback_command(
@@ -271,10 +293,12 @@ def _carry_out(
     location: Warehouse,
     plan: SavedPlan,
     changes: Sequence[DeployChange],
+    first: Sequence[str],
     *,
     is_confirmed: bool,
     tokens: frozenset[str],
 ) -> None:
+    """Runs the statements ``first``, and then those of the changes."""
     from rw_sql.cli.question import choose_answer
     from rw_sql.cli.spark_start import spark_for
     from rw_sql.cli.transcript import Transcript
@@ -289,6 +313,8 @@ def _carry_out(
         require_current(_catalog(location.uri)[1], plan, location.uri)
         done = 0
         try:
+            for text in first:
+                run_statements(spark, text, answer=transcript.answer, on_result=transcript.show)
             for change in changes:
                 fault("apply.before_change")
                 for text in change.texts:

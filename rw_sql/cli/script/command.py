@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from rw_sql.cli.environments import Env, environments_of
 from rw_sql.cli.script.loading import load_scripts, read_assignments
 from rw_sql.cli.script.report import UNUSABLE
 from rw_sql.errors import SqlError
@@ -31,6 +32,7 @@ def run_command(
     ],
     warehouse: Warehouse = None,
     variables: Variables = None,
+    env: Env = None,
     dry_run: Annotated[
         bool,
         typer.Option(
@@ -71,7 +73,7 @@ def run_command(
     if output not in OUTPUTS:
         raise typer.BadParameter(f"{output!r} is none of {', '.join(OUTPUTS)}", param_hint="--output")
     try:
-        scripts, hide = load_scripts(files, read_assignments(variables or ()))
+        scripts, hide = load_scripts(files, read_assignments(variables or ()), environments_of(env))
     except SqlError as error:
         print_error(error.render())
         raise typer.Exit(UNUSABLE) from None

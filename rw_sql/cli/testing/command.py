@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rw_sql.cli.folder.environments import Env
+from rw_sql.cli.environments import Env
 from rw_sql.cli.script.command import Variables
 from rw_sql.cli.script.loading import hiding_of, read_assignments
 from rw_sql.cli.script.report import FAILED, OK, UNUSABLE

@@ -14,7 +14,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
-from rw_sql.cli.folder.environments import environment_above
+from rw_sql.cli.environments import environment_above
 from rw_sql.cli.testing.definitions import read_definitions
 from rw_sql.cli.testing.outcome import MismatchError, TestOutcome, WrongTestError
 from rw_sql.cli.testing.slt_file import read_records, rewritten, topics_of
@@ -39,8 +39,12 @@ TEST_SETTINGS = {
     "spark.sql.shuffle.partitions": "2",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.streaming.pollingDelay": "100ms",
+    # Of a JVM that lives for a minute, half of the CPU time goes into compiling: the quick compiler is enough for few
+    # rows. It needs room for its code, and the heap room for classes and young objects from the start.
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m -XX:+UseSerialGC "
+    "-Xmn256m -XX:MetaspaceSize=256m -Djdk.lang.Process.launchMechanism=VFORK",
 }
-"""The Spark settings for tests: few rows, and timeouts that do not depend on the machine."""
+"""The Spark settings for tests: few rows, a short life, and timeouts that do not depend on the machine."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

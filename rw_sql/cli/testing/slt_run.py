@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import threading
-import time
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -23,7 +22,7 @@ from rw_sql.session.scripts import run_part
 from rw_sql.syntax import ScriptStatement, render
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from pyspark.sql import DataFrame
 
@@ -37,12 +36,6 @@ _IGNORED = "<slt:ignore>"
 _ORDERED = re.compile(r"\border\s+by\b", re.IGNORECASE)
 _NEEDS_BROKER = "needs a broker: run rw-sql test --kafka"
 _FAILING = ("stalled, not waited for", "not waited for", "but for what")
-_STALLED = "stalled, not waited for:"
-_WORKER_LATE = "waiting for the Python worker to connect back"
-"""Spark gives the process that reads a Delta table ten seconds to start, which are too few on a busy machine. The job
-is started again, and nothing is wrong with the pipeline."""
-
-_LATE_SECONDS = 180.0
 _CATALOG = threading.Lock()
 """Sessions of one Spark may be attached to several warehouses; the views of ``rw_catalog`` show one at a time."""
 
@@ -107,7 +100,7 @@ class SltRun:
 
     def _flush(self, record: SltRecord) -> None:
         try:
-            lacking = flushed(lambda: self._run_sql("FLUSH", record)[1])
+            lacking = passed_over(self._run_sql("FLUSH", record)[1])
         except SqlError as error:
             raise MismatchError(f"{error.code}: {error.message}", error.render(), line=record.line) from error
         if lacking is not None:
@@ -260,18 +253,6 @@ class SltRun:
         for name, value in self.names.items():
             line = line.replace(value, "${" + name + "}") if value else line
         return line
-
-
-def flushed(flush: Callable[[], Sequence[Sequence[Any]]], *, pause: float = 1.0) -> str | None:
-    """Runs FLUSH, again where a job only lacks a process of Python's that was slow to start; what it passed over."""
-    deadline = time.monotonic() + _LATE_SECONDS
-    never = threading.Event()
-    while (lacking := passed_over(rows := flush())) is not None and time.monotonic() < deadline:
-        stalled = [detail.removeprefix(_STALLED).strip() for *_, detail in rows if detail.startswith(_STALLED)]
-        if not any(stalled) or not all(_WORKER_LATE in reason for reason in stalled if reason):
-            break
-        never.wait(pause)
-    return lacking
 
 
 def passed_over(rows: Sequence[Sequence[Any]]) -> str | None:

@@ -38,7 +38,7 @@ from rw_sql.cli.testing.definitions import (
 )
 from rw_sql.cli.testing.outcome import MismatchError, WrongTestError
 from rw_sql.cli.testing.row_diff import compare_rows
-from rw_sql.cli.testing.slt_run import flushed
+from rw_sql.cli.testing.slt_run import passed_over
 from rw_sql.cli.testing.values import MisfitError, arrow_of, collected, fitted, json_of, text_of
 from rw_sql.errors import SqlError, near_names
 from rw_sql.metastore.records import MaterializedViewRecord
@@ -100,7 +100,7 @@ class UnitRun:
                 self._feed(name, self.test.given[name])
             else:
                 self._make(self.definitions[name])
-        lacking = flushed(lambda: [tuple(row) for row in self._query("FLUSH", "FLUSH").collect()])
+        lacking = passed_over([tuple(row) for row in self._query("FLUSH", "FLUSH").collect()])
         if lacking is not None:
             raise MismatchError(lacking, line=self.test.line)
         self._compare()

@@ -1,37 +1,30 @@
-"""A stream without rows: its offsets contain the ranges of splits that each batch reads.
+"""A stream without rows whose batches stand for ranges of splits.
 
-An offset names only the splits that its batch reads, so that a source with 100,000 files writes few of them per batch.
-The stream runs in a process of the driver, never on an executor; private values are passed through a file that only
-this user can read.
+The ranges are distributed in this process, which looks at the upstream anyway, and Spark's stream receives one number
+per batch. A stream in a Python process of Spark's would start four of them per source, one after the other.
 """
 
 from __future__ import annotations
 
-import json
-import sys
-import time
-from dataclasses import astuple
-from pathlib import Path
+import logging
+import threading
+from dataclasses import astuple, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
-from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
-
-from rw_sql.connectors.support import pickled
-from rw_sql.connectors.support.pickled import frozen, thawed
-from rw_sql.connectors.support.private_files import private_file
-
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping
 
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.streaming.datasource import ReadLimit
-    from pyspark.sql.types import StructType
 
     from rw_sql.connectors.base import SplitState, Stretch
 
+logger = logging.getLogger(__name__)
+
 MOST_SPLITS = 2_000
 """The maximum number of splits in one batch: the batch's commit names each of them."""
+
+Ranges = dict[str, tuple[int, int]]
+"""The range of offsets per split, without its end."""
 
 Part = tuple[str, int, int, bool]
 """A split, its unread range, and whether one batch must read all of it: a Stretch as plain values."""
@@ -65,104 +58,117 @@ def take(left: list[Part], most_offsets: int, most_splits: int = MOST_SPLITS) ->
     return taken
 
 
-class RangeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Distributes the unread ranges over batches. Runs in a Python process of the driver."""
+class RangeFeed:
+    """Distributes the unread ranges over the entries of a stream, one entry per batch.
 
-    def __init__(self, options: Mapping[str, str]) -> None:
-        plan = json.loads(Path(options["plan"]).read_text(encoding="utf-8"))
-        self._connector: Any = thawed(plan["connector"]) if plan["connector"] else None
-        self._options: dict[str, str] = plan["options"]
-        self._most: int = plan["most_offsets"]
-        self._poll_seconds: float | None = plan["poll_seconds"]
-        self._positions: dict[str, Any] = plan["positions"]
-        self._left: list[Part] = [(split, start, end, whole) for split, start, end, whole in plan["left"]]
-        self._last: dict[str, Any] = {"batch": 0, "ranges": {}}
-        self._look_at = time.monotonic() + (self._poll_seconds or 0)
-        self._is_frozen = False
+    At most one entry is ahead of the batch that runs. With ``poll_seconds`` a thread looks for more once everything is
+    read, until :meth:`close`. The ranges of an entry exist in this process only: each run of a reader begins at
+    explicit positions, with a new checkpoint.
+    """
 
-    def initialOffset(self) -> dict[str, Any]:
-        return self._last
+    def __init__(
+        self,
+        connector: Stretches,
+        options: Mapping[str, str],
+        positions: Mapping[str, SplitState],
+        left: Iterable[Stretch],
+        *,
+        most_offsets: int,
+        poll_seconds: float | None,
+    ) -> None:
+        self._connector = connector
+        self._options = dict(options)
+        self._positions = dict(positions)
+        self._left = [_part(stretch) for stretch in left]
+        self._most = most_offsets
+        self._poll_seconds = poll_seconds
+        self._add: Callable[[], None] | None = None
+        self._ranges: dict[int, Ranges] = {}
+        self._added = self._taken = -1
+        self._error: Exception | None = None
+        self._changed = threading.Condition()
+        self._is_closed = threading.Event()
 
-    def prepareForTriggerAvailableNow(self) -> None:
-        self._is_frozen = True
+    def begin(self, add: Callable[[], None]) -> None:
+        """Adds the first entry, by calling ``add``, and from now on the others."""
+        self._add = add
+        self._offer()
+        if self._left or self._poll_seconds is not None:
+            threading.Thread(target=self._run, name="rw_sql-ranges", daemon=True).start()
 
-    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        if start["batch"] != self._last["batch"]:
-            return self._last  # The previous batch was requested again.
-        if not self._left and self._poll_seconds is not None and not self._is_frozen:
-            self._look_again(self._poll_seconds)
-        if self._left:
-            ranges = take(self._left, self._most)
-            for split, (_, end) in ranges.items():
-                if self._poll_seconds is not None:
-                    self._positions[split]["offset"] = end
-            self._last = {"batch": self._last["batch"] + 1, "ranges": {s: list(r) for s, r in ranges.items()}}
-        return self._last
+    def open(self, spark: SparkSession) -> DataFrame:
+        """Spark's stream of the entries. Begins."""
+        session: Any = spark
+        jvm = session._jvm
+        text = jvm.org.apache.spark.sql.Encoders.STRING()
+        stream = jvm.org.apache.spark.sql.execution.streaming.runtime.MemoryStream.apply(text, session._jsparkSession)
+        entry = jvm.org.apache.spark.api.python.PythonUtils.toSeq(jvm.java.util.List.of(""))
+        self.begin(lambda: stream.addData(entry))
+        from pyspark.sql import DataFrame
 
-    def _look_again(self, seconds: float) -> None:
+        made: Any = DataFrame
+        frame: DataFrame = made(stream.toDF(), spark)
+        return frame
+
+    def take(self, source_offset: str) -> Ranges:
+        """The ranges of a batch, by Spark's offset at its end: the number of its last entry.
+
+        Raises the error of the look at the upstream that failed, if the batch stands for that.
+        """
+        upto = int(source_offset)
+        with self._changed:
+            taken: Ranges = {}
+            for entry in range(self._taken + 1, upto + 1):
+                for split, (start, end) in self._ranges.pop(entry, {}).items():
+                    taken[split] = (taken.get(split, (start, end))[0], end)
+            self._taken = max(self._taken, upto)
+            self._changed.notify_all()
+            if self._error is not None and self._taken >= self._added:
+                raise self._error
+            return taken
+
+    def close(self) -> None:
+        """Ends the thread; a look in progress may still return."""
+        self._is_closed.set()
+        with self._changed:
+            self._changed.notify_all()
+
+    def _run(self) -> None:
+        while not self._is_closed.is_set() and self._error is None:
+            with self._changed:
+                self._changed.wait_for(lambda: self._taken >= self._added or self._is_closed.is_set())
+            if not self._left:
+                if self._poll_seconds is None or self._is_closed.wait(self._poll_seconds):
+                    return
+                self._look()
+            self._offer()
+
+    def _look(self) -> None:
+        try:
+            self._left = [_part(stretch) for stretch in self._connector.stretches(self._options, self._positions)]
+        except Exception as error:  # noqa: BLE001 - raised again in the batch that is added for it
+            self._error = error
+
+    def _offer(self) -> None:
+        """Adds the next entry, if there is anything to read or to raise."""
         from rw_sql.connectors.base import SplitState
 
-        if time.monotonic() < self._look_at:
+        if self._is_closed.is_set() or (not self._left and self._error is None):
             return
-        self._look_at = time.monotonic() + seconds
-        states = {split: SplitState(split=split, **state) for split, state in self._positions.items()}
-        self._left = [_part(stretch) for stretch in self._connector.stretches(self._options, states)]
-
-    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        return [InputPartition(None)]
-
-    def read(self, partition: InputPartition) -> Iterator[tuple[str]]:
-        yield from ()
-
-
-class RangeDataSource(DataSource):
-    """``spark.readStream.format("rw_sql_ranges")``."""
-
-    @classmethod
-    def name(cls) -> str:
-        return "rw_sql_ranges"
-
-    def schema(self) -> str:
-        return "_rw_split string"
-
-    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        return RangeStreamReader(self.options)
-
-
-def read_stream(
-    spark: SparkSession,
-    connector: Stretches,
-    options: Mapping[str, str],
-    positions: Mapping[str, SplitState],
-    left: Iterable[Stretch],
-    *,
-    most_offsets: int,
-    poll_seconds: float | None,
-) -> DataFrame:
-    """A stream over the ranges in ``left``; with ``poll_seconds`` it polls the connector for more, starting at the
-    positions."""
-    states: dict[str, dict[str, object]] = {}
-    if poll_seconds is not None:
-        states = {
-            split: {"offset": state.offset, "cluster": state.cluster, "incarnation": state.incarnation}
-            for split, state in positions.items()
-        }
-    plan = {
-        "connector": frozen(connector) if poll_seconds is not None else "",
-        "options": dict(options) if poll_seconds is not None else {},
-        "most_offsets": most_offsets,
-        "poll_seconds": poll_seconds,
-        "positions": states,
-        "left": [_part(stretch) for stretch in left],
-    }
-    from pyspark import cloudpickle
-
-    by_value: Any = cloudpickle.register_pickle_by_value
-    for module in (pickled, sys.modules[__name__]):
-        by_value(module)
-    spark.dataSource.register(RangeDataSource)
-    file = private_file(json.dumps(plan, separators=(",", ":")))
-    return spark.readStream.format("rw_sql_ranges").option("plan", str(file)).load()
+        ranges = take(self._left, self._most)
+        for split, (_, end) in ranges.items():
+            known = self._positions.get(split, SplitState(split=split, offset=0))
+            self._positions[split] = replace(known, offset=end)
+        with self._changed:
+            self._added += 1
+            self._ranges[self._added] = ranges
+        try:
+            if self._add is not None:
+                self._add()
+        except Exception:
+            # Without Spark there is no stream either: whoever runs the batches says so.
+            logger.debug("an entry could not be added", exc_info=True)
+            self._is_closed.set()
 
 
 def _part(stretch: Stretch) -> Part:

@@ -17,6 +17,7 @@ from rw_sql.errors import SqlError
 from rw_sql.metastore import ConcurrentCommit
 from rw_sql.metastore.records import Operation, SourceRecord
 from rw_sql.model.job_specs import ingest_spec, view_spec
+from rw_sql.model.kept_rows import rollback_window_ms
 from rw_sql.model.operation_kinds import DISCOVERY
 from rw_sql.model.options import source_options, visible
 from rw_sql.model.pauses import is_view_paused
@@ -66,6 +67,7 @@ _TELL_SECONDS = 1.0
 other."""
 
 _MOST_DISCOVERIES = 4
+_SWEEP_SECONDS = 60.0
 _INTERVAL = "refresh.interval.sec"
 
 
@@ -99,6 +101,7 @@ class Owner:
         self._incomplete_since = 0.0
         self._incomplete_after: int | None = None
         self._has_warned = False
+        self._next_sweep = 0.0
         self._ended = threading.Event()
         self._why_ended = ""
         self._discoveries: dict[int, Future[None]] = {}
@@ -242,6 +245,8 @@ class Owner:
         self._discover(reconciler)
         if swap_rebuilt(self._context):
             return
+        if time.monotonic() >= self._next_sweep and rollback_window_ms(self._context.metastore.snapshot()) is not None:
+            self._sweep(self._told_epoch)
         is_idle = not reconciler.wait_changed(LOOK_SECONDS)
         # No caller waits for the outcomes, and statements often follow each other.
         if time.monotonic() - self._incomplete_since > (_OUTCOME_SECONDS if is_idle else _MOST_OUTCOME_SECONDS):
@@ -269,6 +274,10 @@ class Owner:
         # The last owner may have been killed between applying an epoch and recording its outcome.
         first = max(0, before - _LOOK_BACK) if self._incomplete_after is None else self._incomplete_after
         self._incomplete_after = min(first, before)
+        self._sweep(epoch)
+
+    def _sweep(self, epoch: int) -> None:
+        self._next_sweep = time.monotonic() + _SWEEP_SECONDS
         try:
             sweep(self._context, epoch)
         except (SqlError, OSError, DeltaError) as error:

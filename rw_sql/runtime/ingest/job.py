@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from rw_sql.connectors.base import Connector, RecordFetcher, SplitState, UpstreamWatch
+    from rw_sql.connectors.support.range_stream import RangeFeed
     from rw_sql.model.job_specs import IngestSpec
     from rw_sql.runtime.jobs.context import Context
 
@@ -76,6 +77,7 @@ class Ingest:
     schema: pa.Schema
     watch: UpstreamWatch | None
     fetcher: RecordFetcher | None
+    feed: RangeFeed | None
     pace: BatchLimits
     throttle: Throttle
     upkeep: Upkeep
@@ -155,6 +157,7 @@ class Ingest:
             schema=pa.schema(output.table.schema().to_arrow()),
             watch=kind.watch(options),
             fetcher=opening.fetcher,
+            feed=None,
             pace=pace,
             throttle=Throttle(pace.per_second),
             upkeep=Upkeep(
@@ -185,7 +188,9 @@ class Ingest:
         else:
             if early is not None:
                 early.abandon()  # Two queries cannot have the same name.
-            self.streaming.query = of.start(prepared.opening.stream(states), self.positions, write)
+            stream = prepared.opening.stream(states)
+            self.feed = prepared.opening.feed  # The first batch may begin before the query is returned.
+            self.streaming.query = of.start(stream, self.positions, write)
         of.remove_others()
 
     def _on_batch(self, frame: DataFrame, batch: int) -> None:
@@ -246,7 +251,10 @@ class Ingest:
     def _ends(self, batch: int) -> dict[str, int]:
         """The end offsets of the batch, from the run's own offset entry: the third line of ``offsets/N``."""
         text = self.context.warehouse.read_text(f"{self.checkpoint}/offsets/{batch}")
-        return self.kind.read_positions(text.splitlines()[2])
+        offset = text.splitlines()[2]
+        if self.feed is not None:
+            return {split: end for split, (_, end) in self.feed.take(offset).items()}
+        return self.kind.read_positions(offset)
 
     def _require_same_incarnation(self) -> None:
         """Checks that the batch came from the expected incarnation: an id never returns once its topic is deleted."""
@@ -317,3 +325,5 @@ class Ingest:
             self.watch.close()
         if self.fetcher is not None:
             self.fetcher.close()
+        if self.feed is not None:
+            self.feed.close()

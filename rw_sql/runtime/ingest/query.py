@@ -9,7 +9,6 @@ from concurrent.futures import Future, wait
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
-from rw_sql.connectors.ranged import RangedConnector
 from rw_sql.runtime.jobs.streaming_run import BrokenOffError
 from rw_sql.runtime.support.background import prepare
 from rw_sql.runtime.support.faults import fault
@@ -28,7 +27,6 @@ if TYPE_CHECKING:
 Write: TypeAlias = "Callable[[DataFrame, int], None]"
 """The function that writes a batch, for ``foreachBatch``."""
 
-_RANGED_INTERVAL_MS = 200
 _LOOK_SECONDS = 0.005
 _FOLDERS = ("offsets", "commits", "sources/0")
 
@@ -54,10 +52,7 @@ class ReaderQuery:
 
     def start(self, records: DataFrame, positions: Mapping[str, int], write: Write) -> StreamingQuery:
         """Starts the query on a stream that begins at the positions."""
-        warehouse, interval_ms = self.context.warehouse, self.pace.interval_ms
-        if isinstance(self.kind, RangedConnector):
-            # Polling for new data asks another process, which is slower than asking Spark's own sources.
-            interval_ms = max(interval_ms, _RANGED_INTERVAL_MS)
+        warehouse = self.context.warehouse
         # Left by a speculative query whose process was killed before its run was claimed.
         warehouse.remove(self.checkpoint)
         # Hadoop without its native library starts a process for each folder that it creates.
@@ -71,7 +66,7 @@ class ReaderQuery:
         query = (
             records.writeStream.queryName(self.spec.job)
             .option("checkpointLocation", self.checkpoint)
-            .trigger(processingTime=f"{interval_ms} milliseconds")
+            .trigger(processingTime=f"{self.pace.interval_ms} milliseconds")
             .foreachBatch(write)
             .start()
         )

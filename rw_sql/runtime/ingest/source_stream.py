@@ -8,6 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from rw_sql.connectors.base import FetchingConnector
+from rw_sql.connectors.ranged import RangedConnector
 from rw_sql.runtime.support.background import prepare
 from rw_sql.syntax import canonical_type
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from rw_sql.connectors.base import Connector, RecordFetcher, SplitState
+    from rw_sql.connectors.support.range_stream import RangeFeed
     from rw_sql.runtime.jobs.context import Context
     from rw_sql.syntax.statements import CreateSource
 
@@ -26,7 +28,8 @@ if TYPE_CHECKING:
 class SourceStream:
     """The stream of one run of a reader, and the fetcher of its small batches. Not thread-safe.
 
-    ``session`` is first that of the reader's last run in this process (or None), and then this run's own.
+    ``session`` is first that of the reader's last run in this process (or None), and then this run's own. ``feed`` has
+    the ranges behind the batches of a connector that reads ranges, once the stream is open.
     """
 
     context: Context
@@ -36,6 +39,7 @@ class SourceStream:
     max_records: int
     session: SparkSession | None = None
     fetcher: RecordFetcher | None = field(init=False)
+    feed: RangeFeed | None = field(init=False, default=None)
     _begun: tuple[Mapping[str, SplitState], Future[DataFrame]] | None = None
 
     def __post_init__(self) -> None:
@@ -69,6 +73,8 @@ class SourceStream:
         self.end()
         if self.fetcher is not None:
             self.fetcher.close()
+        if self.feed is not None:
+            self.feed.close()
 
     @property
     def _has_headers(self) -> bool:
@@ -77,6 +83,11 @@ class SourceStream:
     def _open(self, states: Mapping[str, SplitState]) -> DataFrame:
         sessions, packages = self.context.sessions, self.kind.spark_packages()
         self.session = sessions.new(packages) if self.session is None else sessions.again(self.session, packages)
+        if isinstance(self.kind, RangedConnector):
+            if self.feed is not None:
+                self.feed.close()
+            self.feed = self.kind.range_feed(self.options, states, max_records=self.max_records)
+            return self.feed.open(self.session)
         return self.kind.read_stream(
             self.session,
             self.options,

@@ -1,7 +1,8 @@
 """The private parts of PySpark that rw_sql uses: the objects of the JVM behind sessions, frames and queries.
 
-Only two other modules of ``rw_sql`` read such attributes: :mod:`rw_sql.runtime.spark.frames`, whose class *is* a
-DataFrame, and :mod:`rw_sql.connectors.kafka.spark_reader`, which runs without ``rw_sql.runtime``. If a release of
+Only three other modules of ``rw_sql`` read such attributes: :mod:`rw_sql.runtime.spark.frames`, whose class *is* a
+DataFrame, and :mod:`rw_sql.connectors.kafka.spark_reader` and :mod:`rw_sql.connectors.support.range_stream`, which run
+without ``rw_sql.runtime``. If a release of
 PySpark renames one of them, this module changes. Each access is a call through py4j's socket: tens of microseconds.
 """
 

@@ -6,10 +6,16 @@ from typing import TYPE_CHECKING
 
 from rw_sql.metastore.records import MaterializedViewRecord, SinkRecord
 from rw_sql.model.job_ids import sink_job, view_job
+from rw_sql.model.kept_rows import kept_generation, rollback_window_ms, serves_since_ms
+from rw_sql.runtime.support.processes import now_ms
 
 if TYPE_CHECKING:
     from rw_sql.metastore import Snapshot
     from rw_sql.runtime.jobs.context import Context
+
+_SINCE: dict[tuple[str, int, int], int | None] = {}
+"""Since when the present tables of rebuilt views serve: (warehouse, view, generation). It never changes, and finding it
+reads all operations."""
 
 
 def sweep(context: Context, applied_epoch: int) -> None:
@@ -39,7 +45,7 @@ def sweep(context: Context, applied_epoch: int) -> None:
 def _sweep_generations(context: Context, snapshot: Snapshot) -> None:
     """Deletes old generations of rebuilt views and sinks that no job writes and no rewind needs.
 
-    Keeps the previous generation, which a query may still be reading.
+    Keeps the previous generation, which a query may still be reading, until ``rollback_window`` is over.
     """
     warehouse = context.warehouse
     making = {(rebuild.view_id, rebuild.generation) for rebuild in snapshot.all("rebuild")}
@@ -48,12 +54,26 @@ def _sweep_generations(context: Context, snapshot: Snapshot) -> None:
     records: list[MaterializedViewRecord | SinkRecord] = [*snapshot.kept, *snapshot.all("sink")]
     for record in records:
         last = record.last_generation if isinstance(record, MaterializedViewRecord) else 0
-        kept = record.kept_generation if isinstance(record, MaterializedViewRecord) else 0
         if record.generation == 1 and not last and not any(id_ == record.id for id_, _ in making):
             continue
+        before = _kept(context, snapshot, record)
         job = view_job(record.id) if isinstance(record, MaterializedViewRecord) else sink_job(record.id)
         for folder in (f"{warehouse.uri}/data/{record.id}", f"{warehouse.uri}/checkpoints/{job}"):
             for name in warehouse.list_names(folder):
                 is_kept = not name.isdigit() or (record.id, int(name)) in making
-                if not is_kept and int(name) not in (record.generation, kept or record.generation - 1):
+                if not is_kept and int(name) not in (record.generation, before):
                     warehouse.remove(f"{folder}/{name}")
+
+
+def _kept(context: Context, snapshot: Snapshot, record: MaterializedViewRecord | SinkRecord) -> int:
+    """The generation that is kept beside the one that serves; 0 if none is any more."""
+    if not isinstance(record, MaterializedViewRecord):
+        return record.generation - 1
+    window = rollback_window_ms(snapshot)
+    if window is None or kept_generation(record) == 0:
+        return kept_generation(record)
+    place = (context.warehouse.uri, record.id, record.generation)
+    if place not in _SINCE:
+        _SINCE[place] = serves_since_ms(record, context.metastore.operations())
+    since = _SINCE[place]
+    return 0 if since is not None and now_ms() - since > window else kept_generation(record)

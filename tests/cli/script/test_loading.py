@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from rw_sql.cli.environments import environments_of
 from rw_sql.cli.script.loading import hiding, load_scripts, read_assignments
 from rw_sql.errors import SqlError
 from tests.cli.test_main import rw_sql
@@ -30,6 +31,21 @@ def test_what_one_file_sets_holds_in_the_next(tmp_path: Path) -> None:
         ("b.sql", 2, 1),
         ("b.sql", 3, 1),
     ]
+
+
+def test_an_environment_gives_what_spark_keeps_without_one(tmp_path: Path) -> None:
+    folder = tmp_path / "jobs"
+    folder.mkdir()
+    (tmp_path / "dev.env").write_text("TOPIC=orders\n", encoding="utf-8")
+    (folder / "a.sql").write_text("SELECT '${env}.${TOPIC}', :n", encoding="utf-8")
+    file = str(folder / "a.sql")
+    (alone,), _ = load_scripts([file], {"n": "1"})
+    (in_dev,), _ = load_scripts([file], {"n": "1"}, environments_of("dev"))
+    assert alone.parts[0].text == "SELECT '${env}.${TOPIC}', 1"
+    assert in_dev.parts[0].text == "SELECT 'dev.orders', 1"
+    (given,), _ = load_scripts([file], {"n": "1", "TOPIC": "other"}, environments_of("dev"))
+    assert given.parts[0].text == "SELECT 'dev.other', 1"
+    assert environments_of(None) is None
 
 
 def test_assignments() -> None:
@@ -57,6 +73,7 @@ def test_secrets_are_hidden_wherever_they_come_from(tmp_path: Path) -> None:
         ("\\nonsense", (), "RW251: there is no command \\nonsense"),
         ("SELECT 1", ("--var", "a-b=1"), "RW107: --var takes NAME=VALUE"),
         ("SELECT 1", ("--output", "xml"), "'xml' is none of text, json, junit"),
+        ("SELECT '${TOPIC}';", ("--env", "dev"), 'RW408: no folder of "'),
     ],
 )
 def test_what_cannot_be_run_has_status_2_before_spark_starts(

@@ -7,7 +7,7 @@ from xml.etree import ElementTree as ET
 
 from rw_sql.cli.testing.outcome import TestOutcome
 from rw_sql.cli.testing.report import TestReport
-from rw_sql.cli.testing.slt_run import flushed
+from rw_sql.cli.testing.slt_run import passed_over
 
 OUTCOMES = [
     TestOutcome(file="a.test.yaml", name="one", line=3, status="passed", seconds=1.5, notes=("n",)),
@@ -52,18 +52,8 @@ def test_junit() -> None:
     assert (failure.get("message"), failure.text) == ("totals: 1 missing", "a.test.yaml:9: totals: 1 missing\n- <a>")
 
 
-def test_a_flush_is_repeated_while_a_process_is_only_slow_to_start() -> None:
-    late = [("s", "READ", "stalled, not waited for: Timed out while waiting for the Python worker to connect back")]
-    again = [("s", "READ", late[0][2].replace("for: ", "for: FLAPPING: restarted 4 times in 4 min; last failure: "))]
-    soon = [("t", "READ", "stalled, not waited for: ")]
-    wrong = [("s", "READ", "stalled, not waited for: topic gone"), ("v", "ROWS", "but for what s lacks")]
-    for answers, left, lacking in (
-        ([[], late], 1, None),
-        ([late, again, [*late, *soon], []], 0, None),
-        ([wrong, []], 1, "s: stalled, not waited for: topic gone; v: but for what s lacks"),
-        ([[*late, *wrong], []], 1, "topic gone"),
-        ([soon, []], 1, "s"),
-    ):
-        told = flushed(lambda answers=answers: answers.pop(0), pause=0)  # type: ignore[misc]  # one list a turn
-        assert len(answers) == left
-        assert told is lacking is None or (told is not None and lacking is not None and lacking in told)
+def test_what_a_flush_passes_over() -> None:
+    wrong = [("s", "NOTICE", "stalled, not waited for: topic gone"), ("v", "NOTICE", "but for what s lacks")]
+    read = [("t", "FLUSHED", "read to 0=3"), ("u", "NOTICE", "paused, not waited for")]
+    assert passed_over([*read]) is None
+    assert passed_over([*wrong, *read]) == "s: stalled, not waited for: topic gone; v: but for what s lacks"

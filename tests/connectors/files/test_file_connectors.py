@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,7 +9,6 @@ from typing import TYPE_CHECKING
 import boto3
 import pytest
 from moto.server import ThreadedMotoServer
-from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from rw_sql.connectors.base import SnapshotReader, SplitState
 from rw_sql.connectors.files.reader import dealt
@@ -18,7 +16,7 @@ from rw_sql.connectors.files.source import FileConnector
 from rw_sql.connectors.ranged import batch_ends, batch_offset
 from rw_sql.connectors.registry import connector
 from rw_sql.connectors.support.private_files import SecretText
-from rw_sql.connectors.support.range_stream import RangeStreamReader, take
+from rw_sql.connectors.support.range_stream import take
 from rw_sql.errors import SqlError
 from rw_sql.metastore.records import SourceRecord
 from rw_sql.model.options import SecretReference, source_options
@@ -223,36 +221,7 @@ def test_a_batch_takes_what_fits() -> None:
     assert take(left, 1) == {}
 
 
-def stream(tmp_path: Path, left: list[tuple[str, int, int, bool]], most: int) -> RangeStreamReader:
-    plan = {
-        "connector": "",
-        "options": {},
-        "most_offsets": most,
-        "poll_seconds": None,
-        "positions": {},
-        "left": left,
-    }
-    file = tmp_path / "plan"
-    file.write_text(json.dumps(plan))
-    return RangeStreamReader({"plan": str(file)})
-
-
-def test_a_stream_names_only_what_a_batch_moves(tmp_path: Path) -> None:
-    reader = stream(tmp_path, [("a", 0, 5, False), ("b", 1, 9, False)], 6)
-    limit = ReadAllAvailable()
-    at = reader.initialOffset()
-    first = reader.latestOffset(at, limit)
-    assert reader.latestOffset(at, limit) == first  # asked again before the batch is through
-    second = reader.latestOffset(first, limit)
-    last = reader.latestOffset(second, limit)
-    assert [at["ranges"], first["ranges"], second["ranges"], last["ranges"]] == [
-        {},
-        {"a": [0, 5], "b": [1, 2]},
-        {"b": [2, 8]},
-        {"b": [8, 9]},
-    ]
-    assert reader.latestOffset(last, limit) == last
-    assert batch_ends(json.dumps(second)) == {"b": 8}
+def test_an_offset_names_the_ends_of_its_splits() -> None:
     assert batch_ends(batch_offset(3, {"x": (4, 7)})) == {"x": 7}
 
 

@@ -11,6 +11,8 @@ from rw_sql.metastore.facts import JobStatus
 from rw_sql.model.job_ids import rebuild_job
 from rw_sql.plan.statements.view.rebuild import SWAP
 from rw_sql.runtime.support import faults
+from rw_sql.runtime.support.processes import now_ms
+from rw_sql.runtime.upkeep import dropped_objects
 from rw_sql.runtime.upkeep.dropped_objects import sweep
 from rw_sql.runtime.views.swap import swap_rebuilt
 from tests.runtime.mini_streams import MiniView, MiniWarehouse, expected
@@ -72,7 +74,9 @@ def test_the_old_rows_serve_until_the_new_ones_have_caught_up(
 
 
 @pytest.mark.long
-def test_what_is_left_behind_goes_with_the_one_after(tmp_path: Path) -> None:
+def test_what_is_left_behind_goes_with_the_one_after_or_in_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     mini = MiniWarehouse.at(tmp_path / "warehouse")
     view = mini.create_view("counts")
     mini.ingest(4)
@@ -87,4 +91,11 @@ def test_what_is_left_behind_goes_with_the_one_after(tmp_path: Path) -> None:
         sweep(mini.context, mini.epoch())
         assert mini.views()[0].generation == served
         assert [sorted(warehouse.list_names(folder)) for folder in folders] == [kept, kept]
+    mini.run("ALTER SYSTEM SET rollback_window = '1min'")
+    sweep(mini.context, mini.epoch())
+    assert [sorted(warehouse.list_names(folder)) for folder in folders] == [kept, kept]
+    later = now_ms() + 61_000
+    monkeypatch.setattr(dropped_objects, "now_ms", lambda: later)
+    sweep(mini.context, mini.epoch())
+    assert [sorted(warehouse.list_names(folder)) for folder in folders] == [["3"], ["3"]]
     assert mini.rows("counts") == expected(range(4))["counts"]

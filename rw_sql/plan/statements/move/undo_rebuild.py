@@ -10,6 +10,7 @@ from rw_sql.errors import SqlError
 from rw_sql.metastore.codec import before_from_json, changes_from_json
 from rw_sql.metastore.records import DropObject, MaterializedViewRecord, Operation, PutObject, RebuildRecord
 from rw_sql.model.definitions import view_definition
+from rw_sql.model.kept_rows import kept_generation, rollback_window_ms
 from rw_sql.model.names import spoken
 from rw_sql.model.operation_kinds import REWIND
 from rw_sql.plan.queries.view_query import plan_query
@@ -18,7 +19,7 @@ from rw_sql.plan.result.steps import after, steps_of
 from rw_sql.plan.statements.view.alter_query import ALTER_QUERY
 from rw_sql.plan.statements.view.rebuild import REBUILD, SWAP
 from rw_sql.syntax import render
-from rw_sql.syntax.statements import Name
+from rw_sql.syntax.statements import AlterMaterializedViewQuery, Name, RebuildMaterializedView
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -103,8 +104,14 @@ def _back(
         old, now = before.get(served.id), snapshot.get(served.id)
         if not isinstance(old, MaterializedViewRecord) or not isinstance(now, MaterializedViewRecord):
             raise refused(f'materialized view "{served.name}" was dropped since', None)
-        if (now.generation, now.kept_generation or now.generation - 1) != (served.generation, old.generation):
-            raise refused(f'the rows that materialized view "{now.name}" had before are no longer kept', None)
+        if (now.generation, kept_generation(now)) != (served.generation, old.generation):
+            raise refused(
+                f'the rows that materialized view "{now.name}" had before are no longer kept', _anew(old, now)
+            )
+        window = rollback_window_ms(snapshot)
+        if window is not None and inspector.clock() - swap.at_ms > window:
+            why = f'the rows that materialized view "{now.name}" had before are EXPIRED: rollback_window is over'
+            raise refused(why, _anew(old, now))
         pairs.append((old, now))
     group = {now.id for _, now in pairs}
     later = [found for found in records if found.epoch > swap.epoch]
@@ -118,6 +125,14 @@ def _back(
         _require_same_query(then, inspector, view, refused)
     detail = "its rows of before serve again, and it reads on from where those stood"
     return _plan(statement, snapshot, changes, [view.name for view in back], kind, ("RESTORED", detail))
+
+
+def _anew(old: MaterializedViewRecord, now: MaterializedViewRecord) -> str:
+    """The statement that makes a view's rows of before again."""
+    name = Name(parts=(now.name,))
+    if old.definition == now.definition:
+        return render(RebuildMaterializedView(name=name))
+    return render(AlterMaterializedViewQuery(name=name, query=view_definition(old.definition).query))
 
 
 def _as_before(old: MaterializedViewRecord, now: MaterializedViewRecord) -> MaterializedViewRecord:

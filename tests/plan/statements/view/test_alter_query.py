@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from rw_sql.metastore.codec import record_from_json, record_to_json
@@ -211,8 +213,30 @@ def test_the_rows_before_the_last_ones_are_gone() -> None:
         swaps.append(swap(world))
     error = refused(world, f"UNDO OPERATION {swaps[0]}")
     assert "no longer kept" in error.message
+    assert error.hint == "ALTER MATERIALIZED VIEW v AS SELECT id, id AS twice FROM s"
     world.run(f"UNDO OPERATION {swaps[1]}")
     assert "one" in columns(world, "v")
+
+
+@pytest.mark.parametrize(
+    ("statement", "again"),
+    [
+        ("ALTER MATERIALIZED VIEW v AS SELECT id FROM s", "ALTER MATERIALIZED VIEW v AS SELECT id, id AS twice FROM s"),
+        ("REBUILD MATERIALIZED VIEW v", "REBUILD MATERIALIZED VIEW v"),
+    ],
+)
+def test_a_rollback_that_comes_too_late_says_what_makes_the_rows_again(statement: str, again: str) -> None:
+    world = altered_world()
+    world.run("DROP MATERIALIZED VIEW top", statement)
+    swapped = swap(world)
+    world.run("ALTER SYSTEM SET rollback_window = '1min'")
+    assert "twice" in world.plan(f"UNDO OPERATION {swapped}").operation.changes[0].record.query  # type: ignore[union-attr]
+    world.operations = tuple(replace(found, at_ms=found.at_ms - 60_001) for found in world.operations)
+    error = refused(world, f"UNDO OPERATION {swapped}")
+    assert (error.code, error.hint) == ("RW330", again)
+    assert 'the rows that materialized view "v" had before are EXPIRED' in error.message
+    world.run(again)
+    world.run("ALTER SYSTEM SET rollback_window = DEFAULT")
 
 
 def test_or_replace_changes_its_column_names_too() -> None:

@@ -11,7 +11,7 @@ from rw_sql.cli.text_input import read_text
 from rw_sql.errors import FILE_UNREADABLE, INVALID_OPTION, SqlError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
 Env = Annotated[
     str | None,
@@ -52,6 +52,11 @@ def environment_above(file: str, env: str | None) -> dict[str, str]:
         f'no folder of "{file}" has a file {env}.env',
         hint="an environment is a file of lines NAME=value beside the SQL files, or in a folder above",
     )
+
+
+def environments_of(env: str | None) -> Callable[[str], dict[str, str]] | None:
+    """:func:`environment_above` for an environment; None without one, where ``${name}`` is Spark's."""
+    return None if env is None else lambda file: environment_above(file, env)
 
 
 def given_variables(texts: Sequence[str]) -> dict[str, str]:
