@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rw_sql.connectors.registry import connector, connector_names
-from rw_sql.connectors.spec import OptionError, check_option_values
+from rw_sql.connectors.spec import OptionError, check_option_values, plain_keys
 from rw_sql.errors import INVALID_DEFINITION, SqlError
 from rw_sql.model.definitions import (
     PAUSED_AT_BIRTH,
@@ -72,7 +72,7 @@ def options_of(snapshot: Snapshot, options: Sequence[Option], names: Mapping[str
             raise SqlError(
                 INVALID_DEFINITION,
                 f'property "{option.key}" is set by connection "{connection.name}" too',
-                span=option.span,
+                span=option.key_place,
                 hint=f"leave it out here, or ALTER CONNECTION {connection.name} DROP ({theirs})",
             )
     return (*shared, *_planned(snapshot, options))
@@ -155,11 +155,13 @@ def check_options(
     If that option is not in ``written``, because it comes from a connection, the error points at ``otherwise``.
     """
     try:
-        check_option_values(kind.spec, options, {option.key: option.span for option in written})
+        keys = {option.key: option.key_place for option in written}
+        check_option_values(kind.spec, options, keys, {option.key: option.value_place for option in written})
         kind.check_options(options)
     except OptionError as error:
         if error.span is None:
-            error.span = {option.key: option.value.span for option in written}.get(error.key, otherwise)
+            error.span = {option.key: option.value_place for option in written}.get(error.key, otherwise)
+        error.plain_keys = error.plain_keys or plain_keys(kind.spec, options)
         raise
 
 

@@ -54,6 +54,6 @@ def refuse_sharing(name: str, options: tuple[Option | OptionKey, ...]) -> None:
             raise SqlError(
                 CONNECTOR_IS_FIXED,
                 f'whether source "{name}" is shared cannot change',
-                span=option.span,
+                span=option.key_place,
                 hint="create another source; views can be made on it while this one runs",
             )

@@ -210,7 +210,7 @@ def _check_encode(clause: FormatEncode) -> None:
         raise SqlError(
             INVALID_DEFINITION,
             f"ENCODE {clause.encode} does not take {option.key}",
-            span=option.span,
+            span=option.key_place,
             hint="it takes " + ", ".join(takes),
         )
 
@@ -261,7 +261,7 @@ def _keys(
         raise SqlError(
             INVALID_PROPERTY,
             "property \"primary_key\" has no meaning with type = 'append-only'",
-            span=option.span,
+            span=option.key_place,
             hint="type = 'upsert' replaces rows by their primary key",
         )
     keys = tuple(dict.fromkeys(part.strip() for part in option_text(option.value).split(",") if part.strip()))

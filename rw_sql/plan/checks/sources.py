@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rw_sql.connectors.registry import connector
-from rw_sql.connectors.spec import OptionError, check_include
+from rw_sql.connectors.spec import OptionError, check_include, plain_keys
 from rw_sql.errors import (
     DUPLICATE_CLAUSE,
     INVALID_DEFINITION,
@@ -60,7 +60,7 @@ def check_source(snapshot: Snapshot, statement: CreateSource) -> str:
         kind.check_columns(options, {column.name: canonical_type(column.data_type) for column in statement.columns})
     except SqlError as error:
         key = error.key if isinstance(error, OptionError) else ""
-        spans = {option.key: option.span for option in statement.options}
+        spans = {option.key: option.key_place for option in statement.options}
         error.span = error.span or spans.get(key, statement.name.span)
         raise
     return name
@@ -88,6 +88,7 @@ def require_secret(options: tuple[Option, ...], spec: ConnectorSpec) -> None:
                 span=option.value.span,
                 hint=f"CREATE SECRET s WITH (backend = 'meta') AS '…'; then {option.key} = SECRET s",
                 hides_literals=True,
+                plain_keys=plain_keys(spec, [each.key for each in options]),
             )
 
 
@@ -115,7 +116,7 @@ def _connector_name(statement: CreateSource) -> str:
         raise SqlError(
             MISSING_PROPERTY,
             "missing field 'connector'",
-            span=statement.options[0].span,
+            span=statement.name.span,
             hint="WITH (connector = 'kafka', …)",
         )
     return name

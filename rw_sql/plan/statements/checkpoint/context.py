@@ -188,7 +188,7 @@ def look_around(
         raise SqlError(
             INVALID_DEFINITION,
             "brokers are named, and no source of the checkpoint reads Kafka",
-            span=statement.options[0].span,
+            span=statement.options[0].key_place,
             hint=f"leave {statement.options[0].key} out",
         )
     tables = _tables(statement, inspector, checkpoint)
@@ -206,7 +206,7 @@ def require_brokers(ground: InjectContext, statement: InjectCheckpointOffsets) -
         raise SqlError(
             UPSTREAM_UNREACHABLE,
             f"the brokers do not answer: {upstream.error}",
-            span=statement.options[0].span,
+            span=statement.options[0].key_place,
             hint="WITH (VALIDATE = false) writes offsets unchecked",
         )
 
@@ -216,7 +216,7 @@ def _require_bootstrap(statement: InjectCheckpointOffsets | ShowCheckpoint, opti
         raise SqlError(
             MISSING_PROPERTY,
             'missing property "properties.bootstrap.server"',
-            span=statement.options[0].span,
+            span=statement.options[0].key_place,
             hint="WITH (properties.bootstrap.server = 'host:9092')",
         )
 

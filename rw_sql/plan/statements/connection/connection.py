@@ -13,14 +13,13 @@ from rw_sql.connectors.connection_types import (
     is_of_sources,
     place_of,
 )
-from rw_sql.connectors.spec import OptionError
+from rw_sql.connectors.spec import OptionError, plain_keys
 from rw_sql.errors import (
     DUPLICATE_CLAUSE,
     INVALID_DEFINITION,
     MISSING_PROPERTY,
     NOT_SUPPORTED,
     UNKNOWN_PROPERTY,
-    UPSTREAM_UNREACHABLE,
     SqlError,
     near_names,
 )
@@ -31,7 +30,7 @@ from rw_sql.model.options import SecretReference, connection_options, source_opt
 from rw_sql.plan.checks.columns import is_validated, require_columns, without_switch
 from rw_sql.plan.checks.sinks import check_sink_options
 from rw_sql.plan.checks.sources import check_source, require_secret
-from rw_sql.plan.checks.upstreams import address_place, require_target, require_upstream, unreachable
+from rw_sql.plan.checks.upstreams import no_answer, require_target, require_upstream
 from rw_sql.plan.effects.connection_impact import another_target, differences, effect_on, may_move, spell
 from rw_sql.plan.result.plan import Plan, Preview, ResultRow
 from rw_sql.plan.result.preview import render_preview
@@ -45,6 +44,7 @@ from rw_sql.plan.statements.common import (
     source_record,
 )
 from rw_sql.syntax import render
+from rw_sql.syntax.lexing.identifiers import quoted
 from rw_sql.syntax.statements import CreateConnection
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ def check_connection(snapshot: Snapshot, statement: CreateConnection, span: Span
     name = _type_of(statement)
     spec = connection_spec(name)
     for option in statement.options:
-        _refuse_detours(option.key, option.span)
+        _refuse_detours(option.key, option.key_place)
         known = spec.option(option.key)
         if option.key != "type" and (known is None or not known.is_of_connection):
             names = [key for key, value in spec.options.items() if value.is_of_connection]
@@ -105,13 +105,14 @@ def check_connection(snapshot: Snapshot, statement: CreateConnection, span: Span
             raise SqlError(
                 UNKNOWN_PROPERTY,
                 f"{name} connections do not support {option.key} values",
-                span=option.span,
+                span=option.key_place,
+                plain_keys=plain_keys(spec, [each.key for each in statement.options]),
                 hint=place_of(name, option.key) or otherwise,
             )
     require_secret(statement.options, spec)
     record = ConnectionRecord(id=0, name=statement.name.last, definition=render(statement), connector=name)
     planned = connection_options(snapshot, record)
-    spans = {option.key: option.span for option in statement.options}
+    spans = {option.key: option.value_place for option in statement.options}
     try:
         check_connection_options(name, visible(planned))
     except OptionError as error:
@@ -162,12 +163,10 @@ def _require_answer(
         return
     target = inspector.upstreams.look_at_target(connection_sink(kind), planned, None)
     if target.error is not None:
-        raise SqlError(
-            UPSTREAM_UNREACHABLE,
-            f'connection "{name}" does not lead anywhere: {unreachable(target.error)}',
-            span=address_place(options) or span,
-            hint="check its address, user and rights; WITH (VALIDATE = false) stores it anyway",
-        )
+        raise no_answer(
+            f'the target of connection "{name}"', target.error, span, options=options, is_switchable=bool(options),
+            otherwise=f"SHOW CREATE CONNECTION {quoted(name)}",
+        )  # fmt: skip
 
 
 def lower_validate(statement: Validate, snapshot: Snapshot, inspector: Inspector) -> Plan:
@@ -227,7 +226,7 @@ def altered(statement: AlterConnectionOptions, current: CreateConnection, spec: 
         message = f"cannot both SET and DROP/RESET mutually exclusive {spec.name.upper()} options {both}"
         raise SqlError(DUPLICATE_CLAUSE, message, span=drops[key])
     if "type" in sets or "type" in drops:
-        span = sets["type"].span if "type" in sets else drops["type"]
+        span = sets["type"].key_place if "type" in sets else drops["type"]
         raise SqlError(
             INVALID_DEFINITION, "the type of a connection cannot change", span=span, hint="create another connection"
         )
@@ -250,7 +249,7 @@ def _check_altered(
 ) -> tuple[str, PlannedOptions]:
     """As check_connection; an error in unchanged parts points at this statement."""
     options = [option for change in statement.changes for option in change.options]
-    written = [span for option in options for span in (option.span, option.value.span)]
+    written = [span for option in options for span in option.places]
     try:
         return check_connection(snapshot, merged, statement.name.span)
     except SqlError as error:

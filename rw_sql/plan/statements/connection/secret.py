@@ -68,7 +68,7 @@ def _refuse_references(options: tuple[Option, ...]) -> None:
             raise SqlError(
                 INVALID_PROPERTY,
                 "secret references are not allowed when creating a secret",
-                span=option.span,
+                span=option.value_place,
                 hint="credentials of a backend come from the environment",
             )
 
@@ -87,13 +87,13 @@ def _check(statement: CreateSecret, backend: str) -> None:
                 raise SqlError(
                     UNKNOWN_PROPERTY,
                     f'property "{option.key}" is never stored: credentials of the vault come from the environment',
-                    span=option.span,
+                    span=option.key_place,
                     hint="set VAULT_TOKEN, or VAULT_ROLE_ID and VAULT_SECRET_ID with auth_method = 'approle'",
                 )
             raise SqlError(
                 UNKNOWN_PROPERTY,
                 f'secret backend {backend} has no property "{option.key}"',
-                span=option.span,
+                span=option.key_place,
                 hint=f'did you mean "{near[0]}"?' if near else "it takes: " + (", ".join(BACKENDS[backend]) or "none"),
             )
     for key in _REQUIRED[backend]:

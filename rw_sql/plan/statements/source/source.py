@@ -137,7 +137,7 @@ def _require_stream(statement: CreateSource) -> None:
             raise SqlError(
                 INVALID_DEFINITION,
                 f"`{option.key}` only supported for CREATE TABLE",
-                span=option.span,
+                span=option.key_place,
                 hint="a source has no rows to reload: leave it out, or use CREATE TABLE",
             )
     name = connector_of(statement)

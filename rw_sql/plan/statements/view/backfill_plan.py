@@ -66,7 +66,7 @@ def view_options(statement: CreateMaterializedView) -> ViewOptions:
             raise SqlError(
                 UNKNOWN_PROPERTY,
                 f'a materialized view has no property "{option.key}"',
-                span=option.span,
+                span=option.key_place,
                 hint=f"accepted: {', '.join(_OWN)}",
             )
         if isinstance(option.value, SecretValue | ConnectionValue):
@@ -101,7 +101,7 @@ def _rate_limit(option: Option) -> int:
 
 def startup_of(statement: CreateMaterializedView) -> dict[str, Span]:
     """The positions of the startup options in a statement."""
-    return {option.key: option.span for option in statement.options}
+    return {option.key: option.key_place for option in statement.options}
 
 
 def plan_histories(

@@ -34,7 +34,7 @@ def create_connection(
             raise SqlError(
                 SYNTAX_ERROR,
                 "connection reference is not allowed in options in CREATE CONNECTION",
-                span=option.span,
+                span=option.key_place,
             )
     return CreateConnection(name=name, options=options, if_not_exists=bool(if_not_exists), or_replace=bool(or_replace))
 
@@ -58,7 +58,7 @@ def reset_options(keys: tuple[OptionKey, ...]) -> ConnectionChange:
 def option_changes(*changes: ConnectionChange) -> tuple[ConnectionChange, ...]:
     seen: dict[str, str] = {}
     for change in changes:
-        named = [(option.key, option.span) for option in change.options]
+        named = [(option.key, option.key_place) for option in change.options]
         named += [(key.key, key.span) for key in change.keys]
         for key, span in named:
             before = seen.setdefault(key, change.verb)

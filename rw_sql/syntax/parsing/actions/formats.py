@@ -28,7 +28,7 @@ def require_no_slip(options: Iterable[Option]) -> None:
                 UNKNOWN_PROPERTY,
                 f'unknown property "{option.key}"',
                 hint='did you mean "connector"?',
-                span=option.span,
+                span=option.key_place,
             )
 
 

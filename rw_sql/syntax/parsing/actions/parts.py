@@ -161,7 +161,8 @@ def option(key: Token, value: OptionValue | Name) -> Option:
             raise SqlError(SYNTAX_ERROR, "expected backfill order strategy", span=value.span or key.span)
     elif isinstance(value, WordValue) and value.text not in _WORDS:
         raise SqlError(SYNTAX_ERROR, f"expected a concrete value, found: {value.text}", span=key.span)
-    return Option(key=key.value, value=value, span=joined(key.span, value.span) if value.span.end else key.span)
+    span = joined(key.span, value.span) if value.span.end else key.span
+    return Option(key=key.value, value=value, span=span, key_span=key.span)
 
 
 _WORDS = ("true", "false", "null")
@@ -189,7 +190,7 @@ def _named(key: Token, written: Name) -> OptionValue:
 
 
 def options(listed: list[Option]) -> tuple[Option, ...]:
-    refuse_twice("option", [(o.key, o.span) for o in listed])
+    refuse_twice("option", [(o.key, o.key_place) for o in listed])
     return tuple(listed)
 
 
@@ -203,7 +204,7 @@ def with_options(listed: tuple[Option, ...] = ()) -> tuple[Option, ...]:
 
 
 def with_switches(*listed: Option) -> tuple[Option, ...]:
-    refuse_twice("option", [(o.key, o.span) for o in listed])
+    refuse_twice("option", [(o.key, o.key_place) for o in listed])
     return listed
 
 
@@ -226,7 +227,9 @@ def read_switches(written: Sequence[Option], known: Mapping[str, T]) -> dict[str
         if each.key not in known:
             near = near_names(each.key, known)
             hint = f"did you mean {near[0].upper()}?" if near else f"known options: {', '.join(known).upper()}"
-            raise SqlError(UNKNOWN_OPTION, f'there is no option "{each.key.upper()}" here', hint=hint, span=each.span)
+            raise SqlError(
+                UNKNOWN_OPTION, f'there is no option "{each.key.upper()}" here', hint=hint, span=each.key_place
+            )
         default = known[each.key]
         allowed = default if isinstance(default, tuple) else ("true", "false")
         text = each.value.text.lower() if isinstance(each.value, (TextValue, WordValue)) else None
