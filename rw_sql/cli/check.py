@@ -132,7 +132,11 @@ def check_command(
     output = form or output
     try:
         if output not in OUTPUTS:
-            raise SqlError(INVALID_OPTION, f'--output must be one of {", ".join(OUTPUTS)}, found: "{output}"')
+            raise SqlError(
+                INVALID_OPTION,
+                f'--output must be one of {", ".join(OUTPUTS)}, found: "{output}"',
+                hint=f"--output {OUTPUTS[0]}",
+            )
         snapshot = _catalog(warehouse, catalog)
     except SqlError as error:
         sys.stderr.write(error.render() + "\n")

@@ -276,7 +276,7 @@ def check_format(
         raise SqlError(
             INVALID_DEFINITION,
             f'connector "{spec.name}" does not support format {format.upper()}',
-            hint=hint or "accepted: " + ", ".join(spec.formats),
+            hint=hint or "write FORMAT " + " or ".join(spec.formats),
             span=span,
         )
     if encode.upper() not in encodes:
@@ -295,7 +295,7 @@ def check_include(spec: ConnectorSpec, kind: str, span: Span | None = None) -> I
         raise SqlError(
             INVALID_DEFINITION,
             f'connector "{spec.name}" has no column to include for "{kind.lower()}"',
-            hint="accepted: " + ", ".join(spec.include),
+            hint="write INCLUDE " + " or ".join(spec.include),
             span=span,
         )
     return found

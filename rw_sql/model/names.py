@@ -136,7 +136,9 @@ def find_operation(records: Iterable[OperationRecord], number: int, span: Span |
     for record in records:
         if record.epoch == number:
             return record
-    raise SqlError(UNDEFINED_OPERATION, f"operation {number} does not exist", span=span, hint=f"{listing} lists them")
+    raise SqlError(
+        UNDEFINED_OPERATION, f"operation {number} does not exist", span=span, hint=f"{listing} lists the operations"
+    )
 
 
 class OtherKindError(SqlError):
@@ -178,6 +180,15 @@ def other_than_relation(snapshot: Snapshot, name: str, span: Span | None) -> Sql
     )  # fmt: skip
     message = f'"{found.name}" is a {spoken(found.kind)}, which a query cannot read'
     return SqlError(UNDEFINED_OBJECT, message, hint=hint, span=span)
+
+
+def connections_of(snapshot: Snapshot, kind: str) -> str:
+    """The hint for a connection of a wrong type."""
+    names = [record.name for record in snapshot.all("connection") if getattr(record, "connector", "") == kind]
+    shown = (
+        f"the connections of type '{kind}' are {', '.join(names)}" if names else f"no connection is of type '{kind}'"
+    )
+    return f"{shown}; SHOW CONNECTIONS lists all with their types"
 
 
 def spark_query(text: str, relations: Iterable[str]) -> str:

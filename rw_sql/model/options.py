@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from rw_sql.connectors.registry import connector, connector_names
 from rw_sql.connectors.spec import OptionError, check_option_values, plain_keys
-from rw_sql.errors import INVALID_DEFINITION, SqlError
+from rw_sql.errors import INVALID_DEFINITION, INVALID_PROPERTY, SqlError
 from rw_sql.model.definitions import (
     PAUSED_AT_BIRTH,
     connection_definition,
@@ -160,9 +160,17 @@ def check_options(
         kind.check_options(options)
     except OptionError as error:
         if error.span is None:
-            error.span = {option.key: option.value_place for option in written}.get(error.key, otherwise)
+            error.span = next(
+                (place_of_error(error, option) for option in written if option.key == error.key), otherwise
+            )
         error.plain_keys = error.plain_keys or plain_keys(kind.spec, options)
         raise
+
+
+def place_of_error(error: OptionError, option: Option) -> Span:
+    """The place of a connector's error in an option: its value, unless the option as such is wrong."""
+    is_of_value = error.kind is INVALID_PROPERTY and "has no meaning" not in error.message
+    return option.value_place if is_of_value else option.key_place
 
 
 def effective_options(spec: ConnectorSpec, options: PlannedOptions) -> PlannedOptions:

@@ -55,5 +55,5 @@ def refuse_sharing(name: str, options: tuple[Option | OptionKey, ...]) -> None:
                 CONNECTOR_IS_FIXED,
                 f'whether source "{name}" is shared cannot change',
                 span=option.key_place,
-                hint="create another source; views can be made on it while this one runs",
+                hint=f"CREATE SOURCE {name}_2 (…) WITH (shared = …); views can read both sources",
             )

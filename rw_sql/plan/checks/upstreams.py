@@ -30,6 +30,7 @@ _LOGIN = re.compile(
     r"authentication|password|\blogin\b|access denied|access key|forbidden|not authorized|invalid credentials",
     re.IGNORECASE,
 )
+_UNKNOWN_HOST = re.compile(r"Failed to resolve|not known|no address associated", re.IGNORECASE)
 _NO_CONNECTION = re.compile(r"(?P<address>\S+?)/bootstrap: Connect to \S+ failed: (?P<why>.+)")
 _NO_HOST = re.compile(r"(?P<address>\S+?)/bootstrap: Failed to resolve '[^']*': (?P<why>.+)")
 STORED = "WITH (VALIDATE = false) stores the definition anyway"
@@ -62,8 +63,16 @@ def require_upstream(
             UPSTREAM_MISSING,
             f'the upstream of {kind} "{name}" has no topic {topics}',
             span=value_place(options, upstream.missing[0]) or span,
-            hint=missing_hint(upstream.missing[0], [topic for topic in upstream.present if topic not in named]),
+            hint=missing_hint(upstream.missing[0], [topic for topic in upstream.present if topic not in named]).replace(
+                "HOST:PORT", _bootstrap(options)
+            ),
         )
+
+
+def _bootstrap(options: Iterable[Option]) -> str:
+    """The brokers that a statement names, for a command to be typed."""
+    found = (option_text(option.value) for option in options if option.key == "properties.bootstrap.server")
+    return next(found, "HOST:PORT")
 
 
 def no_answer(
@@ -89,7 +98,7 @@ def no_answer(
         )
         message, place = f"{what} refuses the login: {unreachable(reason)}", _place(options, _USER)
     else:
-        hint = address_hint(options, otherwise)
+        hint = address_hint(options, otherwise, is_known=_UNKNOWN_HOST.search(reason) is None)
         message, place = f"{what} does not answer: {unreachable(reason)}", None
     place = place or address_place(options) or span
     return SqlError(UPSTREAM_UNREACHABLE, message, span=place, hint=hint + more)
@@ -113,12 +122,17 @@ def unreachable(reason: str) -> str:
     return f"cannot connect to {found['address']} ({found['why'].lower()})" if found else reason
 
 
-def address_hint(options: Iterable[Option], otherwise: str) -> str:
-    """The hint for a server that does not answer."""
+def address_hint(options: Iterable[Option], otherwise: str, *, is_known: bool = True) -> str:
+    """The hint for a server that does not answer; ``is_known`` is False where no host has that name."""
     listed = tuple(options)
     for option in listed:
         if _ADDRESS.search(option.key) and isinstance(option.value, TextValue) and "@" not in option.value.text:
-            return f"start the server at {option.value.text}, or give its address: {option.key} = '…'"
+            given = f"give its address: {option.key} = '…'"
+            return (
+                f"start the server at {option.value.text}, or {given}"
+                if is_known
+                else f"no host has this name: {given}"
+            )
     name = next((option.value.connection for option in listed if isinstance(option.value, ConnectionValue)), None)
     if name is not None:
         return f"SHOW CREATE CONNECTION {name} shows the address; ALTER CONNECTION {name} SET (…) gives another"

@@ -102,8 +102,10 @@ def _relation(fault: SparkFault, text: str, known: KnownNames) -> SqlError:
     near = near_names(name.lower(), {*known.relations()}, most=1)
     kind = known.others().get(name.lower()) if len(parts) == 1 else None
     if kind is not None:
-        shown = f"SHOW CREATE {kind.upper()} {name} shows it"
-        return SqlError(UNDEFINED_OBJECT, f'"{name}" is a {kind}, which a query cannot read', hint=shown, span=span)
+        is_dropped = text.lstrip()[:4].upper() == "DROP"
+        shown = f"DROP {kind.upper()} {name}" if is_dropped else f"SHOW CREATE {kind.upper()} {name} shows it"
+        message = f'"{name}" is a {kind}, {"not a table or view" if is_dropped else "which a query cannot read"}'
+        return SqlError(UNDEFINED_OBJECT, message, hint=shown, span=span)
     if near and near[0] == name.lower() and len(parts) > 1:
         hint = f"write {near[0]} alone"
         span = _find(text, parts[:-1]) or span

@@ -126,6 +126,9 @@ def _wrong_order(token: Token, before: Sequence[Token]) -> SqlError | None:
     return None
 
 
+_UNSAID = ('"."', "ALLOW", "CASCADE")
+"""What hints leave out: consent is for the user to type."""
+
 _SPOKEN = (("number", "a number"), ("identifier", "a name"), ("literal string", "a text in quotes: '…'"))
 _CLAUSES = ("FORMAT", "WITH", "INCLUDE")
 _COLUMN_LIST = "',' or ')' after column definition"
@@ -161,7 +164,7 @@ def _misplaced(token: Token, accepted: set[str], expected: str, before: Sequence
 def _what_next(token: Token, expected: str, listed: Sequence[str], before: Sequence[Token]) -> str | None:
     """What to write where nothing is near."""
     if expected == "end of statement":
-        more = [_said(other) for other in listed if other != '"."'][:_MOST_LISTED]
+        more = [_said(other) for other in listed if other not in _UNSAID][:_MOST_LISTED]
         return f"leave {found(token)} out{f', or write {_either(more)} before it' if more else ''}"
     example = example_like(before)
     shown = f"; for example: {example}" if example is not None else ""

@@ -52,7 +52,7 @@ def no_such_relation(text: str, name: str) -> str:
     words = _VERB.match(text)
     verb, kind = (words["verb"].upper(), (words["kind"] or "TABLE").upper()) if words is not None else ("", "TABLE")
     if verb == "DROP":
-        return f"{verb} {kind} IF EXISTS {name} drops what exists; SHOW {kind}S lists all"
+        return f"SHOW {kind}S lists what there is to drop; {verb} {kind} IF EXISTS {name} succeeds without it"
     if verb == "INSERT":
         return f"CREATE TABLE {name} AS SELECT … makes it; SHOW TABLES lists all"
     if verb in ("ALTER", "DELETE", "MERGE", "TRUNCATE", "UPDATE"):

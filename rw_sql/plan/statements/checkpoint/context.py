@@ -157,7 +157,12 @@ def resolve_all(ground: InjectContext, written: Iterable[SplitId]) -> tuple[Targ
     for split in written:
         target = ground.resolve(split)
         if (target.source, target.local) in found:
-            raise SqlError(DUPLICATE_CLAUSE, f'split "{split.id}" is named more than once', span=split.span)
+            raise SqlError(
+                DUPLICATE_CLAUSE,
+                f'split "{split.id}" is named more than once',
+                span=split.span,
+                hint="leave one of its two values out",
+            )
         found[target.source, target.local] = target
     return tuple(found.values())
 

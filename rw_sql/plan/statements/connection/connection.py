@@ -26,7 +26,7 @@ from rw_sql.errors import (
 from rw_sql.metastore.records import ConnectionRecord, Operation, PutObject, SinkRecord, SourceRecord
 from rw_sql.model.definitions import connection_definition, definition_of, option_text, sink_definition
 from rw_sql.model.names import find_connection, find_sink, find_source, object_name, require_free_of_kind, spoken
-from rw_sql.model.options import SecretReference, connection_options, source_options, visible
+from rw_sql.model.options import SecretReference, connection_options, place_of_error, source_options, visible
 from rw_sql.plan.checks.columns import is_validated, require_columns, without_switch
 from rw_sql.plan.checks.sinks import check_sink_options
 from rw_sql.plan.checks.sources import check_source, require_secret
@@ -101,7 +101,11 @@ def check_connection(snapshot: Snapshot, statement: CreateConnection, span: Span
         if option.key != "type" and (known is None or not known.is_of_connection):
             names = [key for key, value in spec.options.items() if value.is_of_connection]
             near = [key for key in spec.near(option.key) if key in names] or near_names(option.key, names)
-            otherwise = f'did you mean "{near[0]}"?' if near else f"accepted: {', '.join(names[:12])}, …"
+            otherwise = (
+                f'did you mean "{near[0]}"?'
+                if near
+                else f"leave {option.key} out; the properties are {', '.join(names[:12])}, …"
+            )
             raise SqlError(
                 UNKNOWN_PROPERTY,
                 f"{name} connections do not support {option.key} values",
@@ -112,11 +116,12 @@ def check_connection(snapshot: Snapshot, statement: CreateConnection, span: Span
     require_secret(statement.options, spec)
     record = ConnectionRecord(id=0, name=statement.name.last, definition=render(statement), connector=name)
     planned = connection_options(snapshot, record)
-    spans = {option.key: option.value_place for option in statement.options}
     try:
         check_connection_options(name, visible(planned))
     except OptionError as error:
-        error.span = spans.get(error.key, span)
+        error.span = next(
+            (place_of_error(error, option) for option in statement.options if option.key == error.key), span
+        )
         raise
     return name, planned
 
@@ -198,7 +203,12 @@ def lower_validate(statement: Validate, snapshot: Snapshot, inspector: Inspector
             changes=(ResultRow(object=sink.name, change="VALID", detail="the target takes its rows"),),
         )
     else:
-        raise SqlError(NOT_SUPPORTED, f"VALIDATE {statement.kind} is not supported yet", span=statement.span)
+        raise SqlError(
+            NOT_SUPPORTED,
+            f"VALIDATE {statement.kind} is not supported yet",
+            span=statement.span,
+            hint="VALIDATE CONNECTION, VALIDATE SOURCE and VALIDATE SINK are supported",
+        )
     return Plan(statement=statement, changes=(ResultRow(object=name, change="VALID", detail="the upstream answers"),))
 
 
@@ -224,7 +234,12 @@ def altered(statement: AlterConnectionOptions, current: CreateConnection, spec: 
     for key in replaced.keys() & drops.keys():
         both = ", ".join(sorted((key, replaced[key])))
         message = f"cannot both SET and DROP/RESET mutually exclusive {spec.name.upper()} options {both}"
-        raise SqlError(DUPLICATE_CLAUSE, message, span=drops[key])
+        raise SqlError(
+            DUPLICATE_CLAUSE,
+            message,
+            span=drops[key],
+            hint=f"leave {key} out of DROP or RESET: SET {replaced[key]} replaces it",
+        )
     if "type" in sets or "type" in drops:
         span = sets["type"].key_place if "type" in sets else drops["type"]
         raise SqlError(
@@ -237,7 +252,7 @@ def altered(statement: AlterConnectionOptions, current: CreateConnection, spec: 
                 UNKNOWN_PROPERTY,
                 f'connection "{statement.name.last}" has no property "{key}" to drop',
                 span=span,
-                hint="it has " + ", ".join(sorted(present - {"type"})),
+                hint=f"the properties of {statement.name.last} are " + ", ".join(sorted(present - {"type"})),
             )
     gone = drops.keys() | replaced.keys() - sets.keys()
     kept = [sets.get(option.key, option) for option in current.options if option.key not in gone]

@@ -116,7 +116,7 @@ def _check_options(statement: AlterConnector, spec: ConnectorSpec) -> None:
                 CONNECTOR_IS_FIXED,
                 f'the connector of {statement.kind.lower()} "{name}" cannot change',
                 span=option.key_place,
-                hint=f"create another {statement.kind.lower()}, and drop this one once that runs",
+                hint=f"CREATE {statement.kind} {name}_2 … WITH (connector = …); then DROP {statement.kind} {name}",
             )
         if option.key == "connection" or isinstance(option.value, ConnectionValue):
             is_nested = statement.kind == "CONNECTION"
@@ -129,7 +129,12 @@ def _check_options(statement: AlterConnector, spec: ConnectorSpec) -> None:
                 hint=None if is_nested else f"ALTER {statement.kind} {name} SET CONNECTION {_connection(option)}",
             )
         if option.key in seen:
-            raise SqlError(DUPLICATE_CLAUSE, f'property "{option.key}" is given more than once', span=option.key_place)
+            raise SqlError(
+                DUPLICATE_CLAUSE,
+                f'property "{option.key}" is given more than once',
+                span=option.key_place,
+                hint=f"leave one {option.key} out",
+            )
         seen.add(option.key)
     spans = {option.key: option.key_place for option in statement.options}
     # Checked before a hint repeats the statement: the value of an unknown option may be a secret.

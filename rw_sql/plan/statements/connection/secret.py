@@ -94,14 +94,26 @@ def _check(statement: CreateSecret, backend: str) -> None:
                 UNKNOWN_PROPERTY,
                 f'secret backend {backend} has no property "{option.key}"',
                 span=option.key_place,
-                hint=f'did you mean "{near[0]}"?' if near else "it takes: " + (", ".join(BACKENDS[backend]) or "none"),
+                hint=f'did you mean "{near[0]}"?'
+                if near
+                else f"leave {option.key} out; the properties are " + (", ".join(BACKENDS[backend]) or "backend alone"),
             )
     for key in _REQUIRED[backend]:
         if key not in keys:
-            raise SqlError(MISSING_PROPERTY, f'missing property "{key}" of backend {backend}', span=statement.name.span)
+            raise SqlError(
+                MISSING_PROPERTY,
+                f'missing property "{key}" of backend {backend}',
+                span=statement.name.span,
+                hint=f"add {key} = '…' to WITH",
+            )
     content = None if _is_null(statement.content) else statement.content
     if backend == "meta" and content is None:
-        raise SqlError(MISSING_PROPERTY, "a secret of backend meta needs AS 'value'", span=statement.name.span)
+        raise SqlError(
+            MISSING_PROPERTY,
+            "a secret of backend meta needs AS 'value'",
+            span=statement.name.span,
+            hint="add AS '…' to the statement",
+        )
     if backend != "meta" and content is not None:
         raise SqlError(
             INVALID_DEFINITION,
@@ -134,7 +146,7 @@ def lower_create_secret(statement: CreateSecret, snapshot: Snapshot, inspector: 
 
 def _seal(inspector: Inspector, name: str, content: object) -> str:
     if not isinstance(content, TextValue):
-        raise SqlError(INVALID_PROPERTY, "secret value should be quoted by '")
+        raise SqlError(INVALID_PROPERTY, "secret value should be quoted by '", hint="write the value in quotes: AS '…'")
     return inspector.secrets.seal(name, content.text)
 
 

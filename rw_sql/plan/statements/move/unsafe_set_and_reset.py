@@ -73,7 +73,7 @@ def check_keys(statement: AlterSourceUnsafeSet | AlterTableUnsafeSet, current: C
                 CONNECTOR_IS_FIXED,
                 f'the connector of source "{statement.name.last}" cannot change',
                 span=option.key_place,
-                hint="create another source; views can be made on it while this one runs",
+                hint=f"CREATE SOURCE {statement.name.last}_2 (…) WITH (connector = …); views can read both sources",
             )
         if option.key == PAUSED_AT_BIRTH:
             raise SqlError(
@@ -83,7 +83,12 @@ def check_keys(statement: AlterSourceUnsafeSet | AlterTableUnsafeSet, current: C
                 hint=f"PAUSE SOURCE {statement.name.last}, RESUME SOURCE {statement.name.last}",
             )
         if option.key in seen:
-            raise SqlError(DUPLICATE_CLAUSE, f'property "{option.key}" is given more than once', span=option.key_place)
+            raise SqlError(
+                DUPLICATE_CLAUSE,
+                f'property "{option.key}" is given more than once',
+                span=option.key_place,
+                hint=f"leave one {option.key} out",
+            )
         seen.add(option.key)
     present = {option.key for option in current.options}
     for key in statement.unset_options:
@@ -93,7 +98,7 @@ def check_keys(statement: AlterSourceUnsafeSet | AlterTableUnsafeSet, current: C
                 UNKNOWN_PROPERTY,
                 f'source "{statement.name.last}" has no property "{key.key}" to unset',
                 span=key.span,
-                hint=f"it has {listed}",
+                hint=f"UNSAFE UNSET takes {listed}",
             )
 
 

@@ -160,6 +160,7 @@ def _paused_at_birth(statement: CreateSource) -> bool:
                     INVALID_PROPERTY,
                     f"property \"paused\" takes 'true' or 'false', not {text!r}",
                     span=option.value.span,
+                    hint="paused = 'true' creates the source without starting it",
                 )
             return text == "true"
     return False

@@ -67,6 +67,7 @@ def refresh_options(statement: CreateTable) -> RefreshOptions:
                 INVALID_DEFINITION,
                 f"`{MODE}` is only supported for tables with a connector",
                 span=next(iter(given.values())).key_place,
+                hint=f"add connector = 'jdbc' to WITH, or leave {MODE} out",
             )
         return RefreshOptions()
     if mode == FULL_RELOAD:
@@ -92,7 +93,7 @@ def _mode(option: Option | None) -> str:
             INVALID_PROPERTY,
             f"invalid `{MODE}`: {option_text(option.value)!r}",
             span=option.value.span,
-            hint=f"accepted: '{STREAMING}', '{FULL_RELOAD}'",
+            hint=f"{MODE} = '{STREAMING}' or '{FULL_RELOAD}'",
         )
     return mode
 

@@ -35,6 +35,7 @@ def create_connection(
                 SYNTAX_ERROR,
                 "connection reference is not allowed in options in CREATE CONNECTION",
                 span=option.key_place,
+                hint="leave connection out, and write the properties of the other connection here",
             )
     return CreateConnection(name=name, options=options, if_not_exists=bool(if_not_exists), or_replace=bool(or_replace))
 
@@ -63,9 +64,16 @@ def option_changes(*changes: ConnectionChange) -> tuple[ConnectionChange, ...]:
         for key, span in named:
             before = seen.setdefault(key, change.verb)
             if before != change.verb and "SET" in (before, change.verb):
-                raise SqlError(DUPLICATE_CLAUSE, f"cannot both SET and DROP/RESET options {key}", span=span)
+                raise SqlError(
+                    DUPLICATE_CLAUSE,
+                    f"cannot both SET and DROP/RESET options {key}",
+                    span=span,
+                    hint=f"leave {key} out of one of the two",
+                )
             if before != change.verb or change is not _first_with(changes, key):
-                raise SqlError(DUPLICATE_CLAUSE, f"{key} specified more than once", span=span)
+                raise SqlError(
+                    DUPLICATE_CLAUSE, f"{key} specified more than once", span=span, hint=f"leave one {key} out"
+                )
     return changes
 
 
@@ -101,7 +109,12 @@ def _content(value: OptionValue | Name) -> OptionValue:
     if isinstance(value, Name) and len(value.parts) == 1 and value.span.end - value.span.start > len(value.last):
         return TextValue(text=value.last, span=value.span)
     if isinstance(value, SecretValue):
-        raise SqlError(SYNTAX_ERROR, "expected a concrete value rather than a secret reference", span=value.span)
+        raise SqlError(
+            SYNTAX_ERROR,
+            "expected a concrete value rather than a secret reference",
+            span=value.span,
+            hint="write the value in quotes: '…'",
+        )
     if isinstance(value, (TextValue, NumberValue)):
         return value
     if isinstance(value, WordValue) and value.text in ("true", "false", "null"):
