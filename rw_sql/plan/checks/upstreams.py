@@ -127,15 +127,17 @@ def address_hint(options: Iterable[Option], otherwise: str, *, is_known: bool = 
     listed = tuple(options)
     for option in listed:
         if _ADDRESS.search(option.key) and isinstance(option.value, TextValue) and "@" not in option.value.text:
-            given = f"give its address: {option.key} = '…'"
-            return (
-                f"start the server at {option.value.text}, or {given}"
-                if is_known
-                else f"no host has this name: {given}"
-            )
+            given = f"{option.key} = '…'"
+            if option.key.endswith(("path", "location")):
+                return f"correct {given}, or let this process read and write there"
+            if not is_known:
+                return f"correct the host: {given}"
+            return f"start the server at {option.value.text}, or correct the address: {given}"
     name = next((option.value.connection for option in listed if isinstance(option.value, ConnectionValue)), None)
     if name is not None:
-        return f"SHOW CREATE CONNECTION {name} shows the address; ALTER CONNECTION {name} SET (…) gives another"
+        is_of_kafka = any(option.key == "connector" and option_text(option.value) == "kafka" for option in listed)
+        key = "properties.bootstrap.server = '…'" if is_of_kafka else "…"
+        return f"SHOW CREATE CONNECTION {name} shows the address; ALTER CONNECTION {name} SET ({key}) corrects it"
     return f"start the server at the address that {otherwise} shows, or change the address"
 
 

@@ -126,8 +126,8 @@ def _wrong_order(token: Token, before: Sequence[Token]) -> SqlError | None:
     return None
 
 
-_UNSAID = ('"."', "ALLOW", "CASCADE")
-"""What hints leave out: consent is for the user to type."""
+_UNSAID = ('"."', "ALLOW", "CASCADE", "EMIT")
+"""What hints leave out: consent is for the user to type, and EMIT is rarely meant."""
 
 _SPOKEN = (("number", "a number"), ("identifier", "a name"), ("literal string", "a text in quotes: '…'"))
 _CLAUSES = ("FORMAT", "WITH", "INCLUDE")
@@ -185,6 +185,8 @@ def _where(token: Token, before: Sequence[Token]) -> str:
 
 def _said(expected: str) -> str:
     """What is expected, as a hint says it."""
+    if expected == 'TO or "="':
+        return "= and a value"
     for term, spoken in _SPOKEN:
         expected = re.sub(rf"\b{term}\b(?! in quotes)", spoken, expected)
     return expected
@@ -204,6 +206,17 @@ _NEEDS_NAME = re.compile(
 )
 
 
+_REST = {
+    "SOURCE": "(id INT, …) WITH (connector = '…', …) …",
+    "TABLE": "(id INT PRIMARY KEY, …) WITH (connector = '…', …) …",
+    "SINK": "FROM a_relation WITH (connector = '…', …) …",
+    "CONNECTION": "WITH (type = 'kafka', …)",
+    "SECRET": "WITH (backend = 'meta') AS '…'",
+    "MATERIALIZED VIEW": "AS SELECT …",
+}
+"""What follows the name in CREATE."""
+
+
 def _missing_name(before: Sequence[Token], token: Token) -> SqlError | None:
     """The error for a statement that ends where its object's name belongs; None where something else is missing."""
     words = " ".join(other.upper if other.kind == WORD else "." for other in before)
@@ -212,8 +225,7 @@ def _missing_name(before: Sequence[Token], token: Token) -> SqlError | None:
         return None
     kind, statement = told["kind"], told["statement"]
     if told["creates"]:
-        example = example_like(before)
-        hint = f"for example: {example}" if example is not None else f"{statement} a_name …"
+        hint = f"{statement} a_name {_REST[kind]}"
     else:
         hint = f"write a name behind {before[-1].text}: SHOW {kind}S lists the {kind.lower()}s"
     return SqlError(SYNTAX_ERROR, f"{statement} needs a {kind.lower()} name", hint=hint, span=token.span)

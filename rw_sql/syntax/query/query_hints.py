@@ -28,14 +28,12 @@ def aggregate_in(place: str, name: str) -> str:
     if place == "WHERE":
         return f"move the condition behind GROUP BY: HAVING {name}(…)"
     joined = "JOIN" if place == "ON" else "FROM"
-    return f"{joined} (SELECT {name}(…) AS a_name …) {place} a_name"
+    return f"write {joined} (SELECT {name}(…) AS a_name …), and {place} a_name"
 
 
 def nested(name: str) -> str:
     """For an aggregate of an aggregate; ``name`` is the inner one."""
-    return (
-        f"FROM (SELECT {name}(…) AS a_name … GROUP BY …) and aggregate a_name, or write OVER (…) behind the outer one"
-    )
+    return f"write {name}(…) AS a_name in a subquery with GROUP BY, and aggregate a_name outside of it"
 
 
 def unlike_queries(first: str | int, other: str | int) -> str:

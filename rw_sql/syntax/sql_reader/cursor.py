@@ -88,6 +88,7 @@ _OPERATORS = frozenset(
 )
 _LONGEST_OPERATOR = 4
 
+_BEHIND = {"FROM": "the name of a relation", "JOIN": "the name of a relation", "AS": "a name"}
 _SPOKEN = {
     "identifier": "a name",
     "an identifier or a '*'": "a name or *",
@@ -208,7 +209,8 @@ class Cursor:
             if before is not None and before.text == "," and before.start < token.start:
                 self.refuse_comma(before, token.text)
             behind = f" behind {before.text}" if before is not None else f" before {token.text}"
-            hint = f'write an expression{behind}; as a name {token.text} must be quoted: "{token.value}"'
+            what = _BEHIND.get(before.upper if before is not None else "", "an expression")
+            hint = f'write {what}{behind}; as a name {token.text} must be quoted: "{token.value}"'
         raise SqlError(INVALID_EXPRESSION, message, hint=hint, span=token.span)
 
     def refuse_comma(self, comma: Token, following: str) -> NoReturn:
