@@ -74,7 +74,9 @@ def run_check(
 
 def _catalog(warehouse: str | None, file: str | None) -> Snapshot | None:
     if warehouse is not None and file is not None:
-        raise SqlError(INVALID_OPTION, "--warehouse and --catalog both name a catalog", hint="give one of them")
+        raise SqlError(
+            INVALID_OPTION, "--warehouse and --catalog both name a catalog", hint="leave --warehouse or --catalog out"
+        )
     if file is not None:
         from rw_sql.metastore import catalog_from_json
 

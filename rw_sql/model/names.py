@@ -85,7 +85,7 @@ def find_source_of(snapshot: Snapshot, kind: str, name: Name) -> SourceRecord:
             INVALID_DEFINITION,
             f'table "{table.name}" has no connector any more',
             span=name.span,
-            hint="only a table with a connector has a source that can be altered",
+            hint="CREATE TABLE a_name (…) WITH (connector = …) makes a table with a connector",
         )
     return source
 

@@ -76,7 +76,7 @@ class SourceScan:
             raise SqlError(
                 UPSTREAM_UNREACHABLE,
                 f'the upstream of source "{source.name}" does not answer: {upstream.error}',
-                hint="a materialized view over it still has what was read",
+                hint="query a materialized view over the source, or run the query again once the upstream answers",
             )
         if upstream.missing:
             raise SqlError(

@@ -243,7 +243,10 @@ def altered(statement: AlterConnectionOptions, current: CreateConnection, spec: 
     if "type" in sets or "type" in drops:
         span = sets["type"].key_place if "type" in sets else drops["type"]
         raise SqlError(
-            INVALID_DEFINITION, "the type of a connection cannot change", span=span, hint="create another connection"
+            INVALID_DEFINITION,
+            "the type of a connection cannot change",
+            span=span,
+            hint=f"CREATE CONNECTION {statement.name.last}_2 WITH (type = …, …)",
         )
     present = {option.key for option in current.options}
     for key, span in drops.items():
@@ -270,6 +273,13 @@ def _check_altered(
     except SqlError as error:
         if error.span not in written:
             keys = {dropped.key: dropped.span for change in statement.changes for dropped in change.keys}
+            if isinstance(error, OptionError) and error.kind is MISSING_PROPERTY and error.key in keys:
+                raise SqlError(
+                    MISSING_PROPERTY,
+                    f'property "{error.key}" is required and cannot be reset',
+                    span=keys[error.key],
+                    hint=f"give it another value: SET ({error.key} = '…')",
+                ) from error
             error.span = keys.get(error.key) if isinstance(error, OptionError) else None
             error.span = error.span or next(iter(keys.values()), statement.name.span)
         raise

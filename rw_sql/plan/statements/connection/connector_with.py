@@ -126,7 +126,9 @@ def _check_options(statement: AlterConnector, spec: ConnectorSpec) -> None:
                 if is_nested
                 else f"ALTER {statement.kind} CONNECTOR does not support CONNECTION",
                 span=option.key_place,
-                hint=None if is_nested else f"ALTER {statement.kind} {name} SET CONNECTION {_connection(option)}",
+                hint="leave connection out"
+                if is_nested
+                else f"ALTER {statement.kind} {name} SET CONNECTION {_connection(option)}",
             )
         if option.key in seen:
             raise SqlError(

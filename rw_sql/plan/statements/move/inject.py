@@ -62,7 +62,7 @@ def _inject(statement: InjectSourceOffsets, snapshot: Snapshot, inspector: Inspe
             SPLITS_UNKNOWN,
             f'the splits of source "{source.name}" are not known',
             span=statement.name.span,
-            hint=f"RESET SOURCE SPLITS {source.name} finds them, once the upstream answers",
+            hint=f"RESET SOURCE SPLITS {source.name} discovers the splits once the upstream answers",
         )
     options = source_options(snapshot, source)
     upstream = look_closely(inspector.upstreams, source.connector, options)

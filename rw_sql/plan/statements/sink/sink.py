@@ -144,7 +144,7 @@ def _relation_input(name: Name, snapshot: Snapshot, inspector: Inspector) -> Sin
                 SINK_CANNOT_FOLLOW,
                 f'{spoken(record.kind)} "{record.name}" replaces rows that no columns of it tell apart',
                 span=name.span,
-                hint="a view that selects the columns it groups by can be followed",
+                hint="select the columns of GROUP BY in the view, or create the sink from another view",
             )
         return SinkInput(
             name=f'{spoken(record.kind)} "{record.name}"',
