@@ -212,7 +212,7 @@ class NameChecker:
         if len(parts) > 1 or is_star:
             near = _near(first.name, relations + ([] if is_star else columns))
             message = f'"{first.name}" is neither a relation in FROM nor a column'
-            hint = f"FROM has {_shown(relations)}" if relations else None
+            hint = f"FROM has {_shown(relations)}" if relations else query_hints.without_from(first.name)
             if len(relations) == 1 and names[0] != relations[0]:
                 hint = f"write {relations[0]}.{'*' if is_star else self.text.written(parts[1])}"
             self.report.add(self.text.place(first), UNDEFINED_COLUMN, message, near or hint)

@@ -184,7 +184,9 @@ def lower_alter_secret(statement: AlterSecret, snapshot: Snapshot, inspector: In
             if secret.backend != "meta"
             else "the backend of a secret cannot change",
             span=statement.name.span,
-            hint="change it there, then RESUME or restart what uses it" if secret.backend != "meta" else None,
+            hint="change the value where the backend keeps it, then pause and resume the sources that use it"
+            if secret.backend != "meta"
+            else "leave WITH out: ALTER SECRET … AS '…'",
         )
     record = replace(secret, sealed=_seal(inspector, secret.name, statement.content))
     changed = after(snapshot, (PutObject(record=record),))

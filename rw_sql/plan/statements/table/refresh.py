@@ -64,8 +64,8 @@ def _require_refreshable(statement: RefreshTable, snapshot: Snapshot) -> Refresh
             span=span,
             hint={
                 "materialized_view": f"REBUILD MATERIALIZED VIEW {quoted(name)}",
-                "source": f"a source reads new records by itself: SHOW SOURCE SPLITS {quoted(name)} shows how far",
-            }.get(other.kind, f"a sink follows its input by itself: SHOW CREATE SINK {quoted(name)} names it"),
+                "source": f"a source reads new records by itself: SHOW SOURCE SPLITS {quoted(name)} shows the positions",
+            }.get(other.kind, f"a sink follows its input by itself: SHOW CREATE SINK {quoted(name)} names the input"),
         )
     record = refresh_of(snapshot, table.id)
     if record is None:
@@ -74,7 +74,7 @@ def _require_refreshable(statement: RefreshTable, snapshot: Snapshot) -> Refresh
             f"Table '{_qualified(name)}' is not refreshable. "
             "Only tables created with REFRESHABLE flag support manual refresh.",
             span=span,
-            hint="CREATE TABLE a_name (…) WITH (refresh_mode = 'FULL_RELOAD', …) makes one that is",
+            hint="CREATE TABLE a_name (…) WITH (refresh_mode = 'FULL_RELOAD', …) creates a refreshable table",
         )
     if not isinstance(source_of(snapshot, record), SourceRecord):
         raise SqlError(

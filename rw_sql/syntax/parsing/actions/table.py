@@ -66,7 +66,7 @@ def create_table(
         raise SqlError(
             SYNTAX_ERROR,
             "FORMAT needs a connector",
-            hint="name one in WITH (connector = ...)" if connector is None else None,
+            hint="add WITH (connector = …)" if connector is None else "leave FORMAT … ENCODE … out",
             span=format_encode.span,
         )
     if webhook is not None and connector != "webhook":

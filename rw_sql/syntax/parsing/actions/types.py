@@ -42,7 +42,7 @@ def named_type(token: Token, *arguments: Token) -> DataType:
         raise SqlError(
             UNSUPPORTED_TYPE,
             f'type "{token.value}" does not exist',
-            hint=f'did you mean "{near[0]}"?' if near else None,
+            hint=f'did you mean "{near[0]}"?' if near else "write a type such as INT, DOUBLE, VARCHAR or TIMESTAMP",
             span=token.span,
         )
     if len(arguments) > _MOST_ARGUMENTS.get(canonical, 0) or (arguments and token.value in _NO_ARGUMENTS):
