@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from difflib import get_close_matches
+from difflib import SequenceMatcher, get_close_matches
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection, Iterable
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,8 +108,8 @@ class SqlError(Exception):
 
     ``code``, ``sqlstate``, ``message`` and ``hint`` are strings (``hint`` may be None); ``line`` and ``column`` are
     1-based, or None if the error has no position. ``str(error)`` is the whole text, caret included. In the line it
-    shows, asterisks replace secrets (with ``hides_literals``, every literal), and the value of a property that no
-    connector has, with those of its neighbours that are not known to be harmless.
+    shows, asterisks replace secrets. With ``hides_literals``, and in an error about an unknown property, they also
+    replace the values of all properties that are not known to be harmless; ``plain_keys`` are harmless ones.
     """
 
     def __init__(
@@ -123,6 +123,7 @@ class SqlError(Exception):
         file: str | None = None,
         detail: str | None = None,
         hides_literals: bool = False,
+        plain_keys: Collection[str] = (),
     ) -> None:
         super().__init__(message)
         self.kind = kind
@@ -133,6 +134,7 @@ class SqlError(Exception):
         self.file = file
         self.detail = detail
         self.hides_literals = hides_literals
+        self.plain_keys = plain_keys
 
     @property
     def code(self) -> str:
@@ -178,8 +180,8 @@ class SqlError(Exception):
         where = f"{self.file}: " if self.file else ""
         lines = [f"{where}{self.code}: {self.message}"]
         if self.span is not None and self.text is not None:
-            unknown = self.span.start if self.kind is UNKNOWN_PROPERTY else None
-            lines += _caret(masked(self.text, every_literal=self.hides_literals, unknown=unknown), self.span)
+            plain = self.plain_keys if self.hides_literals or self.kind is UNKNOWN_PROPERTY else None
+            lines += _caret(masked(self.text, plain=plain), self.span)
         if self.detail:
             lines += [self.detail]
         if self.hint:
@@ -208,6 +210,11 @@ _TELLING = re.compile(
     rf"(\b[\w.]*(?:passw|secret|token|credential|jaas|private[._]key|key\.pem)[\w.]*\"?\s*=?\s*)({_LITERAL})",
     re.IGNORECASE | re.DOTALL,
 )
+_EMBEDDED = re.compile(
+    r"()('[^']*(?:://[^\s/'@]*:[^\s/'@]*@|[?&;]\s*passw\w*=)[^']*(?:'|\Z))", re.IGNORECASE | re.DOTALL
+)
+"""A text with a password inside: that of a URL's user, or a parameter."""
+
 _ANY = re.compile(rf"()({_LITERAL})", re.DOTALL)
 _PLAIN_KEYS = frozenset({
     "connector", "type", "topic", "properties.bootstrap.server", "table.name", "schema.name", "scan.startup.mode",
@@ -215,28 +222,34 @@ _PLAIN_KEYS = frozenset({
 })  # fmt: skip
 """Properties whose values may be shown beside one that nobody knows."""
 
-_KEY_BEFORE = re.compile(r"([\w.]+)\s*=\s*\Z")
+_KEY_BEFORE = re.compile(r"(?P<key>[\w.]+)(?P<quote>\"?)\s*(?P<sign>=?)\s*\Z")
+_NO_KEYS = frozenset({"CHECKPOINT", "OFFSETS", "FILE", "REASON", "TABLE"})
+"""Words before a text that is not the value of a property."""
 
 
-def masked(text: str, *, every_literal: bool = False, unknown: int | None = None) -> str:
+def masked(text: str, *, plain: Collection[str] | None = None) -> str:
     """A text of statements with asterisks in place of secrets. Its length is unchanged.
 
-    Masked are the values of CREATE and ALTER SECRET, and literals of properties whose name suggests a secret; with
-    ``every_literal``, everything in quotes. ``unknown`` is the position of an unknown property: then everything in
-    quotes is masked except values of other properties that are never secret.
+    Masked are the values of CREATE and ALTER SECRET, literals of properties whose name suggests a secret, and literals
+    with a password inside. With ``plain``, so are the values of all properties but those and the ones that are never
+    secret.
     """
 
     def hide(found: re.Match[str]) -> str:
         return found[1] + re.sub(r"[^\n'\"$]", "*", found[2])
 
     def hide_unless_plain(found: re.Match[str]) -> str:
-        key = _KEY_BEFORE.search(text, max(0, found.start() - 80), found.start())
-        is_plain = key is not None and key[1].lower() in _PLAIN_KEYS and key.start(1) != unknown
+        before = _KEY_BEFORE.search(text, max(0, found.start() - 80), found.start())
+        if before is None:
+            is_item = text[: found.start()].rstrip()[-1:] in ("(", ",")
+            return found[0] if is_item and found[0][0] == "'" else hide(found)
+        key = before["key"]
+        is_plain = key.lower() in _PLAIN_KEYS or key.lower() in (plain or ()) or key.upper() in _NO_KEYS
         return found[0] if is_plain else hide(found)
 
-    if unknown is not None and not every_literal:
-        return _ANY.sub(hide_unless_plain, text)
-    for pattern in (_ANY,) if every_literal else (_CONTENT, _TELLING):
+    if plain is not None:
+        text = _ANY.sub(hide_unless_plain, text)
+    for pattern in (_CONTENT, _TELLING, _EMBEDDED):
         text = pattern.sub(hide, text)
     return text
 
@@ -255,6 +268,16 @@ def _caret(text: str, span: Span) -> list[str]:
     return [label + shown, " " * (len(label) + at - left) + "^" * min(width, max(1, len(shown) - (at - left)))]
 
 
+_NEAR_THE_BEST = 0.1
+
+
 def near_names(wanted: str, known: Iterable[str], *, most: int = 3) -> list[str]:
-    """Up to ``most`` of the ``known`` names that are similar to ``wanted``, best first."""
-    return get_close_matches(wanted, sorted(known), n=most, cutoff=0.6)
+    """Up to ``most`` of the ``known`` names that are similar to ``wanted``, best first.
+
+    Names that are much less similar than the best one are left out.
+    """
+    near = get_close_matches(wanted, sorted(known), n=most, cutoff=0.6)
+    if len(near) > 1:
+        best = SequenceMatcher(None, near[0], wanted).ratio()
+        near = [name for name in near if SequenceMatcher(None, name, wanted).ratio() >= best - _NEAR_THE_BEST]
+    return near

@@ -134,7 +134,7 @@ def read_checkpoint(files: CheckpointFiles) -> Checkpoint:
         raise SqlError(
             NOT_A_CHECKPOINT,
             f"the job of {files.location!r} has not committed a batch yet",
-            hint="give startingOffsets to the job: nothing of it has been read",
+            hint="give startingOffsets to the job, which has read nothing yet",
         )
     batch = committed[-1]
     entry, previous = _entry(files, batch), _entry(files, batch - 1) if batch - 1 in planned else None

@@ -42,7 +42,11 @@ class CheckpointFiles:
                 hint="install the fsspec package of that file system: s3fs, gcsfs, adlfs",
             ) from error
         except ValueError as error:
-            raise SqlError(FILE_UNREADABLE, f"cannot reach {location!r}: {error}") from error
+            raise SqlError(
+                FILE_UNREADABLE,
+                f"cannot reach {location!r}: {error}",
+                hint="write the location as /path, or as s3://bucket/path",
+            ) from error
         return CheckpointFiles(location, str(root).rstrip("/"), system)
 
     @property
@@ -63,7 +67,11 @@ class CheckpointFiles:
         except (FileNotFoundError, NotADirectoryError):
             return {}
         except OSError as error:
-            raise SqlError(FILE_UNREADABLE, f"cannot read {self.path(folder)!r}: {_reason(error)}") from error
+            raise SqlError(
+                FILE_UNREADABLE,
+                f"cannot read {self.path(folder)!r}: {_reason(error)}",
+                hint="give a folder that this process can read",
+            ) from error
         stamps = {}
         own = self.path(folder).rstrip("/")
         for info in found:
@@ -87,7 +95,11 @@ class CheckpointFiles:
         except FileNotFoundError:
             raise
         except (OSError, UnicodeDecodeError) as error:
-            raise SqlError(FILE_UNREADABLE, f"cannot read {self.path(name)!r}: {_reason(error)}") from error
+            raise SqlError(
+                FILE_UNREADABLE,
+                f"cannot read {self.path(name)!r}: {_reason(error)}",
+                hint="give a checkpoint whose files this process can read",
+            ) from error
 
     def write(self, name: str, text: str) -> None:
         """Replaces a file's text atomically: a concurrent reader sees the old text or the new one.

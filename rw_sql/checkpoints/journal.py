@@ -65,5 +65,5 @@ def _entry(files: CheckpointFiles, name: str) -> JournalEntry:
         raise SqlError(
             NOT_A_CHECKPOINT,
             f"{files.path(name)!r} is no record of a rewrite: {error}",
-            hint="it was written by rw-sql checkpoint; put it back, or move it away if it need not be undone",
+            hint="restore the file of rw-sql checkpoint from a backup, or delete it to give up undo",
         ) from error

@@ -170,6 +170,6 @@ def _locked(files: CheckpointFiles) -> Iterator[None]:
             raise SqlError(
                 CHECKPOINT_IN_USE,
                 f"another process is rewriting checkpoint {files.location!r}",
-                hint="wait until it has ended",
+                hint="run the command again once that process has ended",
             ) from error
         yield

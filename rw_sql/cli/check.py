@@ -74,7 +74,9 @@ def run_check(
 
 def _catalog(warehouse: str | None, file: str | None) -> Snapshot | None:
     if warehouse is not None and file is not None:
-        raise SqlError(INVALID_OPTION, "--warehouse and --catalog both name a catalog", hint="give one of them")
+        raise SqlError(
+            INVALID_OPTION, "--warehouse and --catalog both name a catalog", hint="leave --warehouse or --catalog out"
+        )
     if file is not None:
         from rw_sql.metastore import catalog_from_json
 
@@ -132,7 +134,11 @@ def check_command(
     output = form or output
     try:
         if output not in OUTPUTS:
-            raise SqlError(INVALID_OPTION, f'--output must be one of {", ".join(OUTPUTS)}, found: "{output}"')
+            raise SqlError(
+                INVALID_OPTION,
+                f'--output must be one of {", ".join(OUTPUTS)}, found: "{output}"',
+                hint=f"--output {OUTPUTS[0]}",
+            )
         snapshot = _catalog(warehouse, catalog)
     except SqlError as error:
         sys.stderr.write(error.render() + "\n")

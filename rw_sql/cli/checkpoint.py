@@ -191,5 +191,5 @@ def undo(
 
 def _is_json(output: str) -> bool:
     if output not in ("table", "json"):
-        raise SqlError(INVALID_OPTION, f'--output must be table or json, found: "{output}"')
+        raise SqlError(INVALID_OPTION, f'--output must be table or json, found: "{output}"', hint="--output json")
     return output == "json"

@@ -104,7 +104,11 @@ def _full_key(key: str) -> str:
 def _pair(written: str, option: str) -> tuple[str, str]:
     key, equal, value = written.partition("=")
     if not equal or not key.strip():
-        raise SqlError(INVALID_OPTION, f"{option} takes KEY=VALUE, found: {written.partition('=')[0]!r}")
+        raise SqlError(
+            INVALID_OPTION,
+            f"{option} takes KEY=VALUE, found: {written.partition('=')[0]!r}",
+            hint=f"{option} properties.client.id=me",
+        )
     return key.strip(), value
 
 
@@ -184,7 +188,11 @@ def statement_of(
     """The statement of ``set-offsets``. Raises SqlError INVALID_OPTION."""
     words = tuple(word.strip().upper() for word in allow.split(",") if word.strip())
     if strange := [word for word in words if word not in _ALLOW]:
-        raise SqlError(INVALID_OPTION, f"--allow knows gaps, duplicates and clamp, found: {strange[0].lower()!r}")
+        raise SqlError(
+            INVALID_OPTION,
+            f"--allow knows gaps, duplicates and clamp, found: {strange[0].lower()!r}",
+            hint="name the predicted losses that you accept, separated by commas",
+        )
     return InjectCheckpointOffsets(
         path=path,
         target=target,
@@ -249,7 +257,9 @@ def show_checkpoint(path: str, upstreams: Upstreams, *, is_json: bool, is_sql_on
 def export_checkpoint(path: str, *, form: str, group: str | None, file: str | None) -> None:
     """Writes the positions of a checkpoint in one of the forms."""
     if form not in FORMS:
-        raise SqlError(INVALID_OPTION, f'--form must be one of {", ".join(FORMS)}, found: "{form}"')
+        raise SqlError(
+            INVALID_OPTION, f'--form must be one of {", ".join(FORMS)}, found: "{form}"', hint=f"--form {FORMS[0]}"
+        )
     splits = {split.id: split.position for split in read_checkpoint(CheckpointFiles.at(path)).splits}
     try:
         text = write_offsets(form, splits, group=group)
@@ -263,7 +273,11 @@ def export_checkpoint(path: str, *, form: str, group: str | None, file: str | No
     try:
         Path(file).write_text(text, encoding="utf-8")
     except OSError as error:
-        raise SqlError(FILE_UNREADABLE, f"cannot write {file!r}: {(error.strerror or str(error)).lower()}") from error
+        raise SqlError(
+            FILE_UNREADABLE,
+            f"cannot write {file!r}: {(error.strerror or str(error)).lower()}",
+            hint="give a file in a folder that exists and can be written",
+        ) from error
 
 
 def move_checkpoint(
@@ -299,7 +313,9 @@ def undo_checkpoint(
     """Restores what the newest rewrite replaced, after a confirmation."""
     seconds = WATCH_SECONDS if watch is None else duration_seconds(watch)
     if seconds is None:
-        raise SqlError(INVALID_OPTION, f"--watch must be a time such as 10s or 2min, found: {watch!r}")
+        raise SqlError(
+            INVALID_OPTION, f"--watch must be a time such as 10s or 2min, found: {watch!r}", hint="--watch 10s"
+        )
     plan = lower_undo_checkpoint(
         ShowCheckpoint(path=path), CheckpointInspector(), path, watch_seconds=seconds, is_assumed_stopped=True
     )

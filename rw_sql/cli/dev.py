@@ -167,9 +167,15 @@ def _fields(value: bytes, file: str, number: int) -> dict[str, Any]:
     try:
         fields = json.loads(value)
     except ValueError as error:
-        raise SqlError(FILE_UNREADABLE, f"{file}, line {number} is not JSON") from error
+        raise SqlError(
+            FILE_UNREADABLE, f"{file}, line {number} is not JSON", hint='write one object a line, such as {"id": 1}'
+        ) from error
     if not isinstance(fields, dict):
-        raise SqlError(FILE_UNREADABLE, f"{file}, line {number} is not a JSON object")
+        raise SqlError(
+            FILE_UNREADABLE,
+            f"{file}, line {number} is not a JSON object",
+            hint='write one object a line, such as {"id": 1}',
+        )
     return fields
 
 
@@ -202,7 +208,11 @@ def _opened(file: str) -> Iterator[BinaryIO]:
         with Path(file).open("rb") as opened:
             yield opened
     except OSError as error:
-        raise SqlError(FILE_UNREADABLE, f"{file} cannot be read: {error.strerror}") from error
+        raise SqlError(
+            FILE_UNREADABLE,
+            f"{file} cannot be read: {error.strerror}",
+            hint="give a file that this process can read, or - for standard input",
+        ) from error
 
 
 def _bootstrap(folder: Path, broker: str | None) -> str:

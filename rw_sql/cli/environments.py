@@ -67,7 +67,7 @@ def given_variables(texts: Sequence[str]) -> dict[str, str]:
     for text in texts:
         name, equals, value = text.partition("=")
         if not equals or not name:
-            raise SqlError(INVALID_OPTION, f'--var takes NAME=VALUE, found: "{text}"')
+            raise SqlError(INVALID_OPTION, f'--var takes NAME=VALUE, found: "{text}"', hint="--var topic=orders")
         require_fit(name, value)
         found[name] = value
     return found

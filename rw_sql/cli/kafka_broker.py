@@ -130,7 +130,9 @@ def _spark_home() -> Path:
 
     found = find_spec("pyspark")
     if found is None or found.origin is None:
-        raise SqlError(JAVA_MISSING, "pyspark is not installed; the broker is fetched through it")
+        raise SqlError(
+            JAVA_MISSING, "pyspark is not installed; the broker is fetched through it", hint="pip install pyspark"
+        )
     return Path(found.origin).parent
 
 
@@ -160,7 +162,12 @@ def _resolve(package: str) -> list[str]:
         if done.returncode == 0 and jars:
             return jars
     tail = "\n".join((done.stderr if done else "").strip().splitlines()[-8:])
-    raise SqlError(UPSTREAM_UNREACHABLE, f"Kafka could not be fetched as {package}", detail=tail)
+    raise SqlError(
+        UPSTREAM_UNREACHABLE,
+        f"Kafka could not be fetched as {package}",
+        detail=tail,
+        hint="behind a proxy: export SPARK_SUBMIT_OPTS='-Dhttps.proxyHost=HOST -Dhttps.proxyPort=PORT'",
+    )
 
 
 def _class_path_elements(printed: str) -> list[str]:
@@ -206,7 +213,10 @@ def _format(java: list[str], home: Path, cluster_id: str) -> None:
     )
     if done.returncode:
         raise SqlError(
-            UPSTREAM_UNREACHABLE, f"the folder {home} cannot hold a broker", detail=done.stderr.strip()[-800:]
+            UPSTREAM_UNREACHABLE,
+            f"the folder {home} cannot hold a broker",
+            detail=done.stderr.strip()[-800:],
+            hint="give an empty folder that can be written",
         )
 
 
@@ -277,6 +287,7 @@ def _wait_until_it_answers(process: subprocess.Popen[bytes], info: BrokerInfo, h
         UPSTREAM_UNREACHABLE,
         f"the broker at {info.bootstrap} did not come up",
         detail="\n".join([line for line in "\n".join(said).splitlines() if line.strip() and line[0] != "\t"][-6:]),
+        hint=f"the broker's log is in {home}; another port: --port N",
     )
 
 

@@ -111,7 +111,11 @@ def topics(bootstrap: str) -> list[TopicInfo]:
                 [(name, part) for name, view in found.items() for part in view.partitions], EARLIEST, LATEST
             )
     except BrokerError as error:
-        raise SqlError(UPSTREAM_UNREACHABLE, f"the broker does not answer: {error}") from error
+        raise SqlError(
+            UPSTREAM_UNREACHABLE,
+            f"the broker does not answer: {error}",
+            hint=f"start a broker at {bootstrap}, or give its address: --broker HOST:PORT",
+        ) from error
     return [
         TopicInfo(
             name=name,
@@ -131,7 +135,7 @@ def produce(bootstrap: str, topic: str, records: Iterable[Record | bytes | str])
     from confluent_kafka import KafkaException, Producer
 
     if partition_count(bootstrap, topic) is None:
-        raise SqlError(UPSTREAM_MISSING, f'topic "{topic}" does not exist')
+        raise SqlError(UPSTREAM_MISSING, f'topic "{topic}" does not exist', hint=f"rw-sql dev topics --create {topic}")
     faults: list[str] = []
 
     def delivered(error: Any, _message: Any) -> None:
@@ -182,6 +186,7 @@ def produce(bootstrap: str, topic: str, records: Iterable[Record | bytes | str])
         raise SqlError(
             UPSTREAM_UNREACHABLE,
             f'{len(faults) + left} of {count} records did not reach topic "{topic}": {(faults or ["no answer"])[0]}',
+            hint="run the command again: it sends all records again",
         )
     return count
 
@@ -224,11 +229,19 @@ def _error(error: Exception, name: str) -> SqlError:
     fault = error.args[0]
     match fault.name():
         case "TOPIC_ALREADY_EXISTS":
-            return SqlError(DUPLICATE_OBJECT, f'topic "{name}" exists')
+            return SqlError(
+                DUPLICATE_OBJECT, f'topic "{name}" exists', hint="use another name, or write to the topic that exists"
+            )
         case "UNKNOWN_TOPIC_OR_PART" | "_UNKNOWN_TOPIC" | "_UNKNOWN_PARTITION":
-            return SqlError(UPSTREAM_MISSING, f'topic "{name}" does not exist')
+            return SqlError(
+                UPSTREAM_MISSING, f'topic "{name}" does not exist', hint="rw-sql dev topics lists the topics"
+            )
         case _:
-            return SqlError(UPSTREAM_UNREACHABLE, f'topic "{name}": {fault.str()}')
+            return SqlError(
+                UPSTREAM_UNREACHABLE,
+                f'topic "{name}": {fault.str()}',
+                hint="run the command again once the broker answers",
+            )
 
 
 def _wait(is_met: Callable[[], bool], failure: str, seconds: float = _SECONDS) -> None:
@@ -239,5 +252,9 @@ def _wait(is_met: Callable[[], bool], failure: str, seconds: float = _SECONDS) -
             return
         answered = time.monotonic()
         if answered > deadline:
-            raise SqlError(UPSTREAM_UNREACHABLE, f"{failure} after {seconds:g} s")
+            raise SqlError(
+                UPSTREAM_UNREACHABLE,
+                f"{failure} after {seconds:g} s",
+                hint="run the command again once the broker answers",
+            )
         time.sleep(max(0.02, answered - asked))  # a busy broker may work as long as it took to answer

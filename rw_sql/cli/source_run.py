@@ -91,7 +91,11 @@ def offsets_of(
     readers = sorted({row["fragment"] for row in standing})
     if fragment is not None:
         if readers and fragment not in readers:
-            raise SqlError(INVALID_OPTION, f"--fragment is one of {', '.join(readers)}, not {fragment!r}")
+            raise SqlError(
+                INVALID_OPTION,
+                f"--fragment is one of {', '.join(readers)}, not {fragment!r}",
+                hint=f"--fragment {readers[0]}",
+            )
         standing = [row for row in standing if row["fragment"] == fragment]
     offsets: dict[str, int] = {}
     for row in standing:

@@ -15,14 +15,16 @@ def folder_files(folder: str) -> list[str]:
     """The SQL files of a folder and its subfolders, hidden ones left out. Raises SqlError where there is none."""
     root = Path(folder)
     if not root.is_dir():
-        raise SqlError(FILE_UNREADABLE, f'"{folder}" is no folder')
+        raise SqlError(FILE_UNREADABLE, f'"{folder}" is no folder', hint="give a folder that exists")
     found = sorted(
         path
         for path in root.rglob("*.sql")
         if path.is_file() and not any(part.startswith(".") for part in path.relative_to(root).parts)
     )
     if not found:
-        raise SqlError(FILE_UNREADABLE, f'folder "{folder}" has no .sql file')
+        raise SqlError(
+            FILE_UNREADABLE, f'folder "{folder}" has no .sql file', hint="give a folder with files that end in .sql"
+        )
     return [str(path) for path in found]
 
 

@@ -25,7 +25,11 @@ def read_exactly(path: str) -> str:
         else:
             read = sys.stdin.read().encode()
     except OSError as error:
-        raise SqlError(FILE_UNREADABLE, f"cannot read {name}: {error.strerror}") from error
+        raise SqlError(
+            FILE_UNREADABLE,
+            f"cannot read {name}: {error.strerror}",
+            hint="give a file that this process can read, or - for standard input",
+        ) from error
     return decode_text(read, name)
 
 

@@ -80,11 +80,17 @@ class Upstream:
 
 def missing_hint(wanted: str, present: Iterable[str]) -> str:
     """What to type instead of a topic that is not there, out of those that are."""
-    near = near_names(wanted, present)
+    known = sorted(present)
+    near = near_names(wanted, known)
+    others = [f'"{name}"' for name in [*near[1:], *known] if name not in near[:1]]
+    listed = ", ".join(list(dict.fromkeys(others))[:_MOST_TOPICS]) + (" …" if len(set(others)) > _MOST_TOPICS else "")
     if not near:
-        return "create the topic first, or name another one"
-    others = " and ".join(f'"{name}"' for name in near[1:])
-    return f'did you mean "{near[0]}"?{f" This cluster has {others} too" if others else ""}'
+        create = f"create it: kafka-topics.sh --create --topic {wanted} --bootstrap-server HOST:PORT"
+        return f"{create}; this cluster has {listed}" if listed else create
+    return f'did you mean "{near[0]}"?{f" This cluster has {listed} too" if listed else ""}'
+
+
+_MOST_TOPICS = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -174,7 +174,7 @@ def find_encode_fault(
             return EncodeFault(
                 key=key,
                 message=f"unknown format_encode_options for {format} {encode}: {key}",
-                hint=f"it takes {taken}" if taken else "it takes no options",
+                hint=f"leave {key} out; the options are {taken}" if taken else f"leave {key} out: there are no options",
             )
         if not _is_value(option, value):
             wanted = ", ".join(option.choices) if option.choices else "one character, or '\\t'"

@@ -56,7 +56,7 @@ def connector(name: str, span: Span | None = None) -> Connector:
         raise SqlError(
             NOT_SUPPORTED,
             f'connector "{name}" is not supported, accept [{", ".join(connector_names())}]',
-            hint=f"did you mean '{near[0]}'?" if near else None,
+            hint=f"did you mean '{near[0]}'?" if near else f"connector = '{connector_names()[0]}', or another of these",
             span=span,
         )
     return _load(name)
@@ -87,7 +87,9 @@ def sink_connector(name: str, span: Span | None = None) -> SinkConnector:
         raise SqlError(
             NOT_SUPPORTED,
             f'sink connector "{name}" is not supported, accept [{", ".join(sink_connector_names())}]',
-            hint=f"did you mean '{near[0]}'?" if near else None,
+            hint=f"did you mean '{near[0]}'?"
+            if near
+            else f"connector = '{sink_connector_names()[0]}', or another of these",
             span=span,
         )
     return _load_sink(name)

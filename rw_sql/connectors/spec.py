@@ -25,7 +25,7 @@ from rw_sql.errors import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
 OptionType = Literal["text", "integer", "number", "boolean", "duration", "timestamp"]
 """The type of an option's value; in a statement the value is always text."""
@@ -35,29 +35,11 @@ _NUMBER = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]{1,3})?")
 _DURATION = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([a-z]*)\s*", re.IGNORECASE)
 _TIMESTAMP = re.compile(r"\d{4}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d(\.\d{1,9})?)?\s*(Z|[+-]\d\d:?\d\d)?)?", re.IGNORECASE)
 _UNITS = {
-    "ms": 0.001,
-    "milli": 0.001,
-    "millis": 0.001,
-    "millisecond": 0.001,
-    "milliseconds": 0.001,
-    "": 1.0,
-    "s": 1.0,
-    "sec": 1.0,
-    "secs": 1.0,
-    "second": 1.0,
-    "seconds": 1.0,
-    "m": 60.0,
-    "min": 60.0,
-    "mins": 60.0,
-    "minute": 60.0,
-    "minutes": 60.0,
-    "h": 3600.0,
-    "hour": 3600.0,
-    "hours": 3600.0,
-    "d": 86400.0,
-    "day": 86400.0,
-    "days": 86400.0,
-}
+    "ms": 0.001, "milli": 0.001, "millis": 0.001, "millisecond": 0.001, "milliseconds": 0.001,
+    "": 1.0, "s": 1.0, "sec": 1.0, "secs": 1.0, "second": 1.0, "seconds": 1.0,
+    "m": 60.0, "min": 60.0, "mins": 60.0, "minute": 60.0, "minutes": 60.0,
+    "h": 3600.0, "hour": 3600.0, "hours": 3600.0, "d": 86400.0, "day": 86400.0, "days": 86400.0,
+}  # fmt: skip
 
 
 SINK_SUFFIX = ".sink.toml"
@@ -68,9 +50,16 @@ class OptionError(SqlError):
     """An error in one option; ``key`` is the option's."""
 
     def __init__(
-        self, kind: ErrorCode, message: str, *, key: str, hint: str | None = None, span: Span | None = None
+        self,
+        kind: ErrorCode,
+        message: str,
+        *,
+        key: str,
+        hint: str | None = None,
+        span: Span | None = None,
+        plain_keys: frozenset[str] = frozenset(),
     ) -> None:
-        super().__init__(kind, message, hint=hint, span=span)
+        super().__init__(kind, message, hint=hint, span=span, plain_keys=plain_keys)
         self.key = key
 
 
@@ -233,11 +222,14 @@ class ConnectorSpec:
 
 
 def find_option_errors(
-    spec: ConnectorSpec, options: Mapping[str, str], spans: Mapping[str, Span] | None = None
+    spec: ConnectorSpec,
+    options: Mapping[str, str],
+    spans: Mapping[str, Span] | None = None,
+    value_spans: Mapping[str, Span] | None = None,
 ) -> tuple[OptionError, ...]:
     """All errors of a WITH list (without ``connector``): unknown keys first, then missing ones, then invalid values.
 
-    ``spans`` are the positions of the keys in the statement, for the caret.
+    ``spans`` are the positions of the keys in the statement, for the caret, ``value_spans`` those of the values.
     """
     places = spans or {}
     return (
@@ -247,17 +239,31 @@ def find_option_errors(
             for option in spec.options.values()
             if option.is_required and not option.is_pattern and option.key not in options
         ),
-        *_invalid(spec, options, places),
+        *_invalid(spec, options, value_spans or places),
         *_exclusive(spec, options, places),
     )
 
 
 def check_option_values(
-    spec: ConnectorSpec, options: Mapping[str, str], spans: Mapping[str, Span] | None = None
+    spec: ConnectorSpec,
+    options: Mapping[str, str],
+    spans: Mapping[str, Span] | None = None,
+    value_spans: Mapping[str, Span] | None = None,
 ) -> None:
     """Raises the first error of a WITH list. See :func:`find_option_errors`."""
-    for error in find_option_errors(spec, options, spans):
+    for error in find_option_errors(spec, options, spans, value_spans):
         raise error
+
+
+def plain_keys(spec: ConnectorSpec, keys: Iterable[str]) -> frozenset[str]:
+    """Those of some keys whose values an error may show: no secrets, and near to no secret if the connector has no
+    such key."""
+    plain = set()
+    for key in keys:
+        meant = [known] if (known := spec.option(key)) else [spec.option(near) for near in spec.near(key)]
+        if meant and not any(option is None or option.is_secret for option in meant):
+            plain.add(key)
+    return frozenset(plain)
 
 
 def check_format(
@@ -270,7 +276,7 @@ def check_format(
         raise SqlError(
             INVALID_DEFINITION,
             f'connector "{spec.name}" does not support format {format.upper()}',
-            hint=hint or "accepted: " + ", ".join(spec.formats),
+            hint=hint or "write FORMAT " + " or ".join(spec.formats),
             span=span,
         )
     if encode.upper() not in encodes:
@@ -289,7 +295,7 @@ def check_include(spec: ConnectorSpec, kind: str, span: Span | None = None) -> I
         raise SqlError(
             INVALID_DEFINITION,
             f'connector "{spec.name}" has no column to include for "{kind.lower()}"',
-            hint="accepted: " + ", ".join(spec.include),
+            hint="write INCLUDE " + " or ".join(spec.include),
             span=span,
         )
     return found
@@ -354,25 +360,10 @@ def parse_spec(text: str) -> ConnectorSpec:
     )
 
 
-_OPTION_WORDS = {
-    "doc",
-    "type",
-    "required",
-    "default",
-    "secret",
-    "alterable",
-    "connection",
-    "connection_key",
-    "ignored",
-    "client",
-    "spark",
-    "java",
-    "choices",
-    "minimum",
-    "maximum",
-    "also",
-    "instead",
-}
+_OPTION_WORDS = frozenset({
+    "doc", "type", "required", "default", "secret", "alterable", "connection", "connection_key", "ignored", "client",
+    "spark", "java", "choices", "minimum", "maximum", "also", "instead",
+})  # fmt: skip
 
 
 def _parse_option(key: str, table: dict[str, Any]) -> OptionSpec:
@@ -413,7 +404,7 @@ def _unknown(spec: ConnectorSpec, options: Mapping[str, str], spans: Mapping[str
             hint = (
                 "did you mean " + " or ".join(f'"{name}"' for name in near) + "?"
                 if near
-                else "accepted: " + ", ".join(list(spec.options)[:12]) + (", ..." if len(spec.options) > 12 else "")
+                else f'leave "{key}" out; the properties are ' + _listed(tuple(spec.options))
             )
             yield OptionError(
                 UNKNOWN_PROPERTY,
@@ -421,6 +412,7 @@ def _unknown(spec: ConnectorSpec, options: Mapping[str, str], spans: Mapping[str
                 key=key,
                 hint=hint,
                 span=spans.get(key),
+                plain_keys=plain_keys(spec, options),
             )
 
 
@@ -430,7 +422,7 @@ def _invalid(spec: ConnectorSpec, options: Mapping[str, str], spans: Mapping[str
         if option is not None and (fault := option.fault(value)) is not None:
             choices = {} if option.is_secret else {choice.lower(): choice for choice in option.choices}
             near = near_names(value.strip().lower(), choices, most=1)
-            hint = f"did you mean {quoted(choices[near[0]])}?" if near else None
+            hint = f"did you mean {quoted(choices[near[0]])}?" if near else f"{key} = {_example(option)}"
             yield OptionError(INVALID_PROPERTY, f'property "{key}" {fault}', key=key, hint=hint, span=spans.get(key))
 
 
@@ -441,12 +433,38 @@ def _exclusive(spec: ConnectorSpec, options: Mapping[str, str], spans: Mapping[s
         given = [each for each in options if each in group]
         if len(given) > 1 and key == given[-1]:
             message = f"can only set one of {', '.join(group)}"
-            yield OptionError(INVALID_PROPERTY, message, key=key, span=spans.get(key))
+            hint = f"leave {key} out, or {given[0]}"
+            yield OptionError(INVALID_PROPERTY, message, key=key, hint=hint, span=spans.get(key))
 
 
 def _how_to_give(option: OptionSpec) -> str:
-    example = f"SECRET {option.key.rsplit('.', 1)[-1]}" if option.is_secret else "'...'"
-    return f"add {option.key} = {example} to WITH: {option.doc}"
+    return f"add {option.key} = {_example(option)} to WITH: {option.doc}"
+
+
+def _example(option: OptionSpec) -> str:
+    """A value that the option takes, as it is written in WITH."""
+    if option.is_secret:
+        return f"SECRET {option.key.rsplit('.', 1)[-1]}"
+    if option.choices:
+        return " or ".join(quoted(choice) for choice in option.choices)
+    if option.default is not None and option.type != "text":
+        return quoted(option.default)
+    least = number_text(option.minimum) if option.minimum is not None else "1"
+    return {
+        "text": "'…'",
+        "integer": f"'{least}'",
+        "number": f"'{least}'",
+        "boolean": "'true' or 'false'",
+        "duration": "'10s'",
+        "timestamp": "'2026-01-31 08:00:00Z'",
+    }[option.type]
+
+
+def _listed(keys: tuple[str, ...]) -> str:
+    return ", ".join(keys[:_MOST_LISTED]) + (", …" if len(keys) > _MOST_LISTED else "")
+
+
+_MOST_LISTED = 12
 
 
 def _compile(pattern: str) -> re.Pattern[str]:

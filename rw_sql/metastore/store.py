@@ -470,6 +470,7 @@ def _directory(warehouse: str) -> str:
             raise SqlError(
                 INVALID_PARAMETER,
                 f"the warehouse {warehouse!r} cannot be used: Delta reads % and two hex digits as a character",
+                hint="give a folder without % in its path",
             )
     return join(warehouse, SCHEMA_NAME)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import count
 from typing import TYPE_CHECKING
 
 from sqlglot import tokenize
@@ -16,6 +17,7 @@ from rw_sql.errors import (
     near_names,
 )
 from rw_sql.metastore.records import MaterializedViewRecord, SinkRecord, SourceRecord, TableRecord
+from rw_sql.syntax.lexing.identifiers import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -30,8 +32,8 @@ RELATION_KINDS = ("table", "source", "materialized_view")
 """The kinds that a query can read. A table and its source share a name, which refers to the table."""
 
 _LISTED_BY = {
-    "source": "SHOW SOURCES",
     "table": "SELECT name FROM rw_catalog.rw_tables",
+    "source": "SHOW SOURCES",
     "materialized_view": "SHOW MATERIALIZED VIEWS",
     "sink": "SHOW SINKS",
     "connection": "SHOW CONNECTIONS",
@@ -83,7 +85,7 @@ def find_source_of(snapshot: Snapshot, kind: str, name: Name) -> SourceRecord:
             INVALID_DEFINITION,
             f'table "{table.name}" has no connector any more',
             span=name.span,
-            hint="only a table with a connector has a source that can be altered",
+            hint="CREATE TABLE a_name (…) WITH (connector = …) makes a table with a connector",
         )
     return source
 
@@ -134,19 +136,59 @@ def find_operation(records: Iterable[OperationRecord], number: int, span: Span |
     for record in records:
         if record.epoch == number:
             return record
-    raise SqlError(UNDEFINED_OPERATION, f"operation {number} does not exist", span=span, hint=f"{listing} lists them")
+    raise SqlError(
+        UNDEFINED_OPERATION, f"operation {number} does not exist", span=span, hint=f"{listing} lists the operations"
+    )
+
+
+class OtherKindError(SqlError):
+    """A statement names the object ``other``, and only takes objects of the kind ``wanted``."""
+
+    def __init__(self, wanted: str, other: ObjectRecord, *, hint: str, span: Span) -> None:
+        message = f'"{other.name}" is a {spoken(other.kind)}, not a {spoken(wanted)}'
+        super().__init__(UNDEFINED_OBJECT, message, hint=hint, span=span)
+        self.wanted = wanted
+        self.other = other
+
+
+def find_of_any_kind(snapshot: Snapshot, name: str) -> ObjectRecord | None:
+    """The object of that name, of whatever kind; None if there is none."""
+    return next((record for kind in _LISTED_BY if (record := snapshot.find(kind, name)) is not None), None)
 
 
 def undefined(snapshot: Snapshot, kind: str, name: Name) -> SqlError:
     """The error for a name that no object of that kind has."""
     near = near_names(name.last, (record.name for record in snapshot.all(kind)))
     listing = f"{_LISTED_BY[kind]} lists all"
-    other = find_relation(snapshot, name.last) if kind in RELATION_KINDS else None
-    if other is not None:
-        listing = f'"{name.last}" is a {spoken(other.kind)}; {listing}'
-        near = []
+    other = find_of_any_kind(snapshot, name.last)
     hint = f'did you mean "{near[0]}"? {listing}' if near else listing
+    if other is not None:
+        shown = f"SHOW CREATE {spoken(other.kind).upper()} {quoted(other.name)} shows it; {hint}"
+        return OtherKindError(kind, other, hint=shown, span=name.span)
     return SqlError(UNDEFINED_OBJECT, f'{spoken(kind)} "{name.last}" does not exist', span=name.span, hint=hint)
+
+
+def other_than_relation(snapshot: Snapshot, name: str, span: Span | None) -> SqlError | None:
+    """The error for a sink, connection or secret where a relation is read; None if the name is of none."""
+    found = find_of_any_kind(snapshot, name)
+    if found is None or found.kind in RELATION_KINDS:
+        return None
+    shown = f"SHOW CREATE {spoken(found.kind).upper()} {quoted(found.name)}"
+    reads = [record.name for id_ in getattr(found, "inputs", ()) if (record := snapshot.get(id_)) is not None]
+    hint = f"its rows are in its target; it reads {', '.join(reads)}: SELECT * FROM {quoted(reads[0])}" if reads else (
+        f"{shown} shows it; SHOW SOURCES and SHOW MATERIALIZED VIEWS list what can be read"
+    )  # fmt: skip
+    message = f'"{found.name}" is a {spoken(found.kind)}, which a query cannot read'
+    return SqlError(UNDEFINED_OBJECT, message, hint=hint, span=span)
+
+
+def connections_of(snapshot: Snapshot, kind: str) -> str:
+    """The hint for a connection of a wrong type."""
+    names = [record.name for record in snapshot.all("connection") if getattr(record, "connector", "") == kind]
+    shown = (
+        f"the connections of type '{kind}' are {', '.join(names)}" if names else f"no connection is of type '{kind}'"
+    )
+    return f"{shown}; SHOW CONNECTIONS lists all with their types"
 
 
 def spark_query(text: str, relations: Iterable[str]) -> str:
@@ -165,11 +207,18 @@ def spark_query(text: str, relations: Iterable[str]) -> str:
 def require_free_of_kind(snapshot: Snapshot, kind: str, name: Name) -> None:
     """Raises SqlError DUPLICATE_OBJECT if an object of that kind has the name."""
     if snapshot.find(kind, object_name(name)) is not None:
-        raise SqlError(DUPLICATE_OBJECT, f'{spoken(kind)} "{name.last}" already exists', span=name.span)
+        raise _taken(snapshot, kind, name)
 
 
 def require_free(snapshot: Snapshot, name: Name) -> None:
     """Raises SqlError DUPLICATE_OBJECT if a table, source, view or sink has the name."""
     taken = find_relation(snapshot, object_name(name)) or snapshot.find("sink", object_name(name))
     if taken is not None:
-        raise SqlError(DUPLICATE_OBJECT, f'{spoken(taken.kind)} "{name.last}" already exists', span=name.span)
+        raise _taken(snapshot, taken.kind, name)
+
+
+def _taken(snapshot: Snapshot, kind: str, name: Name) -> SqlError:
+    """The error for a name that an object of that kind has, with a free one."""
+    free = next(other for number in count(2) if find_of_any_kind(snapshot, other := f"{name.last}_{number}") is None)
+    hint = f"use another name: {quoted(free)}; SHOW CREATE {spoken(kind).upper()} {quoted(name.last)} shows what exists"
+    return SqlError(DUPLICATE_OBJECT, f'{spoken(kind)} "{name.last}" already exists', span=name.span, hint=hint)

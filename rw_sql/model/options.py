@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rw_sql.connectors.registry import connector, connector_names
-from rw_sql.connectors.spec import OptionError, check_option_values
-from rw_sql.errors import INVALID_DEFINITION, SqlError
+from rw_sql.connectors.spec import OptionError, check_option_values, plain_keys
+from rw_sql.errors import INVALID_DEFINITION, INVALID_PROPERTY, SqlError
 from rw_sql.model.definitions import (
     PAUSED_AT_BIRTH,
     connection_definition,
@@ -72,7 +72,7 @@ def options_of(snapshot: Snapshot, options: Sequence[Option], names: Mapping[str
             raise SqlError(
                 INVALID_DEFINITION,
                 f'property "{option.key}" is set by connection "{connection.name}" too',
-                span=option.span,
+                span=option.key_place,
                 hint=f"leave it out here, or ALTER CONNECTION {connection.name} DROP ({theirs})",
             )
     return (*shared, *_planned(snapshot, options))
@@ -155,12 +155,22 @@ def check_options(
     If that option is not in ``written``, because it comes from a connection, the error points at ``otherwise``.
     """
     try:
-        check_option_values(kind.spec, options, {option.key: option.span for option in written})
+        keys = {option.key: option.key_place for option in written}
+        check_option_values(kind.spec, options, keys, {option.key: option.value_place for option in written})
         kind.check_options(options)
     except OptionError as error:
         if error.span is None:
-            error.span = {option.key: option.value.span for option in written}.get(error.key, otherwise)
+            error.span = next(
+                (place_of_error(error, option) for option in written if option.key == error.key), otherwise
+            )
+        error.plain_keys = error.plain_keys or plain_keys(kind.spec, options)
         raise
+
+
+def place_of_error(error: OptionError, option: Option) -> Span:
+    """The place of a connector's error in an option: its value, unless the option as such is wrong."""
+    is_of_value = error.kind is INVALID_PROPERTY and "has no meaning" not in error.message
+    return option.value_place if is_of_value else option.key_place
 
 
 def effective_options(spec: ConnectorSpec, options: PlannedOptions) -> PlannedOptions:

@@ -182,17 +182,23 @@ def read_value(parameter: Parameter, text: str, span: Span) -> str:
     try:
         return parameter.read(text)
     except ValueError as error:
-        raise SqlError(INVALID_PARAMETER, f'parameter "{parameter.name}" {error}, not {text!r}', span=span) from error
+        raise SqlError(
+            INVALID_PARAMETER,
+            f'parameter "{parameter.name}" {error}, not {text!r}',
+            span=span,
+            hint=f"{parameter.name} = '{parameter.default}' is the default",
+        ) from error
 
 
 def _find(known: dict[str, Parameter], name: str, span: Span, what: str) -> Parameter:
     parameter = known.get(name.lower())
     if parameter is None:
-        near = near_names(name.lower(), known) or sorted(known)
+        near = near_names(name.lower(), known)
+        hint = f'did you mean "{near[0]}"?' if near else f"the parameters are {', '.join(sorted(known))}"
         raise SqlError(
             UNKNOWN_PARAMETER,
             f'unrecognized {what} "{name}"',
             span=span,
-            hint="known: " + ", ".join(f'"{n}"' for n in near),
+            hint=hint,
         )
     return parameter

@@ -54,6 +54,6 @@ def refuse_sharing(name: str, options: tuple[Option | OptionKey, ...]) -> None:
             raise SqlError(
                 CONNECTOR_IS_FIXED,
                 f'whether source "{name}" is shared cannot change',
-                span=option.span,
-                hint="create another source; views can be made on it while this one runs",
+                span=option.key_place,
+                hint=f"CREATE SOURCE {name}_2 (…) WITH (shared = …); views can read both sources",
             )

@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from rw_sql.errors import NOT_SUPPORTED, SqlError
-from rw_sql.model.names import find_source
+from rw_sql.model.names import OtherKindError, find_source
 from rw_sql.model.pauses import pauses_of
 from rw_sql.plan.result.plan import Plan, ResultRow
 from rw_sql.plan.statements.checkpoint.checkpoint import lower_inject_checkpoint_offsets, lower_show_checkpoint
@@ -26,6 +26,7 @@ from rw_sql.plan.statements.move.rewind import lower_rewind_source
 from rw_sql.plan.statements.move.skip import lower_skip_record
 from rw_sql.plan.statements.move.undo import lower_undo_operation
 from rw_sql.plan.statements.move.unsafe_set_and_reset import lower_alter_source_unsafe_set, lower_reset_source_splits
+from rw_sql.plan.statements.other_kind import with_the_right_statement
 from rw_sql.plan.statements.replace.replace import lower_create_or_replace
 from rw_sql.plan.statements.session.parameters import lower_alter_system_set, lower_set_parameter
 from rw_sql.plan.statements.show.continuity import lower_show_source_continuity
@@ -88,7 +89,10 @@ def lower(
     refused = unsupported(statement)
     if refused is not None:
         raise refused
-    plan = _lower(statement, snapshot, inspector, query_dialect=query_dialect, shares_sources=shares_sources)
+    try:
+        plan = _lower(statement, snapshot, inspector, query_dialect=query_dialect, shares_sources=shares_sources)
+    except OtherKindError as error:
+        raise with_the_right_statement(error, statement, snapshot)  # noqa: B904 - the same error, its hint completed
     return with_tables(snapshot, plan)
 
 

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -286,7 +287,7 @@ class Attached:
         """
         sources = sources_in(self._seen, text)
         try:
-            with interruptible(), readable_errors(self.spark, text, self.object_names):
+            with interruptible(), readable_errors(self.spark, text, self.object_names, partial(other_kinds, self)):
                 return read() if not sources else scanned(self._runtime.context, self.spark, sources, read, text)
         except SqlError as error:
             raise error.located(text) from error.__cause__
@@ -467,3 +468,9 @@ def _ask_at_prompt(question: Question) -> bool:
         return input("Go ahead? Type yes: ").strip().lower() in ("y", "yes")
     except (EOFError, KeyboardInterrupt):
         return False
+
+
+def other_kinds(attached: Attached) -> dict[str, str]:
+    """The names of the sinks and connections, which no query reads, with their kinds."""
+    snapshot = catalog_of(attached)
+    return {record.name: kind for kind in ("connection", "sink") for record in snapshot.all(kind)}

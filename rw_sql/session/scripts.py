@@ -13,7 +13,7 @@ from pyspark.errors import PySparkException
 from rw_sql.errors import SqlError
 from rw_sql.runtime.spark.interrupts import interruptible
 from rw_sql.runtime.spark.spark_errors import as_sql_error, known_names
-from rw_sql.session.attach import attach, attached_to
+from rw_sql.session.attach import attach, attached_to, other_kinds
 from rw_sql.syntax import split_script
 
 if TYPE_CHECKING:
@@ -71,7 +71,9 @@ def run_part(
     except SqlError as error:
         raise error.moved_into(script, part.start, part.line, part.column, file) from error.__cause__
     except PySparkException as error:
-        told = as_sql_error(error, part.text, known_names(attached.spark, attached.object_names))
+        told = as_sql_error(
+            error, part.text, known_names(attached.spark, attached.object_names, partial(other_kinds, attached))
+        )
         raise told.moved_into(script, part.start, part.line, part.column, file) from error
 
 

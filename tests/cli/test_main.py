@@ -64,7 +64,9 @@ def test_a_script_that_cannot_be_read(tmp_path: Path, content: bytes | None, rea
         script.write_bytes(content)
     told = rw_sql("run", str(script))
     assert told.returncode == 2
-    assert told.stderr == f'RW408: cannot read "{script}": {reason}\n'
+    first, hint = told.stderr.splitlines()
+    assert first == f'RW408: cannot read "{script}": {reason}'
+    assert hint.startswith("HINT: ")
     assert told.stdout == ""
 
 

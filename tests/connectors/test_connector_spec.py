@@ -78,7 +78,7 @@ def test_property_without_a_near_name_lists_what_is_accepted() -> None:
     with pytest.raises(OptionError) as caught:
         check_option_values(load_spec("kafka"), {**KAFKA, "zzz": "x"})
     assert caught.value.hint is not None
-    assert caught.value.hint.startswith("accepted: properties.bootstrap.server, topic")
+    assert caught.value.hint.startswith('leave "zzz" out; the properties are properties.bootstrap.server, topic')
 
 
 def test_missing_property_says_how_to_give_it() -> None:
@@ -86,7 +86,7 @@ def test_missing_property_says_how_to_give_it() -> None:
         check_option_values(load_spec("kafka"), {"properties.bootstrap.server": "localhost:9092"})
     assert caught.value.render() == (
         'RW207: missing property "topic"\n'
-        "HINT: add topic = '...' to WITH: The topic to read, or several separated by commas."
+        "HINT: add topic = '…' to WITH: The topic to read, or several separated by commas."
     )
 
 

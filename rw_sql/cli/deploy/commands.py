@@ -76,7 +76,7 @@ def diff_command(
     from rw_sql.plan.deploy.plan_file import saved_plan, to_json
 
     if output not in ("text", "json"):
-        raise SqlError(INVALID_OPTION, f'--format must be text or json, found: "{output}"')
+        raise SqlError(INVALID_OPTION, f'--format must be text or json, found: "{output}"', hint="--format json")
     location, snapshot, changes = _compared(folder, warehouse, env, var, allow)
     plan = saved_plan(snapshot, location.uri, changes)
     if out is not None:
@@ -191,7 +191,11 @@ def _compared(
     words = tuple(dict.fromkeys(word.upper() for given in allow or () for word in given.replace(",", " ").split()))
     for word in words:
         if word not in ("GAPS", "DUPLICATES"):
-            raise SqlError(INVALID_OPTION, f'--allow takes GAPS and DUPLICATES, found: "{word}"')
+            raise SqlError(
+                INVALID_OPTION,
+                f'--allow takes GAPS and DUPLICATES, found: "{word}"',
+                hint="name the predicted losses that you accept, separated by commas",
+            )
     variables = {**environment(folder, env), **given_variables(var or ())}
     objects = read_folder([(file, read_text(file)) for file in folder_files(folder)], variables)
     location, snapshot = _catalog(warehouse)

@@ -259,7 +259,7 @@ def open_block(script: str | None) -> SqlError:
     return SqlError(
         BLOCK_LEFT_OPEN,
         f"{script or 'the script'} ends inside of a BEGIN UNSAFE block: nothing of the block was done",
-        hint="COMMIT; at its end does it",
+        hint="end the script with COMMIT;",
     )
 
 

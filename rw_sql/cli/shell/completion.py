@@ -347,7 +347,7 @@ class _Prefix(Parser):
                 self.values.append(None)
                 return
             if action is None:
-                raise SqlError(UNTERMINATED, "the text begins no statement")
+                raise SqlError(UNTERMINATED, "the text begins no statement", hint="write SELECT, SHOW or CREATE")
             self.reduce(action)
 
     def reduce(self, rule: Reduction) -> None:

@@ -69,7 +69,11 @@ def edited(text: str, path: str | None = None) -> str:
             return file.read_text(encoding="utf-8").rstrip()
         except (OSError, UnicodeError) as error:
             reason = (getattr(error, "strerror", None) or str(error)).lower()
-            raise SqlError(FILE_UNREADABLE, f'"{file}" cannot be edited with {editor}: {reason}') from error
+            raise SqlError(
+                FILE_UNREADABLE,
+                f'"{file}" cannot be edited with {editor}: {reason}',
+                hint="export EDITOR=vi, or another editor",
+            ) from error
 
 
 def run_command(command: str) -> None:

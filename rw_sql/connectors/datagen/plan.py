@@ -145,7 +145,9 @@ def _field(options: Mapping[str, str], name: str, path: str, type_text: str, spe
         raise SqlError(
             UNSUPPORTED_TYPE,
             f'connector "datagen" makes no values of type {text} (column "{name}")',
-            hint="it makes " + ", ".join(kind for kind in _KINDS if kind != "DOUBLE PRECISION") + ", STRUCT and arrays",
+            hint="datagen makes "
+            + ", ".join(kind for kind in _KINDS if kind != "DOUBLE PRECISION")
+            + ", STRUCT and arrays",
         )
     is_sequence = options.get(f"{path}.kind", "random").strip().lower() == "sequence"
     if is_sequence and kind not in _NUMBERS:
@@ -273,4 +275,4 @@ def _struct_fields(text: str) -> list[tuple[str, str]]:
 
 
 def _wrong(key: str, what: str) -> OptionError:
-    return OptionError(INVALID_PROPERTY, f'property "{key}" {what}', key=key)
+    return OptionError(INVALID_PROPERTY, f'property "{key}" {what}', key=key, hint=f"correct {key}, or leave it out")

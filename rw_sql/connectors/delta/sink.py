@@ -61,10 +61,16 @@ class DeltaSink:
                 INVALID_PROPERTY,
                 f"property \"location\" must be an absolute path or a URI of s3:// or file://, not '{location}'",
                 key="location",
+                hint="location = '/path/of/the/table', or 's3://bucket/path'",
             )
         given = [key for key in options if key.startswith("s3.")]
         if given and not location.startswith("s3"):
-            raise OptionError(INVALID_PROPERTY, f'property "{given[0]}" has no meaning without s3://', key=given[0])
+            raise OptionError(
+                INVALID_PROPERTY,
+                f'property "{given[0]}" has no meaning without s3://',
+                key=given[0],
+                hint=f"leave {given[0]} out",
+            )
 
     def check_shape(self, options: Mapping[str, str], shape: SinkShape) -> None:
         """Nothing to check: any Delta table can store the rows of another."""

@@ -41,6 +41,7 @@ class FileSink:
                 INVALID_PROPERTY,
                 f"property \"fs.path\" must be an absolute path, not '{options['fs.path']}'",
                 key="fs.path",
+                hint="fs.path = '/path/of/the/folder'",
             )
 
     def check_shape(self, options: Mapping[str, str], shape: SinkShape) -> None:

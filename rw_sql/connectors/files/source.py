@@ -295,6 +295,7 @@ class GcsConnector(FileConnector):
                     INVALID_PROPERTY,
                     'property "gcs.credential" must be a service account\'s JSON key in base64',
                     key="gcs.credential",
+                    hint="base64 -w0 key.json prints the value",
                 ) from None
         if endpoint := options.get("gcs.endpoint_url"):
             arguments["endpoint_url"] = endpoint

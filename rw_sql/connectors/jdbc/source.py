@@ -47,6 +47,8 @@ _PLAIN_TABLES = ("r", "p")
 LEAST_PAGES = 512
 """The minimum number of pages in a part: 4 MiB are read faster by one reader than by two."""
 
+_AGAIN = "run the statement again once the database answers"
+
 
 class JdbcConnector(BatchOnly):
     """See :class:`rw_sql.connectors.base.Connector` and :class:`rw_sql.connectors.base.SnapshotReader`."""
@@ -110,7 +112,7 @@ class JdbcConnector(BatchOnly):
         try:
             held = connect(options, RESOLVE_TIMEOUT_SECONDS)
         except psycopg.Error as error:
-            raise SqlError(UPSTREAM_UNREACHABLE, told(error, options)) from error
+            raise SqlError(UPSTREAM_UNREACHABLE, told(error, options), hint=_AGAIN) from error
         try:
             held.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
             held.read_only = True
@@ -122,7 +124,7 @@ class JdbcConnector(BatchOnly):
             held.close()
             if isinstance(error, SqlError):
                 raise
-            raise SqlError(UPSTREAM_UNREACHABLE, told(error, options)) from error
+            raise SqlError(UPSTREAM_UNREACHABLE, told(error, options), hint=_AGAIN) from error
         made = jdbc_reader.Upstream(
             server=conninfo(options), snapshot=str(snapshot), table=table, columns=known, parts=parts
         )
@@ -173,7 +175,7 @@ class JdbcConnector(BatchOnly):
                     message=f'column "{column}" of table {table} is {there[column].name}, '
                     "whose values are none of the declared type",
                     hint="declare it CHARACTER VARYING, and CAST it in a generated column or a materialized view; "
-                    "WITH (…, VALIDATE = false) stores it anyway",
+                    "WITH (…, VALIDATE = false) stores the definition anyway",
                 )
         return None
 

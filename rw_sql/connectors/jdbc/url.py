@@ -33,12 +33,17 @@ def conninfo(options: Mapping[str, str]) -> dict[str, str]:
             INVALID_PROPERTY,
             'property "jdbc.url" must be like jdbc:postgresql://host:5432/database',
             key="jdbc.url",
-            hint="PostgreSQL is the one database that is read and written by JDBC",
+            hint="jdbc.url = 'jdbc:postgresql://host:5432/database': JDBC reads and writes PostgreSQL only",
         )
     try:
         port = parts.port
     except ValueError as error:
-        raise OptionError(INVALID_PROPERTY, 'property "jdbc.url" has no valid port', key="jdbc.url") from error
+        raise OptionError(
+            INVALID_PROPERTY,
+            'property "jdbc.url" has no valid port',
+            key="jdbc.url",
+            hint="write a port from 1 to 65535 behind the host: jdbc:postgresql://host:5432/database",
+        ) from error
     made = {"host": parts.hostname, "dbname": unquote(parts.path[1:])}
     if port is not None:
         made["port"] = str(port)
@@ -57,7 +62,7 @@ def conninfo(options: Mapping[str, str]) -> dict[str, str]:
                 INVALID_PROPERTY,
                 f'property "jdbc.url" has the unknown parameter "{key}"',
                 key="jdbc.url",
-                hint="accepted: " + ", ".join(_PARAMETERS),
+                hint=f"leave {key} out; the parameters are " + ", ".join(_PARAMETERS),
             )
         made[_PARAMETERS[key]] = value
     for key in ("user", "password"):

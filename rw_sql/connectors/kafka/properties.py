@@ -111,6 +111,7 @@ def check_security(options: Mapping[str, str]) -> None:
                     INVALID_PROPERTY,
                     f'property "{key}" is needed to log in by {mechanism}',
                     key="properties.sasl.mechanism",
+                    hint=f"add {key} = SECRET s" if key.endswith("password") else f"add {key} = '…'",
                 )
     elif sasl:
         raise OptionError(
@@ -191,6 +192,7 @@ def _java_key(pem: str, password: str | None) -> str:
             INVALID_PROPERTY,
             "the client's private key is not PEM, or its password is wrong or missing",
             key="properties.ssl.key.pem",
+            hint="give a key that begins with -----BEGIN, and its password as properties.ssl.key.password",
         ) from error
     return key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
@@ -208,6 +210,7 @@ def _pem(options: Mapping[str, str], part: str) -> str | None:
                 INVALID_PROPERTY,
                 f'property "properties.ssl.{part}.location": the file cannot be read',
                 key=f"properties.ssl.{part}.location",
+                hint=f"give a path that this process can read, or properties.ssl.{part}.pem = '…'",
             ) from error
     return None
 

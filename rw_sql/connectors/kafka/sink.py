@@ -58,7 +58,12 @@ class KafkaSink:
         check_brokers(options)
         check_topics(options)
         if len(topics_of(options)) != 1:
-            raise OptionError(INVALID_PROPERTY, 'property "topic" of a sink must name one topic', key="topic")
+            raise OptionError(
+                INVALID_PROPERTY,
+                'property "topic" of a sink must name one topic',
+                key="topic",
+                hint="create a sink for each topic",
+            )
         kafka_properties.check_security(options)
         self._check_idempotence(options)
 

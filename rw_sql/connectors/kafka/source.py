@@ -105,7 +105,11 @@ class KafkaConnector(PlainConnector):
         def ask(admin: kafka_admin.BrokerAdmin) -> tuple[dict[tuple[str, int], int], ...]:
             _, _, missing = admin.describe(topic for topic, _ in wanted)
             if missing:
-                raise SqlError(UPSTREAM_MISSING, f'topic "{missing[0]}" does not exist')
+                raise SqlError(
+                    UPSTREAM_MISSING,
+                    f'topic "{missing[0]}" does not exist',
+                    hint="run the statement again once the topic exists",
+                )
             return admin.offsets(wanted, milliseconds, kafka_admin.LATEST)
 
         try:
@@ -116,7 +120,11 @@ class KafkaConnector(PlainConnector):
                 is_read_committed=self._is_read_committed(options),
             )
         except kafka_admin.BrokerError as error:
-            raise SqlError(UPSTREAM_UNREACHABLE, f"the brokers do not answer: {error}") from error
+            raise SqlError(
+                UPSTREAM_UNREACHABLE,
+                f"the brokers do not answer: {error}",
+                hint="run the statement again once they answer",
+            ) from error
         return {
             kafka_reader.split_id(*part): at[part] if 0 <= at[part] <= ends[part] else ends[part] for part in wanted
         }
@@ -164,7 +172,11 @@ class KafkaConnector(PlainConnector):
                 timeout=kafka_properties.call_timeout(self.spec, options, timeout),
             )
         except kafka_admin.BrokerError as error:
-            raise SqlError(UPSTREAM_UNREACHABLE, f"the brokers do not answer: {error}") from error
+            raise SqlError(
+                UPSTREAM_UNREACHABLE,
+                f"the brokers do not answer: {error}",
+                hint="run the statement again once they answer",
+            ) from error
 
     def start_offset(self, options: Mapping[str, str], split: UpstreamSplit, at_times: Mapping[str, int]) -> int:
         """The first offset of a split without a state, by ``scan.startup.mode``."""
@@ -307,6 +319,7 @@ def check_brokers(options: Mapping[str, str]) -> None:
                 INVALID_PROPERTY,
                 f"property \"properties.bootstrap.server\" must be a list of host:port, not '{broker.strip()}'",
                 key="properties.bootstrap.server",
+                hint="properties.bootstrap.server = 'host:9092'",
             )
 
 

@@ -28,7 +28,12 @@ def is_validated(options: Iterable[Option]) -> bool:
         if option.key == VALIDATE:
             text = option_text(option.value).lower()
             if text not in ("true", "false"):
-                raise SqlError(INVALID_PROPERTY, "VALIDATE takes true or false", span=option.value.span)
+                raise SqlError(
+                    INVALID_PROPERTY,
+                    "VALIDATE takes true or false",
+                    span=option.value.span,
+                    hint="VALIDATE = true, or leave VALIDATE out",
+                )
             return text == "true"
     return True
 

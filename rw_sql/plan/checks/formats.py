@@ -56,7 +56,8 @@ def check_source_format(spec: ConnectorSpec, statement: CreateSource) -> None:
         clause.format, clause.encode, encode_options(statement), has_header_lines="file" in spec.include
     )
     if fault is not None:
-        span = next(option.span for option in clause.options if option.key == fault.key)
+        wrong = next(option for option in clause.options if option.key == fault.key)
+        span = wrong.key_place if fault.message.startswith("unknown ") else wrong.value_place
         raise SqlError(INVALID_DEFINITION, fault.message, span=span, hint=fault.hint)
     if has_changes(statement):
         _check_key(statement, clause)

@@ -19,6 +19,7 @@ from rw_sql.errors import (
     near_names,
 )
 from rw_sql.model.definitions import connector_of, option_text
+from rw_sql.model.names import connections_of
 from rw_sql.model.options import check_options, connection_of, plan_options, visible
 from rw_sql.model.sink_shape import FORCE_APPEND_ONLY, encode_options
 from rw_sql.plan.checks.sources import require_secret
@@ -72,8 +73,8 @@ def check_sink_options(snapshot: Snapshot, statement: CreateSink) -> str:
         raise SqlError(
             INVALID_DEFINITION,
             f"connection \"{connection.name}\" is one of type '{connection.connector}', not '{wanted}'",
-            span=statement.name.span,
-            hint="SHOW CONNECTIONS lists all with their types",
+            span=next(option.value_place for option in statement.options if option.key == "connection"),
+            hint=connections_of(snapshot, wanted),
         )
     options = visible(plan_options(snapshot, statement))
     given_type = _given(statement, "type")
@@ -170,7 +171,7 @@ def _type(statement: CreateSink, spec: ConnectorSpec) -> tuple[str, Span]:
             INVALID_DEFINITION,
             f'connector "{spec.name}" takes no FORMAT',
             span=clause.span,
-            hint="leave FORMAT … ENCODE … out; type = 'append-only' or 'upsert' says what becomes of rows",
+            hint="leave FORMAT … ENCODE … out; type = 'append-only' or 'upsert' takes their place",
         )
     check_format(spec, clause.format, clause.encode, clause.span)
     _check_encode(clause)
@@ -199,19 +200,25 @@ def _check_encode(clause: FormatEncode) -> None:
         if option.key == FORCE_APPEND_ONLY or (clause.encode == "CSV" and option.key in _CSV_OPTIONS):
             if is_switch and text.lower() not in ("true", "false"):
                 raise SqlError(
-                    INVALID_DEFINITION, f"{option.key} must be true or false, not '{text}'", span=option.value.span
+                    INVALID_DEFINITION,
+                    f"{option.key} must be true or false, not '{text}'",
+                    span=option.value.span,
+                    hint=f"{option.key} = 'true'",
                 )
             if not is_switch and len(text) != 1 and text != "\\t":
                 raise SqlError(
-                    INVALID_DEFINITION, f"delimiter must be one character, not '{text}'", span=option.value.span
+                    INVALID_DEFINITION,
+                    f"delimiter must be one character, not '{text}'",
+                    span=option.value.span,
+                    hint="delimiter = ','",
                 )
             continue
         takes = [FORCE_APPEND_ONLY, *(_CSV_OPTIONS if clause.encode == "CSV" else ())]
         raise SqlError(
             INVALID_DEFINITION,
             f"ENCODE {clause.encode} does not take {option.key}",
-            span=option.span,
-            hint="it takes " + ", ".join(takes),
+            span=option.key_place,
+            hint=f"leave {option.key} out; the options are " + ", ".join(takes),
         )
 
 
@@ -261,7 +268,7 @@ def _keys(
         raise SqlError(
             INVALID_PROPERTY,
             "property \"primary_key\" has no meaning with type = 'append-only'",
-            span=option.span,
+            span=option.key_place,
             hint="type = 'upsert' replaces rows by their primary key",
         )
     keys = tuple(dict.fromkeys(part.strip() for part in option_text(option.value).split(",") if part.strip()))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rw_sql.connectors.registry import connector
-from rw_sql.connectors.spec import OptionError, check_include
+from rw_sql.connectors.spec import OptionError, check_include, plain_keys
 from rw_sql.errors import (
     DUPLICATE_CLAUSE,
     INVALID_DEFINITION,
@@ -25,6 +25,7 @@ from rw_sql.model.definitions import (
     has_changes,
     include_name,
 )
+from rw_sql.model.names import connections_of
 from rw_sql.model.options import check_options, connection_of, plan_options, visible
 from rw_sql.plan.checks.column_names import require_field_names, require_name
 from rw_sql.plan.checks.formats import check_source_format
@@ -60,7 +61,7 @@ def check_source(snapshot: Snapshot, statement: CreateSource) -> str:
         kind.check_columns(options, {column.name: canonical_type(column.data_type) for column in statement.columns})
     except SqlError as error:
         key = error.key if isinstance(error, OptionError) else ""
-        spans = {option.key: option.span for option in statement.options}
+        spans = {option.key: option.key_place for option in statement.options}
         error.span = error.span or spans.get(key, statement.name.span)
         raise
     return name
@@ -72,8 +73,8 @@ def _check_connection(snapshot: Snapshot, statement: CreateSource, name: str) ->
         raise SqlError(
             INVALID_DEFINITION,
             f"connection \"{connection.name}\" is one of type '{connection.connector}', not '{name}'",
-            span=statement.name.span,
-            hint="SHOW CONNECTIONS lists all with their types",
+            span=next(option.value_place for option in statement.options if option.key == "connection"),
+            hint=connections_of(snapshot, name),
         )
 
 
@@ -88,6 +89,7 @@ def require_secret(options: tuple[Option, ...], spec: ConnectorSpec) -> None:
                 span=option.value.span,
                 hint=f"CREATE SECRET s WITH (backend = 'meta') AS '…'; then {option.key} = SECRET s",
                 hides_literals=True,
+                plain_keys=plain_keys(spec, [each.key for each in options]),
             )
 
 
@@ -115,7 +117,7 @@ def _connector_name(statement: CreateSource) -> str:
         raise SqlError(
             MISSING_PROPERTY,
             "missing field 'connector'",
-            span=statement.options[0].span,
+            span=statement.name.span,
             hint="WITH (connector = 'kafka', …)",
         )
     return name
@@ -174,6 +176,7 @@ def _check_columns(statement: CreateSource, name: str) -> None:
                 INVALID_DEFINITION,
                 f'column "{column.name}" cannot begin with _rw_, which names hidden columns',
                 span=column.span,
+                hint=f"call the column {column.name.lstrip('_')}",
             )
         require_name(column.name, column.span, hint=_FIELD_HINT)
         require_field_names(column.name, column.data_type, column.span)
@@ -188,7 +191,12 @@ def _check_columns(statement: CreateSource, name: str) -> None:
     seen = {column.lower() for column, _ in (*HIDDEN_COLUMNS, CHANGE_COLUMN, UNCHANGED_COLUMN)}
     for column_name, span in places:
         if column_name in seen:
-            raise SqlError(DUPLICATE_CLAUSE, f'column "{column_name}" is defined more than once', span=span)
+            raise SqlError(
+                DUPLICATE_CLAUSE,
+                f'column "{column_name}" is defined more than once',
+                span=span,
+                hint=f"give one another name: {column_name}_2",
+            )
         seen.add(column_name)
     check_watermarks(statement)
     for column in statement.columns:
@@ -223,7 +231,7 @@ def check_watermarks(statement: CreateSource | CreateTable) -> None:
                 UNDEFINED_COLUMN,
                 f'column "{watermark.column}" of the watermark does not exist',
                 span=watermark.span,
-                hint=f'did you mean "{near[0]}"?' if near else "it must be one of the declared columns",
+                hint=f'did you mean "{near[0]}"?' if near else f"the columns are {', '.join(types)}",
             )
         if types[watermark.column] != "TIMESTAMP WITH TIME ZONE":
             raise SqlError(

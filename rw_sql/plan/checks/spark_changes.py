@@ -14,11 +14,20 @@ if TYPE_CHECKING:
     from rw_sql.syntax.dialect.spark_changes import Changed
 
 _ROWS = {
-    "materialized_view": "its rows follow from its query",
-    "table": "its rows follow from the records of its upstream",
-    "source": "it holds no rows of its own",
+    "materialized_view": "cannot change rows that follow from its query",
+    "table": "cannot change rows that follow from the records of its upstream",
+    "source": "cannot change records of its upstream",
 }
-
+_TO_CHANGE = {
+    "materialized_view": "ALTER MATERIALIZED VIEW {0} AS SELECT … changes it, DROP MATERIALIZED VIEW {0} drops it",
+    "table": "SHOW CREATE TABLE {0} shows the upstream: change its records; DROP TABLE {0} drops the table",
+    "source": "SHOW CREATE SOURCE {0} shows the upstream: change its records; DROP SOURCE {0} drops the source",
+}
+_TO_ALTER = {
+    "materialized_view": "ALTER MATERIALIZED VIEW {0} AS SELECT … changes its columns, RENAME TO a_name its name",
+    "table": "ALTER TABLE {0} ADD COLUMN a_column INT",
+    "source": "ALTER SOURCE {0} UNSAFE SET (…) changes its properties, RENAME TO a_name its name",
+}
 
 _UPKEEP = frozenset({"OPTIMIZE", "VACUUM", "REORG", "MSCK"})
 
@@ -53,40 +62,43 @@ def change_refusal(change: Changed, record: ObjectRecord) -> SqlError | None:
         case "DROP":
             message, hint = f"{change.verb} does not drop it", f"DROP {words} {name}"
         case "ALTER":
-            message, hint = f"{change.verb} does not alter it", f"ALTER {words} {name} RENAME TO another_name"
+            message, hint = f"{change.verb} does not alter it", _TO_ALTER[record.kind].format(name)
         case "CACHE":
-            message, hint = "what is cached of it would not follow it", f"CACHE TABLE a_copy AS SELECT * FROM {name}"
+            message, hint = "a cache would not follow it", f"CACHE TABLE a_copy AS SELECT * FROM {name}"
         case _ if change.verb.split()[0] in _UPKEEP:
-            message, hint = f"its job looks after its files, and {change.verb} must not", f"leave {change.verb} out"
+            message, hint = f"{change.verb} would disturb its job, which keeps its files", f"leave {change.verb} out"
         case _:
-            message, hint = f"{_ROWS[record.kind]}: {change.verb} cannot change them", _to_change(words, name)
+            message, hint = f"{change.verb} {_ROWS[record.kind]}", _TO_CHANGE[record.kind].format(name)
     return SqlError(WRONG_KIND, f'"{record.name}" is a {kind}: {message}', hint=hint, span=change.span)
-
-
-def _to_change(words: str, name: str) -> str:
-    return f"SHOW CREATE {words} {name} shows what it reads: change that"
 
 
 def path_refusal(change: Changed, path: str, record: ObjectRecord | None) -> SqlError:
     """Why a statement of Spark's must not change a path of the warehouse, which holds what is of ``record``."""
     if record is None:
         message = f"{path} lies in rw_sql's warehouse: {change.verb} cannot change it"
-        return SqlError(WRONG_KIND, message, hint="SHOW JOBS lists the jobs that write there", span=change.span)
+        hint = "only rw_sql's statements change the warehouse: DROP SOURCE, DROP MATERIALIZED VIEW and DROP SINK delete"
+        return SqlError(WRONG_KIND, message, hint=hint, span=change.span)
     kind, name = spoken(record.kind), quoted(record.name)
     is_upkeep = change.verb.split()[0] in _UPKEEP
     return SqlError(
         WRONG_KIND,
         f'{path} holds {kind} "{record.name}": {change.verb} cannot change it',
-        hint=f"its job looks after its files: leave {change.verb} out" if is_upkeep else _to_change(kind.upper(), name),
+        hint=f"leave {change.verb} out: the job of {name} keeps its files"
+        if is_upkeep
+        else _TO_CHANGE[record.kind].format(name)
+        if record.kind in _TO_CHANGE
+        else f"DROP {kind.upper()} {name} drops it",
         span=change.span,
     )
 
 
 def catalog_refusal(change: Changed, name: str) -> SqlError:
     """Why a Spark statement must not change the views of the catalog or of a source's records."""
-    return SqlError(
-        WRONG_KIND,
-        f"{name} is kept by rw_sql: {change.verb} cannot change it",
-        hint="SHOW SOURCES, SHOW MATERIALIZED VIEWS and SHOW JOBS show what it holds",
-        span=change.span,
-    )
+    owner, mark, _ = name.partition("$")
+    if mark:
+        message = f'"{name}" shows the refused records of "{owner}": {change.verb} cannot change it'
+        hint = f"DROP SOURCE {quoted(owner)} or DROP SINK {quoted(owner)} drops both"
+    else:
+        message = f"{name} shows rw_sql's catalog: {change.verb} cannot change it"
+        hint = "CREATE, ALTER and DROP of the object itself change what the catalog shows"
+    return SqlError(WRONG_KIND, message, hint=hint, span=change.span)

@@ -132,7 +132,10 @@ def _check_columns(statement: CreateTable) -> dict[str, str]:
     for column_name, _ in columns:
         if column_name.lower() in seen:
             raise SqlError(
-                DUPLICATE_CLAUSE, f'column "{column_name}" is defined more than once', span=places[column_name]
+                DUPLICATE_CLAUSE,
+                f'column "{column_name}" is defined more than once',
+                span=places[column_name],
+                hint=f"give one another name: {column_name}_2",
             )
         seen.add(column_name.lower())
     _check_fields(statement)
@@ -149,6 +152,7 @@ def _check_columns(statement: CreateTable) -> dict[str, str]:
                 INVALID_DEFINITION,
                 f'column "{column.name}" cannot begin with _rw_, which names hidden columns',
                 span=column.span,
+                hint=f"call the column {column.name.lstrip('_')}",
             )
         require_name(column.name, column.span)
         require_field_names(column.name, column.data_type, column.span)
@@ -174,6 +178,7 @@ def _check_fields(statement: CreateTable) -> None:
                 INVALID_DEFINITION,
                 f'column "{column.name}" cannot be read from a field that begins with _rw_, which names hidden columns',
                 span=column.span,
+                hint=f"let the upstream call the field {field.lstrip('_')}, or leave the column out",
             )
         why = misnamed(field) if column.field is not None else None
         if why is not None:
@@ -229,7 +234,7 @@ def _require_columns(names: tuple[str, ...], columns: dict[str, str], where: str
                 UNDEFINED_COLUMN,
                 f'column "{name}" {where} does not exist',
                 span=span,
-                hint=f'did you mean "{near[0]}"?' if near else "it must be a column of the table",
+                hint=f'did you mean "{near[0]}"?' if near else "name a column of the table",
             )
 
 

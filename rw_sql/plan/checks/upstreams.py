@@ -6,24 +6,34 @@ import re
 from typing import TYPE_CHECKING
 
 from rw_sql.connectors.base import missing_hint
-from rw_sql.errors import TARGET_UNFIT, UPSTREAM_MISSING, UPSTREAM_UNREACHABLE, SqlError
+from rw_sql.errors import TARGET_UNFIT, UPSTREAM_MISSING, UPSTREAM_UNREACHABLE, Span, SqlError
 from rw_sql.model.definitions import option_text
+from rw_sql.syntax.lexing.identifiers import quoted
+from rw_sql.syntax.statements import ConnectionValue, TextValue
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from rw_sql.connectors.base import Upstream
     from rw_sql.connectors.sink import SinkLook
-    from rw_sql.errors import Span
     from rw_sql.syntax.statements import Option
 
 
 _ADDRESS = re.compile(r"(?:^|\.)(?:bootstrap\.servers?|url|hostname|host|endpoint|path|location)$")
 """Properties that say where an upstream or a target is."""
 
+_USER = re.compile(r"(?:^|\.)(?:user|username|password|access\.key|secret\.key)$")
+_PROTOCOL_KEY = "properties.security.protocol"
+_PROTOCOL = re.compile(r"^properties\.security\.protocol$")
+_WRONG_PROTOCOL = f"does {_PROTOCOL_KEY} fit?"
+_LOGIN = re.compile(
+    r"authentication|password|\blogin\b|access denied|access key|forbidden|not authorized|invalid credentials",
+    re.IGNORECASE,
+)
+_UNKNOWN_HOST = re.compile(r"Failed to resolve|not known|no address associated", re.IGNORECASE)
 _NO_CONNECTION = re.compile(r"(?P<address>\S+?)/bootstrap: Connect to \S+ failed: (?P<why>.+)")
 _NO_HOST = re.compile(r"(?P<address>\S+?)/bootstrap: Failed to resolve '[^']*': (?P<why>.+)")
-STORED = "WITH (VALIDATE = false) stores it anyway"
+STORED = "WITH (VALIDATE = false) stores the definition anyway"
 """Of a hint: the statement has the switch."""
 
 
@@ -42,20 +52,68 @@ def require_upstream(
     takes VALIDATE.
     """
     if upstream.error is not None:
-        raise SqlError(
-            UPSTREAM_UNREACHABLE,
-            f'the upstream of {kind} "{name}" does not answer: {unreachable(upstream.error)}',
-            span=address_place(options) or span,
-            hint=address_hint(options, is_switchable=is_switchable),
-        )
+        raise no_answer(
+            f'the upstream of {kind} "{name}"', upstream.error, span, options=options, is_switchable=is_switchable,
+            otherwise=f"SHOW CREATE {kind.upper()} {quoted(name)}",
+        )  # fmt: skip
     if upstream.missing:
         topics = ", ".join(f'"{topic}"' for topic in upstream.missing)
+        named = {item for option in options for item in _items(option)}
         raise SqlError(
             UPSTREAM_MISSING,
             f'the upstream of {kind} "{name}" has no topic {topics}',
             span=value_place(options, upstream.missing[0]) or span,
-            hint=missing_hint(upstream.missing[0], upstream.present),
+            hint=missing_hint(upstream.missing[0], [topic for topic in upstream.present if topic not in named]).replace(
+                "HOST:PORT", _bootstrap(options)
+            ),
         )
+
+
+def _bootstrap(options: Iterable[Option]) -> str:
+    """The brokers that a statement names, for a command to be typed."""
+    found = (option_text(option.value) for option in options if option.key == "properties.bootstrap.server")
+    return next(found, "HOST:PORT")
+
+
+def no_answer(
+    what: str,
+    reason: str,
+    span: Span,
+    *,
+    options: tuple[Option, ...] = (),
+    is_switchable: bool = False,
+    otherwise: str = "",
+) -> SqlError:
+    """The error for a server that cannot be used, for the reason that the client gives.
+
+    ``what`` is the upstream or target, ``options`` are those that the statement writes, ``otherwise`` is the statement
+    that shows the address where they do not have it.
+    """
+    more = f"; {STORED}" if is_switchable else ""
+    if _WRONG_PROTOCOL in reason:
+        return _wrong_protocol(what, reason, span, options)
+    if _LOGIN.search(reason):
+        hint = (
+            f"give another user or password in {_keys(options, _USER) or 'the properties that ' + otherwise + ' shows'}"
+        )
+        message, place = f"{what} refuses the login: {unreachable(reason)}", _place(options, _USER)
+    else:
+        hint = address_hint(options, otherwise, is_known=_UNKNOWN_HOST.search(reason) is None)
+        message, place = f"{what} does not answer: {unreachable(reason)}", None
+    place = place or address_place(options) or span
+    return SqlError(UPSTREAM_UNREACHABLE, message, span=place, hint=hint + more)
+
+
+def _wrong_protocol(what: str, reason: str, span: Span, options: tuple[Option, ...]) -> SqlError:
+    """The error for brokers that speak without TLS and were asked for it, or that close connections without it."""
+    place = _place(options, _PROTOCOL) or address_place(options) or span
+    if "does not support SSL" in reason:
+        message = f"{what} answers without TLS, and properties.security.protocol asks for TLS"
+        hint = f"{_PROTOCOL_KEY} = 'plaintext', or 'sasl_plaintext' with a login"
+    else:
+        message = f"{what} closes every connection at once: its listener has another {_PROTOCOL_KEY}"
+        hint = f"{_PROTOCOL_KEY} = 'ssl' for TLS, 'sasl_plaintext' for a login, 'sasl_ssl' for both"
+    return SqlError(UPSTREAM_UNREACHABLE, message, span=place, hint=hint)
 
 
 def unreachable(reason: str) -> str:
@@ -64,25 +122,57 @@ def unreachable(reason: str) -> str:
     return f"cannot connect to {found['address']} ({found['why'].lower()})" if found else reason
 
 
-def address_hint(options: Iterable[Option], *, is_switchable: bool) -> str:
-    """The hint for an upstream that does not answer."""
-    told = next((option.key for option in options if _ADDRESS.search(option.key)), None)
-    look = f"check {told or 'its address'}: does it run there?"
-    return f"{look} {STORED}" if is_switchable else look
+def address_hint(options: Iterable[Option], otherwise: str, *, is_known: bool = True) -> str:
+    """The hint for a server that does not answer; ``is_known`` is False where no host has that name."""
+    listed = tuple(options)
+    for option in listed:
+        if _ADDRESS.search(option.key) and isinstance(option.value, TextValue) and "@" not in option.value.text:
+            given = f"{option.key} = '…'"
+            if option.key.endswith(("path", "location")):
+                return f"correct {given}, or let this process read and write there"
+            if not is_known:
+                return f"correct the host: {given}"
+            return f"start the server at {option.value.text}, or correct the address: {given}"
+    name = next((option.value.connection for option in listed if isinstance(option.value, ConnectionValue)), None)
+    if name is not None:
+        is_of_kafka = any(option.key == "connector" and option_text(option.value) == "kafka" for option in listed)
+        key = "properties.bootstrap.server = '…'" if is_of_kafka else "…"
+        return f"SHOW CREATE CONNECTION {name} shows the address; ALTER CONNECTION {name} SET ({key}) corrects it"
+    return f"start the server at the address that {otherwise} shows, or change the address"
 
 
 def address_place(options: Iterable[Option]) -> Span | None:
     """The place of the address among a statement's properties, else of the connection that has it."""
-    by_address = [option.value.span for option in options if _ADDRESS.search(option.key)]
-    return next(iter([*by_address, *(option.value.span for option in options if option.key == "connection")]), None)
+    listed = tuple(options)
+    by_address = [option.value.span for option in listed if _ADDRESS.search(option.key)]
+    return next(iter([*by_address, *(option.value.span for option in listed if option.key == "connection")]), None)
+
+
+def _place(options: Iterable[Option], key: re.Pattern[str]) -> Span | None:
+    return next((option.value_place for option in options if key.search(option.key)), None)
+
+
+def _keys(options: Iterable[Option], key: re.Pattern[str]) -> str:
+    return " and ".join(option.key for option in options if key.search(option.key))
 
 
 def value_place(options: Iterable[Option], wanted: str) -> Span | None:
-    """The place of a property with this value, or with a list that contains it."""
+    """The place of a property with this value; of the item where the value is a list that contains it."""
     for option in options:
-        if wanted in [item.strip() for item in option_text(option.value).split(",")]:
-            return option.value.span
+        items, place = _items(option), option.value.span
+        if wanted not in items:
+            continue
+        text = option_text(option.value)
+        if len(items) == 1 or place.end - place.start != len(text) + 2:
+            return place
+        found = re.search(rf"(?<![^,\s]){re.escape(wanted)}(?![^,\s])", text)
+        at = 1 + (found.start() if found is not None else 0)
+        return Span(place.start + at, place.start + at + len(wanted), place.line, place.column + at)
     return None
+
+
+def _items(option: Option) -> list[str]:
+    return [item.strip() for item in option_text(option.value).split(",")]
 
 
 def require_target(
@@ -99,12 +189,10 @@ def require_target(
     With ``is_stored`` a target that may refuse rows, by their types, is accepted: an existing sink continues to run.
     """
     if target.error is not None:
-        raise SqlError(
-            UPSTREAM_UNREACHABLE,
-            f'the target of sink "{name}" does not answer: {unreachable(target.error)}',
-            span=address_place(options) or span,
-            hint=f"check its address, its user and its rights{f'; {STORED}' if is_switchable else ''}",
-        )
+        raise no_answer(
+            f'the target of sink "{name}"', target.error, span, options=options, is_switchable=is_switchable,
+            otherwise=f"SHOW CREATE SINK {quoted(name)}",
+        )  # fmt: skip
     if target.missing is not None:
         raise SqlError(
             UPSTREAM_MISSING,

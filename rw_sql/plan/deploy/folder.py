@@ -107,9 +107,12 @@ def read_variables(text: str, file: str) -> dict[str, str]:
         name, value = name.strip(), value.strip()
         if not equals or _NAME.fullmatch(name) is None:
             span = _span(text, at, at + len(line.rstrip("\r\n")))
-            raise SqlError(INVALID_PARAMETER, "a line of an environment's file is NAME=value", span=span).located(
-                text, file
-            )
+            raise SqlError(
+                INVALID_PARAMETER,
+                "a line of an environment's file is NAME=value",
+                span=span,
+                hint="write a name, = and a value, such as topic=orders",
+            ).located(text, file)
         if len(value) > 1 and value[0] == value[-1] and value[0] in "'\"":
             value = value[1:-1]
         require_fit(name, value)
@@ -219,6 +222,7 @@ def _require_once(objects: Iterable[FolderObject]) -> None:
             raise SqlError(
                 DUPLICATE_OBJECT,
                 f'{spoken(found.kind)} "{found.name}" at {found.place} is defined at {other.place} already',
+                hint=f"remove one of the two, or rename it: {found.name}_2",
             )
 
 

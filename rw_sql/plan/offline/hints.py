@@ -45,13 +45,13 @@ def hint_for(error: SqlError, statement: Statement | None) -> str:
         case kind if kind is INVALID_PROPERTY and isinstance(error, OptionError):
             return _of_option(error, statement)
         case kind if kind in (INVALID_PROPERTY, MISSING_PROPERTY, INVALID_DEFINITION):
-            return "SHOW CREATE … and docs/connectors tell what it takes; leave it out for its default"
+            return "leave the property out for its default"
         case kind if kind is UNSUPPORTED_TYPE:
             return "types are BOOLEAN, INT, BIGINT, NUMERIC(p, s), DOUBLE PRECISION, VARCHAR, DATE, TIMESTAMPTZ, …"
         case kind if kind is INVALID_PARAMETER:
             known = {**SESSION_PARAMETERS, **SYSTEM_PARAMETERS}
             name = next((name for name in known if f'"{name}"' in error.message), None)
-            return f"{name} = '{known[name].default}' is its default" if name is not None else _LANGUAGE
+            return f"{name} = '{known[name].default}' is the default" if name is not None else _LANGUAGE
         case _:
             return _LANGUAGE
 
@@ -62,7 +62,7 @@ def _of_taken_name(statement: Statement | None) -> str:
     if name is None or not word.startswith("Create"):
         return "take another name"
     kind = "MATERIALIZED VIEW" if word == "CreateMaterializedView" else word.removeprefix("Create").upper()
-    return f"CREATE {kind} IF NOT EXISTS leaves it as it is; or take another name than {quoted(name.last)}"
+    return f"CREATE {kind} IF NOT EXISTS {quoted(name.last)} keeps the object that exists; or take another name"
 
 
 def _of_option(error: OptionError, statement: Statement | None) -> str:

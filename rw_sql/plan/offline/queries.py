@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rw_sql.errors import UNDEFINED_OBJECT, ErrorCode, SqlError, near_names
-from rw_sql.model.names import RELATION_KINDS, SCHEMA_ALIAS, find_relation
+from rw_sql.model.names import RELATION_KINDS, SCHEMA_ALIAS, find_relation, other_than_relation
 from rw_sql.model.relations import relation_of
 from rw_sql.plan.offline.query_answers import UNKNOWN_TYPE, written_names
 from rw_sql.plan.queries.analysis.analyze import analyze
@@ -133,9 +133,12 @@ def _no_relation(snapshot: Snapshot, name: str, query: Query, start: int, end: i
     known = [record.name for kind in RELATION_KINDS for record in snapshot.all(kind)]
     near = near_names(name, known)
     hint = f'did you mean "{near[0]}"?' if near else (
-        "create it before; a table that only Spark knows is named with its schema, or to the check by --spark-table"
+        f'create "{name}" before this statement; a table that only Spark has needs its schema, or --spark-table {name}'
     )  # fmt: skip
     span = place_in_query(query, start, end)
+    other = other_than_relation(snapshot, name, span)
+    if other is not None:
+        return other
     return SqlError(UNDEFINED_OBJECT, f'relation "{name}" does not exist', span=span, hint=hint)
 
 

@@ -101,7 +101,7 @@ def _without(whole: Statement, holder: Any, error: SqlError) -> tuple[Any, objec
 def _points_at(part: Any, error: SqlError) -> bool:
     spans: list[Span] = [part.span]
     if isinstance(part, Option):
-        spans.append(part.value.span)
+        spans += part.places
     if isinstance(part, ColumnDefinition):
         spans += [found.span for found in (part.generated, part.default) if found is not None]
     if isinstance(part, Watermark):

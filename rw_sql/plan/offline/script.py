@@ -131,7 +131,7 @@ class ScriptChecker:
             error = SqlError(
                 BLOCK_LEFT_OPEN,
                 "the file ends inside of a BEGIN UNSAFE block: nothing of the block would be done",
-                hint="COMMIT; at its end does it",
+                hint="end the script with COMMIT;",
             )
             began, self._block = self._block, None
             self.snapshot = self._before_block

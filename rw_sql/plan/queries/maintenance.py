@@ -106,8 +106,9 @@ def decide(inspector: Inspector, text: str, inputs: tuple[ObjectRecord, ...], *,
     if found is None and whole.varies is not None:
         return Maintained(
             refused=QueryAnalysis(
-                refusal=f"the query has {whole.varies}, and has to be computed again as its inputs change",
-                hint="leave it out: a recomputed view needs deterministic functions",
+                refusal=f"the view is recomputed with its inputs, and {whole.varies} gives another value each time",
+                hint=f"leave {whole.varies} out: a recomputed view needs deterministic functions",
+                word=whole.varies.removesuffix("()") if whole.varies.endswith("()") else "",
             )
         )
     if found is None:

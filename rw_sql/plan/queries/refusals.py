@@ -8,11 +8,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rw_sql.errors import INVALID_QUERY, SPARK_ERROR, UNDEFINED_OBJECT, SqlError
-from rw_sql.model.names import RELATION_KINDS
+from rw_sql.model.names import RELATION_KINDS, other_than_relation
 from rw_sql.model.relations import relation_of
 from rw_sql.plan.queries.analysis.analyze import analyze
 from rw_sql.plan.queries.analysis.findings import Column
 from rw_sql.plan.queries.places import place_in_query, place_of
+from rw_sql.syntax.lexing.identifiers import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -48,8 +49,13 @@ def query_without_inputs(
         INVALID_QUERY,
         f"the query of {what} reads no source, table or materialized view, and no Delta table",
         span=query.span,
-        hint="SHOW SOURCES lists what can be read",
+        hint=f"add FROM and a relation{_such_as(snapshot)}; SHOW SOURCES and SHOW MATERIALIZED VIEWS list all",
     )
+
+
+def _such_as(snapshot: Snapshot) -> str:
+    names = [record.name for kind in RELATION_KINDS for record in snapshot.all(kind)]
+    return f", such as FROM {quoted(names[0])}" if names else ""
 
 
 def unstorable_query(
@@ -85,5 +91,10 @@ def _first_finding(
     ).findings
     if not found:
         return None
-    span = place_in_query(query, found[0].offset, found[0].offset + found[0].length)
-    return SqlError(found[0].kind, found[0].message, hint=found[0].hint, span=span)
+    first = found[0]
+    span = place_in_query(query, first.offset, first.offset + first.length)
+    if first.kind is UNDEFINED_OBJECT:
+        other = other_than_relation(snapshot, query.text[first.offset : first.offset + first.length].lower(), span)
+        if other is not None:
+            return other
+    return SqlError(first.kind, first.message, hint=first.hint, span=span)

@@ -295,6 +295,11 @@ def resolve_splits(
                 hint=f"valid splits are: {listed}",
             )
         if id_ in ids:
-            raise SqlError(DUPLICATE_CLAUSE, f'split "{split.id}" is named more than once', span=split.span)
+            raise SqlError(
+                DUPLICATE_CLAUSE,
+                f'split "{split.id}" is named more than once',
+                span=split.span,
+                hint="leave one of the two out",
+            )
         ids[id_] = None
     return tuple(ids)

@@ -38,7 +38,7 @@ def require_no_split_list(statement: InjectSourceOffsets | InjectCheckpointOffse
             INVALID_DEFINITION,
             "VALUES names its splits itself",
             span=statement.splits[0].span,
-            hint="leave FOR SPLITS out, or the other splits out of VALUES",
+            hint="leave FOR SPLITS out: VALUES names the splits",
         )
 
 

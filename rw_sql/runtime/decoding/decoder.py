@@ -233,4 +233,4 @@ def _included(column: IncludeColumn) -> Column:
             named = f.filter(f.col("headers"), lambda header: header["key"] == f.lit(column.inner))
             return f.get(named, f.lit(0)).getField("value")
         case other:
-            raise SqlError(NOT_SUPPORTED, f"INCLUDE {other} is not supported yet")
+            raise SqlError(NOT_SUPPORTED, f"INCLUDE {other} is not supported yet", hint=f"leave INCLUDE {other} out")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import threading
 import warnings
 from contextlib import suppress
@@ -215,11 +216,17 @@ class SparkSessions:
         return jars
 
 
+_OF_JAVA = re.compile(r"^:? ?[\w.$]+(?:Exception|Error): (?P<why>[^\n]+)", re.MULTILINE)
+"""What Java says, behind the line in which py4j names the call."""
+
+
 def not_fetched(package: str, told: str) -> SqlError:
     """The error for a connector's jars that neither a repository nor the cache has."""
+    cause = _OF_JAVA.search(told)
+    why = cause["why"].strip("[] ") if cause is not None else cause_line(told)
     return SqlError(
         LIBRARY_MISSING,
-        f"{package.removeprefix('ivy://')} cannot be fetched: {cause_line(told)}",
+        f"{package.removeprefix('ivy://')} cannot be fetched: {why}",
         hint="behind a proxy: export SPARK_SUBMIT_OPTS='-Dhttps.proxyHost=HOST -Dhttps.proxyPort=PORT'; with a mirror: "
         "config={'spark.jars.ivySettings': 'FILE'}; then start Spark again",
     )

@@ -18,7 +18,7 @@ from rw_sql.syntax.dialect.spark_faults import KnownNames, SparkFault, spark_err
 from rw_sql.syntax.parsing.script import refuse_invisible, span_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from pyspark.sql import SparkSession
 
@@ -30,8 +30,11 @@ _BEHIND = re.compile(r"\n\n|\nJVM stacktrace|\n== SQL")
 _WORD = re.compile(r"[\w$]+|`[^`]*`|\S")
 
 
-def known_names(spark: SparkSession, names: Callable[[], Iterable[str]] = tuple) -> KnownNames:
-    """The names that a statement of a session may refer to; ``names`` are those of the catalog's relations."""
+def known_names(
+    spark: SparkSession, names: Callable[[], Iterable[str]] = tuple, others: Callable[[], Mapping[str, str]] = dict
+) -> KnownNames:
+    """The names that a statement of a session may refer to; ``names`` are those of the catalog's relations, ``others``
+    those of its other objects, with their kinds."""
 
     def relations() -> list[str]:
         try:
@@ -46,7 +49,7 @@ def known_names(spark: SparkSession, names: Callable[[], Iterable[str]] = tuple)
         except (PySparkException, Py4JError):
             return []
 
-    return KnownNames(relations=relations, functions=functions, parameters=tuple(SESSION_PARAMETERS))
+    return KnownNames(relations=relations, functions=functions, others=others, parameters=tuple(SESSION_PARAMETERS))
 
 
 def _last_parts(identifiers: Any) -> list[str]:
@@ -130,14 +133,16 @@ def _both(kind: type[PySparkException]) -> type[SqlError]:
 
 
 @contextmanager
-def readable_errors(spark: SparkSession, text: str, names: Callable[[], Iterable[str]]) -> Iterator[None]:
+def readable_errors(
+    spark: SparkSession, text: str, names: Callable[[], Iterable[str]], others: Callable[[], Mapping[str, str]] = dict
+) -> Iterator[None]:
     """What Spark raises inside of a statement is raised as an instance of the same class that reads as rw_sql's."""
     try:
         yield
     except CapturedException as error:
         if isinstance(error, SqlError):
             raise
-        raise _readable(error, as_sql_error(error, text, known_names(spark, names))) from None
+        raise _readable(error, as_sql_error(error, text, known_names(spark, names, others))) from None
 
 
 def _readable(error: CapturedException, told: SqlError) -> SqlError:

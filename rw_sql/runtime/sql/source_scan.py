@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from rw_sql.connectors.base import look_anew
+from rw_sql.connectors.base import look_anew, missing_hint
 from rw_sql.connectors.registry import connector
 from rw_sql.errors import NOT_SUPPORTED, UPSTREAM_MISSING, UPSTREAM_UNREACHABLE, SqlError
 from rw_sql.model.backfill_ranges import History
@@ -76,11 +76,13 @@ class SourceScan:
             raise SqlError(
                 UPSTREAM_UNREACHABLE,
                 f'the upstream of source "{source.name}" does not answer: {upstream.error}',
-                hint="a materialized view over it still has what was read",
+                hint="query a materialized view over the source, or run the query again once the upstream answers",
             )
         if upstream.missing:
             raise SqlError(
-                UPSTREAM_MISSING, f'the upstream of source "{source.name}" has no topic "{upstream.missing[0]}"'
+                UPSTREAM_MISSING,
+                f'the upstream of source "{source.name}" has no topic "{upstream.missing[0]}"',
+                hint=missing_hint(upstream.missing[0], upstream.present),
             )
         if any(split.is_endless for split in upstream.splits.values()):
             raise SqlError(

@@ -65,7 +65,11 @@ def _key() -> bytes:
         try:
             text = Path(path).expanduser().read_text(encoding="utf-8-sig").strip()
         except (OSError, UnicodeDecodeError) as error:
-            raise SqlError(SECRET_KEY_MISSING, f"the key file that {KEY_FILE_VARIABLE} names cannot be read") from error
+            raise SqlError(
+                SECRET_KEY_MISSING,
+                f"the key file that {KEY_FILE_VARIABLE} names cannot be read",
+                hint=f"export {KEY_FILE_VARIABLE}=PATH, of a file that this process can read",
+            ) from error
     try:
         key = base64.b64decode(text, validate=True)
     except binascii.Error as error:

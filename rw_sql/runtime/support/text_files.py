@@ -51,4 +51,6 @@ def decode_text(read: bytes, name: str) -> str:
 def _refusal(read: bytes, at: int, name: str, what: str) -> SqlError:
     line, start = read.count(b"\n", 0, at) + 1, read.rfind(b"\n", 0, at) + 1
     place = f"byte {at + 1} (line {line}, byte {at - start + 1} of it)"
-    return SqlError(FILE_UNREADABLE, f"cannot read {name}: {what}, {place} is 0x{read[at]:02X}")
+    return SqlError(
+        FILE_UNREADABLE, f"cannot read {name}: {what}, {place} is 0x{read[at]:02X}", hint="save the file as UTF-8"
+    )

@@ -20,19 +20,25 @@ from rw_sql.errors import (
     UNDEFINED_COLUMN,
     UNDEFINED_OBJECT,
     UNSUPPORTED_TYPE,
-    UNTERMINATED,
     Span,
     SqlError,
     near_names,
 )
 from rw_sql.syntax.lexing.spark_words import CLAUSES, near_clause
+from rw_sql.syntax.lexing.tokens import unterminated
 from rw_sql.syntax.near_statements import near_statement
 from rw_sql.syntax.parsing.script import open_bracket, open_quote, span_of, without_strings
+from rw_sql.syntax.query import query_hints
 from rw_sql.syntax.query.tables_read import parse_spark
+from rw_sql.syntax.sql_reader.words import WITHOUT_COMMA, missing_by, trailing_comma
 
 
 def _none() -> tuple[str, ...]:
     return ()
+
+
+def _no_others() -> Mapping[str, str]:
+    return {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,10 +53,14 @@ class SparkFault:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownNames:
-    """The names that a text may have meant. The functions are called only where they are needed."""
+    """The names that a text may have meant. The functions are called only where they are needed.
+
+    ``others`` are objects that are no relations, with their kinds.
+    """
 
     relations: Callable[[], Iterable[str]] = _none
     functions: Callable[[], Iterable[str]] = _none
+    others: Callable[[], Mapping[str, str]] = _no_others
     parameters: Iterable[str] = ()
 
 
@@ -79,7 +89,7 @@ def _column(fault: SparkFault, text: str, known: KnownNames) -> SqlError:
     elif len(parts) > 1:
         hint = f'"{parts[0]}" must be a relation in FROM, or a column with fields'
     else:
-        hint = f"no column can be read there; a text stands in quotes: '{name}'"
+        hint = query_hints.without_from(name)
     return SqlError(UNDEFINED_COLUMN, f'{what} "{name}" does not exist{owner}', hint=hint, span=span)
 
 
@@ -88,8 +98,19 @@ def _relation(fault: SparkFault, text: str, known: KnownNames) -> SqlError:
     span = _place(text, fault, parts)
     while len(parts) > 1 and _find(text, parts[:1]) is None:
         parts = parts[1:]  # what Spark puts in front of a name
-    near = near_names(parts[-1].lower() if parts else "", {*known.relations()}, most=1)
-    hint = f'did you mean "{near[0]}"?' if near else "SHOW SOURCES and SHOW TABLES list what can be read"
+    name = parts[-1] if parts else ""
+    near = near_names(name.lower(), {*known.relations()}, most=1)
+    kind = known.others().get(name.lower()) if len(parts) == 1 else None
+    if kind is not None:
+        is_dropped = text.lstrip()[:4].upper() == "DROP"
+        shown = f"DROP {kind.upper()} {name}" if is_dropped else f"SHOW CREATE {kind.upper()} {name} shows it"
+        message = f'"{name}" is a {kind}, {"not a table or view" if is_dropped else "which a query cannot read"}'
+        return SqlError(UNDEFINED_OBJECT, message, hint=shown, span=span)
+    if near and near[0] == name.lower() and len(parts) > 1:
+        hint = f"write {near[0]} alone"
+        span = _find(text, parts[:-1]) or span
+    else:
+        hint = f'did you mean "{near[0]}"?' if near else query_hints.no_such_relation(text, name)
     return SqlError(UNDEFINED_OBJECT, f'relation "{".".join(parts)}" does not exist', hint=hint, span=span)
 
 
@@ -105,7 +126,7 @@ def _star(fault: SparkFault, text: str, known: KnownNames) -> SqlError:
     return SqlError(
         UNDEFINED_COLUMN,
         f'"{parts[-1] if parts else "*"}" is neither a relation in FROM nor a column',
-        hint=f"write * without it; {_those_there('column', columns)}" if columns else "write * without it",
+        hint=f"write * alone; {_those_there('column', columns)}" if columns else "write * alone",
         span=_place(text, fault, parts),
     )
 
@@ -124,7 +145,7 @@ def _arguments(fault: SparkFault, text: str, known: KnownNames) -> SqlError:
     return SqlError(
         INVALID_QUERY,
         f'function "{name}" takes {expected} argument{"" if expected == "1" else "s"}, not {actual}',
-        hint=f"DESCRIBE FUNCTION EXTENDED {name}",
+        hint=query_hints.arguments(name),
         span=_place(text, fault, parts),
     )
 
@@ -135,7 +156,7 @@ def _unlike_queries(fault: SparkFault, text: str, known: KnownNames) -> SqlError
     return SqlError(
         INVALID_QUERY,
         f"the queries of {word} have {first} and {other} columns",
-        hint="give both the same columns; NULL AS a_name fills one up",
+        hint=query_hints.unlike_queries(first, other),
         span=_place(text, fault, (word.split()[0],)),
     )
 
@@ -167,10 +188,7 @@ def _ambiguous(fault: SparkFault, text: str, known: KnownNames) -> SqlError:
     name = parts[-1] if parts else ""
     owners = [name_parts(option) for option in _listed(fault.parameters.get("referenceNames", ""))]
     written = list(dict.fromkeys(".".join(owner[-2:]) for owner in owners if len(owner) > 1))
-    if len(written) > 1:
-        hint = f"write {' or '.join(written)}"
-    else:
-        hint = "give each relation an alias of its own, and each column a name"
+    hint = f"write {' or '.join(written)}" if len(written) > 1 else query_hints.ambiguous(name)
     count = max(len(owners), 2)
     return SqlError(
         INVALID_QUERY,
@@ -226,23 +244,24 @@ def _aggregate_in_where(fault: SparkFault, text: str, known: KnownNames) -> SqlE
     return SqlError(
         INVALID_QUERY,
         f'aggregate "{name}" cannot stand in WHERE',
-        hint="filter groups with HAVING",
+        hint=query_hints.aggregate_in("WHERE", name),
         span=_find(text, (name,), where.end if where is not None else 0) or where or fault.span,
     )
 
 
 def _aggregate_in_group(fault: SparkFault, text: str, known: KnownNames) -> SqlError:
     name = _function_name(fault.parameters.get("sqlExpr", ""))
-    hint = "aggregate in a subquery, and group its result"
+    hint = query_hints.aggregate_in("GROUP BY", name)
     return SqlError(INVALID_QUERY, f'aggregate "{name}" cannot stand in GROUP BY', hint=hint, span=fault.span)
 
 
 def _nested_aggregate(fault: SparkFault, text: str, known: KnownNames) -> SqlError:
-    hint = "aggregate in a subquery first, or write OVER (…) behind the outer one"
     inner = _CALL.match(text, fault.span.start) if fault.span is not None else None
     if inner is None:
+        hint = query_hints.nested("an_aggregate")
         return SqlError(INVALID_QUERY, "an aggregate stands within another aggregate", hint=hint, span=fault.span)
     name, span = inner["name"].lower(), span_of(text, *inner.span("name"))
+    hint = query_hints.nested(name)
     return SqlError(INVALID_QUERY, f'aggregate "{name}" stands within another aggregate', hint=hint, span=span)
 
 
@@ -256,15 +275,16 @@ def _syntax(fault: SparkFault, text: str, known: KnownNames) -> SqlError:
     quote = open_quote(text)
     if quote is not None:
         mark = text[quote.start : quote.end]
-        return SqlError(
-            UNTERMINATED,
-            f"what {mark} begins here does not end",
-            hint=f"put {'*/' if mark == '/*' else mark} behind its end",
-            span=quote,
-        )
+        what = {"/*": "comment", "`": "quoted name"}.get(mark, "string")
+        line = text[quote.start :].partition("\n")[0]
+        shown = quote if mark == "/*" else span_of(text, quote.start, quote.start + min(len(line), _WIDEST_STRING))
+        return unterminated(what, "*/" if mark == "/*" else mark, shown)
     bracket = open_bracket(text)
     if bracket is not None:
-        return SqlError(SYNTAX_ERROR, "this ( has no )", hint="put ) behind what it holds", span=bracket)
+        clause = re.search(r"\b(?:FROM|WHERE|GROUP|HAVING|ORDER|LIMIT)\b", without_strings(text)[bracket.end :], re.I)
+        is_query = re.match(r"\s*(?:SELECT|WITH|VALUES)\b", text[bracket.end :], re.I)
+        hint = f"write ) before {clause[0].upper()}" if clause and not is_query else "write ) at the end"
+        return SqlError(SYNTAX_ERROR, "this ( has no )", hint=hint, span=bracket)
     span = fault.span
     if span is None:
         return _as_spark_says(fault, text, known)
@@ -278,10 +298,13 @@ def _syntax(fault: SparkFault, text: str, known: KnownNames) -> SqlError:
     else:
         near = _near_clause(word, known)
     if near is None and before and before[-1][0].upper() in ("GROUP", "ORDER", "PARTITION"):
-        near = f"{before[-1][0].upper()} BY"
+        message, hint = missing_by(before[-1][0].upper())
+        return SqlError(SYNTAX_ERROR, message, hint=hint, span=span_of(text, *before[-1].span()))
     if span.start >= len(text.rstrip().rstrip(";").rstrip()):
-        last = f" behind {before[-1][0]}" if before else ""
-        return SqlError(SYNTAX_ERROR, f"the statement ends too early{last}", hint="write what is missing", span=span)
+        last = before[-1][0] if before else ""
+        what = next((what for what, words in _FOLLOWING.items() if last.upper() in words), "what is missing")
+        behind = f" behind {last}" if last else ""
+        return SqlError(SYNTAX_ERROR, f"the statement ends too early{behind}", hint=f"write {what}{behind}", span=span)
     return SqlError(
         SYNTAX_ERROR,
         f"syntax error at or near {word}",
@@ -294,11 +317,32 @@ def _syntax_hint(word: str, before: list[re.Match[str]]) -> str:
     if word.startswith(('"', "'")):
         return "a name stands in backquotes: `a name`"
     if word == ",":
-        return "an item is missing before the comma, or the comma is one too many"
+        return "leave the comma out, or write an item before it"
     if word.upper() in CLAUSES:
         shown = f"between {before[-1][0]} and {word.upper()}" if before else f"before {word.upper()}"
-        return f"something is missing {shown}; as a name it stands in backquotes: `{word}`"
-    return "a word is missing before it, or it is one too many"
+        return f"write what is missing {shown}; a name {word} stands in backquotes: `{word}`"
+    return f"leave {word} out, or write what is missing before it"
+
+
+def _trailing_comma(fault: SparkFault, text: str, known: KnownNames) -> SqlError:
+    found = re.search(r"(?P<comma>,)\s*(?P<word>FROM)\b", without_strings(text), re.IGNORECASE)
+    span = span_of(text, *found.span("comma")) if found is not None else fault.span
+    return SqlError(SYNTAX_ERROR, trailing_comma("FROM"), hint=WITHOUT_COMMA, span=span)
+
+
+def _unstorable_name(fault: SparkFault, text: str, known: KnownNames) -> SqlError:
+    """Delta Lake tells the column only in its message."""
+    told = re.search(r"Invalid column names?: (?P<names>.+?)\.(?:\s|$)", fault.message)
+    if told is None:
+        return _as_spark_says(fault, text, known)
+    name = told["names"].split(",")[0].strip()
+    plain = re.sub(r"\W+", "_", name).strip("_")
+    return SqlError(
+        SPARK_ERROR,
+        f'column "{name}": Delta Lake takes no spaces, brackets, commas, semicolons or = in a column\'s name',
+        hint=f"write {plain}",
+        span=_find(text, (name,)) or fault.span,
+    )
 
 
 def _near_clause(word: str, known: KnownNames) -> str | None:
@@ -311,8 +355,11 @@ def _near_clause(word: str, known: KnownNames) -> str | None:
 
 def _as_spark_says(fault: SparkFault, text: str, known: KnownNames) -> SqlError:
     message, rest = condensed(fault.message, text)
+    called = _function_name(fault.parameters.get("sqlExpr", ""))
+    if rest is None and fault.condition.startswith("DATATYPE_MISMATCH") and called.isidentifier():
+        rest = query_hints.arguments(called)
     shown = f"{message} [{fault.condition}]" if fault.condition else message
-    return SqlError(_CODES.get(fault.condition.partition(".")[0], SPARK_ERROR), shown, hint=rest, span=fault.span)
+    return SqlError(SPARK_ERROR, shown, hint=rest, span=fault.span)
 
 
 def condensed(message: str, text: str = "") -> tuple[str, str | None]:
@@ -354,8 +401,13 @@ _SENTENCE_END = re.compile(r"(?<=[^.\s])\.\s+(?=[A-Z])")
 _INTERNAL = re.compile(r"(?:[`\w]+\.)*`?(?P<name>_rw_\w+)`?(?:#\d+L?)?")
 _ID = re.compile(r"(?<=[\w`])#\d+L?\b")
 _EMPTY_ITEMS = re.compile(r"(?:(?<=[\[(])(?:,\s*)+)|,\s*(?=,|[\])])()")
-_CODES = {"TRAILING_COMMA_IN_SELECT": SYNTAX_ERROR}
-"""The codes of conditions of which Spark's own sentence is kept, where it is not RW409."""
+_WIDEST_STRING = 20
+_FOLLOWING = {
+    "a condition": frozenset({"WHERE", "AND", "OR", "ON", "HAVING", "NOT", "WHEN"}),
+    "an expression": frozenset({"SELECT", "BY", ",", "=", "<", ">", "+", "-", "*", "/", "THEN", "ELSE"}),
+    "the name of a relation": frozenset({"FROM", "JOIN", "INTO", "TABLE"}),
+}
+"""What to write behind a word that a statement ends with."""
 
 _QUALIFIERS = re.compile(r"(?:(?:\w+|`[^`]+`)\.){2,}(?=[\w`])")
 _TYPES = frozenset({
@@ -389,6 +441,8 @@ _SAYERS: dict[str, Callable[[SparkFault, str, KnownNames], SqlError]] = {
     "INVALID_WHERE_CONDITION": _aggregate_in_where,
     "GROUP_BY_AGGREGATE": _aggregate_in_group,
     "NESTED_AGGREGATE_FUNCTION": _nested_aggregate,
+    "TRAILING_COMMA_IN_SELECT": _trailing_comma,
+    "DELTA_INVALID_CHARACTERS_IN_COLUMN_NAMES": _unstorable_name,
     "PARSE_SYNTAX_ERROR": _syntax,
     "PARSE_EMPTY_STATEMENT": _syntax,
     "UNCLOSED_BRACKETED_COMMENT": _syntax,

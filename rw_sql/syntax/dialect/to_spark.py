@@ -61,7 +61,7 @@ def to_spark(query: Query, *, is_emit_on_window_close: bool = False) -> SparkQue
     if isinstance(tree, exp.Values):
         writer.refuse("VALUES as a query", "write SELECT 1 AS a UNION ALL SELECT 2", tree)
     if not isinstance(tree, exp.Query):
-        raise SqlError(INVALID_EXPRESSION, "this is not a query", span=query.span)
+        raise SqlError(INVALID_EXPRESSION, "this is not a query", span=query.span, hint="write SELECT …")
     writer.name_columns(tree)
     tree = writer.rewrite_windows(tree)
     writer.check(tree)

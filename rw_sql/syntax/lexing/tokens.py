@@ -144,7 +144,12 @@ def _scan(text: str) -> Iterator[Token]:
             _require(match["quoted_end"], "quoted name", raw, position, line, column)
             name = raw[1:-1].replace('""', '"')
             if not name:
-                raise SqlError(SYNTAX_ERROR, "a quoted name is empty", span=Span(position, end, line, column))
+                raise SqlError(
+                    SYNTAX_ERROR,
+                    "a quoted name is empty",
+                    hint='write a name between the quotes: "a_name"',
+                    span=Span(position, end, line, column),
+                )
             yield Token(QUOTED, raw, name, position, end, line, column)
         elif kind == "backquoted":
             # Spark's quoting, used only in queries; the grammar does not know it.
@@ -179,9 +184,10 @@ def _require(quote: str | None, what: str, raw: str, start: int, line: int, colu
         first = raw.find("\n")
         end = start + (len(raw) if first < 0 else first)
         mark = {"comment": "*/", "dollar-quoted string": raw, "string": "'"}.get(what, raw[:1])
-        raise SqlError(
-            UNTERMINATED,
-            f"a {what} starts here and does not end",
-            hint=f"write {mark} where it ends",
-            span=Span(start, min(end, start + 20), line, column),
-        )
+        raise unterminated(what, mark, Span(start, min(end, start + 20), line, column))
+
+
+def unterminated(what: str, mark: str, span: Span) -> SqlError:
+    """The error for a string, quoted name or comment without its closing ``mark``."""
+    hint = f"write {mark} where the {what} ends"
+    return SqlError(UNTERMINATED, f"a {what} starts here and does not end", hint=hint, span=span)

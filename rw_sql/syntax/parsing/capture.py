@@ -56,7 +56,12 @@ def _read(place: Place, read: Callable[[QueryReader], None]) -> Token:
         read(reader)
     except RecursionError as error:
         # The reader counts levels, but Python's stack may be nearly full when it is called.
-        raise SqlError(TOO_COMPLEX, "this is nested too deeply", span=first.span) from error
+        raise SqlError(
+            TOO_COMPLEX,
+            "this is nested too deeply",
+            span=first.span,
+            hint="name inner parts in WITH a_name AS (…), or make them views",
+        ) from error
     return _cut(place, first, reader.at, "")
 
 

@@ -15,8 +15,10 @@ if TYPE_CHECKING:
 
 _MARK = "// example: "
 _PARTS = "parts.lark"
-_BESIDE = frozenset({"SHOW timezone", "REFRESH SCHEMA"})
-"""Examples of rules that are no statement, or not one to begin with."""
+_BESIDE = frozenset({
+    "SHOW timezone", "REFRESH SCHEMA", "ALTER SYSTEM SET enable_unsafe_ops = true", "CONFIRM '3f9a52c0'",
+})  # fmt: skip
+"""Examples of rules that are no statement, or not one to begin with, or that would consent to something."""
 
 _LONGEST = 130
 

@@ -63,7 +63,12 @@ class Parser:
                 action = actions[states[-1]].get(terminal)
                 if isinstance(action, int):
                     if len(states) > MOST_STACKED:
-                        raise SqlError(TOO_COMPLEX, "this is nested too deeply", span=token.span)
+                        raise SqlError(
+                            TOO_COMPLEX,
+                            "this is nested too deeply",
+                            span=token.span,
+                            hint="leave levels of nesting out",
+                        )
                     states.append(action)
                     self.values.append(token)
                     break

@@ -41,10 +41,20 @@ def parse_statement(text: str) -> Statement:
         tokens = scan(text)
         segments = list(_segments(tokens))
         if not segments:
-            raise SqlError(SYNTAX_ERROR, "the text holds no statement", span=tokens[-1].span)
+            raise SqlError(
+                SYNTAX_ERROR,
+                "the text holds no statement",
+                span=tokens[-1].span,
+                hint="write a statement, such as SHOW SOURCES",
+            )
         if len(segments) > 1:
             second = tokens[segments[1][0]]
-            raise SqlError(SYNTAX_ERROR, "the text holds more than one statement", span=second.span)
+            raise SqlError(
+                SYNTAX_ERROR,
+                "the text holds more than one statement",
+                span=second.span,
+                hint="run the statements one by one, or as a script",
+            )
         return _parse(text, tokens, *segments[0])
     except SqlError as error:
         raise error.located(text)  # noqa: B904 - the same error, told where it stands

@@ -14,6 +14,7 @@ from rw_sql.syntax.lexing.spark_words import near_clause, words_after
 from rw_sql.syntax.lexing.tokens import END, WORD
 from rw_sql.syntax.parsing.examples import example_like
 from rw_sql.syntax.parsing.lalr_tables import SIGNS
+from rw_sql.syntax.sql_reader.words import missing_by
 from rw_sql.syntax.statements.common import Option
 
 if TYPE_CHECKING:
@@ -80,7 +81,7 @@ def syntax_error(token: Token, accepted: set[str], last: Any, *, before: Sequenc
         near = []
     else:
         near = near_names(token.upper, {*keywords, *sparks}, most=1) if token.kind == WORD else []
-        hint = f"{NEAR}{near[0]}?" if near else None
+        hint = _twice(token, accepted, before) or (f"{NEAR}{near[0]}?" if near else None)
     if token.kind == WORD and token.upper in RESERVED and accepted & {"NAME"} and not near:
         return SqlError(
             SYNTAX_ERROR,
@@ -88,16 +89,11 @@ def syntax_error(token: Token, accepted: set[str], last: Any, *, before: Sequenc
             hint=f'{token.upper} is reserved; as a name it must be quoted: "{token.value}"',
             span=token.span,
         )
-    slip = _clause_slip(token, accepted, before)
+    slip = _clause_slip(token, accepted, before) or _wrong_order(token, before)
     if slip is not None:
         return slip
     expected, listed = _expected(accepted, keywords, last)
-    hint = hint or _misplaced(token, accepted, before)
-    if hint is None and listed:
-        more = ["…"] if len(listed) > _MOST_LISTED else []
-        hint = f"expected one of: {', '.join([*listed[:_MOST_LISTED], *more])}"
-    if hint is None:
-        hint = _what_next(token, expected, before)
+    hint = hint or _misplaced(token, accepted, expected, before) or _what_next(token, expected, listed, before)
     return SqlError(SYNTAX_ERROR, f"expected {expected}, found: {found(token)}", hint=hint, span=token.span)
 
 
@@ -106,39 +102,98 @@ def _clause_slip(token: Token, accepted: set[str], before: Sequence[Token]) -> S
     if not before or "$END" not in accepted or not any(other.upper == "SELECT" for other in before):
         return None
     word = before[-1]
+    if token.upper in ("GROUP", "ORDER", "PARTITION"):
+        message, hint = missing_by(token.upper)
+        return SqlError(SYNTAX_ERROR, message, hint=hint, span=token.span)
     near = near_clause(word.text) if word.kind == WORD and token.kind != END else None
     if near is None:
         return None
     return SqlError(SYNTAX_ERROR, f"syntax error at or near {word.text}", hint=f"{NEAR}{near}?", span=word.span)
 
 
-_SPOKEN = {"number": "a number", "identifier": "a name", "literal string": "a text in quotes: '…'"}
-
-
-def _misplaced(token: Token, accepted: set[str], before: Sequence[Token]) -> str | None:
-    """What is amiss with the words in front of a token that is right by itself."""
+def _wrong_order(token: Token, before: Sequence[Token]) -> SqlError | None:
+    """The error for words that are right by themselves, behind a wrong one or in a wrong place."""
     words = [other.upper for other in before]
     if token.kind == WORD and words[-1:] == ["IF"]:
-        near = near_names(token.upper, ["EXISTS", "NOT EXISTS"], most=1)
-        return f"{NEAR}IF {near[0]}?" if near else None
-    if token.upper == "WITH" and "ENCODE" in words:
-        return "WITH (…) stands before FORMAT … ENCODE …"
-    if {"RPAR", "COMMA"} <= accepted and (token.kind == END or token.upper in ("WITH", "FORMAT", "INCLUDE")):
-        return "a ) is missing" if token.kind == END else f"a ) is missing before {token.upper}"
+        wanted = "NOT EXISTS" if "CREATE" in words else "EXISTS"
+        if near_names(token.upper, ["EXISTS", "NOT"], most=1):
+            message = f"expected {wanted} after IF, found: {found(token)}"
+            return SqlError(SYNTAX_ERROR, message, hint=f"{NEAR}IF {wanted}?", span=token.span)
+    if token.upper == "WITH" and "ENCODE" in words and "FORMAT" in words and "WITH" not in words:
+        clause = " ".join(other.text for other in before[words.index("FORMAT") :])
+        hint = f"write WITH (…) {clause}"
+        return SqlError(SYNTAX_ERROR, "WITH must come before FORMAT", hint=hint, span=token.span)
     return None
 
 
-def _what_next(token: Token, expected: str, before: Sequence[Token]) -> str | None:
-    """What to write where the sentence says what is expected and nothing is near."""
-    example = example_like(before)
-    if example is not None:
-        return f"for example: {example}"
-    if not before or expected == "end of statement":
+_UNSAID = ('"."', "ALLOW", "CASCADE", "EMIT")
+"""What hints leave out: consent is for the user to type, and EMIT is rarely meant."""
+
+_SPOKEN = (("number", "a number"), ("identifier", "a name"), ("literal string", "a text in quotes: '…'"))
+_CLAUSES = ("FORMAT", "WITH", "INCLUDE")
+_COLUMN_LIST = "',' or ')' after column definition"
+_COLUMN = "column name or constraint definition"
+
+
+def _twice(token: Token, accepted: set[str], before: Sequence[Token]) -> str | None:
+    """What to do with a clause that the statement has already."""
+    is_again = "$END" in accepted and token.upper in ("FORMAT", "WITH")
+    if not is_again or not any(other.upper == token.upper for other in before):
         return None
-    expected = _SPOKEN.get(expected, expected)
+    return f"leave the second {token.upper} out"
+
+
+def _misplaced(token: Token, accepted: set[str], expected: str, before: Sequence[Token]) -> str | None:
+    """What is amiss with the words in front of a token that is right by itself."""
+    words = [other.upper for other in before]
+    if {"RPAR", "COMMA"} <= accepted and (token.kind == END or token.upper in _CLAUSES):
+        return "write ) at the end" if token.kind == END else f"write ) before {token.upper}"
+    if expected == _COLUMN_LIST:
+        return f"write , or ) before {found(token)}"
+    if expected == _COLUMN:
+        return f"write a column, such as a_column INT, {_where(token, before)}"
+    if expected == "description of the format" and token.kind == WORD and "LPAR" in accepted and "IF" not in words:
+        return f"write ( before {found(token)}: columns stand in parentheses"
+    if token.text == "-" and "STRING" in accepted:
+        return "write the number in quotes: '-…'"
+    if words[:1] == ["CANCEL"] and "NUMBER" in accepted:
+        return f"write a job's id {_where(token, before)}: SHOW JOBS lists the ids"
+    return None
+
+
+def _what_next(token: Token, expected: str, listed: Sequence[str], before: Sequence[Token]) -> str | None:
+    """What to write where nothing is near."""
+    if expected == "end of statement":
+        more = [_said(other) for other in listed if other not in _UNSAID][:_MOST_LISTED]
+        return f"leave {found(token)} out{f', or write {_either(more)} before it' if more else ''}"
+    example = example_like(before)
+    shown = f"; for example: {example}" if example is not None else ""
+    if listed:
+        more = ["…"] if len(listed) > _MOST_LISTED else []
+        return f"write one of {', '.join([*map(_said, listed[:_MOST_LISTED]), *more])}{shown}"
+    if not before:
+        return None
+    return f"write {_said(expected)} {_where(token, before)}{shown}"
+
+
+def _where(token: Token, before: Sequence[Token]) -> str:
+    """The place of what is missing, in words."""
     if token.kind == END:
-        return f"write {expected} behind {before[-1].text}"
-    return f"write {expected} {'before' if token.kind == WORD else 'in the place of'} {found(token)}"
+        return f"behind {before[-1].text}" if before else "there"
+    return f"{'before' if token.kind == WORD else 'in the place of'} {found(token)}"
+
+
+def _said(expected: str) -> str:
+    """What is expected, as a hint says it."""
+    if expected == 'TO or "="':
+        return "= and a value"
+    for term, spoken in _SPOKEN:
+        expected = re.sub(rf"\b{term}\b(?! in quotes)", spoken, expected)
+    return expected
+
+
+def _either(words: Sequence[str]) -> str:
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} or {words[-1]}"
 
 
 _NEEDS_NAME = re.compile(
@@ -151,6 +206,17 @@ _NEEDS_NAME = re.compile(
 )
 
 
+_REST = {
+    "SOURCE": "(id INT, …) WITH (connector = '…', …) …",
+    "TABLE": "(id INT PRIMARY KEY, …) WITH (connector = '…', …) …",
+    "SINK": "FROM a_relation WITH (connector = '…', …) …",
+    "CONNECTION": "WITH (type = 'kafka', …)",
+    "SECRET": "WITH (backend = 'meta') AS '…'",
+    "MATERIALIZED VIEW": "AS SELECT …",
+}
+"""What follows the name in CREATE."""
+
+
 def _missing_name(before: Sequence[Token], token: Token) -> SqlError | None:
     """The error for a statement that ends where its object's name belongs; None where something else is missing."""
     words = " ".join(other.upper if other.kind == WORD else "." for other in before)
@@ -158,7 +224,10 @@ def _missing_name(before: Sequence[Token], token: Token) -> SqlError | None:
     if told is None:
         return None
     kind, statement = told["kind"], told["statement"]
-    hint = f"{statement} a_name …" if told["creates"] else f"SHOW {kind}S lists them"
+    if told["creates"]:
+        hint = f"{statement} a_name {_REST[kind]}"
+    else:
+        hint = f"write a name behind {before[-1].text}: SHOW {kind}S lists the {kind.lower()}s"
     return SqlError(SYNTAX_ERROR, f"{statement} needs a {kind.lower()} name", hint=hint, span=token.span)
 
 
@@ -177,5 +246,5 @@ def _expected(accepted: set[str], keywords: list[str], last: Any) -> tuple[str, 
     if len(listed) == 1:
         return listed[0], []
     if len(listed) <= _MOST_IN_SENTENCE:
-        return f"{', '.join(listed[:-1])} or {listed[-1]}", []
+        return _either(listed), []
     return f"one of {', '.join(keywords[:3])} …" if keywords else listed[0], listed

@@ -71,8 +71,14 @@ def spark_type(data_type: DataType) -> str:
                 UNSUPPORTED_TYPE,
                 f"NUMERIC({precision}) has more than the {_WIDEST_DECIMAL} digits that Spark holds",
                 span=data_type.span,
+                hint=f"write NUMERIC({_WIDEST_DECIMAL})",
             )
         return f"DECIMAL({precision}, {scale})"
     if name not in _SPARK:
-        raise SqlError(UNSUPPORTED_TYPE, f"Spark has no type for {name}", span=data_type.span)
+        raise SqlError(
+            UNSUPPORTED_TYPE,
+            f"Spark has no type for {name}",
+            span=data_type.span,
+            hint="declare it CHARACTER VARYING and CAST it in a materialized view",
+        )
     return _SPARK[name]

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NoReturn
 from rw_sql.errors import INVALID_EXPRESSION, TOO_COMPLEX, SqlError
 from rw_sql.syntax.lexing.identifiers import RESERVED
 from rw_sql.syntax.lexing.tokens import BACKQUOTED, END, PUNCTUATION, QUOTED, STRING, WORD, Token
+from rw_sql.syntax.sql_reader.words import WITHOUT_COMMA, trailing_comma
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -86,6 +87,18 @@ _OPERATORS = frozenset(
     ]
 )
 _LONGEST_OPERATOR = 4
+
+_BEHIND = {"FROM": "the name of a relation", "JOIN": "the name of a relation", "AS": "a name"}
+_SPOKEN = {
+    "identifier": "a name",
+    "an identifier or a '*'": "a name or *",
+    "literal string": "a text in quotes: '…'",
+    "literal number": "a number",
+    "join constraint": "ON a_condition or USING (a_column)",
+    "joined table": "JOIN and a relation",
+    "date/time field": "YEAR, MONTH, DAY, HOUR, MINUTE or SECOND",
+}
+"""What is expected, as a hint says it."""
 
 
 class Cursor:
@@ -183,16 +196,26 @@ class Cursor:
         token = self.peek()
         met = "EOF" if token.kind == END else token.text.split("\n")[0][:40]
         before = self.tokens[self.at - 1].text if self.at > 0 else ""
-        what = expected.removesuffix(" in the query body")
-        hint = f"write {what} behind {before}" if before and " after " not in what else None
+        if before == "," and expected in ("an expression", "identifier") and (token.kind == END or met in (")", "]")):
+            self.refuse_comma(self.tokens[self.at - 1], "" if token.kind == END else met)
+        what = expected.removesuffix(" in the query body").partition(" after ")[0].removeprefix("one of ")
+        hint = f"write {_SPOKEN.get(what, what)}{f' behind {before}' if before else ''}"
         raise SqlError(INVALID_EXPRESSION, f"expected {expected}, found: {met}", hint=hint, span=token.span)
 
-    def refuse(self, message: str, token: Token) -> NoReturn:
+    def refuse(self, message: str, token: Token, *, hint: str | None = None) -> NoReturn:
         """Raises SqlError INVALID_EXPRESSION at the token."""
-        hint = None
-        if message.startswith("syntax error at or near "):
-            hint = f'something is missing before {token.text}; as a name it must be quoted: "{token.value}"'
+        if hint is None and message.startswith("syntax error at or near "):
+            before = self.tokens[self.at - 1] if self.at > 0 else None
+            if before is not None and before.text == "," and before.start < token.start:
+                self.refuse_comma(before, token.text)
+            behind = f" behind {before.text}" if before is not None else f" before {token.text}"
+            what = _BEHIND.get(before.upper if before is not None else "", "an expression")
+            hint = f'write {what}{behind}; as a name {token.text} must be quoted: "{token.value}"'
         raise SqlError(INVALID_EXPRESSION, message, hint=hint, span=token.span)
+
+    def refuse_comma(self, comma: Token, following: str) -> NoReturn:
+        """Raises SqlError INVALID_EXPRESSION at a comma with nothing behind it."""
+        raise SqlError(INVALID_EXPRESSION, trailing_comma(following), hint=WITHOUT_COMMA, span=comma.span)
 
     def is_name(self, ahead: int = 0) -> bool:
         """True if a name is at that position: quoted, or a word that is not reserved."""
@@ -243,4 +266,9 @@ class Cursor:
         """Enters another level of nesting. Raises SqlError TOO_COMPLEX if there are too many."""
         self.depth += 1
         if self.depth > MOST_NESTED:
-            raise SqlError(TOO_COMPLEX, f"more than {MOST_NESTED} levels are nested here", span=self.peek().span)
+            raise SqlError(
+                TOO_COMPLEX,
+                f"more than {MOST_NESTED} levels are nested here",
+                hint="name inner parts in WITH a_name AS (…), or make them views",
+                span=self.peek().span,
+            )

@@ -182,7 +182,8 @@ class ExpressionReader(FormReader):
             after = self.peek()
             if after.kind == WORD and after.start == token.end:
                 if after.upper not in NUMBER_SUFFIXES:
-                    self.refuse(f"trailing junk after numeric literal: {token.text}{after.text}", after)
+                    hint = f"write a blank or an operator between {token.text} and {after.text}"
+                    self.refuse(f"trailing junk after numeric literal: {token.text}{after.text}", after, hint=hint)
                 self.at += 1
         elif kind == STRING:
             self.at += 1
@@ -365,7 +366,8 @@ class ExpressionReader(FormReader):
             self.expect("ORDER", "BY")
             self.order_item()
             if function.upper in ORDERED_BY_ONE and self.is_sign(","):
-                self.refuse("only one arg in order by is expected here", self.peek())
+                hint = f"leave what follows the first column out: {function.upper} orders by one"
+                self.refuse("only one arg in order by is expected here", self.peek(), hint=hint)
             while self.take_sign(","):
                 self.order_item()
             self.expect_sign(")")
@@ -392,7 +394,8 @@ class ExpressionReader(FormReader):
             if not self.take_sign(","):
                 return
             if is_variadic:
-                self.refuse("VARIADIC argument must be the last", self.tokens[self.at - 1])
+                hint = "move the VARIADIC argument to the end"
+                self.refuse("VARIADIC argument must be the last", self.tokens[self.at - 1], hint=hint)
 
     def _argument(self) -> bool:
         """Skips an argument; True if it is VARIADIC."""

@@ -176,8 +176,8 @@ class FormReader(TypeReader):
 
     def _quantified(self) -> None:
         if self.word() in ("SELECT", "WITH", "VALUES"):
-            message = "ANY, SOME and ALL take no query: write IN (query), or compare with its max or min"
-            self.refuse(message, self.peek())
+            hint = "write IN (SELECT …), or compare with (SELECT max(…) …)"
+            self.refuse("ANY, SOME and ALL take no query", self.peek(), hint=hint)
         self.comma_separated(self.expression)
 
     def _struct(self) -> None:

@@ -185,7 +185,7 @@ class QueryReader(ReshapingReader):
 
     def _fetch(self, limited: bool, is_ordered: bool) -> None:
         if limited:
-            self.refuse("cannot specify both LIMIT and FETCH", self.tokens[self.at - 1])
+            self.refuse("cannot specify both LIMIT and FETCH", self.tokens[self.at - 1], hint="leave FETCH out")
         if not self.take_one("FIRST", "NEXT"):
             self.fail("one of FIRST or NEXT")
         if not self.take_one("ROW", "ROWS"):
@@ -196,7 +196,8 @@ class QueryReader(ReshapingReader):
                 self.fail("one of ROW or ROWS")
         if self.take("WITH", "TIES"):
             if not is_ordered:
-                self.refuse("WITH TIES cannot be specified without ORDER BY clause", self.tokens[self.at - 1])
+                message = "WITH TIES cannot be specified without ORDER BY clause"
+                self.refuse(message, self.tokens[self.at - 1], hint="add ORDER BY, or write ONLY")
         elif not self.take("ONLY"):
             self.fail("one of ONLY or WITH TIES")
 
@@ -210,7 +211,7 @@ class QueryReader(ReshapingReader):
         star = self._items()
         if self._lacks_from():
             if star is not None:
-                self.refuse("SELECT * with no tables specified is not valid", star)
+                self.refuse("SELECT * with no tables specified is not valid", star, hint="add FROM a_relation")
             if not self.within:
                 self._refuse_columns_of_nothing(begun, before)
         if self.take("FROM"):
@@ -251,7 +252,8 @@ class QueryReader(ReshapingReader):
         parameters = self.arrow_parameters(begun)
         for column in self.mentioned[before:]:
             if column.value not in parameters:
-                self.refuse(f'column "{column.value}" does not exist: the query has no FROM', column)
+                hint = f"add FROM a_relation, or write a text in quotes: '{column.value}'"
+                self.refuse(f'column "{column.value}" does not exist: the query has no FROM', column, hint=hint)
 
     def _item(self) -> bool:
         """Skips an item of SELECT; True if it is ``*`` or ``t.*``."""

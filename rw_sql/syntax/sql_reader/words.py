@@ -2,6 +2,20 @@
 
 from __future__ import annotations
 
+WITHOUT_COMMA = "leave the comma out"
+"""The hint of an error about a comma with nothing behind it."""
+
+
+def trailing_comma(following: str) -> str:
+    """The message of an error about a comma with nothing between it and the ``following`` word."""
+    return f"trailing comma before {following or 'the end'}"
+
+
+def missing_by(word: str) -> tuple[str, str]:
+    """The message and the hint of an error about ``GROUP`` or ``ORDER`` without its ``BY``."""
+    return f"BY is missing behind {word}", f"write {word} BY"
+
+
 # Precedence as in PostgreSQL: https://www.postgresql.org/docs/current/sql-syntax-lexical.html#SQL-PRECEDENCE
 OR, XOR, AND, NOT, IS, COMPARE, LIKE, BETWEEN, OTHER, PLUS, TIMES, POWER, AT, SIGN, POSTFIX = range(1, 16)
 

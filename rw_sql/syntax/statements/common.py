@@ -136,11 +136,30 @@ OptionValue = TextValue | NumberValue | WordValue | SecretValue | ConnectionValu
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Option:
-    """``key = value``. The key is folded and unquoted: ``properties.bootstrap.server``."""
+    """``key = value``. The key is folded and unquoted: ``properties.bootstrap.server``.
+
+    ``key_span`` is the place of the key; NOWHERE for an option that no text has.
+    """
 
     key: str
     value: OptionValue
     span: Span = at()
+    key_span: Span = at()
+
+    @property
+    def key_place(self) -> Span:
+        """The place for an error in the key."""
+        return self.key_span if self.key_span.end else self.span
+
+    @property
+    def value_place(self) -> Span:
+        """The place for an error in the value."""
+        return self.value.span if self.value.span.end else self.span
+
+    @property
+    def places(self) -> tuple[Span, ...]:
+        """All places that an error in the option may point at."""
+        return self.span, self.key_place, self.value_place
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,6 +168,11 @@ class OptionKey:
 
     key: str
     span: Span = at()
+
+    @property
+    def key_place(self) -> Span:
+        """The place for an error in the key."""
+        return self.span
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -100,6 +100,7 @@ class UndoOperation(Statement):
     operation: int
     allow: tuple[str, ...] = ()
     reason: str | None = None
+    operation_span: Span = at()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -279,3 +279,4 @@ class RewindSource(Statement):
     operation: int
     allow: tuple[str, ...] = ()
     reason: str | None = None
+    operation_span: Span = at()

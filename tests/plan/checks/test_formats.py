@@ -166,7 +166,9 @@ def test_every_option_is_taken_or_refused(pair: tuple[str, str]) -> None:
         fault = find_encode_fault(*pair, {key: "x"})
         assert fault is not None
         assert fault.hint == (
-            "it takes " + ", ".join(option.key for option in SPECS[pair].options) if taken else "it takes no options"
+            f"leave {key} out; the options are " + ", ".join(option.key for option in SPECS[pair].options)
+            if taken
+            else f"leave {key} out: there are no options"
         )
 
 

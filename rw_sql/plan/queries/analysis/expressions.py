@@ -14,6 +14,7 @@ from rw_sql.plan.queries.analysis.functions import AGGREGATE, UNIT_FIRST, UNITS,
 from rw_sql.plan.queries.analysis.names import NameChecker
 from rw_sql.plan.queries.analysis.reading import children
 from rw_sql.plan.queries.analysis.result_types import parameter_types, result_type
+from rw_sql.syntax.query import query_hints
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,11 +25,7 @@ SELECT, WHERE, ON, GROUP_BY, HAVING, ORDER_BY, FROM = "SELECT", "WHERE", "ON", "
 WITHIN = "an aggregate"
 """Where an expression stands: a clause, or the arguments of an aggregate."""
 
-_NO_AGGREGATES = {
-    WHERE: "filter groups with HAVING",
-    ON: "aggregate in a subquery, and join that",
-    GROUP_BY: "aggregate in a subquery, and group its result",
-}
+_NO_AGGREGATES = (WHERE, ON, GROUP_BY)
 _TRUTHS = (exp.Predicate, exp.And, exp.Or, exp.Not, exp.Boolean)
 
 
@@ -139,7 +136,7 @@ class ExpressionChecker(NameChecker):
             self.text.first_place(wrong),
             INVALID_QUERY,
             f"{rule}, not {len(output.columns)}",
-            f"select {counted(wanted, 'column')} in it",
+            f"select {counted(wanted, 'column')} in the subquery",
         )
 
     # Calls
@@ -165,7 +162,7 @@ class ExpressionChecker(NameChecker):
                 place_of_name,
                 INVALID_QUERY,
                 f'function "{name}" takes {known.counts}, not {arguments}',
-                f"DESCRIBE FUNCTION EXTENDED {name}",
+                query_hints.arguments(name),
             )
         if known.kind != AGGREGATE or isinstance(node.parent, exp.Window) or _is_windowed(node):
             found = self._arguments(node, scope, place)
@@ -179,11 +176,14 @@ class ExpressionChecker(NameChecker):
                 place_of_name,
                 INVALID_QUERY,
                 f'aggregate "{name}" stands within another aggregate',
-                "aggregate in a subquery first, or write OVER (…) behind the outer one",
+                query_hints.nested(name),
             )
         elif place in _NO_AGGREGATES:
             self.report.add(
-                place_of_name, INVALID_QUERY, f'aggregate "{name}" cannot stand in {place}', _NO_AGGREGATES[place]
+                place_of_name,
+                INVALID_QUERY,
+                f'aggregate "{name}" cannot stand in {place}',
+                query_hints.aggregate_in(place, name),
             )
         return result_type(node, found)
 
@@ -227,7 +227,7 @@ class ExpressionChecker(NameChecker):
                 self.text.place(name),
                 INVALID_QUERY,
                 f'window "{name.name}" does not exist',
-                f"WINDOW {self.text.written(name)} AS (…) defines it",
+                f"add WINDOW {self.text.written(name)} AS (…) to the end of the query",
             )
         self.window_parts(node, scope, place)
         return kind

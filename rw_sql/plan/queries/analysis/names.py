@@ -11,6 +11,7 @@ from rw_sql.errors import INVALID_QUERY, UNDEFINED_COLUMN, near_names
 from rw_sql.plan.queries.analysis.data_types import element_of, fields_of, is_array, is_map, is_scalar
 from rw_sql.plan.queries.analysis.frames import OPEN, Output
 from rw_sql.plan.queries.analysis.functions import WITHOUT_BRACKETS
+from rw_sql.syntax.query import query_hints
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -184,7 +185,7 @@ class NameChecker:
             self.text.place(parts[-1]),
             INVALID_QUERY,
             f'column "{parts[-1].name}" is ambiguous: {len(attributes)} columns have that name',
-            f"write {hint}" if len(owners) > 1 else "give each relation an alias of its own, and each column a name",
+            f"write {hint}" if len(owners) > 1 else query_hints.ambiguous(name),
         )
 
     def _missing(self, parts: Sequence[exp.Identifier], scope: Scope, *, is_star: bool = False) -> None:
@@ -198,7 +199,7 @@ class NameChecker:
                 self.text.place(wrong),
                 UNDEFINED_COLUMN,
                 f'column "{wrong.name}" does not exist in {self.text.written(first)}',
-                _near(wrong.name, columns) or f"its columns are {_shown(columns)}",
+                _near(wrong.name, columns) or f"the columns of {self.text.written(first)} are {_shown(columns)}",
             )
             return
         relations = list(dict.fromkeys(name for around in _chain(scope) for name in around.frame.relations if name))
@@ -211,7 +212,7 @@ class NameChecker:
         if len(parts) > 1 or is_star:
             near = _near(first.name, relations + ([] if is_star else columns))
             message = f'"{first.name}" is neither a relation in FROM nor a column'
-            hint = f"FROM has {_shown(relations)}" if relations else None
+            hint = f"FROM has {_shown(relations)}" if relations else query_hints.without_from(first.name)
             if len(relations) == 1 and names[0] != relations[0]:
                 hint = f"write {relations[0]}.{'*' if is_star else self.text.written(parts[1])}"
             self.report.add(self.text.place(first), UNDEFINED_COLUMN, message, near or hint)
@@ -220,7 +221,8 @@ class NameChecker:
             self.text.place(first),
             UNDEFINED_COLUMN,
             f'column "{first.name}" does not exist',
-            _near(first.name, columns) or (f"the columns are {_shown(columns)}" if columns else None),
+            _near(first.name, columns)
+            or (f"the columns are {_shown(columns)}" if columns else query_hints.without_from(first.name)),
         )
 
 

@@ -338,5 +338,5 @@ class RelationChecker(ExpressionChecker):
             f'column "{part.name}" of USING does not exist in {relations}',
             f'did you mean "{near[0]}"?'
             if near
-            else f"join ON the columns that are equal; it has {', '.join(columns[:8])}",
+            else f"write ON a_condition; the columns of {relations} are {', '.join(columns[:8])}",
         )

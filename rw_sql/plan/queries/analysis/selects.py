@@ -14,6 +14,7 @@ from rw_sql.plan.queries.analysis.frames import Attribute, Frame, Output, Scope
 from rw_sql.plan.queries.analysis.functions import GENERATOR, TIME_WINDOWS, builtins
 from rw_sql.plan.queries.analysis.grouping import Groups
 from rw_sql.plan.queries.analysis.relations import RelationChecker
+from rw_sql.syntax.query import query_hints
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -303,7 +304,7 @@ class QueryChecker(RelationChecker):
                 self.text.keyword(first, (TokenType.SELECT, TokenType.VALUES)),
                 INVALID_QUERY,
                 f"the queries of {word} have {len(left.columns)} and {len(right.columns)} columns",
-                "give both the same columns; NULL AS a_name fills one up",
+                query_hints.unlike_queries(len(left.columns), len(right.columns)),
             )
         both = zip(left.columns, right.columns, strict=False)
         kinds = [a.data_type if a.data_type == b.data_type else None for a, b in both]

@@ -42,7 +42,7 @@ def require_storable(query: exp.Expr, output: Output, text: Text, report: Report
                 text.place(item.args["alias"] if isinstance(item, exp.Alias) else None) or _last_place(item, text),
                 DUPLICATE_OBJECT,
                 f'column "{name}" occurs more than once',
-                "rename one of them with AS",
+                f"give one another name: {_short(item)} AS {suggested_name(name)}_2",
             )
         elif name:
             seen.add(name.lower())
@@ -54,6 +54,11 @@ def require_storable(query: exp.Expr, output: Output, text: Text, report: Report
             shown = written if len(written) <= _WIDEST else "…"
             hint = f"give it a name: {shown} AS {suggested_name(written)}"
             report.add(place, INVALID_QUERY, f'column "{written}" needs a name', hint)
+
+
+def _short(item: exp.Expr) -> str:
+    written = (item.this if isinstance(item, exp.Alias) else item).sql(dialect="spark", normalize_functions=False)
+    return written if len(written) <= _WIDEST else "…"
 
 
 def called_as_in_risingwave(query: exp.Expr, output: Output) -> Output:

@@ -174,7 +174,12 @@ def _watch_seconds(statement: InjectCheckpointOffsets) -> float:
         return WATCH_SECONDS
     seconds = duration_seconds(statement.watch)
     if seconds is None:
-        raise SqlError(INVALID_OPTION, "WATCH must be a time such as '10s' or '2min'", span=statement.path_span)
+        raise SqlError(
+            INVALID_OPTION,
+            "WATCH must be a time such as '10s' or '2min'",
+            span=statement.path_span,
+            hint="WATCH = '10s'",
+        )
     return seconds
 
 
@@ -191,14 +196,19 @@ def _checked(statement: InjectCheckpointOffsets, ground: InjectContext, each: Mo
         )
     bounds = ground.bounds(target)
     if position < 0 and (bounds is None or "CLAMP" not in statement.allow):
-        raise SqlError(INVALID_SPLIT_STATE, f'position {position} of split "{target.id}" is negative', span=each.span)
+        raise SqlError(
+            INVALID_SPLIT_STATE,
+            f'position {position} of split "{target.id}" is negative',
+            span=each.span,
+            hint="give a position of 0 or more",
+        )
     if bounds is None:
         if statement.is_validated and ground.doubt(target) == "not there":
             raise SqlError(
                 UPSTREAM_MISSING,
                 f'the brokers have no split "{target.local}"',
                 span=each.span,
-                hint="WITH (VALIDATE = false) writes it unchecked",
+                hint="WITH (VALIDATE = false) writes the position unchecked",
             )
         return each
     start, end = bounds
@@ -211,7 +221,7 @@ def _checked(statement: InjectCheckpointOffsets, ground: InjectContext, each: Mo
         OFFSET_OUT_OF_RANGE,
         f'position {position} of split "{target.id}" lies {side}: the upstream holds [{start}, {end})',
         span=each.span,
-        hint="ALLOW CLAMP (--allow clamp) takes the nearest position that it holds",
+        hint=f"give a position from {start} to {end}",
     )
 
 
@@ -257,7 +267,7 @@ def _require_files(
                 UPSTREAM_MISSING,
                 f"{len(gone)} of the {len(paths)} files that would be read again are gone, {gone[0]} first",
                 span=each.span,
-                hint="put them back, or ALLOW GAPS (--allow gaps): their rows will not be read again",
+                hint="put these files back; without them, name the predicted loss in ALLOW (--allow)",
             )
         if gone:
             notices.append(f"{len(gone)} of {len(paths)} files are gone and will not be read again")

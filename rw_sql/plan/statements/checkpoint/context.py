@@ -157,7 +157,12 @@ def resolve_all(ground: InjectContext, written: Iterable[SplitId]) -> tuple[Targ
     for split in written:
         target = ground.resolve(split)
         if (target.source, target.local) in found:
-            raise SqlError(DUPLICATE_CLAUSE, f'split "{split.id}" is named more than once', span=split.span)
+            raise SqlError(
+                DUPLICATE_CLAUSE,
+                f'split "{split.id}" is named more than once',
+                span=split.span,
+                hint="leave one of its two values out",
+            )
         found[target.source, target.local] = target
     return tuple(found.values())
 
@@ -188,7 +193,7 @@ def look_around(
         raise SqlError(
             INVALID_DEFINITION,
             "brokers are named, and no source of the checkpoint reads Kafka",
-            span=statement.options[0].span,
+            span=statement.options[0].key_place,
             hint=f"leave {statement.options[0].key} out",
         )
     tables = _tables(statement, inspector, checkpoint)
@@ -206,7 +211,7 @@ def require_brokers(ground: InjectContext, statement: InjectCheckpointOffsets) -
         raise SqlError(
             UPSTREAM_UNREACHABLE,
             f"the brokers do not answer: {upstream.error}",
-            span=statement.options[0].span,
+            span=statement.options[0].key_place,
             hint="WITH (VALIDATE = false) writes offsets unchecked",
         )
 
@@ -216,7 +221,7 @@ def _require_bootstrap(statement: InjectCheckpointOffsets | ShowCheckpoint, opti
         raise SqlError(
             MISSING_PROPERTY,
             'missing property "properties.bootstrap.server"',
-            span=statement.options[0].span,
+            span=statement.options[0].key_place,
             hint="WITH (properties.bootstrap.server = 'host:9092')",
         )
 

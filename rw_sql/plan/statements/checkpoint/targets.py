@@ -207,7 +207,7 @@ def _no_position(target: Target, entry: Written, what: str) -> SqlError:
         INVALID_SPLIT_STATE,
         f'invalid state of split "{target.id}": {what}',
         span=entry.span,
-        hint="give the next one to read, as a number",
+        hint="give the next position to read, as a number",
     )
 
 
@@ -234,7 +234,7 @@ def _require_one_kind(chosen: tuple[Target, ...], span: Span) -> None:
             INVALID_DEFINITION,
             f"one number cannot be meant for sources of several kinds: {', '.join(kinds)}",
             span=span,
-            hint="name those it is meant for in FOR SPLITS",
+            hint="name the splits in FOR SPLITS",
         )
 
 
@@ -283,7 +283,7 @@ def _checkpoint(inspector: Inspector, target: InjectFromCheckpoint, chosen: tupl
             SPLITS_UNKNOWN,
             f"checkpoint {target.path!r} has none of these splits",
             span=target.span,
-            hint=f"it has {listed}",
+            hint=f"name splits of that checkpoint: {listed}",
         )
     return _all(chosen, found, target.span, (f"taken from batch {other.batch} of {target.path}",))
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, assert_never
 
 from rw_sql.connectors.registry import connector, sink_connector
-from rw_sql.errors import UNDEFINED_OBJECT, SqlError
 from rw_sql.metastore.records import SinkRecord, SourceRecord
 from rw_sql.model.definitions import definition_of, sink_definition
-from rw_sql.model.names import find_relation, find_sink, find_source_of, object_name, spoken
+from rw_sql.model.names import find_sink, find_source_of, object_name, undefined
 from rw_sql.model.options import plan_options
 from rw_sql.plan.checks.sinks import check_sink_options
 from rw_sql.plan.checks.sources import check_source
@@ -39,15 +38,8 @@ def find_connected(snapshot: Snapshot, kind: str, name: Name) -> Connected:
         return find_source_of(snapshot, kind, name)
     if kind == "SINK":
         return find_sink(snapshot, name)
-    other = find_relation(snapshot, object_name(name))
-    raise SqlError(
-        UNDEFINED_OBJECT,
-        f'{kind.lower()} "{name.last}" does not exist',
-        span=name.span,
-        hint=f'"{name.last}" is a {spoken(other.kind)}: ALTER {spoken(other.kind).upper()} {name.last} …'
-        if other
-        else None,
-    )
+    object_name(name)
+    raise undefined(snapshot, "table", name)
 
 
 def connected_definition(user: Connected) -> Definition:

@@ -13,25 +13,24 @@ from rw_sql.connectors.connection_types import (
     is_of_sources,
     place_of,
 )
-from rw_sql.connectors.spec import OptionError
+from rw_sql.connectors.spec import OptionError, plain_keys
 from rw_sql.errors import (
     DUPLICATE_CLAUSE,
     INVALID_DEFINITION,
     MISSING_PROPERTY,
     NOT_SUPPORTED,
     UNKNOWN_PROPERTY,
-    UPSTREAM_UNREACHABLE,
     SqlError,
     near_names,
 )
 from rw_sql.metastore.records import ConnectionRecord, Operation, PutObject, SinkRecord, SourceRecord
 from rw_sql.model.definitions import connection_definition, definition_of, option_text, sink_definition
 from rw_sql.model.names import find_connection, find_sink, find_source, object_name, require_free_of_kind, spoken
-from rw_sql.model.options import SecretReference, connection_options, source_options, visible
+from rw_sql.model.options import SecretReference, connection_options, place_of_error, source_options, visible
 from rw_sql.plan.checks.columns import is_validated, require_columns, without_switch
 from rw_sql.plan.checks.sinks import check_sink_options
 from rw_sql.plan.checks.sources import check_source, require_secret
-from rw_sql.plan.checks.upstreams import address_place, require_target, require_upstream, unreachable
+from rw_sql.plan.checks.upstreams import no_answer, require_target, require_upstream
 from rw_sql.plan.effects.connection_impact import another_target, differences, effect_on, may_move, spell
 from rw_sql.plan.result.plan import Plan, Preview, ResultRow
 from rw_sql.plan.result.preview import render_preview
@@ -45,6 +44,7 @@ from rw_sql.plan.statements.common import (
     source_record,
 )
 from rw_sql.syntax import render
+from rw_sql.syntax.lexing.identifiers import quoted
 from rw_sql.syntax.statements import CreateConnection
 
 if TYPE_CHECKING:
@@ -96,26 +96,32 @@ def check_connection(snapshot: Snapshot, statement: CreateConnection, span: Span
     name = _type_of(statement)
     spec = connection_spec(name)
     for option in statement.options:
-        _refuse_detours(option.key, option.span)
+        _refuse_detours(option.key, option.key_place)
         known = spec.option(option.key)
         if option.key != "type" and (known is None or not known.is_of_connection):
             names = [key for key, value in spec.options.items() if value.is_of_connection]
             near = [key for key in spec.near(option.key) if key in names] or near_names(option.key, names)
-            otherwise = f'did you mean "{near[0]}"?' if near else f"accepted: {', '.join(names[:12])}, …"
+            otherwise = (
+                f'did you mean "{near[0]}"?'
+                if near
+                else f"leave {option.key} out; the properties are {', '.join(names[:12])}, …"
+            )
             raise SqlError(
                 UNKNOWN_PROPERTY,
                 f"{name} connections do not support {option.key} values",
-                span=option.span,
+                span=option.key_place,
+                plain_keys=plain_keys(spec, [each.key for each in statement.options]),
                 hint=place_of(name, option.key) or otherwise,
             )
     require_secret(statement.options, spec)
     record = ConnectionRecord(id=0, name=statement.name.last, definition=render(statement), connector=name)
     planned = connection_options(snapshot, record)
-    spans = {option.key: option.span for option in statement.options}
     try:
         check_connection_options(name, visible(planned))
     except OptionError as error:
-        error.span = spans.get(error.key, span)
+        error.span = next(
+            (place_of_error(error, option) for option in statement.options if option.key == error.key), span
+        )
         raise
     return name, planned
 
@@ -162,12 +168,10 @@ def _require_answer(
         return
     target = inspector.upstreams.look_at_target(connection_sink(kind), planned, None)
     if target.error is not None:
-        raise SqlError(
-            UPSTREAM_UNREACHABLE,
-            f'connection "{name}" does not lead anywhere: {unreachable(target.error)}',
-            span=address_place(options) or span,
-            hint="check its address, user and rights; WITH (VALIDATE = false) stores it anyway",
-        )
+        raise no_answer(
+            f'the target of connection "{name}"', target.error, span, options=options, is_switchable=bool(options),
+            otherwise=f"SHOW CREATE CONNECTION {quoted(name)}",
+        )  # fmt: skip
 
 
 def lower_validate(statement: Validate, snapshot: Snapshot, inspector: Inspector) -> Plan:
@@ -199,7 +203,12 @@ def lower_validate(statement: Validate, snapshot: Snapshot, inspector: Inspector
             changes=(ResultRow(object=sink.name, change="VALID", detail="the target takes its rows"),),
         )
     else:
-        raise SqlError(NOT_SUPPORTED, f"VALIDATE {statement.kind} is not supported yet", span=statement.span)
+        raise SqlError(
+            NOT_SUPPORTED,
+            f"VALIDATE {statement.kind} is not supported yet",
+            span=statement.span,
+            hint="VALIDATE CONNECTION, VALIDATE SOURCE and VALIDATE SINK are supported",
+        )
     return Plan(statement=statement, changes=(ResultRow(object=name, change="VALID", detail="the upstream answers"),))
 
 
@@ -225,11 +234,19 @@ def altered(statement: AlterConnectionOptions, current: CreateConnection, spec: 
     for key in replaced.keys() & drops.keys():
         both = ", ".join(sorted((key, replaced[key])))
         message = f"cannot both SET and DROP/RESET mutually exclusive {spec.name.upper()} options {both}"
-        raise SqlError(DUPLICATE_CLAUSE, message, span=drops[key])
-    if "type" in sets or "type" in drops:
-        span = sets["type"].span if "type" in sets else drops["type"]
         raise SqlError(
-            INVALID_DEFINITION, "the type of a connection cannot change", span=span, hint="create another connection"
+            DUPLICATE_CLAUSE,
+            message,
+            span=drops[key],
+            hint=f"leave {key} out of DROP or RESET: SET {replaced[key]} replaces it",
+        )
+    if "type" in sets or "type" in drops:
+        span = sets["type"].key_place if "type" in sets else drops["type"]
+        raise SqlError(
+            INVALID_DEFINITION,
+            "the type of a connection cannot change",
+            span=span,
+            hint=f"CREATE CONNECTION {statement.name.last}_2 WITH (type = …, …)",
         )
     present = {option.key for option in current.options}
     for key, span in drops.items():
@@ -238,7 +255,7 @@ def altered(statement: AlterConnectionOptions, current: CreateConnection, spec: 
                 UNKNOWN_PROPERTY,
                 f'connection "{statement.name.last}" has no property "{key}" to drop',
                 span=span,
-                hint="it has " + ", ".join(sorted(present - {"type"})),
+                hint=f"the properties of {statement.name.last} are " + ", ".join(sorted(present - {"type"})),
             )
     gone = drops.keys() | replaced.keys() - sets.keys()
     kept = [sets.get(option.key, option) for option in current.options if option.key not in gone]
@@ -250,12 +267,19 @@ def _check_altered(
 ) -> tuple[str, PlannedOptions]:
     """As check_connection; an error in unchanged parts points at this statement."""
     options = [option for change in statement.changes for option in change.options]
-    written = [span for option in options for span in (option.span, option.value.span)]
+    written = [span for option in options for span in option.places]
     try:
         return check_connection(snapshot, merged, statement.name.span)
     except SqlError as error:
         if error.span not in written:
             keys = {dropped.key: dropped.span for change in statement.changes for dropped in change.keys}
+            if isinstance(error, OptionError) and error.kind is MISSING_PROPERTY and error.key in keys:
+                raise SqlError(
+                    MISSING_PROPERTY,
+                    f'property "{error.key}" is required and cannot be reset',
+                    span=keys[error.key],
+                    hint=f"give it another value: SET ({error.key} = '…')",
+                ) from error
             error.span = keys.get(error.key) if isinstance(error, OptionError) else None
             error.span = error.span or next(iter(keys.values()), statement.name.span)
         raise

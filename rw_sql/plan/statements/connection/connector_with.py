@@ -115,8 +115,8 @@ def _check_options(statement: AlterConnector, spec: ConnectorSpec) -> None:
             raise SqlError(
                 CONNECTOR_IS_FIXED,
                 f'the connector of {statement.kind.lower()} "{name}" cannot change',
-                span=option.span,
-                hint=f"create another {statement.kind.lower()}, and drop this one once that runs",
+                span=option.key_place,
+                hint=f"CREATE {statement.kind} {name}_2 … WITH (connector = …); then DROP {statement.kind} {name}",
             )
         if option.key == "connection" or isinstance(option.value, ConnectionValue):
             is_nested = statement.kind == "CONNECTION"
@@ -125,13 +125,20 @@ def _check_options(statement: AlterConnector, spec: ConnectorSpec) -> None:
                 "ALTER CONNECTION CONNECTOR does not support nested CONNECTION references"
                 if is_nested
                 else f"ALTER {statement.kind} CONNECTOR does not support CONNECTION",
-                span=option.span,
-                hint=None if is_nested else f"ALTER {statement.kind} {name} SET CONNECTION {_connection(option)}",
+                span=option.key_place,
+                hint="leave connection out"
+                if is_nested
+                else f"ALTER {statement.kind} {name} SET CONNECTION {_connection(option)}",
             )
         if option.key in seen:
-            raise SqlError(DUPLICATE_CLAUSE, f'property "{option.key}" is given more than once', span=option.span)
+            raise SqlError(
+                DUPLICATE_CLAUSE,
+                f'property "{option.key}" is given more than once',
+                span=option.key_place,
+                hint=f"leave one {option.key} out",
+            )
         seen.add(option.key)
-    spans = {option.key: option.span for option in statement.options}
+    spans = {option.key: option.key_place for option in statement.options}
     # Checked before a hint repeats the statement: the value of an unknown option may be a secret.
     for error in find_option_errors(spec, dict.fromkeys(seen, ""), spans):
         if error.kind is UNKNOWN_PROPERTY:
@@ -156,7 +163,7 @@ def _refuse_those_of_the_connection(statement: AlterConnector, snapshot: Snapsho
             raise SqlError(
                 INVALID_DEFINITION,
                 f"cannot alter connector properties that are set by CONNECTION: {option.key}",
-                span=option.span,
+                span=option.key_place,
                 hint=_one_line(instead),
             )
 
@@ -169,7 +176,7 @@ def _require_alterable(statement: AlterConnector, spec: ConnectorSpec, of: str, 
             raise SqlError(
                 NOT_ALTERABLE,
                 f"Field '{option.key}' is not allowed to be altered on the fly for {of}",
-                span=option.span,
+                span=option.key_place,
                 hint=instead,
             )
 
@@ -180,7 +187,7 @@ def _one_line(statement: Statement) -> str:
 
 def _check_merged(statement: AlterConnector, snapshot: Snapshot, merged: Definition) -> None:
     """As check_connected; an error in unchanged parts points at this statement."""
-    written = [span for option in statement.options for span in (option.span, option.value.span)]
+    written = [span for option in statement.options for span in option.places]
     try:
         check_connected(snapshot, merged)
     except SqlError as error:

@@ -68,7 +68,7 @@ def _refuse_references(options: tuple[Option, ...]) -> None:
             raise SqlError(
                 INVALID_PROPERTY,
                 "secret references are not allowed when creating a secret",
-                span=option.span,
+                span=option.value_place,
                 hint="credentials of a backend come from the environment",
             )
 
@@ -87,21 +87,33 @@ def _check(statement: CreateSecret, backend: str) -> None:
                 raise SqlError(
                     UNKNOWN_PROPERTY,
                     f'property "{option.key}" is never stored: credentials of the vault come from the environment',
-                    span=option.span,
+                    span=option.key_place,
                     hint="set VAULT_TOKEN, or VAULT_ROLE_ID and VAULT_SECRET_ID with auth_method = 'approle'",
                 )
             raise SqlError(
                 UNKNOWN_PROPERTY,
                 f'secret backend {backend} has no property "{option.key}"',
-                span=option.span,
-                hint=f'did you mean "{near[0]}"?' if near else "it takes: " + (", ".join(BACKENDS[backend]) or "none"),
+                span=option.key_place,
+                hint=f'did you mean "{near[0]}"?'
+                if near
+                else f"leave {option.key} out; the properties are " + (", ".join(BACKENDS[backend]) or "backend alone"),
             )
     for key in _REQUIRED[backend]:
         if key not in keys:
-            raise SqlError(MISSING_PROPERTY, f'missing property "{key}" of backend {backend}', span=statement.name.span)
+            raise SqlError(
+                MISSING_PROPERTY,
+                f'missing property "{key}" of backend {backend}',
+                span=statement.name.span,
+                hint=f"add {key} = '…' to WITH",
+            )
     content = None if _is_null(statement.content) else statement.content
     if backend == "meta" and content is None:
-        raise SqlError(MISSING_PROPERTY, "a secret of backend meta needs AS 'value'", span=statement.name.span)
+        raise SqlError(
+            MISSING_PROPERTY,
+            "a secret of backend meta needs AS 'value'",
+            span=statement.name.span,
+            hint="add AS '…' to the statement",
+        )
     if backend != "meta" and content is not None:
         raise SqlError(
             INVALID_DEFINITION,
@@ -134,7 +146,7 @@ def lower_create_secret(statement: CreateSecret, snapshot: Snapshot, inspector: 
 
 def _seal(inspector: Inspector, name: str, content: object) -> str:
     if not isinstance(content, TextValue):
-        raise SqlError(INVALID_PROPERTY, "secret value should be quoted by '")
+        raise SqlError(INVALID_PROPERTY, "secret value should be quoted by '", hint="write the value in quotes: AS '…'")
     return inspector.secrets.seal(name, content.text)
 
 
@@ -172,7 +184,9 @@ def lower_alter_secret(statement: AlterSecret, snapshot: Snapshot, inspector: In
             if secret.backend != "meta"
             else "the backend of a secret cannot change",
             span=statement.name.span,
-            hint="change it there, then RESUME or restart what uses it" if secret.backend != "meta" else None,
+            hint="change the value where the backend keeps it, then pause and resume the sources that use it"
+            if secret.backend != "meta"
+            else "leave WITH out: ALTER SECRET … AS '…'",
         )
     record = replace(secret, sealed=_seal(inspector, secret.name, statement.content))
     changed = after(snapshot, (PutObject(record=record),))

@@ -30,6 +30,7 @@ from rw_sql.plan.result.allow import unallowed_words
 from rw_sql.plan.result.plan import Plan, Preview, ResultRow
 from rw_sql.plan.statements.common import dependents_of, resolve_splits, states_change, unsafe_plan
 from rw_sql.plan.statements.move.inject_targets import InjectContext, read_target, shorten
+from rw_sql.syntax.lexing.identifiers import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -61,7 +62,7 @@ def _inject(statement: InjectSourceOffsets, snapshot: Snapshot, inspector: Inspe
             SPLITS_UNKNOWN,
             f'the splits of source "{source.name}" are not known',
             span=statement.name.span,
-            hint=f"RESET SOURCE SPLITS {source.name} finds them, once the upstream answers",
+            hint=f"RESET SOURCE SPLITS {source.name} discovers the splits once the upstream answers",
         )
     options = source_options(snapshot, source)
     upstream = look_closely(inspector.upstreams, source.connector, options)
@@ -90,7 +91,10 @@ def _inject(statement: InjectSourceOffsets, snapshot: Snapshot, inspector: Inspe
         if entry.state is None:
             if id_ not in restarted:
                 raise SqlError(
-                    SPLITS_UNKNOWN, f'split "{id_}" cannot be reset while its upstream does not answer', span=entry.span
+                    SPLITS_UNKNOWN,
+                    f'split "{id_}" cannot be reset while its upstream does not answer',
+                    span=entry.span,
+                    hint="give an offset in the place of NULL, or run the statement again once the upstream answers",
                 )
             states[id_] = restarted[id_]
         else:
@@ -165,7 +169,10 @@ def _checked(
     if seen is None:
         if state.offset < 0:
             raise SqlError(
-                INVALID_SPLIT_STATE, f'offset {state.offset} of split "{split}" is negative', span=entry.span
+                INVALID_SPLIT_STATE,
+                f'offset {state.offset} of split "{split}" is negative',
+                span=entry.span,
+                hint="give an offset of 0 or more",
             )
         return replace(state, cluster=old.cluster, incarnation=old.incarnation) if old else state
     return identified(state, seen)
@@ -182,7 +189,7 @@ def _in_range(statement: InjectSourceOffsets, state: SplitState, seen: UpstreamS
         OFFSET_OUT_OF_RANGE,
         f'offset {state.offset} of split "{state.split}" lies {side}: the upstream holds [{seen.start}, {seen.end})',
         span=span,
-        hint="ALLOW CLAMP takes the nearest offset that it holds",
+        hint=f"give an offset from {seen.start} to {seen.end}",
     )
 
 
@@ -216,7 +223,12 @@ def _plan(
 ) -> Plan:
     snapshot, source, upstream, stands = ground.snapshot, ground.source, ground.upstream, ground.stands
     if not states:
-        raise SqlError(INVALID_SPLIT_STATE, "no offsets are given", span=statement.target.span)
+        raise SqlError(
+            INVALID_SPLIT_STATE,
+            "no offsets are given",
+            span=statement.target.span,
+            hint=f"INJECT SOURCE OFFSETS {quoted(source.name)} VALUES ('split' = offset)",
+        )
     assigned = named_splits(snapshot, source, snapshot.splits(reader.fragment))
     kept = [split for split in assigned if split not in states]
     after = {split: states.get(split, stands.states.get(split)) for split in assigned}

@@ -65,7 +65,7 @@ def lower_rewind_source(statement: RewindSource, snapshot: Snapshot, inspector: 
             NOT_SUPPORTED,
             f"{REWIND} leaves nothing out: ALLOW {', '.join(extra)} has no meaning here",
             span=statement.span,
-            hint="ALLOW DUPLICATES accepts that sinks send out rows again",
+            hint=f"leave ALLOW {', '.join(extra)} out",
         )
     if not source.is_shared:
         raise _refused(
@@ -75,7 +75,7 @@ def lower_rewind_source(statement: RewindSource, snapshot: Snapshot, inspector: 
         )
     records = inspector.operations(since=statement.operation)
     listed = f"SHOW UNSAFE OPERATIONS FOR {quoted(source.name)}"
-    record = find_operation(records, statement.operation, statement.span, listed)
+    record = find_operation(records, statement.operation, statement.operation_span, listed)
     if not record.is_unsafe or ingest_fragment(source.id) not in prediction_from_json(record.prediction):
         raise _refused(
             statement,

@@ -51,7 +51,7 @@ def _skip(statement: SkipRecord, snapshot: Snapshot, inspector: Inspector, reade
             SPLITS_UNKNOWN,
             f'the position of split "{split}" is unknown',
             span=statement.split.span,
-            hint=f"RESET SOURCE SPLITS {quoted(source.name)} finds it",
+            hint=f"RESET SOURCE SPLITS {quoted(source.name)} discovers the position",
         )
     _require_next(statement, split, old, seen.end)
     new = replace(old, offset=statement.offset + 1)

@@ -173,7 +173,7 @@ def lower_undo_operation(statement: UndoOperation, snapshot: Snapshot, inspector
     Refused if later operations depend on it, or if the upstream no longer has the records to continue with.
     """
     records = inspector.operations(since=statement.operation)
-    record = find_operation(records, statement.operation, statement.span, "SHOW UNSAFE OPERATIONS")
+    record = find_operation(records, statement.operation, statement.operation_span, "SHOW UNSAFE OPERATIONS")
     _require_undoable(statement, record, records)
     if record.kind in UNDONE_REBUILDS:
         refused = partial(_refused, statement)
@@ -201,7 +201,7 @@ def _refused(statement: UndoOperation, why: str, hint: str | None = None) -> Sql
 def _require_undoable(statement: UndoOperation, record: OperationRecord, records: Sequence[OperationRecord]) -> None:
     never = _why_never(record)
     if never is not None:
-        raise _refused(statement, f"it is a {record.kind}, and {never}")
+        raise _refused(statement, f"it is a {record.kind}, and {never}", "SHOW UNSAFE OPERATIONS lists the operations")
     history = History.of(records)
     undo = history.undo_of(record.epoch)
     if undo is not None:

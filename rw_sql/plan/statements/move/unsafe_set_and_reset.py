@@ -72,18 +72,23 @@ def check_keys(statement: AlterSourceUnsafeSet | AlterTableUnsafeSet, current: C
             raise SqlError(
                 CONNECTOR_IS_FIXED,
                 f'the connector of source "{statement.name.last}" cannot change',
-                span=option.span,
-                hint="create another source; views can be made on it while this one runs",
+                span=option.key_place,
+                hint=f"CREATE SOURCE {statement.name.last}_2 (…) WITH (connector = …); views can read both sources",
             )
         if option.key == PAUSED_AT_BIRTH:
             raise SqlError(
                 UNKNOWN_PROPERTY,
                 "paused is an initial state, not a property",
-                span=option.span,
+                span=option.key_place,
                 hint=f"PAUSE SOURCE {statement.name.last}, RESUME SOURCE {statement.name.last}",
             )
         if option.key in seen:
-            raise SqlError(DUPLICATE_CLAUSE, f'property "{option.key}" is given more than once', span=option.span)
+            raise SqlError(
+                DUPLICATE_CLAUSE,
+                f'property "{option.key}" is given more than once',
+                span=option.key_place,
+                hint=f"leave one {option.key} out",
+            )
         seen.add(option.key)
     present = {option.key for option in current.options}
     for key in statement.unset_options:
@@ -93,7 +98,7 @@ def check_keys(statement: AlterSourceUnsafeSet | AlterTableUnsafeSet, current: C
                 UNKNOWN_PROPERTY,
                 f'source "{statement.name.last}" has no property "{key.key}" to unset',
                 span=key.span,
-                hint=f"it has {listed}",
+                hint=f"UNSAFE UNSET takes {listed}",
             )
 
 
@@ -104,7 +109,7 @@ def _check_merged(
     try:
         check_source(snapshot, merged)
     except SqlError as error:
-        written = [span for option in statement.set_options for span in (option.span, option.value.span)]
+        written = [span for option in statement.set_options for span in option.places]
         if error.span not in written:
             unset = {key.key: key for key in statement.unset_options}
             removed = unset.get(error.key or "") if isinstance(error, OptionError) else None

@@ -432,7 +432,12 @@ def lower_show_create(statement: ShowCreate, snapshot: Snapshot) -> Plan:
         case "SECRET":
             definition = find_secret(snapshot, statement.name).definition
         case kind:
-            raise SqlError(NOT_SUPPORTED, f"SHOW CREATE {kind} is not supported yet", span=statement.span)
+            raise SqlError(
+                NOT_SUPPORTED,
+                f"SHOW CREATE {kind} is not supported yet",
+                span=statement.span,
+                hint="SHOW CREATE takes SOURCE, TABLE, MATERIALIZED VIEW, SINK, CONNECTION and SECRET",
+            )
     columns = (("name", "STRING"), ("create_sql", "STRING"))
     # Rendered again, because an earlier version may have stored it with another canonical form.
     return _plan(statement, columns, [(object_name(statement.name), render(parse_statement(definition)))])

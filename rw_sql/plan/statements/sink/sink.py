@@ -15,7 +15,16 @@ from rw_sql.errors import (
 )
 from rw_sql.metastore.records import DropObject, MaterializedViewRecord, Operation, PutObject, SinkRecord, SourceRecord
 from rw_sql.model.definitions import option_text
-from rw_sql.model.names import RELATION_KINDS, SCHEMA_ALIAS, find_relation, find_sink, object_name, require_free, spoken
+from rw_sql.model.names import (
+    RELATION_KINDS,
+    SCHEMA_ALIAS,
+    find_relation,
+    find_sink,
+    object_name,
+    other_than_relation,
+    require_free,
+    spoken,
+)
 from rw_sql.model.options import plan_options
 from rw_sql.model.relations import relation_of
 from rw_sql.plan.checks.columns import is_validated, without_switch
@@ -123,6 +132,9 @@ def _input(statement: CreateSink, snapshot: Snapshot, inspector: Inspector, quer
     )
 
 
+_INPUTS_LISTED = "SHOW SOURCES and SHOW MATERIALIZED VIEWS list what a sink can read"
+
+
 def _relation_input(name: Name, snapshot: Snapshot, inspector: Inspector) -> SinkInput:
     is_elsewhere = name.schema not in (None, SCHEMA_ALIAS)
     record = None if is_elsewhere else find_relation(snapshot, object_name(name))
@@ -132,7 +144,7 @@ def _relation_input(name: Name, snapshot: Snapshot, inspector: Inspector) -> Sin
                 SINK_CANNOT_FOLLOW,
                 f'{spoken(record.kind)} "{record.name}" replaces rows that no columns of it tell apart',
                 span=name.span,
-                hint="a view that selects the columns it groups by can be followed",
+                hint="select the columns of GROUP BY in the view, or create the sink from another view",
             )
         return SinkInput(
             name=f'{spoken(record.kind)} "{record.name}"',
@@ -145,14 +157,16 @@ def _relation_input(name: Name, snapshot: Snapshot, inspector: Inspector) -> Sin
     if record is None and (found := _delta_input(name, snapshot, inspector)) is not None:
         return found
     if not isinstance(record, SourceRecord):
+        other = None if is_elsewhere else other_than_relation(snapshot, name.last, name.span)
+        if other is not None:
+            raise other
         known = [found.name for kind in RELATION_KINDS for found in snapshot.all(kind)]
         near = near_names(name.last, known)
-        listing = "SHOW SOURCES and SHOW MATERIALIZED VIEWS list what a sink can read"
         raise SqlError(
             UNDEFINED_OBJECT,
             f'relation "{name.last}" does not exist',
             span=name.span,
-            hint=f'did you mean "{near[0]}"? {listing}' if near else listing,
+            hint=f'did you mean "{near[0]}"? {_INPUTS_LISTED}' if near else _INPUTS_LISTED,
         )
     if isinstance(record, SourceRecord):
         require_log(record, name.span)
@@ -189,7 +203,7 @@ def _has_snapshot(statement: CreateSink) -> bool:
                 raise SqlError(
                     INVALID_DEFINITION,
                     "`snapshot = false` is only for CREATE SINK … FROM a source or materialized view",
-                    span=option.span,
+                    span=option.key_place,
                     hint="CREATE MATERIALIZED VIEW v AS …; then CREATE SINK … FROM v",
                 )
             return False

@@ -137,7 +137,7 @@ def _require_stream(statement: CreateSource) -> None:
             raise SqlError(
                 INVALID_DEFINITION,
                 f"`{option.key}` only supported for CREATE TABLE",
-                span=option.span,
+                span=option.key_place,
                 hint="a source has no rows to reload: leave it out, or use CREATE TABLE",
             )
     name = connector_of(statement)
@@ -160,6 +160,7 @@ def _paused_at_birth(statement: CreateSource) -> bool:
                     INVALID_PROPERTY,
                     f"property \"paused\" takes 'true' or 'false', not {text!r}",
                     span=option.value.span,
+                    hint="paused = 'true' creates the source without starting it",
                 )
             return text == "true"
     return False

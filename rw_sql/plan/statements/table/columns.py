@@ -154,7 +154,12 @@ def lower_rename_column(statement: AlterTableRenameColumn, snapshot: Snapshot, i
         return nothing(statement, table.name, f'column "{old}" has this name already')
     others = [name for name, _ in table_columns(written) if name != old]
     if new.lower() in (name.lower() for name in others):
-        raise SqlError(DUPLICATE_CLAUSE, f'table "{table.name}" has a column "{new}" already', span=statement.span)
+        raise SqlError(
+            DUPLICATE_CLAUSE,
+            f'table "{table.name}" has a column "{new}" already',
+            span=statement.span,
+            hint=f"give it another name: {new}_2",
+        )
     _require_unused(snapshot, table, statement, old, "rename")
     _require_unknown(snapshot, table, statement)
     definition = _with_renamed(statement, written, table.dialect)

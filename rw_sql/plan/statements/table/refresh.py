@@ -62,9 +62,10 @@ def _require_refreshable(statement: RefreshTable, snapshot: Snapshot) -> Refresh
             NOT_SUPPORTED,
             f"REFRESH is only supported for tables, got {_SPOKEN.get(other.kind, other.kind)}.",
             span=span,
-            hint=f"REBUILD MATERIALIZED VIEW {quoted(name)} rebuilds a view"
-            if other.kind == "materialized_view"
-            else "a source reads on by itself",
+            hint={
+                "materialized_view": f"REBUILD MATERIALIZED VIEW {quoted(name)}",
+                "source": f"a source reads new records by itself: SHOW SOURCE SPLITS {quoted(name)} shows the positions",
+            }.get(other.kind, f"a sink follows its input by itself: SHOW CREATE SINK {quoted(name)} names the input"),
         )
     record = refresh_of(snapshot, table.id)
     if record is None:
@@ -73,14 +74,14 @@ def _require_refreshable(statement: RefreshTable, snapshot: Snapshot) -> Refresh
             f"Table '{_qualified(name)}' is not refreshable. "
             "Only tables created with REFRESHABLE flag support manual refresh.",
             span=span,
-            hint="create it WITH (refresh_mode = 'FULL_RELOAD', …) to have it read as a whole",
+            hint="CREATE TABLE a_name (…) WITH (refresh_mode = 'FULL_RELOAD', …) creates a refreshable table",
         )
     if not isinstance(source_of(snapshot, record), SourceRecord):
         raise SqlError(
             INVALID_DEFINITION,
             f"Table '{_qualified(name)}' has no associated source. It cannot be refreshed.",
             span=span,
-            hint=f"ALTER TABLE {quoted(name)} DROP CONNECTOR took it away; create the table again to have one",
+            hint=f"ALTER TABLE {quoted(name)} DROP CONNECTOR removed it: CREATE TABLE a_name (…) WITH (connector = …)",
         )
     return record
 

@@ -58,7 +58,7 @@ def refresh_options(statement: CreateTable) -> RefreshOptions:
         raise SqlError(
             INVALID_DEFINITION,
             f"`{INTERVAL}` is only allowed when `{MODE}` is '{FULL_RELOAD}'",
-            span=interval.span,
+            span=interval.key_place,
             hint=f"add {MODE} = '{FULL_RELOAD}', or leave it out",
         )
     if name is None:
@@ -66,7 +66,8 @@ def refresh_options(statement: CreateTable) -> RefreshOptions:
             raise SqlError(
                 INVALID_DEFINITION,
                 f"`{MODE}` is only supported for tables with a connector",
-                span=next(iter(given.values())).span,
+                span=next(iter(given.values())).key_place,
+                hint=f"add connector = 'jdbc' to WITH, or leave {MODE} out",
             )
         return RefreshOptions()
     if mode == FULL_RELOAD:
@@ -92,7 +93,7 @@ def _mode(option: Option | None) -> str:
             INVALID_PROPERTY,
             f"invalid `{MODE}`: {option_text(option.value)!r}",
             span=option.value.span,
-            hint=f"accepted: '{STREAMING}', '{FULL_RELOAD}'",
+            hint=f"{MODE} = '{STREAMING}' or '{FULL_RELOAD}'",
         )
     return mode
 
@@ -119,7 +120,7 @@ def _require_reader(name: str, option: Option) -> None:
         raise SqlError(
             INVALID_DEFINITION,
             f"{FULL_RELOAD} refresh mode is only supported for connectors: {', '.join(names)}, but got: {name}",
-            span=option.span,
+            span=option.value_place,
             hint=f"leave {MODE} out: the table then follows its source",
         )
 
@@ -218,7 +219,7 @@ def _require_upstream(upstream: Upstream, name: str, span: Span) -> None:
             UPSTREAM_MISSING,
             f'the upstream of table "{name}" has no {", ".join(upstream.missing)}',
             span=span,
-            hint="create it there first, or name another one",
+            hint=f"create {upstream.missing[0]} there, or name another one: table.name = '…'",
         )
     require_upstream(upstream, name, span, kind="table")
 

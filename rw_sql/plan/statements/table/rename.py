@@ -67,4 +67,9 @@ def find_named(statement: AlterRename | AlterSwap, name: Name, snapshot: Snapsho
                 )
             return source
         case kind:
-            raise SqlError(NOT_SUPPORTED, f"ALTER {kind} … {words} is not supported", span=statement.span)
+            raise SqlError(
+                NOT_SUPPORTED,
+                f"ALTER {kind} … {words} is not supported",
+                span=statement.span,
+                hint=f"{words} takes SOURCE, TABLE, MATERIALIZED VIEW and SINK",
+            )

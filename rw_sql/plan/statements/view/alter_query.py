@@ -231,7 +231,12 @@ def _require_no_circle(
         if id_ == view.id or id_ in dependents:
             name = view.name if id_ == view.id else dependents[id_]
             why = "itself" if id_ == view.id else f'"{name}", which reads it'
-            raise SqlError(INVALID_QUERY, f'the query of materialized view "{view.name}" would read {why}', span=span)
+            raise SqlError(
+                INVALID_QUERY,
+                f'the query of materialized view "{view.name}" would read {why}',
+                span=span,
+                hint=f"leave {view.name if id_ == view.id else dependents[id_]} out of the query",
+            )
 
 
 def _require_shared(snapshot: Snapshot, view: MaterializedViewRecord, span: Span) -> None:

@@ -66,11 +66,16 @@ def view_options(statement: CreateMaterializedView) -> ViewOptions:
             raise SqlError(
                 UNKNOWN_PROPERTY,
                 f'a materialized view has no property "{option.key}"',
-                span=option.span,
-                hint=f"accepted: {', '.join(_OWN)}",
+                span=option.key_place,
+                hint=f"leave {option.key} out; the properties are {', '.join(_OWN)}",
             )
         if isinstance(option.value, SecretValue | ConnectionValue):
-            raise SqlError(INVALID_PROPERTY, f'property "{option.key}" takes a value', span=option.value.span)
+            raise SqlError(
+                INVALID_PROPERTY,
+                f'property "{option.key}" takes a value',
+                span=option.value.span,
+                hint=f"{option.key} = '…'",
+            )
         if option.key == RATE_LIMIT:
             limit = _rate_limit(option)
         else:
@@ -101,7 +106,7 @@ def _rate_limit(option: Option) -> int:
 
 def startup_of(statement: CreateMaterializedView) -> dict[str, Span]:
     """The positions of the startup options in a statement."""
-    return {option.key: option.span for option in statement.options}
+    return {option.key: option.key_place for option in statement.options}
 
 
 def plan_histories(
@@ -127,6 +132,7 @@ def plan_histories(
             INVALID_PROPERTY,
             f'property "{key}" has no meaning: materialized view "{name}" reads no source',
             span=spans.get(key, span),
+            hint=f"leave {key} out",
         )
     texts: list[str] = []
     notices: list[str] = []
@@ -203,6 +209,7 @@ def _check_startup(
                 INVALID_PROPERTY,
                 f'property "{key}" has no meaning for source "{source.name}": its connector has none',
                 span=spans.get(key, span),
+                hint=f"leave {key} out",
             )
     try:
         kind.check_options({**without_startup(options), **given})

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from rw_sql.errors import INVALID_OPTION, SYNTAX_ERROR, SqlError
+from rw_sql.syntax.lexing.identifiers import quoted
 from rw_sql.syntax.parsing.actions.columns import one_of
 from rw_sql.syntax.parsing.actions.parts import read_switches, refuse_twice
 from rw_sql.syntax.statements.alter import (
@@ -93,7 +94,12 @@ def add_column(
     from rw_sql.syntax.statements.common import ColumnDefinition
 
     if not isinstance(column, ColumnDefinition):
-        raise SqlError(SYNTAX_ERROR, f'column "{column.token.value}" has no type', span=column.token.span)
+        raise SqlError(
+            SYNTAX_ERROR,
+            f'column "{column.token.value}" has no type',
+            span=column.token.span,
+            hint=f"write a type behind the name: {quoted(column.token.value)} INT",
+        )
     return lambda kind, name: AlterAddColumn(kind=kind, name=name, column=column, if_not_exists=bool(if_not_exists))
 
 
@@ -129,11 +135,23 @@ def _settable(kind: str, parameter: Token, values: tuple[ParameterValue, ...] | 
         first = values[0]
         digits = first.text if isinstance(first, NumberValue) and first.text.isascii() else ""
         if len(values) > 1 or not digits.isdigit() or len(digits) > 10 or int(digits) > 2**31 - 1:
-            raise SqlError(SYNTAX_ERROR, "expected number or DEFAULT", span=first.span)
+            raise SqlError(
+                SYNTAX_ERROR,
+                "expected number or DEFAULT",
+                span=first.span,
+                hint="write a whole number such as 1000, or DEFAULT",
+            )
     if values is not None and isinstance(values[-1], WordValue) and values[-1].text == "deferred":
-        raise SqlError(SYNTAX_ERROR, "expected a value, found: DEFERRED", span=values[-1].span)
+        raise SqlError(
+            SYNTAX_ERROR,
+            "expected a value, found: DEFERRED",
+            span=values[-1].span,
+            hint="write a number or DEFAULT before DEFERRED",
+        )
     if is_deferred and known not in _DEFERRABLE:
-        raise SqlError(INVALID_OPTION, f"{known.upper()} cannot be deferred", span=parameter.span)
+        raise SqlError(
+            INVALID_OPTION, f"{known.upper()} cannot be deferred", span=parameter.span, hint="leave DEFERRED out"
+        )
     return known
 
 
@@ -214,7 +232,12 @@ def reset_position() -> Callable[[str, Name], Statement]:
 
 def alter_format(given: FormatEncode) -> Callable[[str, Name], Statement]:
     if given.key_encode is not None:
-        raise SqlError(SYNTAX_ERROR, "key encode clause is not supported in source schema", span=given.span)
+        raise SqlError(
+            SYNTAX_ERROR,
+            "key encode clause is not supported in source schema",
+            span=given.span,
+            hint="leave KEY ENCODE out",
+        )
     return lambda _, name: AlterSourceFormat(name=name, format=given)
 
 

@@ -68,7 +68,12 @@ def _text(key: str, written: tuple[Option, ...]) -> tuple[str | None, tuple[Opti
     for option in written:
         if option.key == key:
             if not isinstance(option.value, TextValue):
-                raise SqlError(INVALID_OPTION, f"{key.upper()} must be a text in quotes", span=option.value.span)
+                raise SqlError(
+                    INVALID_OPTION,
+                    f"{key.upper()} must be a text in quotes",
+                    span=option.value.span,
+                    hint=f"{key.upper()} = '…'",
+                )
             return option.value.text, tuple(other for other in written if other is not option)
     return None, written
 

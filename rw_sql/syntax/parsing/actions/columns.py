@@ -71,14 +71,29 @@ def columns(items: list[Item] | None = None) -> Columns:
     refuse_twice("column", [(c.name, c.span) for c in typed] + [(t.value, t.span) for t in untyped])
     wildcards = [at for at, item in enumerate(listed) if isinstance(item, Wildcard)]
     for second in [item for item in listed if isinstance(item, Wildcard)][1:]:
-        raise SqlError(DUPLICATE_CLAUSE, "at most 1 wildcard is allowed in source definition", span=second.token.span)
+        raise SqlError(
+            DUPLICATE_CLAUSE,
+            "at most 1 wildcard is allowed in source definition",
+            span=second.token.span,
+            hint="leave the second * out",
+        )
     watermarks = tuple(item for item in listed if isinstance(item, Watermark))
     if len(watermarks) > 1:
-        raise SqlError(DUPLICATE_CLAUSE, "only 1 watermark is allowed to be defined on source", span=watermarks[1].span)
+        raise SqlError(
+            DUPLICATE_CLAUSE,
+            "only 1 watermark is allowed to be defined on source",
+            span=watermarks[1].span,
+            hint="leave the second WATERMARK out",
+        )
     constraints = tuple(item for item in listed if isinstance(item, TableConstraint))
     keys = [c.span for c in constraints if c.kind == "PRIMARY KEY"] + [c.span for c in typed if c.is_primary_key]
     if len(keys) > 1:
-        raise SqlError(DUPLICATE_CLAUSE, "a second primary key is defined", span=max(keys, key=lambda k: k.start))
+        raise SqlError(
+            DUPLICATE_CLAUSE,
+            "a second primary key is defined",
+            span=max(keys, key=lambda k: k.start),
+            hint="name all key columns in one: PRIMARY KEY (a_column, another)",
+        )
     before = sum(isinstance(item, ColumnDefinition) for item in listed[: wildcards[0]]) if wildcards else None
     return Columns(tuple(typed), tuple(untyped), before, constraints, watermarks)
 
@@ -89,18 +104,38 @@ def column(name: Token, data_type: DataType, *constraints: tuple[str, Any]) -> C
     for at, (word, value) in enumerate(constraints):
         if word == "collation":
             if at:
-                raise SqlError(SYNTAX_ERROR, "COLLATE stands right behind the type", span=value.span)
+                raise SqlError(
+                    SYNTAX_ERROR,
+                    "COLLATE stands right behind the type",
+                    span=value.span,
+                    hint='move COLLATE behind the type: a_column VARCHAR COLLATE "C"',
+                )
             others.append("COLLATE " + ".".join(quoted(part) for part in value.parts))
         elif word == "other_constraints":
             if value in others:
-                raise SqlError(DUPLICATE_CLAUSE, f'column "{name.value}" has {value} twice', span=name.span)
+                raise SqlError(
+                    DUPLICATE_CLAUSE,
+                    f'column "{name.value}" has {value} twice',
+                    span=name.span,
+                    hint=f"leave one {value} out",
+                )
             others.append(value)
         elif word in given:
-            raise SqlError(DUPLICATE_CLAUSE, f'column "{name.value}" has two of the same constraint', span=name.span)
+            raise SqlError(
+                DUPLICATE_CLAUSE,
+                f'column "{name.value}" has two of the same constraint',
+                span=name.span,
+                hint="leave one of the two out",
+            )
         else:
             given[word] = value
     if given.get("generated") and given.get("default"):
-        raise SqlError(DUPLICATE_CLAUSE, f'column "{name.value}" is both generated and defaulted', span=name.span)
+        raise SqlError(
+            DUPLICATE_CLAUSE,
+            f'column "{name.value}" is both generated and defaulted',
+            span=name.span,
+            hint="leave AS or DEFAULT out",
+        )
     if given.get("generated") and given.get("field"):
         raise SqlError(
             DUPLICATE_CLAUSE,
@@ -111,7 +146,12 @@ def column(name: Token, data_type: DataType, *constraints: tuple[str, Any]) -> C
     if given.get("field") == name.value:
         del given["field"]
     if given.pop("is_null", False) and (given.get("is_not_null") or given.get("is_primary_key")):
-        raise SqlError(DUPLICATE_CLAUSE, f'column "{name.value}" is both NULL and NOT NULL', span=name.span)
+        raise SqlError(
+            DUPLICATE_CLAUSE,
+            f'column "{name.value}" is both NULL and NOT NULL',
+            span=name.span,
+            hint="leave NULL or NOT NULL out",
+        )
     return ColumnDefinition(
         name=name.value, data_type=data_type, other_constraints=tuple(others), span=name.span, **given
     )
@@ -119,7 +159,12 @@ def column(name: Token, data_type: DataType, *constraints: tuple[str, Any]) -> C
 
 def untyped_column(name: Token, *constraints: tuple[str, Any]) -> UntypedColumn:
     if constraints:
-        raise SqlError(SYNTAX_ERROR, f'column "{name.value}" has no type', span=name.span)
+        raise SqlError(
+            SYNTAX_ERROR,
+            f'column "{name.value}" has no type',
+            span=name.span,
+            hint=f"write a type behind the name: {quoted(name.value)} INT",
+        )
     return UntypedColumn(name)
 
 
@@ -138,7 +183,12 @@ def generated_as(token: Token) -> tuple[str, Expression]:
 def default_value(token: Token) -> tuple[str, Expression]:
     checked = expression(token)
     if checked.text.upper() == "NOT NULL":
-        raise SqlError(SYNTAX_ERROR, "expected an expression, found: NOT NULL", span=token.span)
+        raise SqlError(
+            SYNTAX_ERROR,
+            "expected an expression, found: NOT NULL",
+            span=token.span,
+            hint="write an expression behind DEFAULT",
+        )
     return "default", checked
 
 
@@ -240,7 +290,7 @@ def one_of(token: Token, known: tuple[str, ...], message: str) -> str:
         if word.lower() == token.value.lower():
             return word
     near = near_names(token.value.lower(), [word.lower() for word in known])
-    hint = f"did you mean {near[0].upper()}?" if near else f"one of {', '.join(known)}" if known else None
+    hint = f"did you mean {near[0].upper()}?" if near else f"write one of {', '.join(known)}" if known else None
     raise SqlError(SYNTAX_ERROR, f"{message}, found: {token.text}", hint=hint, span=token.span)
 
 
@@ -318,7 +368,12 @@ def row_format(word: Token, schema: RowSchema | None) -> FormatEncode:
     kind = schema[0] if schema is not None else None
     if kind != needs and not (needs == "location" and kind == "registry"):
         wanted = _ROW_CLAUSES[needs] if needs else "nothing"
-        raise SqlError(SYNTAX_ERROR, f"expected {wanted} after ROW FORMAT {known}", span=word.span)
+        raise SqlError(
+            SYNTAX_ERROR,
+            f"expected {wanted} after ROW FORMAT {known}",
+            span=word.span,
+            hint=f"write {wanted} behind {known}" if needs else f"leave what follows {known} out",
+        )
     format_, encode = _ROW_FORMATS[known]
     return FormatEncode(format=format_, encode=encode, options=schema[1] if schema is not None else (), span=word.span)
 
@@ -340,7 +395,10 @@ def row_message_location(message: Token, is_registry: bool | None, location: Tok
 def row_delimiter(delimiter: Token, *, is_without_header: bool = False) -> RowSchema:
     if delimiter.value not in (",", "\t"):
         raise SqlError(
-            SYNTAX_ERROR, f"the delimiter should be one of ',', E'\\t', found: {delimiter.text}", span=delimiter.span
+            SYNTAX_ERROR,
+            f"the delimiter should be one of ',', E'\\t', found: {delimiter.text}",
+            span=delimiter.span,
+            hint="DELIMITED BY ','",
         )
     header = Option(key="without_header", value=TextValue(text="true" if is_without_header else "false"))
     return "delimiter", (_text_option("delimiter", delimiter), header)

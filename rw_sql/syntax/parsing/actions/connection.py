@@ -34,7 +34,8 @@ def create_connection(
             raise SqlError(
                 SYNTAX_ERROR,
                 "connection reference is not allowed in options in CREATE CONNECTION",
-                span=option.span,
+                span=option.key_place,
+                hint="leave connection out, and write the properties of the other connection here",
             )
     return CreateConnection(name=name, options=options, if_not_exists=bool(if_not_exists), or_replace=bool(or_replace))
 
@@ -58,14 +59,21 @@ def reset_options(keys: tuple[OptionKey, ...]) -> ConnectionChange:
 def option_changes(*changes: ConnectionChange) -> tuple[ConnectionChange, ...]:
     seen: dict[str, str] = {}
     for change in changes:
-        named = [(option.key, option.span) for option in change.options]
+        named = [(option.key, option.key_place) for option in change.options]
         named += [(key.key, key.span) for key in change.keys]
         for key, span in named:
             before = seen.setdefault(key, change.verb)
             if before != change.verb and "SET" in (before, change.verb):
-                raise SqlError(DUPLICATE_CLAUSE, f"cannot both SET and DROP/RESET options {key}", span=span)
+                raise SqlError(
+                    DUPLICATE_CLAUSE,
+                    f"cannot both SET and DROP/RESET options {key}",
+                    span=span,
+                    hint=f"leave {key} out of one of the two",
+                )
             if before != change.verb or change is not _first_with(changes, key):
-                raise SqlError(DUPLICATE_CLAUSE, f"{key} specified more than once", span=span)
+                raise SqlError(
+                    DUPLICATE_CLAUSE, f"{key} specified more than once", span=span, hint=f"leave one {key} out"
+                )
     return changes
 
 
@@ -101,7 +109,12 @@ def _content(value: OptionValue | Name) -> OptionValue:
     if isinstance(value, Name) and len(value.parts) == 1 and value.span.end - value.span.start > len(value.last):
         return TextValue(text=value.last, span=value.span)
     if isinstance(value, SecretValue):
-        raise SqlError(SYNTAX_ERROR, "expected a concrete value rather than a secret reference", span=value.span)
+        raise SqlError(
+            SYNTAX_ERROR,
+            "expected a concrete value rather than a secret reference",
+            span=value.span,
+            hint="write the value in quotes: '…'",
+        )
     if isinstance(value, (TextValue, NumberValue)):
         return value
     if isinstance(value, WordValue) and value.text in ("true", "false", "null"):

@@ -28,7 +28,7 @@ def require_no_slip(options: Iterable[Option]) -> None:
                 UNKNOWN_PROPERTY,
                 f'unknown property "{option.key}"',
                 hint='did you mean "connector"?',
-                span=option.span,
+                span=option.key_place,
             )
 
 
@@ -43,7 +43,12 @@ def connector_of(options: tuple[Option, ...]) -> str | None:
 def require_format(connector: str, given: FormatEncode | None, *, is_source: bool) -> None:
     """Raises SqlError SYNTAX_ERROR if FORMAT … ENCODE … is missing, or differs from the connector's fixed one."""
     if given is not None and given.key_encode is not None and given.format != "UPSERT":
-        raise SqlError(SYNTAX_ERROR, "key encode clause is not supported in source schema", span=given.span)
+        raise SqlError(
+            SYNTAX_ERROR,
+            "key encode clause is not supported in source schema",
+            span=given.span,
+            hint="leave KEY ENCODE out",
+        )
     fixed = _fixed(connector, is_source=is_source)
     if fixed is not None:
         if given is not None and not _is_fixed(connector, given, fixed):
@@ -53,12 +58,13 @@ def require_format(connector: str, given: FormatEncode | None, *, is_source: boo
                 f"row format for {kind} connectors should be either omitted or set to "
                 f"`FORMAT {fixed[0]} ENCODE {fixed[1]}`",
                 span=given.span,
+                hint=f"leave FORMAT out, or write FORMAT {fixed[0]} ENCODE {fixed[1]}",
             )
     elif given is None and connector not in _FREE:
         raise SqlError(
             SYNTAX_ERROR,
             "expected description of the format",
-            hint="end the statement with FORMAT PLAIN ENCODE JSON, or with what the upstream holds",
+            hint="end the statement with FORMAT PLAIN ENCODE JSON, or another format of the upstream",
         )
 
 

@@ -61,7 +61,12 @@ def name(*parts: Token) -> Name:
     """A dotted name. A reserved word belongs to it only if it touches the dot."""
     for before, part in pairwise(parts):
         if part.kind == WORD and part.start > before.end + 1 and part.upper in RESERVED | _ENDINGS:
-            raise SqlError(SYNTAX_ERROR, f"expected identifier, found: {part.text}", span=part.span)
+            raise SqlError(
+                SYNTAX_ERROR,
+                f"expected identifier, found: {part.text}",
+                span=part.span,
+                hint="write a name behind the dot",
+            )
     return Name(parts=tuple(part.value for part in parts), span=joined(parts[0].span, parts[-1].span))
 
 
@@ -133,7 +138,7 @@ def named_connection(word: Name, connection: Name) -> ConnectionValue:
     """``connection = connection c``, which RisingWave printed for a while."""
     if word.parts != ("connection",):
         message = f"expected ',' or ')' after option definition, found: {connection}"
-        raise SqlError(SYNTAX_ERROR, message, span=connection.span)
+        raise SqlError(SYNTAX_ERROR, message, span=connection.span, hint="write , or ) behind the value")
     return ConnectionValue(connection=connection, span=connection.span)
 
 
@@ -153,15 +158,36 @@ def option(key: Token, value: OptionValue | Name) -> Option:
     if isinstance(value, Name):
         value = _named(key, value)
     elif isinstance(value, ConnectionValue) and key.value != "connection":
-        raise SqlError(SYNTAX_ERROR, "expected a concrete value, found: connection", span=value.span)
+        raise SqlError(
+            SYNTAX_ERROR,
+            "expected a concrete value, found: connection",
+            span=value.span,
+            hint=f"write {key.value} = '…'",
+        )
     elif key.value == "connection" and not isinstance(value, ConnectionValue):
-        raise SqlError(SYNTAX_ERROR, "expected the name of a connection", span=value.span or key.span)
+        raise SqlError(
+            SYNTAX_ERROR,
+            "expected the name of a connection",
+            span=value.span or key.span,
+            hint="write a connection's name without quotes: connection = a_connection",
+        )
     elif key.value == "backfill_order":
         if not isinstance(value, WordValue) or value.text in _WORDS:
-            raise SqlError(SYNTAX_ERROR, "expected backfill order strategy", span=value.span or key.span)
+            raise SqlError(
+                SYNTAX_ERROR,
+                "expected backfill order strategy",
+                span=value.span or key.span,
+                hint="backfill_order = auto, none, or FIXED (a -> b)",
+            )
     elif isinstance(value, WordValue) and value.text not in _WORDS:
-        raise SqlError(SYNTAX_ERROR, f"expected a concrete value, found: {value.text}", span=key.span)
-    return Option(key=key.value, value=value, span=joined(key.span, value.span) if value.span.end else key.span)
+        raise SqlError(
+            SYNTAX_ERROR,
+            f"expected a concrete value, found: {value.text}",
+            span=key.span,
+            hint=f"write '{value.text}' for a text",
+        )
+    span = joined(key.span, value.span) if value.span.end else key.span
+    return Option(key=key.value, value=value, span=span, key_span=key.span)
 
 
 _WORDS = ("true", "false", "null")
@@ -189,7 +215,7 @@ def _named(key: Token, written: Name) -> OptionValue:
 
 
 def options(listed: list[Option]) -> tuple[Option, ...]:
-    refuse_twice("option", [(o.key, o.span) for o in listed])
+    refuse_twice("option", [(o.key, o.key_place) for o in listed])
     return tuple(listed)
 
 
@@ -203,7 +229,7 @@ def with_options(listed: tuple[Option, ...] = ()) -> tuple[Option, ...]:
 
 
 def with_switches(*listed: Option) -> tuple[Option, ...]:
-    refuse_twice("option", [(o.key, o.span) for o in listed])
+    refuse_twice("option", [(o.key, o.key_place) for o in listed])
     return listed
 
 
@@ -212,7 +238,9 @@ def refuse_twice(what: str, named: Sequence[tuple[str, Span]]) -> None:
     seen: set[str] = set()
     for key, span in named:
         if key in seen:
-            raise SqlError(DUPLICATE_CLAUSE, f'{what} "{key}" is given twice', span=span)
+            raise SqlError(
+                DUPLICATE_CLAUSE, f'{what} "{key}" is given twice', span=span, hint=f'leave one of the two "{key}" out'
+            )
         seen.add(key)
 
 
@@ -226,13 +254,20 @@ def read_switches(written: Sequence[Option], known: Mapping[str, T]) -> dict[str
         if each.key not in known:
             near = near_names(each.key, known)
             hint = f"did you mean {near[0].upper()}?" if near else f"known options: {', '.join(known).upper()}"
-            raise SqlError(UNKNOWN_OPTION, f'there is no option "{each.key.upper()}" here', hint=hint, span=each.span)
+            raise SqlError(
+                UNKNOWN_OPTION, f'there is no option "{each.key.upper()}" here', hint=hint, span=each.key_place
+            )
         default = known[each.key]
         allowed = default if isinstance(default, tuple) else ("true", "false")
         text = each.value.text.lower() if isinstance(each.value, (TextValue, WordValue)) else None
         if text not in allowed:
             wanted = " or ".join(f"'{word}'" if isinstance(default, tuple) else word for word in allowed)
-            raise SqlError(INVALID_OPTION, f"{each.key.upper()} must be {wanted}", span=each.value.span)
+            raise SqlError(
+                INVALID_OPTION,
+                f"{each.key.upper()} must be {wanted}",
+                span=each.value.span,
+                hint=f"write {wanted} behind {each.key.upper()} =",
+            )
         read[each.key] = text if isinstance(default, tuple) else text == "true"
     return read
 
@@ -278,7 +313,12 @@ def whole(token: Token) -> int:
     """A whole number with its sign. Raises SqlError INVALID_OPTION for other numbers."""
     digits = token.value.removeprefix("-")
     if not (digits.isascii() and digits.isdigit()) or len(digits) > 19:
-        raise SqlError(INVALID_OPTION, f"expected a whole number, found: {token.text}", span=token.span)
+        raise SqlError(
+            INVALID_OPTION,
+            f"expected a whole number, found: {token.text}",
+            span=token.span,
+            hint="write a whole number of at most 19 digits",
+        )
     return int(token.value)
 
 
@@ -289,7 +329,12 @@ def numbers(*tokens: Token) -> tuple[int, ...]:
 def parameter_values(*values: Any) -> tuple[Any, ...]:
     for value in values[1:]:
         if isinstance(value, WordValue) and value.text == "default":
-            raise SqlError(SYNTAX_ERROR, "expected parameter list value, found: default", span=value.span)
+            raise SqlError(
+                SYNTAX_ERROR,
+                "expected parameter list value, found: default",
+                span=value.span,
+                hint="leave DEFAULT out of the list, or write DEFAULT alone",
+            )
     return values
 
 

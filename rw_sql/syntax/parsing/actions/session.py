@@ -49,7 +49,9 @@ if TYPE_CHECKING:
 
 def alter_system_set(parameter: Token, _to: None, values: tuple[ParameterValue, ...] | None) -> AlterSystemSet:
     if values is not None and len(values) > 1:
-        raise SqlError(SYNTAX_ERROR, "a system parameter takes one value", span=values[1].span)
+        raise SqlError(
+            SYNTAX_ERROR, "a system parameter takes one value", span=values[1].span, hint="leave the second value out"
+        )
     return AlterSystemSet(parameter=parameter.value, value=values[0] if values else None, parameter_span=parameter.span)
 
 
@@ -72,7 +74,7 @@ def set_time_zone(is_local: bool | None, zone: TextValue | WordValue | None) -> 
 def interval_zone(text: Token) -> TextValue:
     """``INTERVAL '+00:00' HOUR TO MINUTE``, which JDBC drivers send."""
     if text.value != "+00:00":
-        raise SqlError(SYNTAX_ERROR, 'only support "+00:00"', span=text.span)
+        raise SqlError(SYNTAX_ERROR, 'only support "+00:00"', span=text.span, hint="INTERVAL '+00:00' HOUR TO MINUTE")
     return TextValue(text="UTC", span=text.span)
 
 
@@ -93,7 +95,7 @@ def rollback(_word: None) -> Rollback:
 
 
 def undo_operation(operation: Token, allow: tuple[str, ...], reason: str | None) -> UndoOperation:
-    return UndoOperation(operation=whole(operation), allow=allow, reason=reason)
+    return UndoOperation(operation=whole(operation), allow=allow, reason=reason, operation_span=operation.span)
 
 
 def wait_all() -> Wait:
@@ -122,7 +124,7 @@ def flush() -> Flush:
 
 def explain(is_analyze: bool | None, options: tuple[str, ...], statement: Statement) -> Explain:
     if isinstance(statement, Explain):
-        raise SqlError(SYNTAX_ERROR, "EXPLAIN is given twice")
+        raise SqlError(SYNTAX_ERROR, "EXPLAIN is given twice", hint="leave one EXPLAIN out")
     return Explain(statement=statement, is_analyze=bool(is_analyze), options=options)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from rw_sql.errors import SYNTAX_ERROR, SqlError
+from rw_sql.syntax.lexing.identifiers import quoted
 from rw_sql.syntax.parsing.actions.formats import connector_of, require_format
 from rw_sql.syntax.parsing.actions.parts import dropped, joined, read_switches, refuse_twice, whole
 from rw_sql.syntax.statements.source import (
@@ -70,11 +71,21 @@ def create_source(
             span=name.span,
         )
     if "-cdc" in connector and (columns.columns or columns.untyped or columns.constraints):
-        raise SqlError(SYNTAX_ERROR, "CDC source cannot define columns and constraints", span=name.span)
+        raise SqlError(
+            SYNTAX_ERROR,
+            "CDC source cannot define columns and constraints",
+            span=name.span,
+            hint=f"leave the columns out: CREATE TABLE … FROM {name} TABLE '…' names them",
+        )
     if cdc_table is None:
         require_format(connector, format_encode, is_source=True)
     elif format_encode is not None:
-        raise SqlError(SYNTAX_ERROR, "FORMAT comes from the CDC source", span=format_encode.span)
+        raise SqlError(
+            SYNTAX_ERROR,
+            "FORMAT comes from the CDC source",
+            span=format_encode.span,
+            hint="leave FORMAT … ENCODE … out",
+        )
     require_types(columns.untyped)
     return CreateSource(
         name=name,
@@ -95,7 +106,12 @@ def create_source(
 def require_types(untyped: tuple[Token, ...]) -> None:
     """Raises SqlError SYNTAX_ERROR if a column has no type."""
     for token in untyped:
-        raise SqlError(SYNTAX_ERROR, f'column "{token.value}" has no type', span=token.span)
+        raise SqlError(
+            SYNTAX_ERROR,
+            f'column "{token.value}" has no type',
+            span=token.span,
+            hint=f"write a type behind the name: {quoted(token.value)} INT",
+        )
 
 
 def drop_source(if_exists: bool | None, name: Name, is_cascade: bool | None) -> DropSource:
@@ -167,7 +183,9 @@ def skip_record(split: SplitId, offset: Token, name: Name, reason: str | None) -
 
 
 def rewind_source(name: Name, operation: Token, allow: tuple[str, ...], reason: str | None) -> RewindSource:
-    return RewindSource(name=name, operation=whole(operation), allow=allow, reason=reason)
+    return RewindSource(
+        name=name, operation=whole(operation), allow=allow, reason=reason, operation_span=operation.span
+    )
 
 
 def split_entry(split: SplitId, value: NumberValue | TextValue | NullValue) -> SplitEntry:

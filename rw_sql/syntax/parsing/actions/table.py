@@ -66,12 +66,15 @@ def create_table(
         raise SqlError(
             SYNTAX_ERROR,
             "FORMAT needs a connector",
-            hint="name one in WITH (connector = ...)" if connector is None else None,
+            hint="add WITH (connector = …)" if connector is None else "leave FORMAT … ENCODE … out",
             span=format_encode.span,
         )
     if webhook is not None and connector != "webhook":
         raise SqlError(
-            SYNTAX_ERROR, "VALIDATE is only supported for tables created with webhook source", span=name.span
+            SYNTAX_ERROR,
+            "VALIDATE is only supported for tables created with webhook source",
+            span=name.span,
+            hint="leave VALIDATE out",
         )
     if webhook is not None:
         _require_call(webhook.signature)
@@ -80,6 +83,7 @@ def create_table(
             SYNTAX_ERROR,
             "watermarks can't be defined on table created by CREATE TABLE AS",
             span=columns.watermarks[0].span,
+            hint="leave WATERMARK out",
         )
     if asked is None or columns.columns:
         require_types(columns.untyped)
@@ -150,7 +154,12 @@ def _require_call(signature: Expression) -> None:
         depth += (part.text == "(") - (part.text == ")")
         is_call = is_call and depth > 0
     if not is_call:
-        raise SqlError(INVALID_EXPRESSION, "expected a function call: secure_compare(...)", span=signature.span)
+        raise SqlError(
+            INVALID_EXPRESSION,
+            "expected a function call: secure_compare(...)",
+            span=signature.span,
+            hint="VALIDATE AS secure_compare(headers ->> '…', '…')",
+        )
 
 
 def engine(name: Token | None = None) -> str | None:

@@ -42,7 +42,7 @@ def named_type(token: Token, *arguments: Token) -> DataType:
         raise SqlError(
             UNSUPPORTED_TYPE,
             f'type "{token.value}" does not exist',
-            hint=f'did you mean "{near[0]}"?' if near else None,
+            hint=f'did you mean "{near[0]}"?' if near else "write a type such as INT, DOUBLE, VARCHAR or TIMESTAMP",
             span=token.span,
         )
     if len(arguments) > _MOST_ARGUMENTS.get(canonical, 0) or (arguments and token.value in _NO_ARGUMENTS):
@@ -55,7 +55,12 @@ def named_type(token: Token, *arguments: Token) -> DataType:
     numbers = tuple(_whole(argument) for argument in arguments)
     if canonical == "DOUBLE" and numbers:  # float(n): single precision up to 24 bits.
         if not 1 <= numbers[0] <= 53:
-            raise SqlError(UNSUPPORTED_TYPE, "the precision of FLOAT lies between 1 and 53", span=arguments[0].span)
+            raise SqlError(
+                UNSUPPORTED_TYPE,
+                "the precision of FLOAT lies between 1 and 53",
+                span=arguments[0].span,
+                hint="write FLOAT(24) or FLOAT(53)",
+            )
         canonical, numbers = ("REAL" if numbers[0] <= 24 else "DOUBLE"), ()
     if canonical == "VECTOR" and not numbers:
         raise SqlError(SYNTAX_ERROR, "expected (, found: the end of the type", hint="write VECTOR(3)", span=token.span)
@@ -67,7 +72,12 @@ _NO_ARGUMENTS = frozenset({"double", "float8"})
 
 def _whole(token: Token) -> int:
     if not token.text.isascii() or not token.text.isdigit() or len(token.text) > 9:
-        raise SqlError(UNSUPPORTED_TYPE, f"expected a whole number, found: {token.text}", span=token.span)
+        raise SqlError(
+            UNSUPPORTED_TYPE,
+            f"expected a whole number, found: {token.text}",
+            span=token.span,
+            hint="write a whole number of at most 9 digits",
+        )
     return int(token.text)
 
 
@@ -81,7 +91,12 @@ def array_type(element: DataType) -> DataType:
         inner = inner.element
         dimensions += 1
     if dimensions > MOST_DIMENSIONS:
-        raise SqlError(TOO_COMPLEX, f"an array has more than {MOST_DIMENSIONS} dimensions", span=element.span)
+        raise SqlError(
+            TOO_COMPLEX,
+            f"an array has more than {MOST_DIMENSIONS} dimensions",
+            span=element.span,
+            hint=f"leave pairs of [] out until {MOST_DIMENSIONS} are left",
+        )
     return DataType(name="ARRAY", element=element, span=element.span)
 
 

@@ -94,7 +94,7 @@ def test_a_source_may_be_made_with_a_rate_of_0() -> None:
         ("ALTER SOURCE s SET barrier_interval_ms = 3600001", "must be a whole number from 0 to 3600000"),
         ("ALTER SOURCE other SET source_rate_limit = 1", "does not exist"),
         ("ALTER SOURCE s SET parallelism = 1", "not supported"),
-        ("ALTER TABLE s SET source_rate_limit = 1", "does not exist"),
+        ("ALTER TABLE s SET source_rate_limit = 1", "is a source, not a table"),
     ],
 )
 def test_what_is_refused(text: str, message: str) -> None:

@@ -1,0 +1,78 @@
+"""What to type instead of a statement that names an object of another kind: ``DROP SINK`` of a source."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from rw_sql.errors import SqlError
+from rw_sql.metastore.records import SourceRecord
+from rw_sql.model.names import spoken
+from rw_sql.syntax import parse_statement, render
+from rw_sql.syntax.lexing.identifiers import quoted
+from rw_sql.syntax.parsing.unsupported import unsupported
+
+if TYPE_CHECKING:
+    from rw_sql.metastore import Snapshot
+    from rw_sql.metastore.records import ObjectRecord
+    from rw_sql.model.names import OtherKindError
+    from rw_sql.syntax.statements import Statement
+
+_LONGEST = 120
+_CONSENT = re.compile(r"'|\b(?:ALLOW|CASCADE|REASON|VALIDATE)\b")
+"""Where a repeated statement is cut off: a text may be a secret, and consent is the user's to type."""
+
+
+def with_the_right_statement(error: OtherKindError, statement: Statement, snapshot: Snapshot) -> OtherKindError:
+    """The error, its hint beginning with the statement that does the same to an object of that kind, if there is
+    one."""
+    text = " ".join(render(statement).split())
+    instead = _of_its_kind(error, text) or _of_its_source(error, text, snapshot)
+    if instead is not None:
+        error.hint = instead
+    return error
+
+
+def _of_its_kind(error: OtherKindError, text: str) -> str | None:
+    wanted, found = spoken(error.wanted).upper(), spoken(error.other.kind).upper()
+    place = rf"\b{wanted}(?P<between> (?:IF EXISTS )?(?:\w+\.)?{re.escape(quoted(error.other.name))}(?!\w))"
+    instead, count = re.subn(place, rf"{found}\g<between>", text, count=1)
+    return _shortened(instead, error.other.name) if count and _is_meant(instead) else None
+
+
+def _is_meant(text: str) -> bool:
+    try:
+        return unsupported(parse_statement(text)) is None
+    except SqlError:
+        return False
+
+
+def _of_its_source(error: OtherKindError, text: str, snapshot: Snapshot) -> str | None:
+    """The same statement for the source that an object reads, in the end."""
+    if error.wanted != "source":
+        return None
+    name, sources = error.other.name, sources_below(snapshot, error.other)
+    if len(sources) == 1:
+        instead = re.sub(rf"(?<!\w){re.escape(quoted(name))}(?!\w)", quoted(sources[0]), text, count=1)
+        return f'{_shortened(instead, sources[0])}: "{name}" reads that source'
+    return f'"{name}" reads the sources {", ".join(sources)}' if sources else None
+
+
+def sources_below(snapshot: Snapshot, record: ObjectRecord) -> list[str]:
+    """The names of the sources that an object reads, directly or through other objects."""
+    found: dict[int, ObjectRecord] = {}
+    left = list(getattr(record, "inputs", ()))
+    while left:
+        other = snapshot.get(left.pop())
+        if other is not None and other.id not in found:
+            found[other.id] = other
+            left += getattr(other, "inputs", ())
+    return sorted(other.name for other in found.values() if isinstance(other, SourceRecord))
+
+
+def _shortened(text: str, name: str) -> str:
+    """A statement for a hint: up to the object's name where it is long, or holds what is not to be repeated."""
+    if len(text) <= _LONGEST and not _CONSENT.search(text):
+        return text
+    place = re.search(rf"(?<!\w){re.escape(quoted(name))}(?!\w)", text)
+    return f"{text[: place.end()]} …" if place is not None else text[:_LONGEST]

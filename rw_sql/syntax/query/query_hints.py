@@ -1,0 +1,58 @@
+"""Hints about queries that Spark's errors and the analysis without Spark have in common."""
+
+from __future__ import annotations
+
+import re
+
+_MOST_ADDED = 3
+_VERB = re.compile(r"\s*(?P<verb>\w+)(?:\s+(?P<kind>TABLE|VIEW)\b)?", re.IGNORECASE)
+
+
+def without_from(name: str) -> str:
+    """For a column of a query without FROM."""
+    return f"add FROM and a relation, or write a text in quotes: '{name}'"
+
+
+def ambiguous(name: str) -> str:
+    """For a column that relations of the same name have, or several expressions of one."""
+    return f"give each relation an alias of its own, and write an_alias.{name}"
+
+
+def arguments(function: str) -> str:
+    """For a wrong number of arguments, or wrong types."""
+    return f"DESCRIBE FUNCTION EXTENDED {function} shows its arguments"
+
+
+def aggregate_in(place: str, name: str) -> str:
+    """For an aggregate in WHERE, ON or GROUP BY."""
+    if place == "WHERE":
+        return f"move the condition behind GROUP BY: HAVING {name}(…)"
+    joined = "JOIN" if place == "ON" else "FROM"
+    return f"write {joined} (SELECT {name}(…) AS a_name …), and {place} a_name"
+
+
+def nested(name: str) -> str:
+    """For an aggregate of an aggregate; ``name`` is the inner one."""
+    return f"write {name}(…) AS a_name in a subquery with GROUP BY, and aggregate a_name outside of it"
+
+
+def unlike_queries(first: str | int, other: str | int) -> str:
+    """For two queries of a set operation with different numbers of columns."""
+    if not (str(first).isdigit() and str(other).isdigit()):
+        return "select as many columns in each query: NULL AS a_name fills one"
+    least = "first" if int(first) < int(other) else "second"
+    missing = ", ".join(["NULL AS a_name"] * min(abs(int(first) - int(other)), _MOST_ADDED))
+    return f"add {missing} to the columns of the {least} query, or leave columns of the other out"
+
+
+def no_such_relation(text: str, name: str) -> str:
+    """For a relation that no other has a similar name to, in a statement of Spark's."""
+    words = _VERB.match(text)
+    verb, kind = (words["verb"].upper(), (words["kind"] or "TABLE").upper()) if words is not None else ("", "TABLE")
+    if verb == "DROP":
+        return f"SHOW {kind}S lists what there is to drop; {verb} {kind} IF EXISTS {name} succeeds without it"
+    if verb == "INSERT":
+        return f"CREATE TABLE {name} AS SELECT … makes it; SHOW TABLES lists all"
+    if verb in ("ALTER", "DELETE", "MERGE", "TRUNCATE", "UPDATE"):
+        return f"SHOW {kind}S lists all"
+    return "SHOW SOURCES and SHOW TABLES list what can be read"
