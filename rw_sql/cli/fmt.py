@@ -1,4 +1,4 @@
-"""``rw-sql fmt``: writes statements in canonical form; comments and Spark's own statements stay unchanged."""
+"""``rw-sql fmt``: lays out statements and queries; comments, and Spark's other statements, stay as they are."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from rw_sql.cli.formatting.statement import format_query, format_statement
 from rw_sql.cli.sql_files import files_of
 from rw_sql.cli.text_input import read_exactly, unix_lines
 from rw_sql.errors import SqlError
 from rw_sql.model.parameters import SESSION_PARAMETERS
 from rw_sql.plan.offline.pieces import parse_piece
-from rw_sql.syntax import render, split_script
-from rw_sql.syntax.lexing.tokens import has_comments
+from rw_sql.syntax import split_script
 from rw_sql.syntax.variables.expand import has_variables
 
 if TYPE_CHECKING:
@@ -34,45 +34,48 @@ class NoCatalog:
         return name in SESSION_PARAMETERS
 
 
-def format_text(text: str, file: str | None = None) -> str:
+def format_text(text: str, file: str | None = None, *, is_canonical: bool = False) -> str:
     """The formatted text of a file, with the file's line ends. Raises SqlError like :func:`format_script`."""
     plain = unix_lines(text)
     if plain == text:
-        return format_script(text, file)
+        return format_script(text, file, is_canonical=is_canonical)
     # If all line ends of a file are alike, a statement that is split into several lines gets the same ones.
     for end in ("\r\n", "\r"):
         if plain.replace("\n", end) == text:
-            return format_script(plain, file).replace("\n", end)
-    return format_script(text, file)
+            return format_script(plain, file, is_canonical=is_canonical).replace("\n", end)
+    return format_script(text, file, is_canonical=is_canonical)
 
 
-def format_script(text: str, file: str | None = None) -> str:
-    """The script with every statement of rw_sql in canonical form. Formatting the result again changes nothing.
+def format_script(text: str, file: str | None = None, *, is_canonical: bool = False) -> str:
+    """The script with every statement of rw_sql, and every query, formatted. Formatting the result again changes
+    nothing.
 
-    Text between statements (a byte-order mark included), Spark's statements, statements with comments and those that
-    are statements only with the values of their variables stay unchanged. Raises SqlError for any other statement that
-    neither parses nor is Spark's.
+    Comments stay where they are, and types as they are written unless ``is_canonical``. Text between statements (a
+    byte-order mark included), Spark's other statements, and those that are statements only with the values of their
+    variables stay unchanged. Raises SqlError for any other statement that neither parses nor is Spark's.
     """
     pieces: list[str] = []
     done = 0
     for part in split_script(text):
         pieces.append(text[done : part.start])
         try:
-            pieces.append(_formatted(part.text))
+            pieces.append(_formatted(part.text, is_canonical=is_canonical))
         except SqlError as error:
             raise part.locate(error, text, file)  # noqa: B904 - the same error, located in the file
         done = part.start + len(part.text)
     return "".join(pieces) + text[done:]
 
 
-def _formatted(text: str) -> str:
+def _formatted(text: str, *, is_canonical: bool) -> str:
     try:
         statement = statement_of(text)
     except SqlError:
         if has_variables(text):
             return text
         raise
-    return text if statement is None or has_comments(text) else render(statement)
+    if statement is not None:
+        return format_statement(text, is_canonical=is_canonical)
+    return text if has_variables(text) else format_query(text)
 
 
 def statement_of(text: str) -> Statement | None:
@@ -80,7 +83,7 @@ def statement_of(text: str) -> Statement | None:
     return parse_piece(text, NoCatalog())
 
 
-def run_fmt(paths: list[str], *, check: bool = False) -> int:
+def run_fmt(paths: list[str], *, check: bool = False, is_canonical: bool = False) -> int:
     """Formats files in place (standard input to standard output); returns the exit status.
 
     With ``check`` nothing is written: the differences are printed, and the status is 1 if there are any. A file with an
@@ -90,7 +93,7 @@ def run_fmt(paths: list[str], *, check: bool = False) -> int:
     for path in paths:
         try:
             before = read_exactly(path)
-            after = format_text(before, path if path != "-" else None)
+            after = format_text(before, path if path != "-" else None, is_canonical=is_canonical)
         except SqlError as error:
             sys.stderr.write(error.render() + "\n")
             status = 1
@@ -118,6 +121,12 @@ def fmt_command(
         list[str], typer.Argument(metavar="PATHS|-", help="SQL files, or folders of them; - is standard input.")
     ],
     check: Annotated[bool, typer.Option("--check", help="Change nothing; exit with 1 if a file would change.")] = False,
+    canonical: Annotated[
+        bool, typer.Option("--canonical", help="Write types by their canonical names: CHARACTER VARYING for VARCHAR.")
+    ] = False,
 ) -> None:
-    """Rewrite the statements of SQL files in canonical form; - goes to standard output. Needs no Spark."""
-    raise typer.Exit(run_fmt(files_of(files), check=check))
+    """Lay out the statements and queries of SQL files; - goes to standard output. Needs no Spark.
+
+    Comments and line ends stay, and so do Spark's statements other than queries.
+    """
+    raise typer.Exit(run_fmt(files_of(files), check=check, is_canonical=canonical))

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 MARK = "\ufeff"
 SCRIPT = "create   source s (v int) with (connector='datagen');\nselect   1;\npause source s;\n"
-FORMATTED = "CREATE SOURCE s (v INT) WITH (connector = 'datagen');\nselect   1;\nPAUSE SOURCE s;\n"
+FORMATTED = "CREATE SOURCE s (v INT) WITH (connector = 'datagen');\nSELECT 1;\nPAUSE SOURCE s;\n"
 
 
 @pytest.fixture
@@ -43,7 +43,7 @@ def test_fmt_keeps_the_mark_and_the_line_ends(path: Path, mark: str, end: str) -
 def test_fmt_keeps_line_ends_that_differ(path: Path) -> None:
     path.write_bytes(b"flush ;\r\n-- a\n/* b\r\n */ wait;\r\nselect '\n';\n")
     assert run_fmt([str(path)]) == 0
-    assert path.read_bytes() == b"FLUSH ;\r\n-- a\n/* b\r\n */ WAIT;\r\nselect '\n';\n"
+    assert path.read_bytes() == b"FLUSH ;\r\n-- a\n/* b\r\n */ WAIT;\r\nSELECT '\n';\n"
 
 
 def test_fmt_of_standard_input_keeps_the_mark(

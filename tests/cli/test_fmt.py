@@ -1,4 +1,4 @@
-"""``rw-sql fmt`` writes statements in canonical form and leaves everything else as it is."""
+"""``rw-sql fmt`` lays out statements and queries, and leaves everything else as it is."""
 
 from __future__ import annotations
 
@@ -24,17 +24,61 @@ drop source if exists s -- gone
 set spark.sql.x=1; set statement_timeout to 30
 """
 AFTER = """-- sources
-CREATE SOURCE s (v INT) WITH (connector = 'datagen') ; select   1;
+CREATE SOURCE s (v INT) WITH (connector = 'datagen') ; SELECT 1;
 create table t (a int) using delta;
 
 DROP SOURCE IF EXISTS s -- gone
-; pause source /* this one */ s;
+; PAUSE SOURCE /* this one */ s;
 set spark.sql.x=1; SET statement_timeout = 30
 """
 
 
 def test_ours_are_formatted_and_the_rest_stays() -> None:
     assert format_script(BEFORE) == AFTER
+
+
+def test_comments_types_and_queries() -> None:
+    text = """create source s ( -- the clicks
+    -- its number
+ id integer, -- key
+    name varchar, seen timestamptz) with (connector='datagen');
+create materialized view v as select id, /* the */ name from s -- all
+ where id = 1 and name like 'a%'
+"""
+    formatted = """CREATE SOURCE s ( -- the clicks
+  -- its number
+  id INTEGER, -- key
+  name VARCHAR,
+  seen TIMESTAMPTZ
+)
+WITH (
+  connector = 'datagen'
+);
+CREATE MATERIALIZED VIEW v AS
+SELECT
+  id,
+  /* the */ name
+FROM s -- all
+WHERE id = 1 AND name LIKE 'a%'
+"""
+    assert format_script(text) == formatted
+    canonical = formatted.replace("INTEGER", "INT").replace("VARCHAR", "CHARACTER VARYING")
+    canonical = canonical.replace("TIMESTAMPTZ", "TIMESTAMP WITH TIME ZONE")
+    assert format_script(text, is_canonical=True) == canonical
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        r"select 'it\'s', a from t",
+        "select ${column} from t",
+        "select a from t where b = :limit",
+        "select transform(a) using 'cat' from t",
+        "insert into t   select 1",
+    ],
+)
+def test_what_cannot_be_read_for_certain_stays(text: str) -> None:
+    assert format_script(text) == text
 
 
 def test_formatting_twice_changes_nothing() -> None:

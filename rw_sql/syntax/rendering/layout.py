@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
 WIDEST_LINE = 100
 """A statement of at most this many characters is printed on one line."""
+
+_widest = ContextVar("_widest", default=WIDEST_LINE)
+
+
+@contextmanager
+def one_clause_per_line() -> Iterator[None]:
+    """Statements of several clauses, and lists, are broken into lines however short they are: comments come between."""
+    token = _widest.set(-1)
+    try:
+        yield
+    finally:
+        _widest.reset(token)
 
 
 @dataclass(slots=True)
@@ -25,7 +39,7 @@ class _Piece:
 
     def laid_out(self) -> str:
         flat = self.flat()
-        if self.items is None or (len(self.items) < 3 and len(flat) <= WIDEST_LINE and "\n" not in flat):
+        if self.items is None or (len(self.items) < 3 and len(flat) <= _widest.get() and "\n" not in flat):
             return flat
         return f"{self.text} (".lstrip() + "\n  " + ",\n  ".join(self.items) + "\n)"
 
@@ -53,7 +67,7 @@ class Clauses:
         short = self._pieces[0].flat()
         for piece in self._pieces[1:]:
             short += (", " if piece.comma else " ") + piece.flat()
-        if len(short) <= WIDEST_LINE and "\n" not in short:
+        if len(short) <= _widest.get() and "\n" not in short:
             return short
         long = self._pieces[0].laid_out()
         for piece in self._pieces[1:]:

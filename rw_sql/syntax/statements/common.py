@@ -77,10 +77,18 @@ class Expression:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Query:
-    """A query's text as written, without outer blanks. ``sql_reader`` has checked that it is exactly one query."""
+    """A query's text as written, without outer blanks. ``sql_reader`` has checked that it is exactly one query.
 
-    text: str
+    Queries with equal ``words`` are equal: layout, comments and the case of keywords do not count.
+    """
+
+    text: str = field(compare=False)
+    words: tuple[str, ...] = field(default=(), repr=False)
     span: Span = at()
+
+    def __post_init__(self) -> None:
+        if not self.words:
+            object.__setattr__(self, "words", (self.text,))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

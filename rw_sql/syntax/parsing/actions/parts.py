@@ -292,7 +292,14 @@ def expression(token: Token) -> Expression:
 
 def query(token: Token) -> Query:
     """A captured query."""
-    return Query(text=token.text, span=token.span)
+    return Query(text=token.text, words=tuple(map(_query_word, token.parts)), span=token.span)
+
+
+_QUERY_WORDS = RESERVED | {"BETWEEN", "BY", "INTERVAL", "OVER", "PARTITION", "VALUES"}
+
+
+def _query_word(token: Token) -> str:
+    return token.upper if token.kind == WORD and token.upper in _QUERY_WORDS else token.text
 
 
 def column_names(*names: tuple[str, ...]) -> tuple[str, ...]:

@@ -1,0 +1,192 @@
+"""The comments of a statement: where each one is, and how it comes back into the statement's formatted text."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from difflib import SequenceMatcher
+from typing import TYPE_CHECKING
+
+from rw_sql.syntax.lexing.tokens import STRING, end_of_comment, scan
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rw_sql.syntax.lexing.tokens import Token
+
+_STEP = 2
+_LINE = re.compile(r"--[^\n]*")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comment:
+    """A comment of a statement."""
+
+    text: str
+    start: int
+    before: int
+    """The number of tokens before it."""
+    begins_line: bool
+    ends_line: bool
+
+    @property
+    def is_to_end_of_line(self) -> bool:
+        """True for a comment that begins with ``--``."""
+        return self.text.startswith("--")
+
+
+def comments_of(text: str, tokens: Sequence[Token]) -> list[Comment]:
+    """The comments between the tokens of a text, END included, in order."""
+    found = []
+    end = 0
+    for before, token in enumerate(tokens):
+        at = end
+        while at < token.start:
+            if text.startswith("--", at):
+                match = _LINE.match(text, at)
+                assert match is not None
+                stop = match.end()
+            elif text.startswith("/*", at):
+                stop = end_of_comment(text, at)
+            else:
+                at += 1
+                continue
+            line_start = text.rfind("\n", 0, at) + 1
+            line_end = text.find("\n", stop)
+            found.append(
+                Comment(
+                    text=text[at:stop].rstrip(),
+                    start=at,
+                    before=before,
+                    begins_line=not text[line_start:at].strip(),
+                    ends_line=not text[stop : line_end if line_end >= 0 else len(text)].strip(),
+                )
+            )
+            at = stop
+        end = token.end
+    return found
+
+
+def without_comments(text: str, comments: Sequence[Comment]) -> str:
+    """The text with blanks in the place of its comments."""
+    pieces = []
+    done = 0
+    for comment in comments:
+        pieces += [text[done : comment.start], " " * len(comment.text)]
+        done = comment.start + len(comment.text)
+    return "".join(pieces) + text[done:]
+
+
+def pairs_of(before: Sequence[Token], after: Sequence[Token]) -> dict[int, int]:
+    """Which token of a text has become which of its formatted text, by position. Formatting may drop words that mean
+    nothing, and may change the order of clauses."""
+    old, new = [_key(token) for token in before], [_key(token) for token in after]
+    same = 0
+    while same < min(len(old), len(new)) and old[same] == new[same]:
+        same += 1
+    pairs = {at: at for at in range(same)}
+    if same == len(old) or same == len(new):
+        return pairs
+    matcher = SequenceMatcher(None, old[same:], new[same:], autojunk=False)
+    for block in matcher.get_matching_blocks():
+        pairs.update((same + block.a + at, same + block.b + at) for at in range(block.size))
+    _pair_moved(old, new, pairs)
+    _pair_respelled(len(old), pairs)
+    return pairs
+
+
+def _pair_moved(old: Sequence[tuple[str, str]], new: Sequence[tuple[str, str]], pairs: dict[int, int]) -> None:
+    """Pairs the tokens of clauses that have changed places, where only one token can be meant."""
+    taken = set(pairs.values())
+    free: dict[tuple[str, str], list[int]] = {}
+    for at, key in enumerate(new):
+        if at not in taken:
+            free.setdefault(key, []).append(at)
+    left = [at for at in range(len(old)) if at not in pairs]
+    for at in left:
+        if len(free.get(old[at], ())) == 1 and sum(old[other] == old[at] for other in left) == 1:
+            pairs[at] = free[old[at]][0]
+
+
+def _pair_respelled(old: int, pairs: dict[int, int]) -> None:
+    """Pairs the last words of what has another spelling: VARCHAR and CHARACTER VARYING."""
+    taken = set(pairs.values())
+    for at in range(old - 1):
+        following = pairs.get(at + 1)
+        if at not in pairs and following is not None and following - 1 not in taken and following:
+            pairs[at] = following - 1
+            taken.add(following - 1)
+
+
+def _key(token: Token) -> tuple[str, str]:
+    return ("text" if token.kind == STRING else "word"), token.value
+
+
+def is_any_inside(text: str, comments: Sequence[Comment], before: Sequence[Token]) -> bool:
+    """True if :func:`put_back` puts a comment between the tokens of the text, and not only behind them. A comment
+    comes behind them if it was in a last clause that formatting drops."""
+    last = len(scan(text)) - 1
+    pairs = pairs_of(before[:-1], scan(text)[:-1])
+    return any(_gap(comment, pairs, len(before) - 1, last) < last for comment in comments)
+
+
+def put_back(text: str, comments: Sequence[Comment], before: Sequence[Token]) -> str:
+    """The formatted text with the comments of the text whose tokens are ``before``.
+
+    A comment on a line of its own comes before the token that it was before, any other comment behind the token that
+    it was behind.
+    """
+    after = scan(text)
+    pairs = pairs_of(before[:-1], after[:-1])
+    gaps: dict[int, list[Comment]] = {}
+    for comment in comments:
+        gaps.setdefault(_gap(comment, pairs, len(before) - 1, len(after) - 1), []).append(comment)
+    pieces: list[str] = []
+    end = 0
+    for at, token in enumerate(after):
+        blank = text[end : token.start]
+        if at in gaps:
+            pieces.append(_between(gaps[at], blank, _margin(text, end), token.text))
+        else:
+            pieces.append(blank)
+        pieces.append(token.text)
+        end = token.end
+    return "".join(pieces)
+
+
+def _gap(comment: Comment, pairs: dict[int, int], old: int, new: int) -> int:
+    """The position of the token that a comment comes before."""
+    following = next((pairs[at] for at in range(comment.before, old) if at in pairs), None)
+    preceding = next((pairs[at] + 1 for at in range(comment.before - 1, -1, -1) if at in pairs), None)
+    first, second = (following, preceding) if comment.begins_line else (preceding, following)
+    gap = first if first is not None else second
+    return new if gap is None else gap
+
+
+def _margin(text: str, at: int) -> int:
+    line = text[text.rfind("\n", 0, at) + 1 :]
+    return len(line) - len(line.lstrip(" "))
+
+
+def _between(comments: Sequence[Comment], blank: str, margin: int, following: str) -> str:
+    """The comments between two tokens, with the blanks around them. ``blank`` is what is there without comments."""
+    is_edge = "\n" in blank
+    line = "\n" + " " * (len(blank) - blank.rfind("\n") - 1) if is_edge else "\n" + " " * (margin + _STEP)
+    inner = line + " " * _STEP if is_edge and following in (")", "]") else line
+    text = ""
+    is_new_line = False
+    for comment in comments:
+        starts_next_line = not comment.begins_line and not comment.is_to_end_of_line and not comment.ends_line and is_edge
+        if is_new_line or comment.begins_line or starts_next_line:
+            text += inner
+        else:
+            text += " "
+        text += comment.text
+        is_new_line = comment.is_to_end_of_line or comment.ends_line
+    if not following:
+        return text + ("\n" if comments[-1].is_to_end_of_line else "")
+    if is_new_line:
+        return text + line
+    if is_edge and not (comments[-1].begins_line or not comments[-1].ends_line):
+        return text + blank
+    return text + ("" if following in (",", ")") else " ")
