@@ -111,9 +111,19 @@ def serve(
     log: Annotated[
         str, typer.Option("--log", metavar="FORM", help="The form of the log lines: text or json.")
     ] = "text",
+    master: Annotated[
+        str | None, typer.Option("--master", metavar="URL", help="Spark's master; local[*] by default.")
+    ] = None,
+    conf: Annotated[
+        list[str] | None, typer.Option("--conf", metavar="KEY=VALUE", help="A setting of Spark's; repeatable.")
+    ] = None,
+    driver_memory: Annotated[
+        str | None, typer.Option("--driver-memory", metavar="SIZE", help="The memory of this process's JVM, as 4g.")
+    ] = None,
 ) -> None:
     """Run the jobs of a warehouse until SIGTERM or Ctrl-C."""
     from rw_sql.cli.service.serve import serve_until_told
+    from rw_sql.session.spark_settings import settings_of
 
     serve_until_told(
         warehouse=warehouse,
@@ -123,6 +133,7 @@ def serve(
         has_http=not no_http,
         token_file=token_file,
         log=log,
+        config=settings_of(master, conf or (), driver_memory),
     )
 
 

@@ -44,6 +44,7 @@ from rw_sql.runtime.support.failures import cause_line
 from rw_sql.runtime.support.faults import fault, know_jvm
 from rw_sql.session.java import check_java, connect_session_refused
 from rw_sql.session.location import warehouse_at
+from rw_sql.session.spark_settings import session_settings
 from rw_sql.session.spark_sql import wrap_shell_sql, wrap_sql
 from rw_sql.session.start_messages import without_start_messages
 from rw_sql.syntax import could_be_ours, route
@@ -299,46 +300,32 @@ _ATTRIBUTE = "_rw_sql_attached"
 
 
 def connect(
-    warehouse: str | None = None, *, run_jobs: bool = True, config: Mapping[str, str] | None = None
+    warehouse: str | None = None,
+    *,
+    run_jobs: bool = True,
+    master: str | None = None,
+    config: Mapping[str, str] | None = None,
 ) -> SparkSession:
     """Returns a Spark session with Delta that accepts rw_sql's statements: the running session, or a new one.
 
-    ``warehouse`` is a path or URI (default: ``$RW_SQL_WAREHOUSE``, else ``./rw_warehouse``). ``config`` adds Spark
-    settings. With ``run_jobs=False`` this process only commits statements and never runs the jobs. Raises SqlError
-    JAVA_MISSING if Java is missing or too old.
+    ``warehouse`` is a path or URI (default: ``$RW_SQL_WAREHOUSE``, else ``./rw_warehouse``). ``master`` is Spark's
+    (default: ``local[*]``), and ``config`` adds Spark settings. Both win over ``spark-defaults.conf``, and that file
+    wins over rw_sql's own settings. With ``run_jobs=False`` this process only commits statements and never runs the
+    jobs. Raises SqlError JAVA_MISSING if Java is missing or too old.
     """
     check_java()
     leave_dead_jvm()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     location = warehouse_at(warehouse)
     builder: Any = SparkSession.builder
-    settings = {
-        "spark.app.name": "rw_sql",
-        **DELTA_SETTINGS,
-        "spark.scheduler.mode": "FAIR",
-        "spark.ui.showConsoleProgress": "false",
-        "spark.log.level": "ERROR",
-        # The defaults of Delta and Spark, 50 and 200 tasks, are for clusters: on one machine they cost seconds a query.
-        "spark.databricks.delta.snapshotPartitions": "2",
-        "spark.sql.shuffle.partitions": "8",
-        # Each view has dozens of generated classes; if the cache is too small, each batch recompiles them.
-        "spark.sql.codegen.cache.maxEntries": "2000",
-        # A stream makes several a second, each with the text of its plan: the default of a thousand fills the heap.
-        "spark.sql.ui.retainedExecutions": "50",
-        "spark.ui.retainedJobs": "100",
-        "spark.ui.retainedStages": "100",
-        "spark.ui.retainedTasks": "1000",
-    }
-    if location.is_local:
-        settings["spark.sql.warehouse.dir"] = str(Path(location.uri.removeprefix("file://")) / "spark")
-    if "MASTER" not in os.environ:
-        settings["spark.master"] = "local[*]"
-    settings |= jar_settings(DELTA_PACKAGE, config or {})
-    for key, value in {**settings, **(config or {})}.items():
+    given = {**(config or {}), **({} if master is None else {"spark.master": master})}
+    folder = str(Path(location.uri.removeprefix("file://")) / "spark") if location.is_local else None
+    needed = {**DELTA_SETTINGS, **jar_settings(DELTA_PACKAGE, given)}
+    for key, value in session_settings(needed, given, warehouse_dir=folder).items():
         builder = builder.config(key, value)
     with without_start_messages() if gateway() is None else nullcontext():
         spark: SparkSession = builder.getOrCreate()
-    if "spark.jars.packages" in settings and are_jars_ours(config or {}):
+    if "spark.jars.packages" in needed and are_jars_ours(given):
         remember_jars(DELTA_PACKAGE, (spark.sparkContext.getConf().get("spark.jars") or "").split(","))
     if location.is_local:
         _leave_out_checksums(spark)

@@ -15,6 +15,8 @@ from rw_sql.cli.service.log_lines import said, start_log
 from rw_sql.errors import FILE_UNREADABLE, INVALID_PARAMETER, SqlError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from rw_sql.runtime.status.http_server import StatusServer
 
 _LOOK_SECONDS = 0.5
@@ -31,11 +33,12 @@ def serve_until_told(
     has_http: bool = True,
     token_file: str | None = None,
     log: str = "text",
+    config: Mapping[str, str] | None = None,
 ) -> None:
     """Attaches to a warehouse, runs its jobs until SIGTERM or SIGINT, then stops them and releases the lease.
 
-    If another process owns the warehouse, this one waits and takes over when the other is gone. It ends with status 1
-    if it can no longer run the jobs because Spark has ended.
+    ``config`` are Spark's settings. If another process owns the warehouse, this one waits and takes over when the other
+    is gone. It ends with status 1 if it can no longer run the jobs because Spark has ended.
     """
     told = threading.Event()
 
@@ -51,7 +54,7 @@ def serve_until_told(
     from rw_sql.session.attach import attach, connect, detach
 
     said.info("starting Spark")
-    spark = connect(warehouse)
+    spark = connect(warehouse, config=config)
     signal.signal(signal.SIGINT, on_signal)  # PySpark has replaced this handler by its own
     attached = attach(spark, warehouse)
     served = attached.served()

@@ -51,10 +51,16 @@ def are_jars_ours(config: Mapping[str, str]) -> bool:
     """True if no other setting defines Spark's initial jars, which ``spark.jars`` would replace."""
     if "PYSPARK_SUBMIT_ARGS" in os.environ or any(key.startswith("spark.jars") for key in config):
         return False
+    return spark_defaults_file() is None
+
+
+def spark_defaults_file() -> Path | None:
+    """``spark-defaults.conf`` of this Spark (``SPARK_CONF_DIR``, ``SPARK_HOME/conf``), if it exists."""
     home = os.environ.get("SPARK_HOME")
     found = find_spec("pyspark") if home is None else None
     place = Path(home) if home is not None else Path(found.origin).parent if found and found.origin else Path()
-    return not (Path(os.environ.get("SPARK_CONF_DIR") or place / "conf") / "spark-defaults.conf").exists()
+    file = Path(os.environ.get("SPARK_CONF_DIR") or place / "conf") / "spark-defaults.conf"
+    return file if file.is_file() else None
 
 
 def _file(package: str) -> Path:

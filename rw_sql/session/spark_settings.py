@@ -1,0 +1,104 @@
+"""Spark's settings for a session that rw_sql starts: the caller's first, then ``spark-defaults.conf``, then rw_sql's
+own.
+
+The file's format is that of ``java.util.Properties`` as Spark reads it: a key and a value a line, separated by blanks,
+``=`` or ``:``; lines that begin with ``#`` are comments.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import TYPE_CHECKING
+
+from rw_sql.errors import INVALID_OPTION, SqlError
+from rw_sql.runtime.spark.jar_cache import spark_defaults_file
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+_LISTS = ("spark.sql.extensions", "spark.jars.packages", "spark.jars")
+"""Settings that are lists: rw_sql adds to the user's value."""
+
+_OWN = {
+    "spark.app.name": "rw_sql",
+    "spark.scheduler.mode": "FAIR",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.log.level": "ERROR",
+    # Delta's and Spark's defaults, 50 and 200 tasks, are for clusters: on one machine they cost seconds per query.
+    "spark.databricks.delta.snapshotPartitions": "2",
+    "spark.sql.shuffle.partitions": "8",
+    # Each view has dozens of generated classes; if the cache is too small, each batch recompiles them.
+    "spark.sql.codegen.cache.maxEntries": "2000",
+    # A stream adds several per second, each with the text of its plan: the default of a thousand fills the heap.
+    "spark.sql.ui.retainedExecutions": "50",
+    "spark.ui.retainedJobs": "100",
+    "spark.ui.retainedStages": "100",
+    "spark.ui.retainedTasks": "1000",
+}
+
+
+def session_settings(
+    needed: Mapping[str, str], given: Mapping[str, str], *, warehouse_dir: str | None
+) -> dict[str, str]:
+    """The settings of a new session: those in ``given`` and in ``spark-defaults.conf`` win over rw_sql's own ones.
+
+    ``needed`` are Delta's; their lists are joined with the user's. ``warehouse_dir`` is the default of
+    ``spark.sql.warehouse.dir``.
+    """
+    own = dict(_OWN)
+    if warehouse_dir is not None:
+        own["spark.sql.warehouse.dir"] = warehouse_dir
+    if "MASTER" not in os.environ:
+        own["spark.master"] = "local[*]"
+    users = {**defaults_of_file(), **given}
+    settings = {key: value for key, value in own.items() if key not in users} | dict(given)
+    for key, value in needed.items():
+        known = users.get(key) if key in _LISTS else None
+        settings[key] = _joined(known, value) if known else value
+    return settings
+
+
+def defaults_of_file() -> dict[str, str]:
+    """The settings of ``spark-defaults.conf``; empty if there is no such file."""
+    file = spark_defaults_file()
+    if file is None:
+        return {}
+    found: dict[str, str] = {}
+    for line in file.read_text(encoding="utf-8").splitlines():
+        text = line.strip()
+        if text and not text.startswith(("#", "!")):
+            key, *value = re.split(r"\s*[=:]\s*|\s+", text, maxsplit=1)
+            found[key] = value[0] if value else ""
+    return found
+
+
+def settings_of(master: str | None, settings: Iterable[str], driver_memory: str | None) -> dict[str, str]:
+    """The settings that ``--master``, ``--conf KEY=VALUE`` and ``--driver-memory`` give.
+
+    Raises SqlError INVALID_OPTION.
+    """
+    found: dict[str, str] = {}
+    for setting in settings:
+        key, equals, value = setting.partition("=")
+        if not equals or not key.startswith("spark."):
+            raise SqlError(
+                INVALID_OPTION,
+                f"--conf takes KEY=VALUE with a key of Spark's, not {setting!r}",
+                hint="--conf spark.executor.memory=4g",
+            )
+        found[key] = value
+    if driver_memory is not None:
+        if re.fullmatch(r"\d+[kmgt]b?", driver_memory, re.IGNORECASE) is None:
+            raise SqlError(
+                INVALID_OPTION, f"--driver-memory takes a size, not {driver_memory!r}", hint="--driver-memory 4g"
+            )
+        found["spark.driver.memory"] = driver_memory
+    if master is not None:
+        found["spark.master"] = master
+    return found
+
+
+def _joined(known: str, value: str) -> str:
+    parts = [part.strip() for part in known.split(",") if part.strip()]
+    return ",".join([*parts, *(part for part in value.split(",") if part not in parts)])
