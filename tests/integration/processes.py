@@ -85,6 +85,8 @@ class Terminal:
         self._end = end
         self._more = ""
         self.process = process
+        self.longest_silence = 0.0
+        """The longest time in seconds, in all waits so far, in which nothing was shown."""
 
     def type_line(self, text: str) -> None:
         """Types a line and Enter."""
@@ -103,7 +105,9 @@ class Terminal:
         shown, self._more = self._more, ""
         deadline = time.monotonic() + seconds
         while wanted not in shown:
-            ready, _, _ = select.select([self._end], [], [], max(0.0, deadline - time.monotonic()))
+            began = time.monotonic()
+            ready, _, _ = select.select([self._end], [], [], max(0.0, deadline - began))
+            self.longest_silence = max(self.longest_silence, time.monotonic() - began)
             assert ready, f"{wanted!r} did not come; the terminal shows:\n{shown}"
             try:
                 shown += os.read(self._end, 65536).decode(errors="replace")

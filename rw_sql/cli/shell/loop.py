@@ -15,7 +15,7 @@ from rw_sql.cli.script.report import FAILED, INTERRUPTED, OK, REFUSED, status_of
 from rw_sql.cli.shell.backend import Backend, listed
 from rw_sql.cli.shell.commands import HELP, listing, split_commands, switched, unknown
 from rw_sql.cli.shell.outside import edited, run_command, show_paged
-from rw_sql.cli.status_line import StatusLine
+from rw_sql.cli.status_line import StatusLine, own_stderr
 from rw_sql.cli.text_input import read_text
 from rw_sql.errors import FILE_UNREADABLE, INVALID_COMMAND, UNDEFINED_OBJECT, SqlError
 from rw_sql.syntax import parse_statement, split_script
@@ -46,7 +46,8 @@ class Shell:
         self.edited = ""
         self._is_interactive = is_interactive
         self._console = console_for()
-        self._status = StatusLine(backend.progress)
+        # While Spark starts, descriptor 2 is a file: a line that was begun before would go on there, unseen.
+        self._status = StatusLine(backend.progress, stream=own_stderr())
         self._layout: Layout = "auto"
         self._is_timed = is_interactive
         self._is_paged = is_interactive
