@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import io
+import sys
 import threading
+from typing import TYPE_CHECKING
 
 import pytest
 
 from rw_sql.cli.status_line import Doing, StatusLine, line_of
 from rw_sql.runtime.observe.waiting import JobPhase
+from tests.integration.processes import at_a_terminal
 from tests.support.waits import LAST_RESORT_SECONDS
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 MAKING = JobPhase(job="mv-9", name="m", phase="reading history", done=300, total=5000)
 
@@ -98,3 +104,24 @@ def test_what_describes_slowly_draws_nothing_behind_the_end() -> None:
     with status.running():  # the same thread takes the next statement
         pass
     assert stream.getvalue() == ""
+
+
+_FILE_AS_STDERR = """
+import os, sys, tempfile, threading
+from rw_sql.cli.shell.loop import Shell
+from rw_sql.cli.status_line import Doing
+class Backend:
+    def progress(self):
+        return Doing("starting Spark")
+with Shell(Backend(), is_interactive=True)._status.running():
+    threading.Event().wait(1.2)
+    os.dup2(tempfile.TemporaryFile().fileno(), 2)
+    threading.Event().wait(30)
+"""
+
+
+@pytest.mark.long
+def test_the_shells_line_goes_on_while_standard_error_is_a_file(tmp_path: Path) -> None:
+    with at_a_terminal([sys.executable, "-c", _FILE_AS_STDERR], tmp_path, {"TERM": "xterm"}) as terminal:
+        terminal.read_until("1 s  starting Spark")
+        terminal.read_until("3 s  starting Spark")
