@@ -7,6 +7,10 @@ Imports: ``assets``, ``errors``. Imported by: ``model``, ``plan``, ``runtime``, 
 (what is stored) and ``store`` (how it is committed).
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from rw_sql.metastore.catalog_file import catalog_from_json, catalog_to_json
 from rw_sql.metastore.codec import (
     BeforeImage,
@@ -18,9 +22,11 @@ from rw_sql.metastore.codec import (
     record_to_json,
 )
 from rw_sql.metastore.commits import Committed, ConcurrentCommit
-from rw_sql.metastore.runtime import JobStore
 from rw_sql.metastore.snapshot import Snapshot
-from rw_sql.metastore.store import Metastore
+
+if TYPE_CHECKING:
+    from rw_sql.metastore.runtime import JobStore
+    from rw_sql.metastore.store import Metastore
 
 __all__ = [
     "BeforeImage",
@@ -38,3 +44,17 @@ __all__ = [
     "record_from_json",
     "record_to_json",
 ]
+
+
+def __getattr__(name: str) -> object:
+    """The classes that open tables, when they are first used: with them come pyarrow and delta-rs, which take longer to
+    import than everything that rw-sql check needs, and which it needs only for a warehouse."""
+    if name == "Metastore":
+        from rw_sql.metastore.store import Metastore
+
+        return Metastore
+    if name == "JobStore":
+        from rw_sql.metastore.runtime import JobStore
+
+        return JobStore
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from rw_sql.plan.ports.queries import STREAM, QueryAnalysis
 from rw_sql.syntax.query.maintained_form import ROW, read_view_query
-from rw_sql.syntax.query.tables_read import output_names, parse_spark
+from rw_sql.syntax.query.tables_read import output_names, shared_tree
 from rw_sql.syntax.query.trees import DISTINCT, GROUPS, ONE_ROW, ROWS
 
 if TYPE_CHECKING:
@@ -45,17 +44,12 @@ class QueryColumns:
 
 def answer_query(request: AnalyzedQuery, known: QueryColumns | None) -> QueryAnalysis:
     """An answer that refuses nothing. Where columns are not known, the schema has none."""
-    query = _read(request.query)
+    query = read_view_query(request.query)
     return QueryAnalysis(
         schema=schema_json(_columns(request, known or QueryColumns())),
         keys=_keys(request, query) if request.form == STREAM and not request.closes_windows else (),
         operators=frozenset({"Project"} if _is_picking(request, query) else {"Project", "Generate"}),
     )
-
-
-@lru_cache(maxsize=64)
-def _read(text: str) -> ViewQuery:
-    return read_view_query(text)
 
 
 def written_names(query: str) -> tuple[str, ...]:
@@ -73,7 +67,7 @@ def _with_texts(query: str, names: tuple[str, ...]) -> tuple[str, ...]:
     """The names, with the text of an expression in the place of a name that it does not have."""
     from sqlglot import exp
 
-    tree = parse_spark(query)
+    tree = shared_tree(query)
     texts = [item.sql(dialect="spark") for item in tree.selects] if isinstance(tree, exp.Query) else []
     return tuple(name or text for name, text in zip(names, texts, strict=False)) if len(texts) == len(names) else ("*",)
 

@@ -9,10 +9,11 @@ SQL.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from rw_sql.syntax.query.signed_aggregates import SIGN, count_distinct_by_sets, signable, signed
-from rw_sql.syntax.query.tables_read import parse_spark
+from rw_sql.syntax.query.tables_read import shared_tree
 from rw_sql.syntax.query.trees import (
     DISTINCT,
     GROUPS,
@@ -232,13 +233,14 @@ class ViewQuery:
 NOT_TAKEN_APART = ViewQuery(OTHER, "it is of a form that is not taken apart")
 
 
+@lru_cache(maxsize=64)
 def read_view_query(text: str) -> ViewQuery:
-    """Parses a query in Spark's SQL that Spark has accepted."""
+    """Parses a query in Spark's SQL that Spark has accepted. Its forms are made of copies."""
     from sqlglot import exp
     from sqlglot.errors import SqlglotError
 
     try:
-        tree = parse_spark(text)
+        tree = shared_tree(text)
     except (SqlglotError, RecursionError):
         return NOT_TAKEN_APART
     if isinstance(tree, exp.SetOperation):

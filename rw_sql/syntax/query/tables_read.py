@@ -27,14 +27,15 @@ def _tree(query: str) -> exp.Expr:
     from sqlglot.errors import SqlglotError
 
     try:
-        return _spark_tree(query)
+        return shared_tree(query)
     except SqlglotError:
         return parse_one(query, read="risingwave")
 
 
 @lru_cache(maxsize=64)
-def _spark_tree(query: str) -> exp.Expr:
-    """The tree of a query that is only read: several questions about one text come one after the other."""
+def shared_tree(query: str) -> exp.Expr:
+    """As :func:`parse_spark`, for callers that only read the tree: several questions about one text follow each
+    other."""
     return parse_spark(query)
 
 
@@ -50,7 +51,7 @@ def parse_spark(query: str) -> exp.Expr:
     from sqlglot import exp, parse_one, tokenize
 
     text = query
-    tokens = tokenize(query, read="spark")
+    tokens = tokenize(query, read="spark") if "window" in query.lower() else ()
     for word, bracket in pairwise(tokens):
         if query[word.start : word.end + 1].lower() == "window" and bracket.text == "(":
             text = text[: word.start] + _STAND_IN + text[word.end + 1 :]
@@ -129,7 +130,7 @@ def table_places(query: str) -> tuple[TablePlace, ...]:
     from sqlglot.optimizer.scope import traverse_scope
 
     places: dict[int, TablePlace] = {}
-    for scope in traverse_scope(_spark_tree(query)):
+    for scope in traverse_scope(shared_tree(query)):
         for _, source in scope.references:
             table = scope.sources.get(source.alias_or_name) if isinstance(source, exp.Expr) else None
             if not isinstance(table, exp.Table) or not isinstance(table.this, exp.Identifier):
