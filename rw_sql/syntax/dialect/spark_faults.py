@@ -103,7 +103,7 @@ def _relation(fault: SparkFault, text: str, known: KnownNames) -> SqlError:
     kind = known.others().get(name.lower()) if len(parts) == 1 else None
     if kind is not None:
         is_dropped = text.lstrip()[:4].upper() == "DROP"
-        shown = f"DROP {kind.upper()} {name}" if is_dropped else f"SHOW CREATE {kind.upper()} {name} shows it"
+        shown = f"DROP {kind.upper()} {name}" if is_dropped else f"SHOW CREATE {kind.upper()} {name} shows the {kind}"
         message = f'"{name}" is a {kind}, {"not a table or view" if is_dropped else "which a query cannot read"}'
         return SqlError(UNDEFINED_OBJECT, message, hint=shown, span=span)
     if near and near[0] == name.lower() and len(parts) > 1:
