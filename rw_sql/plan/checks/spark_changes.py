@@ -97,7 +97,7 @@ def catalog_refusal(change: Changed, name: str) -> SqlError:
     owner, mark, _ = name.partition("$")
     if mark:
         message = f'"{name}" shows the refused records of "{owner}": {change.verb} cannot change it'
-        hint = f"DROP SOURCE {quoted(owner)} or DROP SINK {quoted(owner)} drops both"
+        hint = f"DROP {'SINK' if name.endswith('$rejected') else 'SOURCE'} {quoted(owner)} drops both"
     else:
         message = f"{name} shows rw_sql's catalog: {change.verb} cannot change it"
         hint = "CREATE, ALTER and DROP of the object itself change what the catalog shows"
