@@ -152,8 +152,8 @@ def test_a_hidden_column_that_the_text_names_is_shown() -> None:
 
 def test_delta_tells_a_column_it_cannot_name_only_in_its_message() -> None:
     message = (
-        "[DELTA_INVALID_CHARACTERS_IN_COLUMN_NAMES] Found invalid character(s) among ' ,;{}()\n\t=' in the column names "
-        "of your schema.\nInvalid column names: weird col.\nPlease use other characters and try again."
+        "[DELTA_INVALID_CHARACTERS_IN_COLUMN_NAMES] Found invalid character(s) among ' ,;{}()\n\t=' in the column "
+        "names of your schema.\nInvalid column names: weird col.\nPlease use other characters and try again."
     )
     text = "CREATE TABLE odd (`weird col` INT) USING delta"
     error = spark_error(SparkFault(condition="DELTA_INVALID_CHARACTERS_IN_COLUMN_NAMES", message=message), text, KNOWN)
