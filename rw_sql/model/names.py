@@ -142,13 +142,17 @@ def find_operation(records: Iterable[OperationRecord], number: int, span: Span |
 
 
 class OtherKindError(SqlError):
-    """A statement names the object ``other``, and only takes objects of the kind ``wanted``."""
+    """A statement names the object ``other``, and only takes objects of the kind ``wanted``.
+
+    ``is_completed``: the hint has the right statement, if there is one.
+    """
 
     def __init__(self, wanted: str, other: ObjectRecord, *, hint: str, span: Span) -> None:
         message = f'"{other.name}" is a {spoken(other.kind)}, not a {spoken(wanted)}'
         super().__init__(UNDEFINED_OBJECT, message, hint=hint, span=span)
         self.wanted = wanted
         self.other = other
+        self.is_completed = False
 
 
 def find_of_any_kind(snapshot: Snapshot, name: str) -> ObjectRecord | None:
