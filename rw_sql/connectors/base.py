@@ -7,9 +7,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
-
-from rw_sql.errors import near_names
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -81,13 +80,13 @@ class Upstream:
 def missing_hint(wanted: str, present: Iterable[str]) -> str:
     """What to type instead of a topic that is not there, out of those that are."""
     known = sorted(present)
-    near = near_names(wanted, known)
-    others = [f'"{name}"' for name in [*near[1:], *known] if name not in near[:1]]
-    listed = ", ".join(list(dict.fromkeys(others))[:_MOST_TOPICS]) + (" …" if len(set(others)) > _MOST_TOPICS else "")
-    if not near:
-        create = f"create it: kafka-topics.sh --create --topic {wanted} --bootstrap-server HOST:PORT"
-        return f"{create}; this cluster has {listed}" if listed else create
-    return f'did you mean "{near[0]}"?{f" This cluster has {listed} too" if listed else ""}'
+    near = get_close_matches(wanted, known, n=_MOST_TOPICS, cutoff=0.6)
+    if near:
+        others = " and ".join(f'"{name}"' for name in near[1:])
+        return f'did you mean "{near[0]}"?{f" This cluster has {others} too" if others else ""}'
+    create = f"create it: kafka-topics.sh --create --topic {wanted} --bootstrap-server HOST:PORT"
+    listed = ", ".join(f'"{name}"' for name in known[:_MOST_TOPICS]) + (" …" if len(known) > _MOST_TOPICS else "")
+    return f"{create}; this cluster has {listed}" if listed else create
 
 
 _MOST_TOPICS = 3

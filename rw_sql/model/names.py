@@ -142,13 +142,17 @@ def find_operation(records: Iterable[OperationRecord], number: int, span: Span |
 
 
 class OtherKindError(SqlError):
-    """A statement names the object ``other``, and only takes objects of the kind ``wanted``."""
+    """A statement names the object ``other``, and only takes objects of the kind ``wanted``.
+
+    ``is_completed``: the hint has the right statement, if there is one.
+    """
 
     def __init__(self, wanted: str, other: ObjectRecord, *, hint: str, span: Span) -> None:
         message = f'"{other.name}" is a {spoken(other.kind)}, not a {spoken(wanted)}'
         super().__init__(UNDEFINED_OBJECT, message, hint=hint, span=span)
         self.wanted = wanted
         self.other = other
+        self.is_completed = False
 
 
 def find_of_any_kind(snapshot: Snapshot, name: str) -> ObjectRecord | None:
@@ -163,7 +167,7 @@ def undefined(snapshot: Snapshot, kind: str, name: Name) -> SqlError:
     other = find_of_any_kind(snapshot, name.last)
     hint = f'did you mean "{near[0]}"? {listing}' if near else listing
     if other is not None:
-        shown = f"SHOW CREATE {spoken(other.kind).upper()} {quoted(other.name)} shows it; {hint}"
+        shown = f"SHOW CREATE {spoken(other.kind).upper()} {quoted(other.name)} shows the {spoken(other.kind)}; {hint}"
         return OtherKindError(kind, other, hint=shown, span=name.span)
     return SqlError(UNDEFINED_OBJECT, f'{spoken(kind)} "{name.last}" does not exist', span=name.span, hint=hint)
 
@@ -175,8 +179,8 @@ def other_than_relation(snapshot: Snapshot, name: str, span: Span | None) -> Sql
         return None
     shown = f"SHOW CREATE {spoken(found.kind).upper()} {quoted(found.name)}"
     reads = [record.name for id_ in getattr(found, "inputs", ()) if (record := snapshot.get(id_)) is not None]
-    hint = f"its rows are in its target; it reads {', '.join(reads)}: SELECT * FROM {quoted(reads[0])}" if reads else (
-        f"{shown} shows it; SHOW SOURCES and SHOW MATERIALIZED VIEWS list what can be read"
+    hint = f'SELECT * FROM {quoted(reads[0])}: "{found.name}" writes these rows to its target' if reads else (
+        f"{shown} shows the {spoken(found.kind)}; SHOW SOURCES and SHOW MATERIALIZED VIEWS list what can be read"
     )  # fmt: skip
     message = f'"{found.name}" is a {spoken(found.kind)}, which a query cannot read'
     return SqlError(UNDEFINED_OBJECT, message, hint=hint, span=span)

@@ -195,7 +195,7 @@ def _check_columns(statement: CreateSource, name: str) -> None:
                 DUPLICATE_CLAUSE,
                 f'column "{column_name}" is defined more than once',
                 span=span,
-                hint=f"give one another name: {column_name}_2",
+                hint=f"give one of the two another name: {column_name}_2",
             )
         seen.add(column_name)
     check_watermarks(statement)

@@ -24,9 +24,9 @@ _TO_CHANGE = {
     "source": "SHOW CREATE SOURCE {0} shows the upstream: change its records; DROP SOURCE {0} drops the source",
 }
 _TO_ALTER = {
-    "materialized_view": "ALTER MATERIALIZED VIEW {0} AS SELECT … changes its columns, RENAME TO a_name its name",
+    "materialized_view": "ALTER MATERIALIZED VIEW {0} AS SELECT … changes its columns",
     "table": "ALTER TABLE {0} ADD COLUMN a_column INT",
-    "source": "ALTER SOURCE {0} UNSAFE SET (…) changes its properties, RENAME TO a_name its name",
+    "source": "ALTER SOURCE {0} ADD COLUMN a_column INT",
 }
 
 _UPKEEP = frozenset({"OPTIMIZE", "VACUUM", "REORG", "MSCK"})
@@ -76,7 +76,7 @@ def path_refusal(change: Changed, path: str, record: ObjectRecord | None) -> Sql
     """Why a statement of Spark's must not change a path of the warehouse, which holds what is of ``record``."""
     if record is None:
         message = f"{path} lies in rw_sql's warehouse: {change.verb} cannot change it"
-        hint = "only rw_sql's statements change the warehouse: DROP SOURCE, DROP MATERIALIZED VIEW and DROP SINK delete"
+        hint = "only rw_sql's statements change the warehouse: DROP SOURCE, DROP MATERIALIZED VIEW, DROP SINK"
         return SqlError(WRONG_KIND, message, hint=hint, span=change.span)
     kind, name = spoken(record.kind), quoted(record.name)
     is_upkeep = change.verb.split()[0] in _UPKEEP
@@ -97,7 +97,7 @@ def catalog_refusal(change: Changed, name: str) -> SqlError:
     owner, mark, _ = name.partition("$")
     if mark:
         message = f'"{name}" shows the refused records of "{owner}": {change.verb} cannot change it'
-        hint = f"DROP SOURCE {quoted(owner)} or DROP SINK {quoted(owner)} drops both"
+        hint = f"DROP {'SINK' if name.endswith('$rejected') else 'SOURCE'} {quoted(owner)} drops its records too"
     else:
         message = f"{name} shows rw_sql's catalog: {change.verb} cannot change it"
         hint = "CREATE, ALTER and DROP of the object itself change what the catalog shows"

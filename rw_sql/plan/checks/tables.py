@@ -135,7 +135,7 @@ def _check_columns(statement: CreateTable) -> dict[str, str]:
                 DUPLICATE_CLAUSE,
                 f'column "{column_name}" is defined more than once',
                 span=places[column_name],
-                hint=f"give one another name: {column_name}_2",
+                hint=f"give one of the two another name: {column_name}_2",
             )
         seen.add(column_name.lower())
     _check_fields(statement)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -104,23 +105,35 @@ def decide(inspector: Inspector, text: str, inputs: tuple[ObjectRecord, ...], *,
     if found is not None and whole.varies is not None:
         return Maintained(refused=_varying(whole.varies))
     if found is None and whole.varies is not None:
-        return Maintained(
-            refused=QueryAnalysis(
-                refusal=f"the view is recomputed with its inputs, and {whole.varies} gives another value each time",
-                hint=f"leave {whole.varies} out: a recomputed view needs deterministic functions",
-                word=whole.varies.removesuffix("()") if whole.varies.endswith("()") else "",
-            )
-        )
+        return Maintained(refused=_random(text))
     if found is None:
         found = _touched(inspector, query, whole, relations)
     return found if found is not None else _compared(query, whole)
 
 
+_RANDOM = re.compile(
+    r"\b(rand|randn|random|randstr|uniform|uuid|shuffle|now|current_timestamp|current_date|localtimestamp|curdate"
+    r"|monotonically_increasing_id|spark_partition_id)\b",
+    re.IGNORECASE,
+)
+
+
+def _random(query: str) -> QueryAnalysis:
+    """A view that is recomputed would change where its inputs do not."""
+    found = _RANDOM.search(query)
+    called = f"{found[1].lower()}()" if found is not None else "a function of the query"
+    return QueryAnalysis(
+        refusal=f"the view is recomputed with its inputs, and {called} gives another value each time",
+        hint=f"leave {called} out: a recomputed view needs deterministic functions",
+        word=found[1] if found is not None else "",
+    )
+
+
 def _varying(varies: str) -> QueryAnalysis:
     """A view's rows change where rows of its inputs do, and at no other time."""
     return QueryAnalysis(
-        refusal=f"the query has {varies}, whose value changes by itself: rows would stay as they once came out",
-        hint="leave it out and filter where you read the view; or use a time of the records: INCLUDE timestamp",
+        refusal=f"the query has {varies}, whose value changes by itself: rows would keep their first values",
+        hint=f"leave {varies} out and filter where you read the view; or use a time of the records: INCLUDE timestamp",
     )
 
 

@@ -136,7 +136,7 @@ def plan_query(
             DUPLICATE_OBJECT,
             f'column "{twice}" occurs more than once',
             span=place_of(query, twice),
-            hint=f"give one another name: {twice} AS {twice}_2",
+            hint=f"give one of the two another name: {twice} AS {twice}_2",
         )
     return PlannedQuery(
         text=text,

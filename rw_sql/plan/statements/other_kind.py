@@ -26,6 +26,9 @@ _CONSENT = re.compile(r"'|\b(?:ALLOW|CASCADE|REASON|VALIDATE)\b")
 def with_the_right_statement(error: OtherKindError, statement: Statement, snapshot: Snapshot) -> OtherKindError:
     """The error, its hint beginning with the statement that does the same to an object of that kind, if there is
     one."""
+    if error.is_completed:  # by the lowering of a statement inside of this one
+        return error
+    error.is_completed = True
     text = " ".join(render(statement).split())
     instead = _of_its_kind(error, text) or _of_its_source(error, text, snapshot)
     if instead is not None:
@@ -53,7 +56,8 @@ def _of_its_source(error: OtherKindError, text: str, snapshot: Snapshot) -> str 
         return None
     name, sources = error.other.name, sources_below(snapshot, error.other)
     if len(sources) == 1:
-        instead = re.sub(rf"(?<!\w){re.escape(quoted(name))}(?!\w)", quoted(sources[0]), text, count=1)
+        source = quoted(sources[0])
+        instead = re.sub(rf"(?<!\w){re.escape(quoted(name))}(?!\w)", lambda _: source, text, count=1)
         return f'{_shortened(instead, sources[0])}: "{name}" reads that source'
     return f'"{name}" reads the sources {", ".join(sources)}' if sources else None
 

@@ -103,7 +103,7 @@ def _relation(fault: SparkFault, text: str, known: KnownNames) -> SqlError:
     kind = known.others().get(name.lower()) if len(parts) == 1 else None
     if kind is not None:
         is_dropped = text.lstrip()[:4].upper() == "DROP"
-        shown = f"DROP {kind.upper()} {name}" if is_dropped else f"SHOW CREATE {kind.upper()} {name} shows it"
+        shown = f"DROP {kind.upper()} {name}" if is_dropped else f"SHOW CREATE {kind.upper()} {name} shows the {kind}"
         message = f'"{name}" is a {kind}, {"not a table or view" if is_dropped else "which a query cannot read"}'
         return SqlError(UNDEFINED_OBJECT, message, hint=shown, span=span)
     if near and near[0] == name.lower() and len(parts) > 1:
@@ -142,11 +142,14 @@ def _arguments(fault: SparkFault, text: str, known: KnownNames) -> SqlError:
     parts = name_parts(fault.parameters.get("functionName", ""))
     name = parts[-1] if parts else ""
     expected, actual = fault.parameters.get("expectedNum", ""), fault.parameters.get("actualNum", "")
+    span, surplus = _place(text, fault, parts), None
+    if span is not None and expected.isdigit():
+        surplus = query_hints.surplus_arguments(text, span.start, int(expected))
     return SqlError(
         INVALID_QUERY,
         f'function "{name}" takes {expected} argument{"" if expected == "1" else "s"}, not {actual}',
-        hint=query_hints.arguments(name),
-        span=_place(text, fault, parts),
+        hint=query_hints.arguments(name, text[slice(*surplus)] if surplus else ""),
+        span=span_of(text, *surplus) if surplus else span,
     )
 
 

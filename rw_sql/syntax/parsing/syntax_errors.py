@@ -126,8 +126,8 @@ def _wrong_order(token: Token, before: Sequence[Token]) -> SqlError | None:
     return None
 
 
-_UNSAID = ('"."', "ALLOW", "CASCADE", "EMIT")
-"""What hints leave out: consent is for the user to type, and EMIT is rarely meant."""
+_UNSAID = ('"."', "ALLOW", "CASCADE", "EMIT", "REASON")
+"""What hints leave out: consent and its reason are for the user to type, and EMIT is rarely meant."""
 
 _SPOKEN = (("number", "a number"), ("identifier", "a name"), ("literal string", "a text in quotes: '…'"))
 _CLAUSES = ("FORMAT", "WITH", "INCLUDE")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 _MOST_ADDED = 3
+_WIDEST = 40
 _VERB = re.compile(r"\s*(?P<verb>\w+)(?:\s+(?P<kind>TABLE|VIEW)\b)?", re.IGNORECASE)
 
 
@@ -18,9 +19,37 @@ def ambiguous(name: str) -> str:
     return f"give each relation an alias of its own, and write an_alias.{name}"
 
 
-def arguments(function: str) -> str:
-    """For a wrong number of arguments, or wrong types."""
-    return f"DESCRIBE FUNCTION EXTENDED {function} shows its arguments"
+def arguments(function: str, surplus: str = "") -> str:
+    """For a wrong number of arguments, of which some may be ``surplus``, or wrong types."""
+    shown = f"DESCRIBE FUNCTION EXTENDED {function} shows its arguments"
+    return f"leave {surplus} out; {shown}" if surplus and len(surplus) <= _WIDEST else shown
+
+
+def surplus_arguments(text: str, start: int, most: int) -> tuple[int, int] | None:
+    """The range of the arguments beyond the first ``most`` of the call that starts at ``start``; None without any."""
+    opened = at = text.find("(", start)
+    depth, commas = 0, []
+    while 0 <= at < len(text):
+        sign = text[at]
+        if sign in "'\"`":
+            at = text.find(sign, at + 1)
+            if at < 0:
+                return None
+        elif sign in "([":
+            depth += 1
+        elif sign in ")]":
+            depth -= 1
+            if not depth:
+                break
+        elif sign == "," and depth == 1:
+            commas.append(at)
+        at += 1
+    if not 0 <= at < len(text) or len(commas) < most:
+        return None
+    first = commas[most - 1] + 1 if most else opened + 1
+    inside = text[first:at]
+    begin = first + len(inside) - len(inside.lstrip())
+    return (begin, first + len(inside.rstrip())) if inside.strip() else None
 
 
 def aggregate_in(place: str, name: str) -> str:

@@ -143,7 +143,7 @@ def test_a_query_over_what_is_no_delta_table() -> None:
             "SELECT id, customer, ID FROM orders",
             "ID",
             'column "ID" occurs more than once',
-            "give one another name: ID AS id_2",
+            "give one of the two another name: ID AS id_2",
         ),
     ],
 )

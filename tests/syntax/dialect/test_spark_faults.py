@@ -16,7 +16,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 KNOWN = KnownNames(
-    relations=lambda: ["orders", "totals"], functions=lambda: ["sum", "abs"], parameters=("statement_timeout",)
+    relations=lambda: ["orders", "totals"],
+    functions=lambda: ["sum", "abs"],
+    others=lambda: {"broker": "connection", "late": "sink"},
+    parameters=("statement_timeout",),
 )
 
 FAULTS: tuple[tuple[str, str, str, dict[str, str]], ...] = (
@@ -99,6 +102,16 @@ FAULTS: tuple[tuple[str, str, str, dict[str, str]], ...] = (
     ("SELECT id FROM orders ORDER id", "PARSE_SYNTAX_ERROR", "id", {"error": "'id'", "hint": ""}),
     ("SELECT (id FROM orders", "PARSE_SYNTAX_ERROR", "FROM", {"error": "'FROM'", "hint": ""}),
     ("SELECT 'ann FROM orders", "PARSE_SYNTAX_ERROR", "'", {"error": "'''", "hint": ""}),
+    ("SELECT id, FROM orders", "TRAILING_COMMA_IN_SELECT", "FROM orders", {}),
+    (
+        "SELECT id FROM elsewhere.totals",
+        "TABLE_OR_VIEW_NOT_FOUND",
+        "elsewhere.totals",
+        {"relationName": "`elsewhere`.`totals`"},
+    ),
+    ("SELECT id FROM broker", "TABLE_OR_VIEW_NOT_FOUND", "broker", {"relationName": "`broker`"}),
+    ("DROP VIEW late", "TABLE_OR_VIEW_NOT_FOUND", "", {"relationName": "`spark_catalog`.`default`.`late`"}),
+    ("INSERT INTO nowhere SELECT 1", "TABLE_OR_VIEW_NOT_FOUND", "nowhere", {"relationName": "`nowhere`"}),
     ("SHOW SOURCS", "PARSE_SYNTAX_ERROR", "SOURCS", {"error": "'SOURCS'", "hint": ""}),
 )
 
@@ -135,6 +148,17 @@ def test_other_messages_are_condensed(message: str, sentence: str, rest: str | N
 
 def test_a_hidden_column_that_the_text_names_is_shown() -> None:
     assert condensed("[X] It lacks [`_rw_raw`].", "SELECT _rw_raw FROM orders") == ("it lacks [`_rw_raw`]", None)
+
+
+def test_delta_tells_a_column_it_cannot_name_only_in_its_message() -> None:
+    message = (
+        "[DELTA_INVALID_CHARACTERS_IN_COLUMN_NAMES] Found invalid character(s) among ' ,;{}()\n\t=' in the column "
+        "names of your schema.\nInvalid column names: weird col.\nPlease use other characters and try again."
+    )
+    text = "CREATE TABLE odd (`weird col` INT) USING delta"
+    error = spark_error(SparkFault(condition="DELTA_INVALID_CHARACTERS_IN_COLUMN_NAMES", message=message), text, KNOWN)
+    assert error.message.startswith('column "weird col": Delta Lake takes no spaces')
+    assert (error.hint, error.column) == ("write weird_col", text.index("`") + 1)
 
 
 def test_an_unknown_condition_keeps_sparks_sentence_and_its_name() -> None:

@@ -158,11 +158,14 @@ class ExpressionChecker(NameChecker):
             return None
         arguments = _count(node)
         if arguments is not None and not known.takes(arguments) and not self._is_of_user(name):
+            start = place_of_name[0] if place_of_name is not None else len(self.text.query)
+            exact = known.most is not None and known.most == known.least
+            surplus = query_hints.surplus_arguments(self.text.query, start, known.least) if exact else None
             self.report.add(
-                place_of_name,
+                surplus or place_of_name,
                 INVALID_QUERY,
                 f'function "{name}" takes {known.counts}, not {arguments}',
-                query_hints.arguments(name),
+                query_hints.arguments(name, self.text.query[slice(*surplus)] if surplus else ""),
             )
         if known.kind != AGGREGATE or isinstance(node.parent, exp.Window) or _is_windowed(node):
             found = self._arguments(node, scope, place)

@@ -42,7 +42,7 @@ def require_storable(query: exp.Expr, output: Output, text: Text, report: Report
                 text.place(item.args["alias"] if isinstance(item, exp.Alias) else None) or _last_place(item, text),
                 DUPLICATE_OBJECT,
                 f'column "{name}" occurs more than once',
-                f"give one another name: {_short(item)} AS {suggested_name(name)}_2",
+                f"give one of the two another name: {_short(item)} AS {suggested_name(name)}_2",
             )
         elif name:
             seen.add(name.lower())

@@ -101,11 +101,9 @@ def check_connection(snapshot: Snapshot, statement: CreateConnection, span: Span
         if option.key != "type" and (known is None or not known.is_of_connection):
             names = [key for key, value in spec.options.items() if value.is_of_connection]
             near = [key for key in spec.near(option.key) if key in names] or near_names(option.key, names)
-            otherwise = (
-                f'did you mean "{near[0]}"?'
-                if near
-                else f"leave {option.key} out; the properties are {', '.join(names[:12])}, …"
-            )
+            listed = ", ".join([*names[:12], *(["…"] if len(names) > 12 else [])])
+            rest = f"leave {option.key} out; the properties are {listed}"
+            otherwise = f'did you mean "{near[0]}"?' if near else rest
             raise SqlError(
                 UNKNOWN_PROPERTY,
                 f"{name} connections do not support {option.key} values",

@@ -64,7 +64,7 @@ def _require_refreshable(statement: RefreshTable, snapshot: Snapshot) -> Refresh
             span=span,
             hint={
                 "materialized_view": f"REBUILD MATERIALIZED VIEW {quoted(name)}",
-                "source": f"a source reads new records by itself: SHOW SOURCE SPLITS {quoted(name)} shows the positions",
+                "source": f"a source reads new records by itself: SHOW SOURCE SPLITS {quoted(name)}",
             }.get(other.kind, f"a sink follows its input by itself: SHOW CREATE SINK {quoted(name)} names the input"),
         )
     record = refresh_of(snapshot, table.id)

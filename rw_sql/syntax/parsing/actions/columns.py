@@ -290,7 +290,8 @@ def one_of(token: Token, known: tuple[str, ...], message: str) -> str:
         if word.lower() == token.value.lower():
             return word
     near = near_names(token.value.lower(), [word.lower() for word in known])
-    hint = f"did you mean {near[0].upper()}?" if near else f"write one of {', '.join(known)}" if known else None
+    listed = f"write one of {', '.join(known)}" if known else f"write CONFIG (a_name) in the place of {token.text}"
+    hint = f"did you mean {near[0].upper()}?" if near else listed
     raise SqlError(SYNTAX_ERROR, f"{message}, found: {token.text}", hint=hint, span=token.span)
 
 

@@ -28,6 +28,7 @@ def require_no_slip(options: Iterable[Option]) -> None:
                 UNKNOWN_PROPERTY,
                 f'unknown property "{option.key}"',
                 hint='did you mean "connector"?',
+                plain_keys=(option.key,),
                 span=option.key_place,
             )
 

@@ -65,4 +65,7 @@ def refusing_world() -> CannedWorld:
 @pytest.mark.parametrize("path", sorted((FIXTURES / "errors" / "planned").glob("*.sql")), ids=lambda path: path.stem)
 def test_refusal(path: Path, recorded: Callable[[Path, str], None]) -> None:
     world = refusing_world()
-    recorded(path.with_suffix(".txt"), "\n\n".join(refusals(world, path)))
+    shown = refusals(world, path)
+    recorded(path.with_suffix(".txt"), "\n\n".join(shown))
+    for text, statement in zip(shown, path.read_text(encoding="utf-8").strip().split("\n\n"), strict=True):
+        assert "hunter2" not in text.removeprefix(statement)
