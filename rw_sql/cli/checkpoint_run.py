@@ -15,6 +15,7 @@ from rich.text import Text
 from rw_sql.checkpoints.checkpoint import read_checkpoint
 from rw_sql.checkpoints.files import CheckpointFiles
 from rw_sql.checkpoints.journal import UNDONE, read_journal
+from rw_sql.cli.interface.options import require_output
 from rw_sql.cli.output import console_for, print_rows
 from rw_sql.connectors.spec import duration_seconds
 from rw_sql.errors import CONFIRMATION_NEEDED, FILE_UNREADABLE, INVALID_OPTION, NOT_SUPPORTED, SqlError
@@ -173,7 +174,7 @@ def statement_of(
     upstreams: Upstreams,
     *,
     splits: Sequence[str],
-    allow: str,
+    allow: Sequence[str],
     is_last_seen: bool,
     is_exactly: bool,
     is_validated: bool,
@@ -182,7 +183,7 @@ def statement_of(
     is_assumed_stopped: bool,
 ) -> InjectCheckpointOffsets:
     """The statement of ``set-offsets``. Raises SqlError INVALID_OPTION."""
-    words = tuple(word.strip().upper() for word in allow.split(",") if word.strip())
+    words = tuple(dict.fromkeys(word.upper() for word in allow))
     if strange := [word for word in words if word not in _ALLOW]:
         raise SqlError(INVALID_OPTION, f"--allow knows gaps, duplicates and clamp, found: {strange[0].lower()!r}")
     return InjectCheckpointOffsets(
@@ -248,14 +249,15 @@ def show_checkpoint(path: str, upstreams: Upstreams, *, is_json: bool, is_sql_on
 
 def export_checkpoint(path: str, *, form: str, group: str | None, file: str | None) -> None:
     """Writes the positions of a checkpoint in one of the forms."""
-    if form not in FORMS:
-        raise SqlError(INVALID_OPTION, f'--form must be one of {", ".join(FORMS)}, found: "{form}"')
+    require_output(form, FORMS)
     splits = {split.id: split.position for split in read_checkpoint(CheckpointFiles.at(path)).splits}
     try:
         text = write_offsets(form, splits, group=group)
     except ValueError as error:
         raise SqlError(
-            NOT_SUPPORTED, f"the form {form} cannot hold these positions: {error}", hint="--form map holds every split"
+            NOT_SUPPORTED,
+            f"the form {form} cannot hold these positions: {error}",
+            hint="--output map holds every split",
         ) from error
     if file is None:
         sys.stdout.write(text)

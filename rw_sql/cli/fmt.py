@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import json
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -10,6 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rw_sql.cli.formatting.statement import format_query, format_statement
+from rw_sql.cli.interface.exit_codes import DONE, FAILED
+from rw_sql.cli.interface.options import output_option, require_output
 from rw_sql.cli.sql_files import files_of
 from rw_sql.cli.text_input import read_exactly, unix_lines
 from rw_sql.errors import SqlError
@@ -20,6 +23,8 @@ from rw_sql.syntax.variables.expand import has_variables
 
 if TYPE_CHECKING:
     from rw_sql.syntax.statements import Statement
+
+OUTPUTS = ("text", "json")
 
 
 class NoCatalog:
@@ -83,29 +88,39 @@ def statement_of(text: str) -> Statement | None:
     return parse_piece(text, NoCatalog())
 
 
-def run_fmt(paths: list[str], *, check: bool = False, is_canonical: bool = False) -> int:
+def run_fmt(paths: list[str], *, check: bool = False, is_canonical: bool = False, output: str = "text") -> int:
     """Formats files in place (standard input to standard output); returns the exit status.
 
     With ``check`` nothing is written: the differences are printed, and the status is 1 if there are any. A file with an
-    error stays unchanged, the error goes to standard error, and the status is 1.
+    error stays unchanged, the error goes to standard error, and the status is 1. With the output ``json``, one document
+    says of each file whether it is changed, or would be, and its error.
     """
-    status = 0
+    status = DONE
+    results: list[dict[str, object]] = []
+    is_json = output == "json"
     for path in paths:
         try:
             before = read_exactly(path)
             after = format_text(before, path if path != "-" else None, is_canonical=is_canonical)
         except SqlError as error:
             sys.stderr.write(error.render() + "\n")
-            status = 1
+            results.append({"file": path, "is_changed": False, "error": error.render()})
+            status = FAILED
             continue
-        if check:
+        results.append({"file": path, "is_changed": after != before, "error": None})
+        if is_json and path == "-" and not check:
+            results[-1]["text"] = after
+        elif check:
             if after != before:
-                status = 1
+                status = FAILED
+            if after != before and not is_json:
                 sys.stdout.writelines(_difference(path, before, after))
         elif path == "-":
             sys.stdout.write(after)
         elif after != before:
             Path(path).write_bytes(after.encode())
+    if is_json:
+        sys.stdout.write(json.dumps(results, indent=2, ensure_ascii=False) + "\n")
     return status
 
 
@@ -124,9 +139,11 @@ def fmt_command(
     canonical: Annotated[
         bool, typer.Option("--canonical", help="Write types by their canonical names: CHARACTER VARYING for VARCHAR.")
     ] = False,
+    output: Annotated[str, output_option(*OUTPUTS)] = "text",
 ) -> None:
     """Lay out the statements and queries of SQL files; - goes to standard output. Needs no Spark.
 
     Comments and line ends stay, and so do Spark's statements other than queries.
     """
-    raise typer.Exit(run_fmt(files_of(files), check=check, is_canonical=canonical))
+    require_output(output, OUTPUTS)
+    raise typer.Exit(run_fmt(files_of(files), check=check, is_canonical=canonical, output=output))

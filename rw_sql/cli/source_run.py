@@ -7,6 +7,7 @@ import sys
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from rw_sql.cli.interface.options import require_output
 from rw_sql.cli.output import console_for, print_rows
 from rw_sql.cli.question import choose_answer
 from rw_sql.errors import FILE_UNREADABLE, INVALID_OPTION, SPLITS_UNKNOWN, SqlError
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from rw_sql.runtime.jobs.context import Context
     from rw_sql.syntax.statements import Name, Statement
 
-OUTPUTS = ("table", "json")
+OUTPUTS = ("text", "json")
 
 
 def run_statement(
@@ -44,8 +45,8 @@ def run_statement(
     The process starts no Spark and runs no jobs: the owner of the warehouse does. With ``json`` only the rows are on
     standard output; previews and questions are on standard error.
     """
-    if output not in OUTPUTS:
-        raise SqlError(INVALID_OPTION, f"--output is table or json, not {output!r}", hint="--output json")
+    # "table" is what "text" was called.
+    require_output("text" if output == "table" else output, OUTPUTS)
     text = render(Explain(statement=statement) if is_explained else statement)
     if is_shown:
         print(f"{text};")
@@ -119,10 +120,9 @@ def export(
     is_shown: bool,
 ) -> None:
     """Writes a source's positions in the form of another tool. Raises SqlError if it has none."""
-    if form not in FORMS:
-        raise SqlError(INVALID_OPTION, f"--form is one of {', '.join(FORMS)}, not {form!r}", hint="--form csv")
+    require_output(form, FORMS)
     if group is not None and form != "csv":
-        raise SqlError(INVALID_OPTION, "--group is for --form csv", hint="leave --group out")
+        raise SqlError(INVALID_OPTION, "--group is for --output csv", hint="leave --group out")
     text = render(ShowSourceSplits(name=name))
     if is_shown:
         print(f"{text};")
@@ -135,7 +135,7 @@ def export(
     try:
         made = write_offsets(form, offsets, group=group)
     except ValueError as error:
-        raise SqlError(INVALID_OPTION, str(error), hint="--form map") from error
+        raise SqlError(INVALID_OPTION, str(error), hint="--output map") from error
     if file is None:
         sys.stdout.write(made)
         return

@@ -7,6 +7,10 @@ Imports: ``assets``, ``errors``. Imported by: ``model``, ``plan``, ``runtime``, 
 (what is stored) and ``store`` (how it is committed).
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
 from rw_sql.metastore.catalog_file import catalog_from_json, catalog_to_json
 from rw_sql.metastore.codec import (
     BeforeImage,
@@ -18,9 +22,11 @@ from rw_sql.metastore.codec import (
     record_to_json,
 )
 from rw_sql.metastore.commits import Committed, ConcurrentCommit
-from rw_sql.metastore.runtime import JobStore
 from rw_sql.metastore.snapshot import Snapshot
-from rw_sql.metastore.store import Metastore
+
+if TYPE_CHECKING:
+    from rw_sql.metastore.runtime import JobStore
+    from rw_sql.metastore.store import Metastore
 
 __all__ = [
     "BeforeImage",
@@ -38,3 +44,16 @@ __all__ = [
     "record_from_json",
     "record_to_json",
 ]
+
+_HOMES = {"JobStore": "rw_sql.metastore.runtime", "Metastore": "rw_sql.metastore.store"}
+"""Where the classes are that need delta-rs and PyArrow: a light installation has neither."""
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'rw_sql.metastore' has no attribute {name!r}")
+    from importlib import import_module
+
+    found = getattr(import_module(_HOMES[name]), name)
+    globals()[name] = found
+    return found

@@ -127,9 +127,9 @@ def test_each_command_is_its_statement(words: list[str], statement: str) -> None
         (["undo", "--operation", "17", "--allow", "gap"], "--allow takes gaps, duplicates"),
         (["alter", "-s", "s", "--set", "topic=t2", "--allow", "all"], "--allow takes gaps, duplicates"),
         (["inject-offsets", "-s", "s", "--to", "latest", "--convention", "x"], "--convention is next"),
-        (["export-offsets", "-s", "s", "--form", "xml"], "--form is one of"),
-        (["export-offsets", "-s", "s", "--group", "g"], "--group is for --form csv"),
-        (["list", "--output", "yaml"], "--output is table or json"),
+        (["export-offsets", "-s", "s", "--form", "xml"], "--output is one of"),
+        (["export-offsets", "-s", "s", "--group", "g"], "--group is for --output csv"),
+        (["list", "--output", "yaml"], "--output is text or json"),
     ],
 )
 def test_wrong_words_are_refused_before_anything_starts(words: list[str], says: str) -> None:
