@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rw_sql.cli.folder.environments import Env
 from rw_sql.cli.interface.exit_codes import FAILED, UNUSABLE
-from rw_sql.cli.interface.options import FileToWrite, Variables, Warehouse, old_name, output_option, require_output
+from rw_sql.cli.interface.options import Env, FileToWrite, Variables, Warehouse, old_name, output_option, require_output
 from rw_sql.cli.text_input import read_text
 from rw_sql.errors import INVALID_OPTION, SqlError
 

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from rw_sql.cli.interface.options import (
+    MOVE_OUTPUT,
     AllowOffsets,
     BackBy,
     DryRun,
@@ -29,6 +30,7 @@ from rw_sql.cli.interface.options import (
     allow_words,
     old_name,
     output_option,
+    require_move_output,
     require_output,
 )
 from rw_sql.model.offset_files import FORMS
@@ -40,8 +42,10 @@ checkpoint_app = typer.Typer(
 
 _Path = Annotated[str, typer.Argument(metavar="PATH", help="The job's checkpointLocation: a folder or a URI.")]
 _Output = Annotated[str, output_option("text", "json")]
+_MoveOutput = Annotated[str, MOVE_OUTPUT]
 _Bootstrap = Annotated[
-    str | None, typer.Option("--bootstrap", metavar="HOST:PORT", help="Kafka's brokers, to check offsets against.")
+    str | None,
+    typer.Option("--bootstrap", "-b", metavar="HOST:PORT", help="Kafka's brokers, to check offsets against."),
 ]
 _Property = Annotated[
     list[str] | None,
@@ -131,11 +135,12 @@ def set_offsets(
     yes: Yes = False,
     dry_run: DryRun = False,
     show_sql: ShowSql = False,
-    output: _Output = "text",
+    output: _MoveOutput = "text",
 ) -> None:
     """Rewrite the positions of a stopped job. Its state and a backup are kept; undo restores the backup."""
     from rw_sql.cli.checkpoint_run import Upstreams, move_checkpoint, statement_of, target_of
 
+    require_move_output(output, is_dry_run=dry_run)
     target = target_of(
         set_=settings or [],
         file=file,
@@ -162,9 +167,7 @@ def set_offsets(
         reason=reason,
         is_assumed_stopped=assume_stopped,
     )
-    move_checkpoint(
-        statement, upstreams, is_yes=yes, is_dry_run=dry_run, is_sql_only=show_sql, is_json=_is_json(output)
-    )
+    move_checkpoint(statement, upstreams, is_yes=yes, is_dry_run=dry_run, is_sql_only=show_sql, output=output)
 
 
 @checkpoint_app.command()
@@ -174,18 +177,19 @@ def undo(
     assume_stopped: _Stopped = False,
     yes: Yes = False,
     dry_run: DryRun = False,
-    output: _Output = "text",
+    output: _MoveOutput = "text",
 ) -> None:
     """Restore what the newest rewrite replaced, unless the job was started since."""
     from rw_sql.cli.checkpoint_run import undo_checkpoint
 
+    require_move_output(output, is_dry_run=dry_run)
     undo_checkpoint(
         path,
         watch=watch,
         is_assumed_stopped=assume_stopped,
         is_yes=yes,
         is_dry_run=dry_run,
-        is_json=_is_json(output),
+        output=output,
     )
 
 

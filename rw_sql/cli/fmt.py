@@ -10,16 +10,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rw_sql.cli.formatting.statement import format_query, format_statement
 from rw_sql.cli.interface.exit_codes import DONE, FAILED
 from rw_sql.cli.interface.options import output_option, require_output
 from rw_sql.cli.sql_files import files_of
 from rw_sql.cli.text_input import read_exactly, unix_lines
 from rw_sql.errors import SqlError
-from rw_sql.model.parameters import SESSION_PARAMETERS
-from rw_sql.plan.offline.pieces import parse_piece
-from rw_sql.syntax import split_script
-from rw_sql.syntax.variables.expand import has_variables
 
 if TYPE_CHECKING:
     from rw_sql.syntax.statements import Statement
@@ -36,6 +31,8 @@ class NoCatalog:
 
     def has_parameter(self, name: str) -> bool:
         """True if the name is a parameter of rw_sql."""
+        from rw_sql.model.parameters import SESSION_PARAMETERS
+
         return name in SESSION_PARAMETERS
 
 
@@ -59,6 +56,8 @@ def format_script(text: str, file: str | None = None, *, is_canonical: bool = Fa
     byte-order mark included), Spark's other statements, and those that are statements only with the values of their
     variables stay unchanged. Raises SqlError for any other statement that neither parses nor is Spark's.
     """
+    from rw_sql.syntax import split_script
+
     pieces: list[str] = []
     done = 0
     for part in split_script(text):
@@ -72,6 +71,9 @@ def format_script(text: str, file: str | None = None, *, is_canonical: bool = Fa
 
 
 def _formatted(text: str, *, is_canonical: bool) -> str:
+    from rw_sql.cli.formatting.statement import format_query, format_statement
+    from rw_sql.syntax.variables.expand import has_variables
+
     try:
         statement = statement_of(text)
     except SqlError:
@@ -85,6 +87,8 @@ def _formatted(text: str, *, is_canonical: bool) -> str:
 
 def statement_of(text: str) -> Statement | None:
     """A script's statement, read without a warehouse; None if it is Spark's. Raises SqlError if neither reads it."""
+    from rw_sql.plan.offline.pieces import parse_piece
+
     return parse_piece(text, NoCatalog())
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rw_sql.cli.interface.options import (
+    MOVE_OUTPUT,
     AllowOffsets,
     AllowRows,
     BackBy,
@@ -34,15 +35,6 @@ from rw_sql.cli.interface.options import (
     old_name,
     output_option,
 )
-from rw_sql.cli.source_statements import (
-    ROWS,
-    TargetWords,
-    allowed_words,
-    alter_statement,
-    inject_statement,
-    source_name,
-    split_ids,
-)
 from rw_sql.model.offset_files import FORMS
 
 if TYPE_CHECKING:
@@ -52,6 +44,7 @@ source_app = typer.Typer(no_args_is_help=True, help="Show and move sources; ever
 
 _Source = Annotated[str, typer.Option("--source", "-s", metavar="NAME", help="The source's name.")]
 _Output = Annotated[str, output_option("text", "json")]
+_MoveOutput = Annotated[str, MOVE_OUTPUT]
 _OldSkipValidate = Annotated[bool, old_name("--skip-validate", "--no-validate")]
 
 
@@ -96,6 +89,7 @@ def list_sources(
 @source_app.command()
 def show(source: _Source, warehouse: Warehouse = None, output: _Output = "text", show_sql: ShowSql = False) -> None:
     """SHOW SOURCE SPLITS: the position of each split."""
+    from rw_sql.cli.source_statements import source_name
     from rw_sql.syntax.statements import ShowSourceSplits
 
     _run(ShowSourceSplits(name=source_name(source)), warehouse=warehouse, output=output, show_sql=show_sql)
@@ -107,10 +101,11 @@ def pause(
     reason: Reason = None,
     dry_run: DryRun = False,
     warehouse: Warehouse = None,
-    output: _Output = "text",
+    output: _MoveOutput = "text",
     show_sql: ShowSql = False,
 ) -> None:
     """PAUSE SOURCE."""
+    from rw_sql.cli.source_statements import source_name
     from rw_sql.syntax.statements import PauseSource
 
     statement = PauseSource(name=source_name(source), reason=reason)
@@ -123,10 +118,11 @@ def resume(
     reason: Reason = None,
     dry_run: DryRun = False,
     warehouse: Warehouse = None,
-    output: _Output = "text",
+    output: _MoveOutput = "text",
     show_sql: ShowSql = False,
 ) -> None:
     """RESUME SOURCE."""
+    from rw_sql.cli.source_statements import source_name
     from rw_sql.syntax.statements import ResumeSource
 
     statement = ResumeSource(name=source_name(source), reason=reason)
@@ -149,10 +145,12 @@ def alter(
     yes: Yes = False,
     confirm: Confirm = None,
     warehouse: Warehouse = None,
-    output: _Output = "text",
+    output: _MoveOutput = "text",
     show_sql: ShowSql = False,
 ) -> None:
     """ALTER SOURCE … UNSAFE SET. Secrets are named, never written: --set-secret key=name."""
+    from rw_sql.cli.source_statements import alter_statement
+
     statement = alter_statement(
         source,
         settings or (),
@@ -189,10 +187,11 @@ def reset_splits(
     yes: Yes = False,
     confirm: Confirm = None,
     warehouse: Warehouse = None,
-    output: _Output = "text",
+    output: _MoveOutput = "text",
     show_sql: ShowSql = False,
 ) -> None:
     """RESET SOURCE SPLITS."""
+    from rw_sql.cli.source_statements import ROWS, allowed_words, source_name, split_ids
     from rw_sql.syntax.statements import ResetSourceSplits
 
     statement = ResetSourceSplits(
@@ -246,10 +245,12 @@ def inject_offsets(
     yes: Yes = False,
     confirm: Confirm = None,
     warehouse: Warehouse = None,
-    output: _Output = "text",
+    output: _MoveOutput = "text",
     show_sql: ShowSql = False,
 ) -> None:
     """INJECT SOURCE OFFSETS, with exactly one target."""
+    from rw_sql.cli.source_statements import TargetWords, inject_statement
+
     words = TargetWords(
         settings=settings or (),
         file=file,
@@ -302,6 +303,7 @@ def export_offsets(
 ) -> None:
     """Print the offsets of SHOW SOURCE SPLITS in another tool's form."""
     from rw_sql.cli.source_run import export
+    from rw_sql.cli.source_statements import source_name
 
     export(
         source_name(source),
@@ -325,10 +327,11 @@ def undo(
     yes: Yes = False,
     confirm: Confirm = None,
     warehouse: Warehouse = None,
-    output: _Output = "text",
+    output: _MoveOutput = "text",
     show_sql: ShowSql = False,
 ) -> None:
     """UNDO OPERATION."""
+    from rw_sql.cli.source_statements import ROWS, allowed_words
     from rw_sql.syntax.statements import UndoOperation
 
     _run(
@@ -347,6 +350,7 @@ def continuity(
     source: _Source, warehouse: Warehouse = None, output: _Output = "text", show_sql: ShowSql = False
 ) -> None:
     """SHOW SOURCE CONTINUITY: the prediction compared with what happened."""
+    from rw_sql.cli.source_statements import source_name
     from rw_sql.syntax.statements import ShowSourceContinuity
 
     _run(ShowSourceContinuity(name=source_name(source)), warehouse=warehouse, output=output, show_sql=show_sql)

@@ -7,7 +7,7 @@ import sys
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from rw_sql.cli.interface.options import require_output
+from rw_sql.cli.interface.options import PICTURES, require_move_output, require_output
 from rw_sql.cli.output import console_for, print_rows
 from rw_sql.cli.question import choose_answer
 from rw_sql.errors import FILE_UNREADABLE, INVALID_OPTION, SPLITS_UNKNOWN, SqlError
@@ -45,19 +45,25 @@ def run_statement(
     The process starts no Spark and runs no jobs: the owner of the warehouse does. With ``json`` only the rows are on
     standard output; previews and questions are on standard error.
     """
-    # "table" is what "text" was called.
-    require_output("text" if output == "table" else output, OUTPUTS)
-    text = render(Explain(statement=statement) if is_explained else statement)
+    if is_look(statement):
+        require_output("text" if output == "table" else output, OUTPUTS)
+    else:
+        require_move_output(output, is_dry_run=is_explained)
+    is_picture = output in PICTURES
+    options = (f"FORMAT {output.upper()}",) if is_picture else ()
+    text = render(Explain(statement=statement, options=options) if is_explained else statement)
     if is_shown:
         print(f"{text};")
         return
     is_json = output == "json"
-    console = console_for(sys.stderr if is_json else None)
+    console = console_for(sys.stderr if is_json or is_picture else None)
     answer = choose_answer(console, is_confirmed=is_confirmed, tokens=tokens)
 
     with sparkless(warehouse, only_reads=is_look(statement)) as context:
         table = _run(context, text, answer)
-    if is_json:
+    if is_picture:
+        print("\n".join(str(row[0]) for row in table.rows))
+    elif is_json:
         print(json.dumps([_plain(record) for record in records_of(table)], indent=2, ensure_ascii=False))
     else:
         print_rows(console, rows_of(table))

@@ -6,7 +6,6 @@ import sys
 from pathlib import Path
 
 from rw_sql.errors import FILE_UNREADABLE, SqlError
-from rw_sql.runtime.support.text_files import decode_text
 
 
 def read_text(path: str) -> str:
@@ -26,6 +25,8 @@ def read_exactly(path: str) -> str:
             read = sys.stdin.read().encode()
     except OSError as error:
         raise SqlError(FILE_UNREADABLE, f"cannot read {name}: {error.strerror}") from error
+    from rw_sql.runtime.support.text_files import decode_text
+
     return decode_text(read, name)
 
 

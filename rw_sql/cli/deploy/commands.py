@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.text import Text
 
-from rw_sql.cli.folder.environments import Env, environment, given_variables
+from rw_sql.cli.folder.environments import environment, given_variables
 from rw_sql.cli.interface.exit_codes import DIFFERS, FAILED
 from rw_sql.cli.interface.options import (
     AllowRows,
     Confirm,
+    Env,
     Variables,
     Warehouse,
     Yes,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -33,19 +34,16 @@ class RootGroup(TyperGroup):
 def prepare_completion() -> None:
     """Makes the process answer a shell that asks for completions."""
     if _VARIABLE in os.environ:
-        from typer.completion import completion_init
-
-        completion_init()
+        _typer().completion_init()
 
 
 def install_completion(shell: str | None) -> None:
     """Writes the shell's completion into the user's files, and ends the command."""
     if shell is None:
         return
-    from typer.completion import completion_init, install
-
-    completion_init()
-    name, path = install(shell=_chosen(shell, INSTALL), prog_name="rw-sql", complete_var=_VARIABLE)
+    typers = _typer()
+    typers.completion_init()
+    name, path = typers.install(shell=_chosen(shell, INSTALL), prog_name="rw-sql", complete_var=_VARIABLE)
     typer.echo(f"completion for {name} is in {path}; a new {name} has it")
     raise typer.Exit
 
@@ -54,12 +52,16 @@ def show_completion(shell: str | None) -> None:
     """Prints the shell's script, and ends the command."""
     if shell is None:
         return
-    from typer.completion import completion_init, get_completion_script
-
-    completion_init()
+    typers = _typer()
+    typers.completion_init()
     chosen = _chosen(shell, SHOW)
-    typer.echo(get_completion_script(prog_name="rw-sql", complete_var=_VARIABLE, shell=chosen))
+    typer.echo(typers.get_completion_script(prog_name="rw-sql", complete_var=_VARIABLE, shell=chosen))
     raise typer.Exit
+
+
+def _typer() -> Any:
+    # What it does for its own options, which take no shell; the names are in this module since typer 0.12.
+    return import_module("typer.completion")
 
 
 def _chosen(shell: str, option: str) -> str:

@@ -27,6 +27,14 @@ Variables = Annotated[
     list[str] | None,
     typer.Option("--var", "-v", metavar="NAME=VALUE", help="Set a variable: ${NAME}, :NAME, :'NAME', :\"NAME\"."),
 ]
+Env = Annotated[
+    str | None,
+    typer.Option(
+        "--env",
+        metavar="NAME",
+        help="Take ${variables} from NAME.env, in the folder of the SQL files or above; ${env} is NAME itself.",
+    ),
+]
 Yes = Annotated[
     bool, typer.Option("--yes", help="Confirm without asking; predicted loss must be named by --allow, or by ALLOW.")
 ]
@@ -101,6 +109,19 @@ def require_output(output: str, forms: Sequence[str], option: str = "--output") 
     if output not in forms:
         listed = f"one of {', '.join(forms)}" if len(forms) > 2 else " or ".join(forms)
         raise SqlError(INVALID_OPTION, f"{option} is {listed}, not {output!r}", hint=f"{option} {forms[-1]}")
+
+
+PICTURES = ("mermaid", "svg")
+MOVE_OUTPUT = output_option("text", "json", *PICTURES, help="The form of the results; mermaid and svg need --dry-run.")
+"""``--output`` of what moves positions: its preview is also a picture."""
+
+
+def require_move_output(output: str, *, is_dry_run: bool) -> None:
+    """Raises SqlError INVALID_OPTION for a form that there is not, or a picture of what is carried out."""
+    # "table" is what "text" was called.
+    require_output("text" if output == "table" else output, ("text", "json", *PICTURES))
+    if output in PICTURES and not is_dry_run:
+        raise SqlError(INVALID_OPTION, f"--output {output} is the picture of a preview", hint="add --dry-run")
 
 
 def old_name(old: str, new: str, **settings: Any) -> Any:

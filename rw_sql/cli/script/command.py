@@ -8,7 +8,6 @@ import typer
 
 from rw_sql.cli.interface.exit_codes import UNUSABLE
 from rw_sql.cli.interface.options import Confirm, Variables, Warehouse, Yes, output_option, require_output
-from rw_sql.cli.script.loading import load_scripts, read_assignments
 from rw_sql.errors import SqlError
 
 OUTPUTS = ("text", "json", "junit")
@@ -42,6 +41,7 @@ def run_command(
     file or a variable is wrong, 3 if a statement lacks a confirmation, and 130 after Ctrl-C.
     """
     from rw_sql.cli.output import print_error
+    from rw_sql.cli.script.loading import load_scripts, read_assignments
     from rw_sql.cli.script.running import RunOptions, run_scripts
 
     require_output(output, OUTPUTS)

@@ -9,10 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rw_sql.cli.folder.environments import Env
 from rw_sql.cli.interface.exit_codes import DONE, FAILED, UNUSABLE
-from rw_sql.cli.interface.options import Variables, output_option, require_output
-from rw_sql.cli.script.loading import hiding_of, read_assignments
+from rw_sql.cli.interface.options import Env, Variables, output_option, require_output
 from rw_sql.errors import SqlError
 
 if TYPE_CHECKING:
@@ -56,6 +54,7 @@ def run_test_command(
     or a file is wrong.
     """
     from rw_sql.cli.output import console_for, print_error
+    from rw_sql.cli.script.loading import hiding_of, read_assignments
     from rw_sql.cli.testing.outcome import WrongTestError
     from rw_sql.cli.testing.report import TestReport, print_outcome
     from rw_sql.cli.testing.runner import TestOptions, collect, run_tests
