@@ -22,7 +22,7 @@ _FULL = (
     "pyspark",
     "yaml",
 )
-EXTRAS = {**dict.fromkeys(_CATALOG, "catalog"), **dict.fromkeys(_FULL, "spark")}
+EXTRAS = {"confluent_kafka": "kafka", **dict.fromkeys(_CATALOG, "catalog"), **dict.fromkeys(_FULL, "spark")}
 """The extra of this distribution that installs a package."""
 
 

@@ -12,12 +12,13 @@ from typing import Any
 def load(shell: Any) -> None:
     """Registers ``%rw`` (one line) and ``%%rw`` (a cell) with an IPython shell."""
     from rw_sql.magics.cell import StatementMagic
-    from rw_sql.magics.completion import make_matcher
+    from rw_sql.magics.completion import MATCHER, make_matcher
     from rw_sql.magics.highlighting import add_lexer
 
     shell.register_magic_function(StatementMagic(shell).run, magic_kind="line_cell", magic_name="rw")
-    matchers = shell.Completer.custom_matchers
-    # The extension may be loaded again.
-    matchers[:] = [known for known in matchers if getattr(known, "matcher_identifier", "") != "rw_sql.statements"]
-    matchers.append(make_matcher(shell))
+    completer = getattr(shell, "Completer", None)
+    if completer is not None:
+        # The extension may be loaded again.
+        others = [known for known in completer.custom_matchers if getattr(known, "matcher_identifier", "") != MATCHER]
+        completer.custom_matchers[:] = [*others, make_matcher(shell)]
     add_lexer(shell)

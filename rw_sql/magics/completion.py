@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 _CELL = re.compile(r"\s*%%rw\b[^\n]*\n")
 _FIRST_LINE = re.compile(r"\s*%%rw\b(?:[ \t][^\n]*)?[ \t](-{0,2}[\w-]*)\Z")
 _LINE = re.compile(r"^\s*(?:[^\W\d]\w*\s*=\s*)?%rw\s+(?:[^\W\d]\w*\s*<<\s*)?")
+MATCHER = "rw_sql.statements"
 _OPTIONS = ("--confirm", "--var", "--yes", "-o")
 
 
@@ -66,7 +67,7 @@ def make_matcher(shell: Any) -> Any:
     """IPython's matcher for the shell: it answers in text of ours only, and then alone."""
     completer = StatementCompleter(CatalogNames(NotebookCatalog(shell)))
 
-    @context_matcher(identifier="rw_sql.statements")  # type: ignore[untyped-decorator, unused-ignore]
+    @context_matcher(identifier=MATCHER)  # type: ignore[untyped-decorator, unused-ignore]
     def match(context: CompletionContext) -> SimpleMatcherResult:
         lines = context.full_text.split("\n")
         place = sum(len(line) + 1 for line in lines[: context.cursor_line]) + context.cursor_position

@@ -207,6 +207,16 @@ def test_a_secret_is_read_from_the_environment_and_never_told(job: Path, monkeyp
     assert "UNKNOWN" in told
 
 
+@pytest.mark.parametrize(("form", "begins"), [("svg", "<svg "), ("mermaid", "flowchart LR\n")])
+def test_the_picture_of_a_rewrite(job: Path, form: str, begins: str) -> None:
+    before = tree(job)
+    told = run("set-offsets", job, "--set", "words:0=5", "--dry-run", "-o", form)
+    assert told.startswith(begins)
+    assert "words:0" in told
+    assert tree(job) == before
+    assert "picture of a preview" in str(refused("set-offsets", job, "--set", "words:0=5", "-o", form))
+
+
 @pytest.mark.long
 def test_no_spark_is_loaded(job: Path) -> None:
     program = """

@@ -27,7 +27,13 @@ def test_the_extras_hold_what_is_named() -> None:
 
     project = tomllib.loads((SCRIPT.parents[2] / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     extras = project["optional-dependencies"]
-    names = {"delta": "delta-spark", "yaml": "pyyaml", "psycopg": "psycopg[binary]", "arro3": "deltalake"}
+    names = {
+        "delta": "delta-spark",
+        "yaml": "pyyaml",
+        "psycopg": "psycopg[binary]",
+        "arro3": "deltalake",
+        "confluent_kafka": "confluent-kafka",
+    }
     within = {"numpy": "pyarrow", "py4j": "pyspark"}  # What others of an extra bring.
     for package, extra in EXTRAS.items():
         listed = " ".join(extras[extra] + extras["catalog"])

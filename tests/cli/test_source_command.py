@@ -58,6 +58,7 @@ def told(*words: str) -> str:
         (["show", "-s", "public.Orders"], 'SHOW SOURCE SPLITS public."Orders"'),
         (["pause", "-s", "s", "--reason", "it's late"], "PAUSE SOURCE s REASON 'it''s late'"),
         (["resume", "-s", "s", "--dry-run"], "EXPLAIN RESUME SOURCE s"),
+        (["pause", "-s", "s", "--dry-run", "-o", "svg"], "EXPLAIN (FORMAT SVG) PAUSE SOURCE s"),
         (
             ["alter", "-s", "s", "--set", "topic=a=b", "--set-secret", "properties.sasl.password=pw", "--unset", "k"],
             "ALTER SOURCE s UNSAFE SET (topic = 'a=b', properties.sasl.password = SECRET pw), UNSET (k)",
@@ -130,6 +131,8 @@ def test_each_command_is_its_statement(words: list[str], statement: str) -> None
         (["export-offsets", "-s", "s", "--form", "xml"], "--output is one of"),
         (["export-offsets", "-s", "s", "--group", "g"], "--group is for --output csv"),
         (["list", "--output", "yaml"], "--output is text or json"),
+        (["list", "--output", "svg"], "--output is text or json"),
+        (["pause", "-s", "s", "-o", "svg"], "--output svg is the picture of a preview"),
     ],
 )
 def test_wrong_words_are_refused_before_anything_starts(words: list[str], says: str) -> None:

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 LACKING = frozenset({
-    "arro3", "cryptography", "delta", "deltalake", "hvac", "IPython", "numpy", "pandas", "prometheus_client",
-    "prompt_toolkit", "psycopg", "py4j", "pyarrow", "pyspark", "yaml",
+    "arro3", "confluent_kafka", "cryptography", "delta", "deltalake", "hvac", "IPython", "numpy", "pandas",
+    "prometheus_client", "prompt_toolkit", "psycopg", "py4j", "pyarrow", "pyspark", "yaml",
 })  # fmt: skip
 """The packages that only the extras install."""
 
@@ -101,6 +101,7 @@ def main() -> int:
     expect(0, "Operation 1", "checkpoint", "set-offsets", job, "--set", "words:0=5", "--yes", "--assume-stopped",
            "--allow", "duplicates", "--watch", "10ms")  # fmt: skip
     expect(0, "words:0", "checkpoint", "undo", job, "--yes", "--assume-stopped", "--watch", "10ms")
+    expect(2, "pip install 'rw-sql[kafka]'", "checkpoint", "show", job, "--bootstrap", "127.0.0.1:1")
     for words in (["status"], ["source", "list"], ["lineage"], ["check", str(script)]):
         expect(2, "pip install 'rw-sql[catalog]'", *words, "-w", str(folder))
     for words in (["run", str(script)], ["shell", "-c", "SHOW JOBS"], ["serve"], ["test", str(folder)]):
