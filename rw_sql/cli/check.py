@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rw_sql.cli.interface.exit_codes import FAILED, UNUSABLE
-from rw_sql.cli.interface.options import Env, FileToWrite, Variables, Warehouse, old_name, output_option, require_output
+from rw_sql.cli.interface.options import (
+    Env,
+    FileToWrite,
+    Variables,
+    WarehouseOption,
+    old_name,
+    output_option,
+    require_output,
+)
 from rw_sql.cli.text_input import read_text
 from rw_sql.errors import INVALID_OPTION, SqlError
 
@@ -160,7 +168,7 @@ def check_command(
 
 
 def export_catalog_command(
-    warehouse: Warehouse = None,
+    warehouse: WarehouseOption = None,
     file: FileToWrite = None,
     old_file: Annotated[str | None, old_name("--to", "--file")] = None,
 ) -> None:

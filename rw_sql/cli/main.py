@@ -23,7 +23,7 @@ from rw_sql.cli.interface.completion import (
 )
 from rw_sql.cli.interface.examples import add_examples
 from rw_sql.cli.interface.exit_codes import INTERRUPTED, exit_status
-from rw_sql.cli.interface.options import Warehouse
+from rw_sql.cli.interface.options import WarehouseOption
 from rw_sql.cli.script.command import run_command
 from rw_sql.cli.service.status import lineage_command, status_command
 from rw_sql.cli.source import source_app
@@ -113,7 +113,7 @@ app.command(name="test")(run_test_command)
 
 @app.command()
 def shell(
-    warehouse: Warehouse = None,
+    warehouse: WarehouseOption = None,
     commands: Annotated[
         list[str] | None,
         typer.Option("--command", "-c", metavar="TEXT", help="Run statements and backslash commands, and leave."),
@@ -134,7 +134,7 @@ def shell(
 
 @app.command()
 def serve(
-    warehouse: Warehouse = None,
+    warehouse: WarehouseOption = None,
     metrics: Annotated[
         str | None, typer.Option("--metrics", metavar="[HOST:]PORT", help="Serve Prometheus metrics at this address.")
     ] = None,

@@ -28,7 +28,7 @@ from rw_sql.cli.interface.options import (
     ToLatest,
     ToOffset,
     ToTimestamp,
-    Warehouse,
+    WarehouseOption,
     Yes,
     allow_words,
     given,
@@ -76,7 +76,7 @@ def list_sources(
     like: Annotated[
         str | None, typer.Option("--like", metavar="PATTERN", help="Only names that match this LIKE pattern.")
     ] = None,
-    warehouse: Warehouse = None,
+    warehouse: WarehouseOption = None,
     output: _Output = "text",
     show_sql: ShowSql = False,
 ) -> None:
@@ -87,7 +87,9 @@ def list_sources(
 
 
 @source_app.command()
-def show(source: _Source, warehouse: Warehouse = None, output: _Output = "text", show_sql: ShowSql = False) -> None:
+def show(
+    source: _Source, warehouse: WarehouseOption = None, output: _Output = "text", show_sql: ShowSql = False
+) -> None:
     """SHOW SOURCE SPLITS: the position of each split."""
     from rw_sql.cli.source_statements import source_name
     from rw_sql.syntax.statements import ShowSourceSplits
@@ -100,7 +102,7 @@ def pause(
     source: _Source,
     reason: Reason = None,
     dry_run: DryRun = False,
-    warehouse: Warehouse = None,
+    warehouse: WarehouseOption = None,
     output: _MoveOutput = "text",
     show_sql: ShowSql = False,
 ) -> None:
@@ -117,7 +119,7 @@ def resume(
     source: _Source,
     reason: Reason = None,
     dry_run: DryRun = False,
-    warehouse: Warehouse = None,
+    warehouse: WarehouseOption = None,
     output: _MoveOutput = "text",
     show_sql: ShowSql = False,
 ) -> None:
@@ -144,7 +146,7 @@ def alter(
     dry_run: DryRun = False,
     yes: Yes = False,
     confirm: Confirm = None,
-    warehouse: Warehouse = None,
+    warehouse: WarehouseOption = None,
     output: _MoveOutput = "text",
     show_sql: ShowSql = False,
 ) -> None:
@@ -186,7 +188,7 @@ def reset_splits(
     dry_run: DryRun = False,
     yes: Yes = False,
     confirm: Confirm = None,
-    warehouse: Warehouse = None,
+    warehouse: WarehouseOption = None,
     output: _MoveOutput = "text",
     show_sql: ShowSql = False,
 ) -> None:
@@ -244,7 +246,7 @@ def inject_offsets(
     dry_run: DryRun = False,
     yes: Yes = False,
     confirm: Confirm = None,
-    warehouse: Warehouse = None,
+    warehouse: WarehouseOption = None,
     output: _MoveOutput = "text",
     show_sql: ShowSql = False,
 ) -> None:
@@ -297,7 +299,7 @@ def export_offsets(
             "--fragment", metavar="ID", help="The reader whose offsets to export, if the source is not shared: mv-9:7."
         ),
     ] = None,
-    warehouse: Warehouse = None,
+    warehouse: WarehouseOption = None,
     show_sql: ShowSql = False,
     old_form: Annotated[str | None, old_name("--form", "--output")] = None,
 ) -> None:
@@ -326,7 +328,7 @@ def undo(
     dry_run: DryRun = False,
     yes: Yes = False,
     confirm: Confirm = None,
-    warehouse: Warehouse = None,
+    warehouse: WarehouseOption = None,
     output: _MoveOutput = "text",
     show_sql: ShowSql = False,
 ) -> None:
@@ -347,7 +349,7 @@ def undo(
 
 @source_app.command()
 def continuity(
-    source: _Source, warehouse: Warehouse = None, output: _Output = "text", show_sql: ShowSql = False
+    source: _Source, warehouse: WarehouseOption = None, output: _Output = "text", show_sql: ShowSql = False
 ) -> None:
     """SHOW SOURCE CONTINUITY: the prediction compared with what happened."""
     from rw_sql.cli.source_statements import source_name

@@ -70,13 +70,13 @@ def test_show_as_json(job: Path) -> None:
 
 @pytest.mark.parametrize("form", ["map", "spark", "connect", "csv", "rpk"])
 def test_what_is_exported_can_be_set(job: Path, tmp_path: Path, form: str) -> None:
-    text = run("export", job, "--form", form)
+    text = run("export", job, "--output", form)
     assert {entry.split: entry.state for entry in read_offsets(text, "out").entries} == {
         "words:0": "12",
         "words:1": "9",
     }
     file = tmp_path / "offsets"
-    run("export", job, "--form", form, "--file", file)
+    run("export", job, "--output", form, "--file", file)
     assert file.read_text(encoding="utf-8") == text
     run("set-offsets", job, "--to-offset", 1, "--allow", "duplicates", *MOVE)
     told = json.loads(run("set-offsets", job, "--file", file, "--allow", "gaps", "--output", "json", *MOVE))
@@ -86,7 +86,7 @@ def test_what_is_exported_can_be_set(job: Path, tmp_path: Path, form: str) -> No
 def test_only_a_map_holds_a_version(tmp_path: Path) -> None:
     made = make_checkpoint(tmp_path / "c", [delta(4)])
     assert json.loads(run("export", made)) == {"version": 4}
-    assert "--output map holds every split" in str(refused("export", made, "--form", "spark"))
+    assert "--output map holds every split" in str(refused("export", made, "--output", "spark"))
 
 
 def test_move_show_and_undo(job: Path) -> None:

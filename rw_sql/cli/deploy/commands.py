@@ -17,7 +17,7 @@ from rw_sql.cli.interface.options import (
     Confirm,
     Env,
     Variables,
-    Warehouse,
+    WarehouseOption,
     Yes,
     allow_words,
     old_name,
@@ -54,7 +54,7 @@ _Folder = Annotated[str, typer.Argument(metavar="FOLDER", help="A folder of SQL 
 
 def diff_command(
     folder: _Folder,
-    warehouse: Warehouse = None,
+    warehouse: WarehouseOption = None,
     env: Env = None,
     var: Variables = None,
     allow: AllowRows = None,
@@ -105,7 +105,7 @@ def apply_command(
     target: Annotated[
         str, typer.Argument(metavar="FOLDER|PLAN", help="A folder of SQL files, or a plan that rw-sql diff wrote.")
     ],
-    warehouse: Warehouse = None,
+    warehouse: WarehouseOption = None,
     env: Env = None,
     var: Variables = None,
     allow: AllowRows = None,
@@ -141,7 +141,7 @@ def apply_command(
 
 def rollback_command(
     view: Annotated[str, typer.Argument(metavar="VIEW", help="The view whose previous rows are restored.")],
-    warehouse: Warehouse = None,
+    warehouse: WarehouseOption = None,
     yes: Yes = False,
     output: Annotated[str, output_option(*OUTPUTS)] = "text",
 ) -> None:

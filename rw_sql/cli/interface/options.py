@@ -13,7 +13,7 @@ from rw_sql.errors import INVALID_OPTION, SqlError
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-Warehouse = Annotated[
+WarehouseOption = Annotated[
     str | None,
     typer.Option(
         "--warehouse",

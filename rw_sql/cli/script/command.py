@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from rw_sql.cli.interface.exit_codes import UNUSABLE
-from rw_sql.cli.interface.options import Confirm, Variables, Warehouse, Yes, output_option, require_output
+from rw_sql.cli.interface.options import Confirm, Variables, WarehouseOption, Yes, output_option, require_output
 from rw_sql.errors import SqlError
 
 OUTPUTS = ("text", "json", "junit")
@@ -18,7 +18,7 @@ def run_command(
     files: Annotated[
         list[str], typer.Argument(metavar="FILES|-", help="Files of SQL statements; - reads standard input.")
     ],
-    warehouse: Warehouse = None,
+    warehouse: WarehouseOption = None,
     variables: Variables = None,
     dry_run: Annotated[
         bool,

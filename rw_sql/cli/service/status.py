@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rw_sql.cli.interface.options import FileToWrite, Warehouse, old_name, output_option, require_output
+from rw_sql.cli.interface.options import FileToWrite, WarehouseOption, old_name, output_option, require_output
 from rw_sql.errors import UNDEFINED_OBJECT, SqlError
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ _WATCH_SECONDS = 2.0
 
 
 def status_command(
-    warehouse: Warehouse = None,
+    warehouse: WarehouseOption = None,
     output: Annotated[str, output_option(*OUTPUTS)] = "text",
     watch: Annotated[bool, typer.Option("--watch", help="Refresh every 2 seconds, until Ctrl-C.")] = False,
 ) -> None:
@@ -115,7 +115,7 @@ def lineage_command(
     of: Annotated[str | None, typer.Option("--of", metavar="NAME", help="Only this object's lineage.")] = None,
     output: Annotated[str, output_option(*FORMATS)] = "text",
     file: FileToWrite = None,
-    warehouse: Warehouse = None,
+    warehouse: WarehouseOption = None,
     old_form: Annotated[str | None, old_name("--format", "--output")] = None,
 ) -> None:
     """Show which objects read which, with their states and lags. Starts no Spark."""

@@ -65,10 +65,10 @@ def test_the_bar_of_each_split() -> None:
     ]
     (repeats,) = [rect for rect in rows[0].iter(f"{space}rect") if rect.get("class") == "repeats"]
     assert (float(repeats.get("x") or 0), float(repeats.get("width") or 0)) == (264.0, 168.0)
-    texts = "".join(root.itertext())
-    assert "DUPLICATES at most 87, GAP at most 130" in texts
-    assert "topic: a → (not set)" in texts
-    assert "prefers-color-scheme: dark" in texts
+    words = "".join(root.itertext())
+    assert "DUPLICATES at most 87, GAP at most 130" in words
+    assert "topic: a → (not set)" in words
+    assert "prefers-color-scheme: dark" in words
 
 
 def test_many_splits_are_counted() -> None:

@@ -77,8 +77,8 @@ def test_a_cell_has_colours() -> None:
         ("class:pygments.keyword", "SELECT"),
         ("class:pygments.keyword", "FROM"),
     ]
-    assert {kind for kind, _ in line(1) if kind} >= {"class:pygments.literal.string", "class:pygments.comment"}
-    assert "".join(text for _, text in line(1)) == "SELECT 'a' -- b"
+    assert {piece[0] for piece in line(1) if piece[0]} >= {"class:pygments.literal.string", "class:pygments.comment"}
+    assert "".join(piece[1] for piece in line(1)) == "SELECT 'a' -- b"
 
 
 def test_the_colours_are_those_of_a_terminals_ipython() -> None:
