@@ -117,14 +117,18 @@ $(RELEASE): $(READY)
 	@$(PIP_INSTALL) --editable ".[release]"
 	@touch $@
 
-# The wheel is tried by itself, in a folder and an environment that know nothing of this clone.
+# The wheel is tried by itself, in a folder and an environment that know nothing of this clone: first light, then whole.
 dist: $(RELEASE) ## sdist and wheel in dist/, checked, and the wheel tried in an environment of its own
 	@rm -rf dist
 	$(BIN)/python -m build --outdir dist
 	$(BIN)/python -m twine check --strict dist/*
 	@$(PYTHON) -m venv dist/try
 	@dist/try/bin/python -m pip install --quiet --disable-pip-version-check dist/*.whl
-	@cp examples/flights.sql dist/try && cd dist/try && bin/rw-sql --version && bin/rw-sql check flights.sql
+	@cp examples/flights.sql dist/try && cp tests/support/light_install.py dist/try
+	@cd dist/try && bin/rw-sql --version && bin/rw-sql check flights.sql && bin/python light_install.py
+	@dist/try/bin/python -m pip install --quiet --disable-pip-version-check "$$(ls dist/*.whl)[spark]"
+	@cd dist/try && bin/rw-sql source list -w none; test $$? -eq 1
+	@cd dist/try && bin/python -c "from rw_sql import connect; import pyspark, delta, pandas"
 	@rm -rf dist/try
 
 clean: ## remove what the targets above made, but not .venv

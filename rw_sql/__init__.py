@@ -32,7 +32,15 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'rw_sql' has no attribute {name!r}")
     from importlib import import_module
 
-    return getattr(import_module(_HOMES[name]), name)
+    try:
+        return getattr(import_module(_HOMES[name]), name)
+    except ModuleNotFoundError as error:
+        from rw_sql.packages import missing_package
+
+        missing = missing_package(error, f"rw_sql.{name}")
+        if missing is None:
+            raise
+        raise missing from error
 
 
 def load_ipython_extension(shell: Any) -> None:

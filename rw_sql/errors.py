@@ -100,6 +100,7 @@ SECRET_UNREADABLE = ErrorCode("RW412", "28000", "a secret's value cannot be read
 TARGET_UNFIT = ErrorCode("RW413", "42P16", "the target cannot take the sink's rows")
 LIBRARY_MISSING = ErrorCode("RW414", "58000", "a connector's Java library cannot be fetched")
 CONNECT_SESSION = ErrorCode("RW415", "0A000", "the session is one of Spark Connect")
+PACKAGE_MISSING = ErrorCode("RW416", "58000", "a Python package that the command needs is not installed")
 NOT_A_CHECKPOINT = ErrorCode("RW420", "58P01", "the path is not a checkpoint of a streaming query")
 
 

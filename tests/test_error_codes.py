@@ -15,6 +15,7 @@ from rw_sql.errors import ErrorCode, SqlError
 from rw_sql.metastore import Metastore
 from rw_sql.metastore.catalog import parse_catalog
 from rw_sql.metastore.records import Operation, ParameterRecord, PutObject
+from rw_sql.packages import missing_package
 from rw_sql.runtime.spark.sessions import not_fetched
 from rw_sql.session.attach import attach
 from rw_sql.session.java import check_java
@@ -71,6 +72,13 @@ def test_a_library_that_cannot_be_fetched(recorded: Callable[[Path, str], None])
     )
     error = not_fetched("ivy://org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0", told)
     recorded(ERRORS / "library_missing.txt", rendered(error))
+
+
+def test_a_package_that_a_light_installation_lacks(recorded: Callable[[Path, str], None]) -> None:
+    missing = ModuleNotFoundError("No module named 'deltalake'", name="deltalake")
+    error = missing_package(missing, "rw-sql status", is_full=False)
+    assert error is not None
+    recorded(ERRORS / "package_missing.txt", rendered(error))
 
 
 def test_a_session_of_spark_connect(recorded: Callable[[Path, str], None], tmp_path: Path) -> None:

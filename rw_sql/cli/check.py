@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rw_sql.cli.environments import Env
+from rw_sql.cli.interface.exit_codes import FAILED, UNUSABLE
+from rw_sql.cli.interface.options import (
+    Env,
+    FileToWrite,
+    Variables,
+    WarehouseOption,
+    old_name,
+    output_option,
+    require_output,
+)
 from rw_sql.cli.text_input import read_text
 from rw_sql.errors import INVALID_OPTION, SqlError
 
@@ -20,8 +29,6 @@ if TYPE_CHECKING:
     from rw_sql.plan.offline.script import ScriptChecker
 
 OUTPUTS = ("text", "json", "github", "sarif", "junit")
-FOUND, UNREADABLE = 1, 2
-"""Exit statuses: a statement has an error; a file, the catalog or an option cannot be used."""
 
 
 def check_script(text: str, file: str, checker: ScriptChecker | None = None) -> Iterator[Checked]:
@@ -68,8 +75,8 @@ def run_check(
             report.add(file.path, file.text, statements)
     write_report(report, output)
     if report.unreadable:
-        return UNREADABLE
-    return FOUND if report.errors else 0
+        return UNUSABLE
+    return FAILED if report.errors else 0
 
 
 def _catalog(warehouse: str | None, file: str | None) -> Snapshot | None:
@@ -94,10 +101,8 @@ def check_command(
     ],
     output: Annotated[
         str,
-        typer.Option(
-            "--output",
-            "-o",
-            metavar="|".join(OUTPUTS),
+        output_option(
+            *OUTPUTS,
             help="text; json: one object per statement; github: annotations; sarif: SARIF 2.1.0; junit: JUnit XML.",
         ),
     ] = "text",
@@ -120,10 +125,8 @@ def check_command(
     ] = None,
     spark: Annotated[bool, typer.Option("--spark", help="Start Spark and let its analyzer check queries too.")] = False,
     env: Env = None,
-    variables: Annotated[
-        list[str] | None, typer.Option("--var", "-v", metavar="NAME=VALUE", help="A variable: ${NAME}, :NAME.")
-    ] = None,
-    form: Annotated[str | None, typer.Option("--format", hidden=True, help="The same as --output.")] = None,
+    variables: Variables = None,
+    form: Annotated[str | None, old_name("--format", "--output")] = None,
 ) -> None:
     """Check the statements of SQL files: each is planned on the catalog that the statements before it lead to.
 
@@ -133,16 +136,11 @@ def check_command(
     """
     output = form or output
     try:
-        if output not in OUTPUTS:
-            raise SqlError(
-                INVALID_OPTION,
-                f'--output must be one of {", ".join(OUTPUTS)}, found: "{output}"',
-                hint=f"--output {OUTPUTS[0]}",
-            )
+        require_output(output, OUTPUTS)
         snapshot = _catalog(warehouse, catalog)
     except SqlError as error:
         sys.stderr.write(error.render() + "\n")
-        raise typer.Exit(UNREADABLE) from None
+        raise typer.Exit(UNUSABLE) from None
     with ExitStack() as stack:
         from rw_sql.plan.offline.script import ScriptChecker
 
@@ -167,33 +165,31 @@ def check_command(
             )
         except SqlError as error:
             sys.stderr.write(error.render() + "\n")
-            status = UNREADABLE
+            status = UNUSABLE
     raise typer.Exit(status)
 
 
 def export_catalog_command(
-    warehouse: Annotated[
-        str,
-        typer.Option(
-            "--warehouse", "-w", metavar="PATH", envvar="RW_SQL_WAREHOUSE", help="The folder or URI of the warehouse."
-        ),
-    ],
-    to: Annotated[str, typer.Option("--to", metavar="FILE", help="The file to write; - is standard output.")] = "-",
+    warehouse: WarehouseOption = None,
+    file: FileToWrite = None,
+    old_file: Annotated[str | None, old_name("--to", "--file")] = None,
 ) -> None:
     """Write a warehouse's catalog as JSON for rw-sql check --catalog, without values of secrets. Needs no Spark."""
     from pathlib import Path
 
     from rw_sql.metastore import Metastore, catalog_to_json
+    from rw_sql.session.location import DEFAULT_WAREHOUSE
 
+    to = file or old_file or "-"
     try:
-        text = catalog_to_json(Metastore.peek(warehouse))
+        text = catalog_to_json(Metastore.peek(warehouse or DEFAULT_WAREHOUSE))
         if to == "-":
             sys.stdout.write(text)
         else:
             Path(to).write_text(text, encoding="utf-8")
     except SqlError as error:
         sys.stderr.write(error.render() + "\n")
-        raise typer.Exit(UNREADABLE) from None
+        raise typer.Exit(UNUSABLE) from None
     except OSError as error:
         sys.stderr.write(f'cannot write "{to}": {error.strerror}\n')
-        raise typer.Exit(UNREADABLE) from None
+        raise typer.Exit(UNUSABLE) from None

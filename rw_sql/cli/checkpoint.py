@@ -6,7 +6,34 @@ from typing import Annotated
 
 import typer
 
-from rw_sql.errors import INVALID_OPTION, SqlError
+from rw_sql.cli.interface.options import (
+    MOVE_OUTPUT,
+    AllowOffsets,
+    BackBy,
+    DryRun,
+    FileToRead,
+    FileToWrite,
+    FromCheckpoint,
+    FromGroup,
+    LastSeen,
+    NoValidate,
+    Reason,
+    Settings,
+    ShiftBy,
+    ShowSql,
+    Splits,
+    ToEarliest,
+    ToLatest,
+    ToOffset,
+    ToTimestamp,
+    Yes,
+    allow_words,
+    old_name,
+    output_option,
+    require_move_output,
+    require_output,
+)
+from rw_sql.model.offset_files import FORMS
 
 checkpoint_app = typer.Typer(
     no_args_is_help=True,
@@ -14,9 +41,11 @@ checkpoint_app = typer.Typer(
 )
 
 _Path = Annotated[str, typer.Argument(metavar="PATH", help="The job's checkpointLocation: a folder or a URI.")]
-_Output = Annotated[str, typer.Option("--output", metavar="table|json", help="How results are printed.")]
+_Output = Annotated[str, output_option("text", "json")]
+_MoveOutput = Annotated[str, MOVE_OUTPUT]
 _Bootstrap = Annotated[
-    str | None, typer.Option("--bootstrap", metavar="HOST:PORT", help="Kafka's brokers, to check offsets against.")
+    str | None,
+    typer.Option("--bootstrap", "-b", metavar="HOST:PORT", help="Kafka's brokers, to check offsets against."),
 ]
 _Property = Annotated[
     list[str] | None,
@@ -35,9 +64,6 @@ _Table = Annotated[
     typer.Option("--table", metavar="PATH", help="A Delta table that the job reads, to check versions against."),
 ]
 _Stopped = Annotated[bool, typer.Option("--assume-stopped", help="Assert that the job is stopped on every machine.")]
-_Yes = Annotated[bool, typer.Option("--yes", help="Confirm without asking.")]
-_DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the preview and change nothing.")]
-_ShowSql = Annotated[bool, typer.Option("--show-sql", help="Print the SQL statement of this command and do nothing.")]
 _Watch = Annotated[
     str | None,
     typer.Option(
@@ -53,8 +79,8 @@ def show(
     property: _Property = None,
     secret: _Secret = None,
     table: _Table = None,
-    output: _Output = "table",
-    show_sql: _ShowSql = False,
+    output: _Output = "text",
+    show_sql: ShowSql = False,
 ) -> None:
     """Show the newest committed batch, positions, watermark and stateful operators."""
     from rw_sql.cli.checkpoint_run import Upstreams, show_checkpoint
@@ -66,55 +92,35 @@ def show(
 @checkpoint_app.command()
 def export(
     path: _Path,
-    form: Annotated[
-        str, typer.Option("--form", metavar="map|spark|connect|csv|rpk", help="The form of the offsets.")
-    ] = "map",
-    group: Annotated[str | None, typer.Option("--group", help="The consumer group to name in the form csv.")] = None,
-    file: Annotated[
-        str | None, typer.Option("--file", "-f", help="The file to write; standard output by default.")
+    output: Annotated[str, output_option(*FORMS, help="The form of the offsets.")] = FORMS[0],
+    group: Annotated[
+        str | None, typer.Option("--group", metavar="GROUP", help="The consumer group in the first column of csv.")
     ] = None,
+    file: FileToWrite = None,
+    old_form: Annotated[str | None, old_name("--form", "--output")] = None,
 ) -> None:
     """Print the job's positions, in rw_sql's form or another tool's (spark: for startingOffsets)."""
     from rw_sql.cli.checkpoint_run import export_checkpoint
 
-    export_checkpoint(path, form=form, group=group, file=file)
+    export_checkpoint(path, form=old_form or output, group=group, file=file)
 
 
 @checkpoint_app.command(name="set-offsets")
 def set_offsets(
     path: _Path,
-    set_: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="SPLIT=N", help="The next position of one split: orders:0=42, version=7."),
-    ] = None,
-    file: Annotated[
-        str | None, typer.Option("--file", "-f", metavar="FILE", help="Offsets from a file, in any known form.")
-    ] = None,
-    from_group: Annotated[str | None, typer.Option("--from-group", help="A consumer group's offsets.")] = None,
-    from_checkpoint: Annotated[
-        str | None, typer.Option("--from-checkpoint", metavar="PATH", help="The positions of another checkpoint.")
-    ] = None,
-    to_earliest: Annotated[bool, typer.Option("--to-earliest", help="The first record that still exists.")] = False,
-    to_latest: Annotated[bool, typer.Option("--to-latest", help="The present end.")] = False,
-    to_offset: Annotated[int | None, typer.Option("--to-offset", help="The same position in every split.")] = None,
-    to_timestamp: Annotated[
-        str | None, typer.Option("--to-timestamp", help="The first record at or after a time: '2026-01-31 08:00:00Z'.")
-    ] = None,
-    shift_by: Annotated[
-        int | None, typer.Option("--shift-by", metavar="±N", help="Relative to the position of each split.")
-    ] = None,
-    back_by: Annotated[
-        str | None, typer.Option("--back-by", metavar="'2 hours'", help="Start at records this long ago.")
-    ] = None,
-    split: Annotated[
-        list[str] | None, typer.Option("--split", metavar="SPLIT", help="Only this split; may be repeated.")
-    ] = None,
-    allow: Annotated[
-        str, typer.Option("--allow", metavar="gaps,duplicates,clamp", help="Predicted loss to accept.")
-    ] = "",
-    last_seen: Annotated[
-        bool, typer.Option("--last-seen", help="The given offsets are those of the last record read, not the next one.")
-    ] = False,
+    settings: Settings = None,
+    file: FileToRead = None,
+    from_group: FromGroup = None,
+    from_checkpoint: FromCheckpoint = None,
+    to_earliest: ToEarliest = False,
+    to_latest: ToLatest = False,
+    to_offset: ToOffset = None,
+    to_timestamp: ToTimestamp = None,
+    shift_by: ShiftBy = None,
+    back_by: BackBy = None,
+    split: Splits = None,
+    allow: AllowOffsets = None,
+    last_seen: LastSeen = False,
     exactly: Annotated[
         bool, typer.Option("--exactly", help="Forget every other partition: for a job that moves to another topic.")
     ] = False,
@@ -122,22 +128,21 @@ def set_offsets(
     property: _Property = None,
     secret: _Secret = None,
     table: _Table = None,
-    no_validate: Annotated[
-        bool, typer.Option("--no-validate", help="Skip checking offsets against the upstream.")
-    ] = False,
+    no_validate: NoValidate = False,
     watch: _Watch = None,
-    reason: Annotated[str | None, typer.Option("--reason", help="Stored with the backup.")] = None,
+    reason: Reason = None,
     assume_stopped: _Stopped = False,
-    yes: _Yes = False,
-    dry_run: _DryRun = False,
-    show_sql: _ShowSql = False,
-    output: _Output = "table",
+    yes: Yes = False,
+    dry_run: DryRun = False,
+    show_sql: ShowSql = False,
+    output: _MoveOutput = "text",
 ) -> None:
     """Rewrite the positions of a stopped job. Its state and a backup are kept; undo restores the backup."""
     from rw_sql.cli.checkpoint_run import Upstreams, move_checkpoint, statement_of, target_of
 
+    require_move_output(output, is_dry_run=dry_run)
     target = target_of(
-        set_=set_ or [],
+        set_=settings or [],
         file=file,
         from_group=from_group,
         from_checkpoint=from_checkpoint,
@@ -154,7 +159,7 @@ def set_offsets(
         target,
         upstreams,
         splits=split or [],
-        allow=allow,
+        allow=allow_words(allow),
         is_last_seen=last_seen,
         is_exactly=exactly,
         is_validated=not no_validate,
@@ -162,9 +167,7 @@ def set_offsets(
         reason=reason,
         is_assumed_stopped=assume_stopped,
     )
-    move_checkpoint(
-        statement, upstreams, is_yes=yes, is_dry_run=dry_run, is_sql_only=show_sql, is_json=_is_json(output)
-    )
+    move_checkpoint(statement, upstreams, is_yes=yes, is_dry_run=dry_run, is_sql_only=show_sql, output=output)
 
 
 @checkpoint_app.command()
@@ -172,24 +175,25 @@ def undo(
     path: _Path,
     watch: _Watch = None,
     assume_stopped: _Stopped = False,
-    yes: _Yes = False,
-    dry_run: _DryRun = False,
-    output: _Output = "table",
+    yes: Yes = False,
+    dry_run: DryRun = False,
+    output: _MoveOutput = "text",
 ) -> None:
     """Restore what the newest rewrite replaced, unless the job was started since."""
     from rw_sql.cli.checkpoint_run import undo_checkpoint
 
+    require_move_output(output, is_dry_run=dry_run)
     undo_checkpoint(
         path,
         watch=watch,
         is_assumed_stopped=assume_stopped,
         is_yes=yes,
         is_dry_run=dry_run,
-        is_json=_is_json(output),
+        output=output,
     )
 
 
 def _is_json(output: str) -> bool:
-    if output not in ("table", "json"):
-        raise SqlError(INVALID_OPTION, f'--output must be table or json, found: "{output}"', hint="--output json")
+    # "table" is what "text" was called.
+    require_output("text" if output == "table" else output, ("text", "json"))
     return output == "json"

@@ -15,11 +15,13 @@ from rich.text import Text
 from rw_sql.checkpoints.checkpoint import read_checkpoint
 from rw_sql.checkpoints.files import CheckpointFiles
 from rw_sql.checkpoints.journal import UNDONE, read_journal
+from rw_sql.cli.interface.options import PICTURES, require_output
 from rw_sql.cli.output import console_for, print_rows
 from rw_sql.connectors.spec import duration_seconds
 from rw_sql.errors import CONFIRMATION_NEEDED, FILE_UNREADABLE, INVALID_OPTION, NOT_SUPPORTED, SqlError
 from rw_sql.model.offset_files import FORMS, write_offsets
 from rw_sql.plan.result.external_actions import WATCH_SECONDS, RewriteCheckpoint
+from rw_sql.plan.result.picture import plan_mermaid, plan_svg
 from rw_sql.plan.result.preview import render_preview
 from rw_sql.plan.statements.checkpoint.checkpoint import (
     lower_inject_checkpoint_offsets,
@@ -177,7 +179,7 @@ def statement_of(
     upstreams: Upstreams,
     *,
     splits: Sequence[str],
-    allow: str,
+    allow: Sequence[str],
     is_last_seen: bool,
     is_exactly: bool,
     is_validated: bool,
@@ -186,7 +188,7 @@ def statement_of(
     is_assumed_stopped: bool,
 ) -> InjectCheckpointOffsets:
     """The statement of ``set-offsets``. Raises SqlError INVALID_OPTION."""
-    words = tuple(word.strip().upper() for word in allow.split(",") if word.strip())
+    words = tuple(dict.fromkeys(word.upper() for word in allow))
     if strange := [word for word in words if word not in _ALLOW]:
         raise SqlError(
             INVALID_OPTION,
@@ -256,16 +258,15 @@ def show_checkpoint(path: str, upstreams: Upstreams, *, is_json: bool, is_sql_on
 
 def export_checkpoint(path: str, *, form: str, group: str | None, file: str | None) -> None:
     """Writes the positions of a checkpoint in one of the forms."""
-    if form not in FORMS:
-        raise SqlError(
-            INVALID_OPTION, f'--form must be one of {", ".join(FORMS)}, found: "{form}"', hint=f"--form {FORMS[0]}"
-        )
+    require_output(form, FORMS)
     splits = {split.id: split.position for split in read_checkpoint(CheckpointFiles.at(path)).splits}
     try:
         text = write_offsets(form, splits, group=group)
     except ValueError as error:
         raise SqlError(
-            NOT_SUPPORTED, f"the form {form} cannot hold these positions: {error}", hint="--form map holds every split"
+            NOT_SUPPORTED,
+            f"the form {form} cannot hold these positions: {error}",
+            hint="--output map holds every split",
         ) from error
     if file is None:
         sys.stdout.write(text)
@@ -287,7 +288,7 @@ def move_checkpoint(
     is_yes: bool,
     is_dry_run: bool,
     is_sql_only: bool,
-    is_json: bool,
+    output: str,
 ) -> None:
     """Plans the statement, asks for confirmation, and carries it out."""
     if is_sql_only:
@@ -303,12 +304,12 @@ def move_checkpoint(
         is_assumed_stopped=statement.is_assumed_stopped,
         is_yes=is_yes,
         is_dry_run=is_dry_run,
-        is_json=is_json,
+        output=output,
     )
 
 
 def undo_checkpoint(
-    path: str, *, watch: str | None, is_assumed_stopped: bool, is_yes: bool, is_dry_run: bool, is_json: bool
+    path: str, *, watch: str | None, is_assumed_stopped: bool, is_yes: bool, is_dry_run: bool, output: str
 ) -> None:
     """Restores what the newest rewrite replaced, after a confirmation."""
     seconds = WATCH_SECONDS if watch is None else duration_seconds(watch)
@@ -319,13 +320,15 @@ def undo_checkpoint(
     plan = lower_undo_checkpoint(
         ShowCheckpoint(path=path), CheckpointInspector(), path, watch_seconds=seconds, is_assumed_stopped=True
     )
-    _carry_out(plan, path, is_assumed_stopped=is_assumed_stopped, is_yes=is_yes, is_dry_run=is_dry_run, is_json=is_json)
+    _carry_out(plan, path, is_assumed_stopped=is_assumed_stopped, is_yes=is_yes, is_dry_run=is_dry_run, output=output)
 
 
-def _carry_out(
-    plan: Plan, path: str, *, is_assumed_stopped: bool, is_yes: bool, is_dry_run: bool, is_json: bool
-) -> None:
-    console = console_for(sys.stderr if is_json else None)
+def _carry_out(plan: Plan, path: str, *, is_assumed_stopped: bool, is_yes: bool, is_dry_run: bool, output: str) -> None:
+    is_json, is_picture = output == "json", output in PICTURES
+    console = console_for(sys.stderr if is_json or is_picture else None)
+    if is_picture:
+        sys.stdout.write(plan_svg(plan) if output == "svg" else plan_mermaid(plan))
+        return
     if plan.preview is not None and not (is_json and is_dry_run):
         console.print(Text(render_preview(plan.preview)))
     number = None

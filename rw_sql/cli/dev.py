@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 
 import typer
 
+from rw_sql.cli.interface.options import old_name, output_option, require_output
 from rw_sql.errors import FILE_UNREADABLE, UNDEFINED_COLUMN, UPSTREAM_UNREACHABLE, SqlError
 
 if TYPE_CHECKING:
@@ -28,49 +29,70 @@ dev_app = typer.Typer(no_args_is_help=True, help="Tools for development.")
 kafka_app = typer.Typer(no_args_is_help=True, help="A real Kafka broker on this machine.")
 dev_app.add_typer(kafka_app, name="kafka")
 
-_Folder = Annotated[Path, typer.Option("--folder", "-f", help="Where the broker keeps its data.")]
-_Broker = Annotated[
+OUTPUTS = ("text", "json")
+
+_Folder = Annotated[Path, typer.Option("--folder", "-d", "-f", metavar="PATH", help="Where the broker keeps its data.")]
+_Bootstrap = Annotated[
     str | None,
     typer.Option(
-        "--broker", "-b", metavar="HOST:PORT", help="The broker's address; by default that of the broker in the folder."
+        "--bootstrap",
+        "-b",
+        metavar="HOST:PORT",
+        help="The broker's address; by default that of the broker in the folder.",
     ),
 ]
+_OldBroker = Annotated[str | None, old_name("--broker", "--bootstrap")]
+_Output = Annotated[str, output_option(*OUTPUTS)]
 
 
 @kafka_app.command()
 def start(
     folder: _Folder = Path(DEFAULT_FOLDER),
-    port: Annotated[int, typer.Option("--port", "-p", help="The port to listen on; 0 takes a free one.")] = 9092,
+    port: Annotated[
+        int, typer.Option("--port", "-p", metavar="PORT", help="The port to listen on; 0 takes a free one.")
+    ] = 9092,
     controller_port: Annotated[
         int | None, typer.Option("--controller-port", help="The broker's second port; a free one by default.")
     ] = None,
     setting: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A line of server.properties.")
     ] = None,
+    output: _Output = "text",
 ) -> None:
     """Start a broker and wait until it answers. The first start downloads Kafka. The broker runs on after the command
     ends."""
     from rw_sql.cli.kafka_broker import is_running, start_broker
 
+    require_output(output, OUTPUTS)
     extra = dict(_setting(text) for text in setting or ())
     was_running = is_running(folder) is not None
     info = start_broker(folder, port, controller_port, extra)
+    if output == "json":
+        found = {"bootstrap": info.bootstrap, "cluster": info.cluster_id, "pid": info.pid, "folder": str(info.folder)}
+        typer.echo(json.dumps({**found, "was_running": was_running}))
+        return
     state = "was running already" if was_running else "is running"
     typer.echo(f"broker {info.bootstrap} {state}: cluster {info.cluster_id}, process {info.pid}, data in {info.folder}")
 
 
 @kafka_app.command()
-def stop(folder: _Folder = Path(DEFAULT_FOLDER)) -> None:
+def stop(folder: _Folder = Path(DEFAULT_FOLDER), output: _Output = "text") -> None:
     """Stop the broker of a folder and wait until it has ended. Its data stay."""
     from rw_sql.cli.kafka_broker import stop_broker
 
-    typer.echo("stopped" if stop_broker(folder) else "no broker was running")
+    require_output(output, OUTPUTS)
+    was_running = stop_broker(folder)
+    if output == "json":
+        typer.echo(json.dumps({"folder": str(folder), "was_running": was_running}))
+        return
+    typer.echo("stopped" if was_running else "no broker was running")
 
 
 @kafka_app.command()
 def topics(
     folder: _Folder = Path(DEFAULT_FOLDER),
-    broker: _Broker = None,
+    bootstrap: _Bootstrap = None,
+    broker: _OldBroker = None,
     create: Annotated[str | None, typer.Option("--create", metavar="TOPIC", help="Create a topic.")] = None,
     delete: Annotated[str | None, typer.Option("--delete", metavar="TOPIC", help="Delete a topic.")] = None,
     partitions: Annotated[
@@ -80,11 +102,13 @@ def topics(
     grow: Annotated[
         str | None, typer.Option("--grow", metavar="TOPIC", help="Add partitions to a topic, up to --partitions.")
     ] = None,
+    output: _Output = "text",
 ) -> None:
     """List the topics, after creating, growing or deleting one."""
     from rw_sql.cli import kafka_topics
 
-    at = _bootstrap(folder, broker)
+    require_output(output, OUTPUTS)
+    at = _bootstrap(folder, bootstrap or broker)
     if delete:
         kafka_topics.delete_topic(at, delete)
     if create:
@@ -92,6 +116,10 @@ def topics(
     if grow:
         kafka_topics.add_partitions(at, grow, partitions)
     listed = kafka_topics.topics(at)
+    if output == "json":
+        rows = [{"topic": topic.name, "partitions": topic.partitions, "records": topic.records} for topic in listed]
+        typer.echo(json.dumps(rows, indent=2))
+        return
     width = max([5, *(len(topic.name) for topic in listed)])
     typer.echo(f"{'topic':{width}}  partitions  records")
     for topic in listed:
@@ -103,7 +131,8 @@ def produce(
     topic: Annotated[str, typer.Argument(help="The topic to write to.")],
     file: Annotated[str, typer.Argument(metavar="FILE", help="One record per line; - reads standard input.")] = "-",
     folder: _Folder = Path(DEFAULT_FOLDER),
-    broker: _Broker = None,
+    bootstrap: _Bootstrap = None,
+    broker: _OldBroker = None,
     key: Annotated[
         str | None, typer.Option("--key", metavar="FIELD", help="The JSON field that becomes the record's key.")
     ] = None,
@@ -119,6 +148,7 @@ def produce(
         int | None,
         typer.Option("--create", metavar="N", min=1, help="Create the topic with N partitions if it does not exist."),
     ] = None,
+    output: _Output = "text",
 ) -> None:
     """Write the lines of a file to a topic, one record per line, unchanged.
 
@@ -126,7 +156,8 @@ def produce(
     """
     from rw_sql.cli import kafka_topics
 
-    at = _bootstrap(folder, broker)
+    require_output(output, OUTPUTS)
+    at = _bootstrap(folder, bootstrap or broker)
     count = kafka_topics.partition_count(at, topic)
     if count is None and partitions is not None:
         kafka_topics.create_topic(at, topic, partitions)
@@ -135,6 +166,9 @@ def produce(
         written = kafka_topics.produce(
             at, topic, records_of(lines, file=file, key=key, partition_by=partition_by, partitions=count or 1)
         )
+    if output == "json":
+        typer.echo(json.dumps({"topic": topic, "records": written}))
+        return
     typer.echo(f"{written} records written to {topic}")
 
 
@@ -226,7 +260,7 @@ def _bootstrap(folder: Path, broker: str | None) -> str:
         raise SqlError(
             UPSTREAM_UNREACHABLE,
             f"no broker answers at {at}",
-            hint="rw-sql dev kafka start starts one; --broker names another",
+            hint="rw-sql dev kafka start starts one; --bootstrap names another",
         )
     return at
 

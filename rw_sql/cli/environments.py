@@ -3,24 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import TYPE_CHECKING
 
 from rw_sql.cli.text_input import read_text
 from rw_sql.errors import FILE_UNREADABLE, INVALID_OPTION, SqlError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-
-Env = Annotated[
-    str | None,
-    typer.Option(
-        "--env",
-        metavar="NAME",
-        help="Take ${variables} from NAME.env, in the folder of the SQL files or above; ${env} is NAME itself.",
-    ),
-]
 
 
 def environment(folder: str, env: str | None) -> dict[str, str]:

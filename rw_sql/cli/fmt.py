@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import difflib
+import json
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rw_sql.cli.formatting.statement import format_query, format_statement
+from rw_sql.cli.interface.exit_codes import DONE, FAILED
+from rw_sql.cli.interface.options import output_option, require_output
 from rw_sql.cli.sql_files import files_of
 from rw_sql.cli.text_input import read_exactly, unix_lines
 from rw_sql.errors import SqlError
-from rw_sql.model.parameters import SESSION_PARAMETERS
-from rw_sql.plan.offline.pieces import parse_piece
-from rw_sql.syntax import split_script
-from rw_sql.syntax.variables.expand import has_variables
 
 if TYPE_CHECKING:
     from rw_sql.syntax.statements import Statement
+
+OUTPUTS = ("text", "json")
 
 
 class NoCatalog:
@@ -31,6 +31,8 @@ class NoCatalog:
 
     def has_parameter(self, name: str) -> bool:
         """True if the name is a parameter of rw_sql."""
+        from rw_sql.model.parameters import SESSION_PARAMETERS
+
         return name in SESSION_PARAMETERS
 
 
@@ -54,6 +56,8 @@ def format_script(text: str, file: str | None = None, *, is_canonical: bool = Fa
     byte-order mark included), Spark's other statements, and those that are statements only with the values of their
     variables stay unchanged. Raises SqlError for any other statement that neither parses nor is Spark's.
     """
+    from rw_sql.syntax import split_script
+
     pieces: list[str] = []
     done = 0
     for part in split_script(text):
@@ -67,6 +71,9 @@ def format_script(text: str, file: str | None = None, *, is_canonical: bool = Fa
 
 
 def _formatted(text: str, *, is_canonical: bool) -> str:
+    from rw_sql.cli.formatting.statement import format_query, format_statement
+    from rw_sql.syntax.variables.expand import has_variables
+
     try:
         statement = statement_of(text)
     except SqlError:
@@ -80,32 +87,44 @@ def _formatted(text: str, *, is_canonical: bool) -> str:
 
 def statement_of(text: str) -> Statement | None:
     """A script's statement, read without a warehouse; None if it is Spark's. Raises SqlError if neither reads it."""
+    from rw_sql.plan.offline.pieces import parse_piece
+
     return parse_piece(text, NoCatalog())
 
 
-def run_fmt(paths: list[str], *, check: bool = False, is_canonical: bool = False) -> int:
+def run_fmt(paths: list[str], *, check: bool = False, is_canonical: bool = False, output: str = "text") -> int:
     """Formats files in place (standard input to standard output); returns the exit status.
 
     With ``check`` nothing is written: the differences are printed, and the status is 1 if there are any. A file with an
-    error stays unchanged, the error goes to standard error, and the status is 1.
+    error stays unchanged, the error goes to standard error, and the status is 1. With the output ``json``, one document
+    says of each file whether it is changed, or would be, and its error.
     """
-    status = 0
+    status = DONE
+    results: list[dict[str, object]] = []
+    is_json = output == "json"
     for path in paths:
         try:
             before = read_exactly(path)
             after = format_text(before, path if path != "-" else None, is_canonical=is_canonical)
         except SqlError as error:
             sys.stderr.write(error.render() + "\n")
-            status = 1
+            results.append({"file": path, "is_changed": False, "error": error.render()})
+            status = FAILED
             continue
-        if check:
+        results.append({"file": path, "is_changed": after != before, "error": None})
+        if is_json and path == "-" and not check:
+            results[-1]["text"] = after
+        elif check:
             if after != before:
-                status = 1
+                status = FAILED
+            if after != before and not is_json:
                 sys.stdout.writelines(_difference(path, before, after))
         elif path == "-":
             sys.stdout.write(after)
         elif after != before:
             Path(path).write_bytes(after.encode())
+    if is_json:
+        sys.stdout.write(json.dumps(results, indent=2, ensure_ascii=False) + "\n")
     return status
 
 
@@ -124,9 +143,11 @@ def fmt_command(
     canonical: Annotated[
         bool, typer.Option("--canonical", help="Write types by their canonical names: CHARACTER VARYING for VARCHAR.")
     ] = False,
+    output: Annotated[str, output_option(*OUTPUTS)] = "text",
 ) -> None:
     """Lay out the statements and queries of SQL files; - goes to standard output. Needs no Spark.
 
     Comments and line ends stay, and so do Spark's statements other than queries.
     """
-    raise typer.Exit(run_fmt(files_of(files), check=check, is_canonical=canonical))
+    require_output(output, OUTPUTS)
+    raise typer.Exit(run_fmt(files_of(files), check=check, is_canonical=canonical, output=output))

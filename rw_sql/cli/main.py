@@ -3,6 +3,7 @@ quickly."""
 
 from __future__ import annotations
 
+import sys
 from typing import Annotated, Any
 
 import typer
@@ -12,32 +13,60 @@ from rw_sql.cli.checkpoint import checkpoint_app
 from rw_sql.cli.deploy.commands import apply_command, diff_command, rollback_command
 from rw_sql.cli.dev import dev_app
 from rw_sql.cli.fmt import fmt_command
-from rw_sql.cli.script.command import Warehouse, run_command
+from rw_sql.cli.interface.completion import (
+    INSTALL,
+    SHOW,
+    RootGroup,
+    install_completion,
+    prepare_completion,
+    show_completion,
+)
+from rw_sql.cli.interface.examples import add_examples
+from rw_sql.cli.interface.exit_codes import INTERRUPTED, exit_status
+from rw_sql.cli.interface.options import WarehouseOption
+from rw_sql.cli.script.command import run_command
 from rw_sql.cli.service.doctor import doctor_command
 from rw_sql.cli.service.status import lineage_command, status_command
 from rw_sql.cli.source import source_app
 from rw_sql.cli.testing.command import run_test_command
 from rw_sql.errors import SqlError
 
+_FULL = ("apply", "pyspark", "rollback", "run", "serve", "shell", "test")
+"""The commands that need Spark."""
+
 
 class _App(typer.Typer):
-    """Turns a command's error into a message on standard error and exit status 1, never a traceback."""
+    """Turns a command's error into a message on standard error and an exit status, never a traceback."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        prepare_completion()
+        kwargs.setdefault("prog_name", "rw-sql")
         try:
             return super().__call__(*args, **kwargs)
         except SqlError as error:
             from rw_sql.cli.output import print_error
 
             print_error(error.render())
-            raise SystemExit(1) from None
+            raise SystemExit(exit_status(error)) from None
+        except ModuleNotFoundError as error:
+            from rw_sql.cli.output import print_error
+            from rw_sql.packages import missing_package
+
+            command = next((word for word in sys.argv[1:] if not word.startswith("-")), "")
+            missing = missing_package(error, f"rw-sql {command}".rstrip(), is_full=command in _FULL)
+            if missing is None:
+                raise
+            print_error(missing.render())
+            raise SystemExit(exit_status(missing)) from None
         except KeyboardInterrupt:
-            raise SystemExit(130) from None
+            raise SystemExit(INTERRUPTED) from None
 
 
 app = _App(
     no_args_is_help=True,
     add_completion=False,
+    cls=RootGroup,
+    context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
 )
 
@@ -55,6 +84,26 @@ def root(
     version: Annotated[
         bool, typer.Option("--version", is_eager=True, callback=_print_version, help="Show the version and exit.")
     ] = False,
+    install: Annotated[
+        str | None,
+        typer.Option(
+            INSTALL,
+            is_eager=True,
+            callback=install_completion,
+            metavar="[bash|zsh|fish]",
+            help="Install completion for a shell, by default $SHELL, and exit.",
+        ),
+    ] = None,
+    show: Annotated[
+        str | None,
+        typer.Option(
+            SHOW,
+            is_eager=True,
+            callback=show_completion,
+            metavar="[bash|zsh|fish]",
+            help="Print the completion script for a shell, by default $SHELL, and exit.",
+        ),
+    ] = None,
 ) -> None:
     """RisingWave-style sources as a SQL dialect inside PySpark."""
 
@@ -65,7 +114,7 @@ app.command(name="test")(run_test_command)
 
 @app.command()
 def shell(
-    warehouse: Warehouse = None,
+    warehouse: WarehouseOption = None,
     commands: Annotated[
         list[str] | None,
         typer.Option("--command", "-c", metavar="TEXT", help="Run statements and backslash commands, and leave."),
@@ -86,7 +135,7 @@ def shell(
 
 @app.command()
 def serve(
-    warehouse: Warehouse = None,
+    warehouse: WarehouseOption = None,
     metrics: Annotated[
         str | None, typer.Option("--metrics", metavar="[HOST:]PORT", help="Serve Prometheus metrics at this address.")
     ] = None,
@@ -96,7 +145,7 @@ def serve(
     port: Annotated[
         int | None,
         typer.Option(
-            "--port", min=0, max=65535, help="The port of the status page: 9465, or a free one if it is taken."
+            "--port", "-p", min=0, max=65535, help="The port of the status page: 9465, or a free one if it is taken."
         ),
     ] = None,
     no_http: Annotated[bool, typer.Option("--no-http", help="Serve no status page.")] = False,
@@ -157,6 +206,7 @@ app.command(name="rollback")(rollback_command)
 app.add_typer(source_app, name="source")
 app.add_typer(checkpoint_app, name="checkpoint")
 app.add_typer(dev_app, name="dev")
+add_examples(app)
 
 if __name__ == "__main__":
     app()

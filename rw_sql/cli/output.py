@@ -52,6 +52,10 @@ def print_rows(console: Console, rows: Rows, *, layout: Layout = "auto") -> None
     """
     if not rows.columns:
         return
+    if rows.columns == ("plan",) and len(rows.rows) == 1 and "\n" in (rows.rows[0][0] or ""):
+        # EXPLAIN as JSON, Mermaid or SVG: to be copied, or written to a file.
+        console.print(Text(rows.rows[0][0] or ""), soft_wrap=True)
+        return
     widths = _column_widths(rows, console.width)
     if layout == "records" or (layout == "auto" and len(rows.columns) > 1 and (widths is None or _is_tall(rows))):
         for number, row in enumerate(rows.rows, start=1):

@@ -21,6 +21,8 @@ from typer.main import get_command
 
 import rw_sql
 from rw_sql.assets import list_assets, read_asset
+from rw_sql.cli.interface.examples import EXAMPLES
+from rw_sql.cli.interface.exit_codes import MEANINGS
 from rw_sql.cli.main import app
 from rw_sql.connectors import base, plain, ranged, spec
 from rw_sql.connectors import sink as sink_base
@@ -87,8 +89,15 @@ def cli_page() -> str:
     parts = [
         _MADE.format(source="rw_sql/cli"),
         "# Command line\n",
-        "`rw-sql COMMAND --help` prints the same. A command that fails writes the error and its code to standard error",
-        "and exits with status 1, unless its description has other statuses.\n",
+        "`rw-sql COMMAND --help`, or `-h`, prints the same. A command that fails writes the error and its code to",
+        "standard error. Options that mean the same have one name; an old name still works, and the command says the",
+        "new one.\n",
+        "## Exit status\n",
+        _table(("status", "meaning"), [(str(status), meaning) for status, meaning in MEANINGS.items()]),
+        "## Completion\n",
+        "`rw-sql --install-completion` installs completion of commands, options and their values for the shell that",
+        "`$SHELL` names; `--install-completion bash` (or `zsh`, `fish`) for another. `--show-completion` prints the",
+        "script.\n",
     ]
     for path, command in _commands("rw-sql", get_command(app)):
         arguments = [found for found in command.params if found.param_type_name == "argument"]
@@ -99,6 +108,8 @@ def cli_page() -> str:
         rows += [(_flags(found), _code(found.default), _meaning(found)) for found in options]
         if rows:
             parts.append(_table(("argument or option", "default", "meaning"), rows))
+        examples = "\n".join(EXAMPLES[path.removeprefix("rw-sql ")])
+        parts.append(f"```sh\n{examples}\n```\n")
     return "\n".join(parts)
 
 

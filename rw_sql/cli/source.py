@@ -6,15 +6,36 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rw_sql.cli.source_statements import (
-    ROWS,
-    TargetWords,
-    allowed_words,
-    alter_statement,
-    inject_statement,
-    source_name,
-    split_ids,
+from rw_sql.cli.interface.options import (
+    MOVE_OUTPUT,
+    AllowOffsets,
+    AllowRows,
+    BackBy,
+    Confirm,
+    DryRun,
+    FileToRead,
+    FileToWrite,
+    FromCheckpoint,
+    FromGroup,
+    LastSeen,
+    NoValidate,
+    Reason,
+    Settings,
+    ShiftBy,
+    ShowSql,
+    Splits,
+    ToEarliest,
+    ToLatest,
+    ToOffset,
+    ToTimestamp,
+    WarehouseOption,
+    Yes,
+    allow_words,
+    given,
+    old_name,
+    output_option,
 )
+from rw_sql.model.offset_files import FORMS
 
 if TYPE_CHECKING:
     from rw_sql.syntax.statements import Statement
@@ -22,28 +43,9 @@ if TYPE_CHECKING:
 source_app = typer.Typer(no_args_is_help=True, help="Show and move sources; every command is one statement.")
 
 _Source = Annotated[str, typer.Option("--source", "-s", metavar="NAME", help="The source's name.")]
-_Warehouse = Annotated[
-    str | None,
-    typer.Option(
-        "--warehouse", "-w", metavar="PATH", envvar="RW_SQL_WAREHOUSE", help="The warehouse; ./rw_warehouse by default."
-    ),
-]
-_Output = Annotated[str, typer.Option("--output", "-o", metavar="FORM", help="table or json.")]
-_ShowSql = Annotated[bool, typer.Option("--show-sql", help="Print the statement and do nothing.")]
-_DryRun = Annotated[bool, typer.Option("--dry-run", help="Show the preview and change nothing.")]
-_Reason = Annotated[str | None, typer.Option("--reason", metavar="TEXT", help="Stored with the operation.")]
-_Yes = Annotated[bool, typer.Option("--yes", help="Confirm without asking; predicted loss must be listed in --allow.")]
-_Confirm = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--confirm", metavar="TOKEN", help="The token that was printed when this request was refused: confirms it."
-    ),
-]
-_AllowRows = Annotated[
-    list[str] | None, typer.Option("--allow", metavar="WORD", help="gaps or duplicates; may be repeated.")
-]
-_Splits = Annotated[list[str] | None, typer.Option("--split", metavar="SPLIT", help="Only this split; repeatable.")]
-_SkipValidate = Annotated[bool, typer.Option("--skip-validate", help="Skip the check against the upstream.")]
+_Output = Annotated[str, output_option("text", "json")]
+_MoveOutput = Annotated[str, MOVE_OUTPUT]
+_OldSkipValidate = Annotated[bool, old_name("--skip-validate", "--no-validate")]
 
 
 def _run(
@@ -74,9 +76,9 @@ def list_sources(
     like: Annotated[
         str | None, typer.Option("--like", metavar="PATTERN", help="Only names that match this LIKE pattern.")
     ] = None,
-    warehouse: _Warehouse = None,
-    output: _Output = "table",
-    show_sql: _ShowSql = False,
+    warehouse: WarehouseOption = None,
+    output: _Output = "text",
+    show_sql: ShowSql = False,
 ) -> None:
     """SHOW SOURCES."""
     from rw_sql.syntax.statements import ShowObjects
@@ -85,8 +87,11 @@ def list_sources(
 
 
 @source_app.command()
-def show(source: _Source, warehouse: _Warehouse = None, output: _Output = "table", show_sql: _ShowSql = False) -> None:
+def show(
+    source: _Source, warehouse: WarehouseOption = None, output: _Output = "text", show_sql: ShowSql = False
+) -> None:
     """SHOW SOURCE SPLITS: the position of each split."""
+    from rw_sql.cli.source_statements import source_name
     from rw_sql.syntax.statements import ShowSourceSplits
 
     _run(ShowSourceSplits(name=source_name(source)), warehouse=warehouse, output=output, show_sql=show_sql)
@@ -95,13 +100,14 @@ def show(source: _Source, warehouse: _Warehouse = None, output: _Output = "table
 @source_app.command()
 def pause(
     source: _Source,
-    reason: _Reason = None,
-    dry_run: _DryRun = False,
-    warehouse: _Warehouse = None,
-    output: _Output = "table",
-    show_sql: _ShowSql = False,
+    reason: Reason = None,
+    dry_run: DryRun = False,
+    warehouse: WarehouseOption = None,
+    output: _MoveOutput = "text",
+    show_sql: ShowSql = False,
 ) -> None:
     """PAUSE SOURCE."""
+    from rw_sql.cli.source_statements import source_name
     from rw_sql.syntax.statements import PauseSource
 
     statement = PauseSource(name=source_name(source), reason=reason)
@@ -111,13 +117,14 @@ def pause(
 @source_app.command()
 def resume(
     source: _Source,
-    reason: _Reason = None,
-    dry_run: _DryRun = False,
-    warehouse: _Warehouse = None,
-    output: _Output = "table",
-    show_sql: _ShowSql = False,
+    reason: Reason = None,
+    dry_run: DryRun = False,
+    warehouse: WarehouseOption = None,
+    output: _MoveOutput = "text",
+    show_sql: ShowSql = False,
 ) -> None:
     """RESUME SOURCE."""
+    from rw_sql.cli.source_statements import source_name
     from rw_sql.syntax.statements import ResumeSource
 
     statement = ResumeSource(name=source_name(source), reason=reason)
@@ -132,24 +139,27 @@ def alter(
         list[str] | None, typer.Option("--set-secret", metavar="KEY=SECRET", help="A property, by a secret's name.")
     ] = None,
     unset: Annotated[list[str] | None, typer.Option("--unset", metavar="KEY", help="A property to remove.")] = None,
-    allow: _AllowRows = None,
-    skip_validate: _SkipValidate = False,
-    reason: _Reason = None,
-    dry_run: _DryRun = False,
-    yes: _Yes = False,
-    confirm: _Confirm = None,
-    warehouse: _Warehouse = None,
-    output: _Output = "table",
-    show_sql: _ShowSql = False,
+    allow: AllowRows = None,
+    no_validate: NoValidate = False,
+    skip_validate: _OldSkipValidate = False,
+    reason: Reason = None,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+    confirm: Confirm = None,
+    warehouse: WarehouseOption = None,
+    output: _MoveOutput = "text",
+    show_sql: ShowSql = False,
 ) -> None:
     """ALTER SOURCE … UNSAFE SET. Secrets are named, never written: --set-secret key=name."""
+    from rw_sql.cli.source_statements import alter_statement
+
     statement = alter_statement(
         source,
         settings or (),
         secrets or (),
         unset or (),
-        allow=allow or (),
-        is_validated=not skip_validate,
+        allow=allow_words(allow),
+        is_validated=not (no_validate or skip_validate),
         reason=reason,
     )
     _run(
@@ -166,31 +176,33 @@ def alter(
 @source_app.command("reset-splits")
 def reset_splits(
     source: _Source,
-    split: _Splits = None,
+    split: Splits = None,
     forget_offsets: Annotated[
         bool, typer.Option("--forget-offsets", help="Forget the positions of splits that still exist, too.")
     ] = False,
     no_rediscover: Annotated[bool, typer.Option("--no-rediscover", help="Do not discover splits now.")] = False,
-    allow: _AllowRows = None,
-    skip_validate: _SkipValidate = False,
-    reason: _Reason = None,
-    dry_run: _DryRun = False,
-    yes: _Yes = False,
-    confirm: _Confirm = None,
-    warehouse: _Warehouse = None,
-    output: _Output = "table",
-    show_sql: _ShowSql = False,
+    allow: AllowRows = None,
+    no_validate: NoValidate = False,
+    skip_validate: _OldSkipValidate = False,
+    reason: Reason = None,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+    confirm: Confirm = None,
+    warehouse: WarehouseOption = None,
+    output: _MoveOutput = "text",
+    show_sql: ShowSql = False,
 ) -> None:
     """RESET SOURCE SPLITS."""
+    from rw_sql.cli.source_statements import ROWS, allowed_words, source_name, split_ids
     from rw_sql.syntax.statements import ResetSourceSplits
 
     statement = ResetSourceSplits(
         name=source_name(source),
         splits=split_ids(split or ()),
-        allow=allowed_words(allow or (), ROWS),
+        allow=allowed_words(allow_words(allow), ROWS),
         is_rediscovering=not no_rediscover,
         is_forgetting_offsets=forget_offsets,
-        is_validated=not skip_validate,
+        is_validated=not (no_validate or skip_validate),
         reason=reason,
     )
     _run(
@@ -207,52 +219,60 @@ def reset_splits(
 @source_app.command("inject-offsets")
 def inject_offsets(
     source: _Source,
-    settings: Annotated[
-        list[str] | None, typer.Option("--set", metavar="SPLIT=OFFSET", help="One split's next offset; null resets it.")
+    settings: Settings = None,
+    file: FileToRead = None,
+    from_group: FromGroup = None,
+    from_checkpoint: FromCheckpoint = None,
+    from_source: Annotated[
+        str | None, typer.Option("--from-source", metavar="NAME", help="The positions of another source.")
     ] = None,
-    file: Annotated[str | None, typer.Option("--file", "-f", help="FROM FILE.")] = None,
-    group: Annotated[str | None, typer.Option("--group", help="FROM GROUP.")] = None,
-    checkpoint: Annotated[str | None, typer.Option("--checkpoint", metavar="PATH", help="FROM CHECKPOINT.")] = None,
-    from_source: Annotated[str | None, typer.Option("--from-source", metavar="NAME", help="FROM SOURCE.")] = None,
-    to: Annotated[str | None, typer.Option("--to", metavar="WHERE", help="earliest or latest.")] = None,
-    to_offset: Annotated[int | None, typer.Option("--to-offset", help="The same offset in every split.")] = None,
-    to_timestamp: Annotated[str | None, typer.Option("--to-timestamp", help="A time with its zone.")] = None,
-    shift: Annotated[
-        int | None, typer.Option("--shift", help="This many records forward, or back if negative.")
-    ] = None,
-    back_by: Annotated[
-        str | None,
-        typer.Option("--back-by", metavar="INTERVAL", help="The first record at or after now minus this time."),
-    ] = None,
-    split: _Splits = None,
-    allow: Annotated[
-        list[str] | None, typer.Option("--allow", metavar="WORD", help="gaps, duplicates or clamp; may be repeated.")
-    ] = None,
-    convention: Annotated[str, typer.Option("--convention", help="next or last_seen.")] = "next",
-    skip_validate: _SkipValidate = False,
-    reason: _Reason = None,
-    dry_run: _DryRun = False,
-    yes: _Yes = False,
-    confirm: _Confirm = None,
-    warehouse: _Warehouse = None,
-    output: _Output = "table",
-    show_sql: _ShowSql = False,
+    to_earliest: ToEarliest = False,
+    to_latest: ToLatest = False,
+    to_offset: ToOffset = None,
+    to_timestamp: ToTimestamp = None,
+    shift_by: ShiftBy = None,
+    back_by: BackBy = None,
+    split: Splits = None,
+    allow: AllowOffsets = None,
+    last_seen: LastSeen = False,
+    old_group: Annotated[str | None, old_name("--group", "--from-group")] = None,
+    old_checkpoint: Annotated[str | None, old_name("--checkpoint", "--from-checkpoint")] = None,
+    old_to: Annotated[str | None, old_name("--to", "--to-earliest or --to-latest")] = None,
+    old_shift: Annotated[int | None, old_name("--shift", "--shift-by")] = None,
+    old_convention: Annotated[str | None, old_name("--convention", "--last-seen")] = None,
+    no_validate: NoValidate = False,
+    skip_validate: _OldSkipValidate = False,
+    reason: Reason = None,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+    confirm: Confirm = None,
+    warehouse: WarehouseOption = None,
+    output: _MoveOutput = "text",
+    show_sql: ShowSql = False,
 ) -> None:
-    """INJECT SOURCE OFFSETS, with exactly one of the targets below."""
+    """INJECT SOURCE OFFSETS, with exactly one target."""
+    from rw_sql.cli.source_statements import TargetWords, inject_statement
+
     words = TargetWords(
         settings=settings or (),
         file=file,
-        group=group,
-        checkpoint=checkpoint,
+        groups=given(from_group, old_group),
+        checkpoints=given(from_checkpoint, old_checkpoint),
         other=from_source,
-        to=to,
+        bounds=given(to_earliest and "earliest", to_latest and "latest", old_to),
         offset=to_offset,
         timestamp=to_timestamp,
-        shift=shift,
+        shifts=given(shift_by, old_shift),
         back_by=back_by,
     )
     statement = inject_statement(
-        source, words, split or (), allow or (), convention=convention, is_validated=not skip_validate, reason=reason
+        source,
+        words,
+        split or (),
+        allow_words(allow),
+        convention="last_seen" if last_seen else old_convention or "next",
+        is_validated=not (no_validate or skip_validate),
+        reason=reason,
     )
     _run(
         statement,
@@ -268,24 +288,28 @@ def inject_offsets(
 @source_app.command("export-offsets")
 def export_offsets(
     source: _Source,
-    form: Annotated[str, typer.Option("--form", help="map, connect, csv, rpk or spark.")] = "map",
-    group: Annotated[str | None, typer.Option("--group", help="The consumer group in the first column of csv.")] = None,
-    file: Annotated[
-        str | None, typer.Option("--file", "-f", help="The file to write; standard output by default.")
+    output: Annotated[str, output_option(*FORMS, help="The form of the offsets.")] = FORMS[0],
+    group: Annotated[
+        str | None, typer.Option("--group", metavar="GROUP", help="The consumer group in the first column of csv.")
     ] = None,
+    file: FileToWrite = None,
     fragment: Annotated[
         str | None,
-        typer.Option("--fragment", help="The reader whose offsets to export, if the source is not shared: mv-9:7."),
+        typer.Option(
+            "--fragment", metavar="ID", help="The reader whose offsets to export, if the source is not shared: mv-9:7."
+        ),
     ] = None,
-    warehouse: _Warehouse = None,
-    show_sql: _ShowSql = False,
+    warehouse: WarehouseOption = None,
+    show_sql: ShowSql = False,
+    old_form: Annotated[str | None, old_name("--form", "--output")] = None,
 ) -> None:
     """Print the offsets of SHOW SOURCE SPLITS in another tool's form."""
     from rw_sql.cli.source_run import export
+    from rw_sql.cli.source_statements import source_name
 
     export(
         source_name(source),
-        form=form,
+        form=old_form or output,
         group=group,
         file=file,
         fragment=fragment,
@@ -299,20 +323,21 @@ def undo(
     operation: Annotated[
         int, typer.Option("--operation", metavar="N", help="Its number, from SHOW UNSAFE OPERATIONS.")
     ],
-    allow: _AllowRows = None,
-    reason: _Reason = None,
-    dry_run: _DryRun = False,
-    yes: _Yes = False,
-    confirm: _Confirm = None,
-    warehouse: _Warehouse = None,
-    output: _Output = "table",
-    show_sql: _ShowSql = False,
+    allow: AllowRows = None,
+    reason: Reason = None,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+    confirm: Confirm = None,
+    warehouse: WarehouseOption = None,
+    output: _MoveOutput = "text",
+    show_sql: ShowSql = False,
 ) -> None:
     """UNDO OPERATION."""
+    from rw_sql.cli.source_statements import ROWS, allowed_words
     from rw_sql.syntax.statements import UndoOperation
 
     _run(
-        UndoOperation(operation=operation, allow=allowed_words(allow or (), ROWS), reason=reason),
+        UndoOperation(operation=operation, allow=allowed_words(allow_words(allow), ROWS), reason=reason),
         warehouse=warehouse,
         output=output,
         show_sql=show_sql,
@@ -324,9 +349,10 @@ def undo(
 
 @source_app.command()
 def continuity(
-    source: _Source, warehouse: _Warehouse = None, output: _Output = "table", show_sql: _ShowSql = False
+    source: _Source, warehouse: WarehouseOption = None, output: _Output = "text", show_sql: ShowSql = False
 ) -> None:
     """SHOW SOURCE CONTINUITY: the prediction compared with what happened."""
+    from rw_sql.cli.source_statements import source_name
     from rw_sql.syntax.statements import ShowSourceContinuity
 
     _run(ShowSourceContinuity(name=source_name(source)), warehouse=warehouse, output=output, show_sql=show_sql)

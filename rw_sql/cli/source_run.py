@@ -7,6 +7,7 @@ import sys
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from rw_sql.cli.interface.options import PICTURES, require_move_output, require_output
 from rw_sql.cli.output import console_for, print_rows
 from rw_sql.cli.question import choose_answer
 from rw_sql.errors import FILE_UNREADABLE, INVALID_OPTION, SPLITS_UNKNOWN, SqlError
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from rw_sql.runtime.jobs.context import Context
     from rw_sql.syntax.statements import Name, Statement
 
-OUTPUTS = ("table", "json")
+OUTPUTS = ("text", "json")
 
 
 def run_statement(
@@ -44,19 +45,25 @@ def run_statement(
     The process starts no Spark and runs no jobs: the owner of the warehouse does. With ``json`` only the rows are on
     standard output; previews and questions are on standard error.
     """
-    if output not in OUTPUTS:
-        raise SqlError(INVALID_OPTION, f"--output is table or json, not {output!r}", hint="--output json")
-    text = render(Explain(statement=statement) if is_explained else statement)
+    if is_look(statement):
+        require_output("text" if output == "table" else output, OUTPUTS)
+    else:
+        require_move_output(output, is_dry_run=is_explained)
+    is_picture = output in PICTURES
+    options = (f"FORMAT {output.upper()}",) if is_picture else ()
+    text = render(Explain(statement=statement, options=options) if is_explained else statement)
     if is_shown:
         print(f"{text};")
         return
     is_json = output == "json"
-    console = console_for(sys.stderr if is_json else None)
+    console = console_for(sys.stderr if is_json or is_picture else None)
     answer = choose_answer(console, is_confirmed=is_confirmed, tokens=tokens)
 
     with sparkless(warehouse, only_reads=is_look(statement)) as context:
         table = _run(context, text, answer)
-    if is_json:
+    if is_picture:
+        print("\n".join(str(row[0]) for row in table.rows))
+    elif is_json:
         print(json.dumps([_plain(record) for record in records_of(table)], indent=2, ensure_ascii=False))
     else:
         print_rows(console, rows_of(table))
@@ -123,10 +130,9 @@ def export(
     is_shown: bool,
 ) -> None:
     """Writes a source's positions in the form of another tool. Raises SqlError if it has none."""
-    if form not in FORMS:
-        raise SqlError(INVALID_OPTION, f"--form is one of {', '.join(FORMS)}, not {form!r}", hint="--form csv")
+    require_output(form, FORMS)
     if group is not None and form != "csv":
-        raise SqlError(INVALID_OPTION, "--group is for --form csv", hint="leave --group out")
+        raise SqlError(INVALID_OPTION, "--group is for --output csv", hint="leave --group out")
     text = render(ShowSourceSplits(name=name))
     if is_shown:
         print(f"{text};")
@@ -139,7 +145,7 @@ def export(
     try:
         made = write_offsets(form, offsets, group=group)
     except ValueError as error:
-        raise SqlError(INVALID_OPTION, str(error), hint="--form map") from error
+        raise SqlError(INVALID_OPTION, str(error), hint="--output map") from error
     if file is None:
         sys.stdout.write(made)
         return

@@ -103,13 +103,13 @@ class TargetWords:
 
     settings: Sequence[str] = ()
     file: str | None = None
-    group: str | None = None
-    checkpoint: str | None = None
+    groups: Sequence[str] = ()
+    checkpoints: Sequence[str] = ()
     other: str | None = None
-    to: str | None = None
+    bounds: Sequence[str] = ()
     offset: int | None = None
     timestamp: str | None = None
-    shift: int | None = None
+    shifts: Sequence[int] = ()
     back_by: str | None = None
 
     def target(self) -> InjectTarget:
@@ -119,28 +119,24 @@ class TargetWords:
             given.append(InjectValues(entries=tuple(_entry(*pair) for pair in pairs(self.settings, "--set"))))
         if self.file is not None:
             given.append(InjectFromFile(path=self.file))
-        if self.group is not None:
-            given.append(InjectFromGroup(group=self.group))
-        if self.checkpoint is not None:
-            given.append(InjectFromCheckpoint(path=self.checkpoint))
+        given += [InjectFromGroup(group=group) for group in self.groups]
+        given += [InjectFromCheckpoint(path=path) for path in self.checkpoints]
         if self.other is not None:
             given.append(InjectFromSource(source=source_name(self.other)))
-        if self.to is not None:
-            given.append(_bound(self.to))
+        given += map(_bound, self.bounds)
         if self.offset is not None:
             given.append(InjectToOffset(offset=self.offset))
         if self.timestamp is not None:
             given.append(InjectToTimestamp(timestamp=self.timestamp))
-        if self.shift is not None:
-            given.append(InjectShift(records=self.shift))
+        given += [InjectShift(records=records) for records in self.shifts]
         if self.back_by is not None:
             given.append(InjectBack(interval=self.back_by))
         if len(given) != 1:
             raise SqlError(
                 SYNTAX_ERROR,
                 "offsets come from exactly one place" if given else "no offsets are given",
-                hint="one of --set SPLIT=OFFSET, --file, --group, --checkpoint, --from-source, --to, --to-offset, "
-                "--to-timestamp, --shift, --back-by",
+                hint="one of --set SPLIT=N, --file, --from-group, --from-checkpoint, --from-source, --to-earliest, "
+                "--to-latest, --to-offset, --to-timestamp, --shift-by, --back-by",
             )
         return given[0]
 

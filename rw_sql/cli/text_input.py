@@ -6,7 +6,6 @@ import sys
 from pathlib import Path
 
 from rw_sql.errors import FILE_UNREADABLE, SqlError
-from rw_sql.runtime.support.text_files import decode_text
 
 
 def read_text(path: str) -> str:
@@ -30,6 +29,8 @@ def read_exactly(path: str) -> str:
             f"cannot read {name}: {error.strerror}",
             hint="give a file that this process can read, or - for standard input",
         ) from error
+    from rw_sql.runtime.support.text_files import decode_text
+
     return decode_text(read, name)
 
 

@@ -1,6 +1,7 @@
 """Notebook support: ``%load_ext rw_sql`` registers ``%%rw``, which runs a cell's statements and shows their results.
 
-Imports: ``session`` and below. Imported by: ``rw_sql`` itself, when a notebook loads it. Begin with ``cell``.
+Imports: ``session`` and below, and what the shell knows of statements (``cli/shell``). Imported by: ``rw_sql`` itself,
+when a notebook loads it. Begin with ``cell``.
 """
 
 from __future__ import annotations
@@ -11,5 +12,13 @@ from typing import Any
 def load(shell: Any) -> None:
     """Registers ``%rw`` (one line) and ``%%rw`` (a cell) with an IPython shell."""
     from rw_sql.magics.cell import StatementMagic
+    from rw_sql.magics.completion import MATCHER, make_matcher
+    from rw_sql.magics.highlighting import add_lexer
 
     shell.register_magic_function(StatementMagic(shell).run, magic_kind="line_cell", magic_name="rw")
+    completer = getattr(shell, "Completer", None)
+    if completer is not None:
+        # The extension may be loaded again.
+        others = [known for known in completer.custom_matchers if getattr(known, "matcher_identifier", "") != MATCHER]
+        completer.custom_matchers[:] = [*others, make_matcher(shell)]
+    add_lexer(shell)

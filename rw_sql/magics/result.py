@@ -38,6 +38,10 @@ class CellResult:
         found: Any = self.df.toArrow()
         return found
 
+    def _repr_mimebundle_(self, **_: Any) -> dict[str, str] | None:
+        """A picture of EXPLAIN (FORMAT SVG | MERMAID); None for a table."""
+        return self._table.picture()
+
     def _repr_html_(self) -> str:
         return self._table._repr_html_()
 

@@ -33,6 +33,15 @@ class ResultTable:
         self._rows = rows
         self._numbers = tuple(numbers) or (False,) * len(rows.columns)
 
+    def picture(self) -> dict[str, str] | None:
+        """The result by its type if it is one picture: of EXPLAIN (FORMAT SVG), or of EXPLAIN (FORMAT MERMAID)."""
+        cell = self._rows.rows[0][0] if self._rows.columns == ("plan",) and len(self._rows.rows) == 1 else None
+        if cell is None:
+            return None
+        if cell.startswith("<svg "):
+            return {"image/svg+xml": cell, "text/plain": cell}
+        return {"text/vnd.mermaid": cell, "text/plain": cell} if cell.startswith("flowchart ") else None
+
     def _repr_html_(self) -> str:
         head = "".join(
             f'<th style="{_HEAD.format("right" if is_number else "left")}">{escape(column)}</th>'

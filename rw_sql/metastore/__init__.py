@@ -9,7 +9,7 @@ Imports: ``assets``, ``errors``. Imported by: ``model``, ``plan``, ``runtime``, 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rw_sql.metastore.catalog_file import catalog_from_json, catalog_to_json
 from rw_sql.metastore.codec import (
@@ -45,16 +45,15 @@ __all__ = [
     "record_to_json",
 ]
 
+_HOMES = {"JobStore": "rw_sql.metastore.runtime", "Metastore": "rw_sql.metastore.store"}
+"""Where the classes are that need delta-rs and PyArrow: a light installation has neither."""
 
-def __getattr__(name: str) -> object:
-    """The classes that open tables, when they are first used: with them come pyarrow and delta-rs, which take longer to
-    import than everything that rw-sql check needs, and which it needs only for a warehouse."""
-    if name == "Metastore":
-        from rw_sql.metastore.store import Metastore
 
-        return Metastore
-    if name == "JobStore":
-        from rw_sql.metastore.runtime import JobStore
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'rw_sql.metastore' has no attribute {name!r}")
+    from importlib import import_module
 
-        return JobStore
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found = getattr(import_module(_HOMES[name]), name)
+    globals()[name] = found
+    return found

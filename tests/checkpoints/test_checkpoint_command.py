@@ -70,13 +70,13 @@ def test_show_as_json(job: Path) -> None:
 
 @pytest.mark.parametrize("form", ["map", "spark", "connect", "csv", "rpk"])
 def test_what_is_exported_can_be_set(job: Path, tmp_path: Path, form: str) -> None:
-    text = run("export", job, "--form", form)
+    text = run("export", job, "--output", form)
     assert {entry.split: entry.state for entry in read_offsets(text, "out").entries} == {
         "words:0": "12",
         "words:1": "9",
     }
     file = tmp_path / "offsets"
-    run("export", job, "--form", form, "--file", file)
+    run("export", job, "--output", form, "--file", file)
     assert file.read_text(encoding="utf-8") == text
     run("set-offsets", job, "--to-offset", 1, "--allow", "duplicates", *MOVE)
     told = json.loads(run("set-offsets", job, "--file", file, "--allow", "gaps", "--output", "json", *MOVE))
@@ -86,7 +86,7 @@ def test_what_is_exported_can_be_set(job: Path, tmp_path: Path, form: str) -> No
 def test_only_a_map_holds_a_version(tmp_path: Path) -> None:
     made = make_checkpoint(tmp_path / "c", [delta(4)])
     assert json.loads(run("export", made)) == {"version": 4}
-    assert "--form map holds every split" in str(refused("export", made, "--form", "spark"))
+    assert "--output map holds every split" in str(refused("export", made, "--output", "spark"))
 
 
 def test_move_show_and_undo(job: Path) -> None:
@@ -207,6 +207,16 @@ def test_a_secret_is_read_from_the_environment_and_never_told(job: Path, monkeyp
     assert "UNKNOWN" in told
 
 
+@pytest.mark.parametrize(("form", "begins"), [("svg", "<svg "), ("mermaid", "flowchart LR\n")])
+def test_the_picture_of_a_rewrite(job: Path, form: str, begins: str) -> None:
+    before = tree(job)
+    told = run("set-offsets", job, "--set", "words:0=5", "--dry-run", "-o", form)
+    assert told.startswith(begins)
+    assert "words:0" in told
+    assert tree(job) == before
+    assert "picture of a preview" in str(refused("set-offsets", job, "--set", "words:0=5", "-o", form))
+
+
 @pytest.mark.long
 def test_no_spark_is_loaded(job: Path) -> None:
     program = """
@@ -248,7 +258,7 @@ def test_at_a_terminal(job: Path, answers: list[str], is_done: bool) -> None:
             told += os.read(outer, 65536).decode()
         told += "\n"
         os.write(outer, answer.encode())
-    assert process.wait(timeout=LAST_RESORT_SECONDS) == (0 if is_done else 1), told
+    assert process.wait(timeout=LAST_RESORT_SECONDS) == (0 if is_done else 3), told
     with suppress(OSError):  # the other end is closed: that is how a terminal ends
         while data := os.read(outer, 65536):
             told += data.decode()

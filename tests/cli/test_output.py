@@ -89,3 +89,9 @@ def test_a_layout_may_be_told() -> None:
     rows = Rows(columns=("a", "b"), rows=(("1", "2"),))
     assert at_width(rows, 80, "records") == ["-[ 1 ]-", " a | 1 ", " b | 2 ", "(1 row)"]
     assert at_width(WIDE, 60, "table")[0].startswith("╭")
+
+
+def test_a_picture_is_printed_as_it_is() -> None:
+    stream = io.StringIO()
+    print_rows(console_for(stream), Rows(columns=("plan",), rows=(("<svg>\n</svg>",),)))
+    assert stream.getvalue() == "<svg>\n</svg>\n"

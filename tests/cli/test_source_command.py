@@ -58,6 +58,7 @@ def told(*words: str) -> str:
         (["show", "-s", "public.Orders"], 'SHOW SOURCE SPLITS public."Orders"'),
         (["pause", "-s", "s", "--reason", "it's late"], "PAUSE SOURCE s REASON 'it''s late'"),
         (["resume", "-s", "s", "--dry-run"], "EXPLAIN RESUME SOURCE s"),
+        (["pause", "-s", "s", "--dry-run", "-o", "svg"], "EXPLAIN (FORMAT SVG) PAUSE SOURCE s"),
         (
             ["alter", "-s", "s", "--set", "topic=a=b", "--set-secret", "properties.sasl.password=pw", "--unset", "k"],
             "ALTER SOURCE s UNSAFE SET (topic = 'a=b', properties.sasl.password = SECRET pw), UNSET (k)",
@@ -127,9 +128,11 @@ def test_each_command_is_its_statement(words: list[str], statement: str) -> None
         (["undo", "--operation", "17", "--allow", "gap"], "--allow takes gaps, duplicates"),
         (["alter", "-s", "s", "--set", "topic=t2", "--allow", "all"], "--allow takes gaps, duplicates"),
         (["inject-offsets", "-s", "s", "--to", "latest", "--convention", "x"], "--convention is next"),
-        (["export-offsets", "-s", "s", "--form", "xml"], "--form is one of"),
-        (["export-offsets", "-s", "s", "--group", "g"], "--group is for --form csv"),
-        (["list", "--output", "yaml"], "--output is table or json"),
+        (["export-offsets", "-s", "s", "--form", "xml"], "--output is one of"),
+        (["export-offsets", "-s", "s", "--group", "g"], "--group is for --output csv"),
+        (["list", "--output", "yaml"], "--output is text or json"),
+        (["list", "--output", "svg"], "--output is text or json"),
+        (["pause", "-s", "s", "-o", "svg"], "--output svg is the picture of a preview"),
     ],
 )
 def test_wrong_words_are_refused_before_anything_starts(words: list[str], says: str) -> None:

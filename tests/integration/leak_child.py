@@ -233,7 +233,7 @@ class Child:
             with urllib.request.urlopen(address, timeout=60) as answer:
                 self.keep("status", answer.read().decode())
         server.close()
-        for words in (["status"], ["status", "-o", "json"], ["lineage", "--format", "svg"], ["source", "list"]):
+        for words in (["status"], ["status", "-o", "json"], ["lineage", "-o", "svg"], ["source", "list"]):
             done = CliRunner().invoke(app, [*words, "-w", str(self.root / "warehouse")], catch_exceptions=False)
             self.keep("status", f"{words} {done.output}")
 

@@ -82,7 +82,7 @@ def test_a_warehouse_comes_to_a_folder_and_goes_back(
         "-- rw: renamed from top\n" + TOP.replace("VIEW top", "VIEW roof"),
     )
     plan = tmp_path / "plan.json"
-    shown = run("diff", str(folder), "--out", str(plan))
+    shown = run("diff", str(folder), "--file", str(plan))
     assert "1 to alter, 1 to rename, 1 to rebuild" in shown
     assert "to be read: about 30 rows" in shown
     result = CliRunner().invoke(app, ["apply", str(plan), "--yes", "--keep", "7d"])

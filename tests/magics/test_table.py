@@ -55,3 +55,16 @@ def test_many_rows_scroll_and_text_says_how_many_are_left_out() -> None:
 def test_a_plan_keeps_its_lines_and_its_columns() -> None:
     html = ResultTable(Rows(columns=("plan",), rows=(("a\n  b",),)))._repr_html_()
     assert 'white-space: pre; text-align: left; vertical-align: top; font-family: monospace">a\n  b</td>' in html
+
+
+def test_a_picture_is_shown_as_one() -> None:
+    def shown(cell: str, column: str = "plan") -> dict[str, str] | None:
+        return ResultTable(Rows(columns=(column,), rows=((cell,),))).picture()
+
+    assert shown("<svg xmlns=''></svg>") == {
+        "image/svg+xml": "<svg xmlns=''></svg>",
+        "text/plain": "<svg xmlns=''></svg>",
+    }
+    assert shown("flowchart LR\n  a")["text/vnd.mermaid"] == "flowchart LR\n  a"  # type: ignore[index]
+    assert shown("changes nothing") is None
+    assert shown("<svg ", "text") is None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -9,7 +10,20 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.text import Text
 
-from rw_sql.cli.environments import Env, environment, given_variables
+from rw_sql.cli.environments import environment, given_variables
+from rw_sql.cli.interface.exit_codes import DIFFERS, FAILED
+from rw_sql.cli.interface.options import (
+    AllowRows,
+    Confirm,
+    Env,
+    Variables,
+    WarehouseOption,
+    Yes,
+    allow_words,
+    old_name,
+    output_option,
+    require_output,
+)
 from rw_sql.cli.output import console_for, print_error
 from rw_sql.cli.sql_files import folder_files
 from rw_sql.cli.text_input import read_text
@@ -32,70 +46,70 @@ if TYPE_CHECKING:
     from rw_sql.plan.deploy.plan_file import SavedPlan
     from rw_sql.runtime.support.warehouse import Warehouse
 
-_DIFFERS = 2
-"""The exit status of ``diff --exit-code`` if there is a difference."""
+OUTPUTS = ("text", "json")
 
 _MARKS = {"create": "+", "alter": "~", "rename": "~", "unsafe": "!", "rebuild": "↻", "recreate": "±", "drop": "-"}
 
 _Folder = Annotated[str, typer.Argument(metavar="FOLDER", help="A folder of SQL files with CREATE statements.")]
-_Warehouse = Annotated[
-    str | None,
-    typer.Option(
-        "--warehouse",
-        "-w",
-        metavar="PATH",
-        envvar="RW_SQL_WAREHOUSE",
-        help="The folder or URI of tables and metadata. ./rw_warehouse by default.",
-    ),
-]
-_Var = Annotated[
-    list[str] | None, typer.Option("--var", metavar="NAME=VALUE", help="A ${variable}; replaces the file's value.")
-]
-_Allow = Annotated[
-    list[str] | None,
-    typer.Option("--allow", metavar="WORD", help="Put ALLOW GAPS or DUPLICATES into unsafe statements."),
-]
 
 
 def diff_command(
     folder: _Folder,
-    warehouse: _Warehouse = None,
+    warehouse: WarehouseOption = None,
     env: Env = None,
-    var: _Var = None,
-    allow: _Allow = None,
-    out: Annotated[str | None, typer.Option("--out", metavar="FILE", help="Write the plan, to apply it later.")] = None,
-    output: Annotated[
-        str, typer.Option("--format", metavar="text|json", help="Changes as text, or the plan as JSON.")
-    ] = "text",
+    var: Variables = None,
+    allow: AllowRows = None,
+    file: Annotated[
+        str | None, typer.Option("--file", "-f", metavar="FILE", help="Write the plan, to apply it later.")
+    ] = None,
+    output: Annotated[str, output_option(*OUTPUTS, help="Changes as text, or the plan as JSON.")] = "text",
     exit_code: Annotated[
-        bool, typer.Option("--exit-code", help="Exit with 2 if folder and warehouse differ, with 0 if not.")
+        bool, typer.Option("--exit-code", help="Exit with 2 if folder and warehouse differ, 0 if not, 1 at an error.")
     ] = False,
+    catalog: Annotated[
+        str | None,
+        typer.Option("--catalog", metavar="FILE", help="Compare with a catalog that rw-sql export-catalog wrote."),
+    ] = None,
+    old_form: Annotated[str | None, old_name("--format", "--output")] = None,
+    old_file: Annotated[str | None, old_name("--out", "--file")] = None,
 ) -> None:
     """Show the differences between a warehouse and a folder of CREATE statements. Needs no Spark and changes
     nothing."""
     from rw_sql.plan.deploy.plan_file import saved_plan, to_json
 
-    if output not in ("text", "json"):
-        raise SqlError(INVALID_OPTION, f'--format must be text or json, found: "{output}"', hint="--format json")
-    location, snapshot, changes = _compared(folder, warehouse, env, var, allow)
+    output, out = old_form or output, file or old_file
+    require_output(output, OUTPUTS)
+    if catalog is not None and out is not None:
+        raise SqlError(
+            INVALID_OPTION,
+            "--file writes the plan for a warehouse, and --catalog names none",
+            hint="rw-sql diff FOLDER --warehouse PATH --file plan.json",
+        )
+    try:
+        location, snapshot, changes = _compared(folder, warehouse, env, var, allow, catalog)
+    except SqlError as error:
+        if not exit_code:
+            raise
+        print_error(error.render())
+        raise typer.Exit(FAILED) from None
     plan = saved_plan(snapshot, location.uri, changes)
     if out is not None:
         Path(out).write_text(to_json(plan), encoding="utf-8")
     if output == "json":
         sys.stdout.write(to_json(plan))
     else:
-        show_changes(console_for(), location, snapshot, changes)
-    raise typer.Exit(_DIFFERS if exit_code and changes else 0)
+        show_changes(console_for(), location, snapshot, changes, is_counted=catalog is None)
+    raise typer.Exit(DIFFERS if exit_code and changes else 0)
 
 
 def apply_command(
     target: Annotated[
         str, typer.Argument(metavar="FOLDER|PLAN", help="A folder of SQL files, or a plan that rw-sql diff wrote.")
     ],
-    warehouse: _Warehouse = None,
+    warehouse: WarehouseOption = None,
     env: Env = None,
-    var: _Var = None,
-    allow: _Allow = None,
+    var: Variables = None,
+    allow: AllowRows = None,
     allow_drop: Annotated[
         bool,
         typer.Option("--allow-drop", help="Drop objects that the folder lacks, and those that must be created again."),
@@ -109,18 +123,15 @@ def apply_command(
             "system parameter rollback_window.",
         ),
     ] = None,
-    yes: Annotated[
-        bool, typer.Option("--yes", help="Do not ask; predicted loss or repetition must be named by --allow.")
-    ] = False,
-    confirm: Annotated[
-        list[str] | None,
-        typer.Option("--confirm", metavar="TOKEN", help="Confirm the request that was refused, by its token."),
-    ] = None,
+    yes: Yes = False,
+    confirm: Confirm = None,
+    output: Annotated[str, output_option(*OUTPUTS)] = "text",
 ) -> None:
     """Bring a warehouse to the state of a folder of CREATE statements. After a failure the same command continues."""
     from rw_sql.plan.deploy.plan_file import from_json, require_current, saved_plan
 
-    console = console_for()
+    require_output(output, OUTPUTS)
+    console = console_for(sys.stderr if output == "json" else None)
     keeping = _keeping(keep)
     if Path(target).is_file():
         plan = from_json(read_text(target), target)
@@ -131,11 +142,12 @@ def apply_command(
         plan = saved_plan(snapshot, location.uri, changes)
     chosen = _require_allowed(plan.changes, allow_drop=allow_drop)
     show_changes(console, location, snapshot, plan.changes, left=[c for c in plan.changes if c not in chosen])
-    if not chosen:
-        return
-    if not yes:
+    if chosen and not yes:
         _require_yes(console, len(chosen))
-    _carry_out(console, location, plan, chosen, keeping, is_confirmed=yes, tokens=frozenset(confirm or ()))
+    if chosen:
+        _carry_out(console, location, plan, chosen, keeping, is_confirmed=yes, tokens=frozenset(confirm or ()))
+    if output == "json":
+        _print_json({"warehouse": location.uri, "changes": [_as_json(c, is_made=c in chosen) for c in plan.changes]})
 
 
 def _keeping(keep: str | None) -> tuple[str, ...]:
@@ -151,8 +163,9 @@ def _keeping(keep: str | None) -> tuple[str, ...]:
 
 def rollback_command(
     view: Annotated[str, typer.Argument(metavar="VIEW", help="The view whose previous rows are restored.")],
-    warehouse: _Warehouse = None,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    warehouse: WarehouseOption = None,
+    yes: Yes = False,
+    output: Annotated[str, output_option(*OUTPUTS)] = "text",
 ) -> None:
     """Restore the rows that a view had before its newest rebuild; they are kept until the next rebuild."""
     from rw_sql.metastore import Metastore
@@ -161,7 +174,8 @@ def rollback_command(
     from rw_sql.plan.statements.view.rebuild import SWAP
     from rw_sql.syntax.statements import Name
 
-    console = console_for()
+    require_output(output, OUTPUTS)
+    console = console_for(sys.stderr if output == "json" else None)
     location, snapshot = _catalog(warehouse)
     record = snapshot.find("materialized_view", view)
     if record is None:
@@ -180,15 +194,31 @@ def rollback_command(
     if not yes:
         _require_yes(console, 1)
     _undo(console, location, text)
+    if output == "json":
+        _print_json({"warehouse": location.uri, "statement": text, "objects": list(swap.objects)})
+
+
+def _as_json(change: DeployChange, *, is_made: bool) -> dict[str, object]:
+    shown = {"action": change.action, "kind": change.kind, "name": change.name, "reason": change.reason or None}
+    return {**shown, "statements": list(change.texts), "is_made": is_made}
+
+
+def _print_json(value: object) -> None:
+    sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=False) + "\n")
 
 
 def _compared(
-    folder: str, warehouse: str | None, env: str | None, var: Sequence[str] | None, allow: Sequence[str] | None
+    folder: str,
+    warehouse: str | None,
+    env: str | None,
+    var: Sequence[str] | None,
+    allow: Sequence[str] | None,
+    catalog: str | None = None,
 ) -> tuple[Warehouse, Snapshot, tuple[DeployChange, ...]]:
     from rw_sql.plan.deploy.changes import compare
     from rw_sql.plan.deploy.folder import read_folder
 
-    words = tuple(dict.fromkeys(word.upper() for given in allow or () for word in given.replace(",", " ").split()))
+    words = tuple(dict.fromkeys(word.upper() for word in allow_words(allow)))
     for word in words:
         if word not in ("GAPS", "DUPLICATES"):
             raise SqlError(
@@ -198,20 +228,28 @@ def _compared(
             )
     variables = {**environment(folder, env), **given_variables(var or ())}
     objects = read_folder([(file, read_text(file)) for file in folder_files(folder)], variables)
-    location, snapshot = _catalog(warehouse)
+    location, snapshot = _catalog(warehouse) if catalog is None else _stored_catalog(catalog)
     return location, snapshot, compare(snapshot, objects, words)
+
+
+def _stored_catalog(file: str) -> tuple[Warehouse, Snapshot]:
+    """A catalog from a file, and the warehouse that is no part of it: what is read from there is not counted."""
+    from rw_sql.metastore import catalog_from_json
+    from rw_sql.runtime.support.warehouse import Warehouse
+
+    return Warehouse.at("./rw_warehouse"), catalog_from_json(read_text(file), f'"{file}"')
 
 
 def _catalog(warehouse: str | None) -> tuple[Warehouse, Snapshot]:
     """The warehouse and its catalog; an empty catalog if there is none yet."""
-    from deltalake import DeltaTable
-
-    from rw_sql.metastore import Metastore, Snapshot
+    from rw_sql.metastore import Snapshot
     from rw_sql.runtime.support.warehouse import Warehouse
 
     location = Warehouse.at(warehouse or "./rw_warehouse")
-    if not DeltaTable.is_deltatable(f"{location.uri}/rw_catalog/operations"):
+    if not location.list_names(f"{location.uri}/rw_catalog/operations/_delta_log"):
         return location, Snapshot()
+    from rw_sql.metastore import Metastore  # needs delta-rs, as far as there is something to read
+
     return location, Metastore.open(location.uri).snapshot()
 
 
@@ -221,6 +259,8 @@ def show_changes(
     snapshot: Snapshot,
     changes: Sequence[DeployChange],
     left: Sequence[DeployChange] = (),
+    *,
+    is_counted: bool = True,
 ) -> None:
     """Prints changes, their statements, how much is read for them, and a line with their number; nothing without
     changes."""
@@ -239,12 +279,13 @@ def show_changes(
             console.print(Text("    " + text.replace("\n", "\n    ") + ";", style="cyan"))
     counts = {action: sum(change.action == action for change in changes) for action in _MARKS}
     console.print(", ".join(f"{count} to {action}" for action, count in counts.items() if count))
-    _show_reading(console, warehouse, snapshot, [change for change in changes if change not in left])
+    if is_counted:
+        _show_reading(console, warehouse, snapshot, [change for change in changes if change not in left])
 
 
 def _show_reading(console: Console, warehouse: Warehouse, snapshot: Snapshot, changes: Sequence[DeployChange]) -> None:
-    from rw_sql.runtime.positions.rows_to_read import rows_to_read
-
+    if snapshot.epoch == 0:
+        return  # There are no rows yet, and a light installation could not count them.
     made = [
         change
         for change in changes
@@ -252,6 +293,10 @@ def _show_reading(console: Console, warehouse: Warehouse, snapshot: Snapshot, ch
         and change.kind in ("materialized_view", "sink")
         and change.place
     ]
+    if not made:
+        return
+    from rw_sql.runtime.positions.rows_to_read import rows_to_read
+
     # The first object of a rebuild is the view itself.
     read = [id_ for change in made for id_ in change.touches[change.action == "rebuild" :]]
     found = rows_to_read(warehouse, snapshot, read)

@@ -176,7 +176,9 @@ def _between(comments: Sequence[Comment], blank: str, margin: int, following: st
     text = ""
     is_new_line = False
     for comment in comments:
-        starts_next_line = not comment.begins_line and not comment.is_to_end_of_line and not comment.ends_line and is_edge
+        starts_next_line = (
+            not comment.begins_line and not comment.is_to_end_of_line and not comment.ends_line and is_edge
+        )
         if is_new_line or comment.begins_line or starts_next_line:
             text += inner
         else:

@@ -109,7 +109,9 @@ class _Layout:
     def _parentheses(self, opening: int, closing: int, margin: int) -> str:
         first = opening + 1
         edge, line, inner = self._line(margin), self._line(margin + _STEP), margin + _STEP
-        if self._words[first] in _BEGIN_QUERIES or (self._has_query(first, closing) and self._tokens[first].text == "("):
+        if self._words[first] in _BEGIN_QUERIES or (
+            self._has_query(first, closing) and self._tokens[first].text == "("
+        ):
             content = self.query(first, closing, inner)
         else:
             items = self._split(first, closing, self._is_comma)

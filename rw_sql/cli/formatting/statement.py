@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from rw_sql.cli.formatting.comments import comments_of, is_any_inside, put_back, without_comments
@@ -123,7 +124,7 @@ def _written_types(statement: Statement, tokens: Sequence[Token]) -> list[str]:
     named = {_TYPE.format(number): number for number in range(len(types))}
     written = [canonical_type(data_type) for data_type in types]
     at = 0
-    for before, token in zip(numbers, numbers[1:], strict=False):
+    for before, token in pairwise(numbers):
         number = named.get(token.value)
         if number is None:
             continue

@@ -6,31 +6,19 @@ from typing import Annotated
 
 import typer
 
-from rw_sql.cli.environments import Env, environments_of
-from rw_sql.cli.script.loading import load_scripts, read_assignments
-from rw_sql.cli.script.report import UNUSABLE
+from rw_sql.cli.interface.exit_codes import UNUSABLE
+from rw_sql.cli.interface.options import Confirm, Env, Variables, WarehouseOption, Yes, output_option, require_output
 from rw_sql.errors import SqlError
 
-Variables = Annotated[
-    list[str] | None,
-    typer.Option("--var", "-v", metavar="NAME=VALUE", help="Set a variable: :NAME, :'NAME', :\"NAME\" in the files."),
-]
-
-_WAREHOUSE = typer.Option(
-    "--warehouse",
-    "-w",
-    metavar="PATH",
-    envvar="RW_SQL_WAREHOUSE",
-    help="The folder or URI of tables and metadata. ./rw_warehouse by default.",
-)
-Warehouse = Annotated[str | None, _WAREHOUSE]
+OUTPUTS = ("text", "json", "junit")
+_REPORT = "The form of the report; json and junit are written at the end."
 
 
 def run_command(
     files: Annotated[
         list[str], typer.Argument(metavar="FILES|-", help="Files of SQL statements; - reads standard input.")
     ],
-    warehouse: Warehouse = None,
+    warehouse: WarehouseOption = None,
     variables: Variables = None,
     env: Env = None,
     dry_run: Annotated[
@@ -43,23 +31,9 @@ def run_command(
     keep_going: Annotated[
         bool, typer.Option("--keep-going/--stop-on-error", help="After an error, run the remaining statements too.")
     ] = False,
-    output: Annotated[
-        str,
-        typer.Option(
-            "--output",
-            "-o",
-            metavar="text|json|junit",
-            help="The form of the report; json and junit are written at the end.",
-        ),
-    ] = "text",
-    yes: Annotated[
-        bool,
-        typer.Option("--yes", help="Confirm unsafe statements without asking; predicted loss must be listed in ALLOW."),
-    ] = False,
-    confirm: Annotated[
-        list[str] | None,
-        typer.Option("--confirm", metavar="TOKEN", help="Confirm the request that was refused, by its token."),
-    ] = None,
+    output: Annotated[str, output_option(*OUTPUTS, help=_REPORT)] = "text",
+    yes: Yes = False,
+    confirm: Confirm = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print results without the statements.")] = False,
 ) -> None:
     """Run the statements of files one by one; stop at the first error.
@@ -67,11 +41,12 @@ def run_command(
     The exit status is 0 if all statements are done, 1 if one failed, 2 if nothing was run because the command line, a
     file or a variable is wrong, 3 if a statement lacks a confirmation, and 130 after Ctrl-C.
     """
+    from rw_sql.cli.environments import environments_of
     from rw_sql.cli.output import print_error
-    from rw_sql.cli.script.running import OUTPUTS, RunOptions, run_scripts
+    from rw_sql.cli.script.loading import load_scripts, read_assignments
+    from rw_sql.cli.script.running import RunOptions, run_scripts
 
-    if output not in OUTPUTS:
-        raise typer.BadParameter(f"{output!r} is none of {', '.join(OUTPUTS)}", param_hint="--output")
+    require_output(output, OUTPUTS)
     try:
         scripts, hide = load_scripts(files, read_assignments(variables or ()), environments_of(env))
     except SqlError as error:

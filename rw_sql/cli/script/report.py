@@ -10,8 +10,8 @@ from decimal import Decimal
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Literal
 
+from rw_sql.cli.interface.exit_codes import DONE, FAILED, INTERRUPTED, REFUSED, is_refused
 from rw_sql.cli.junit import Case, Suite, render_junit
-from rw_sql.errors import CONFIRMATION_NEEDED, UNSAFE_OPERATIONS_OFF
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,11 +21,6 @@ if TYPE_CHECKING:
 
 Status = Literal["done", "failed", "refused", "not run"]
 
-OK, FAILED, UNUSABLE, REFUSED, INTERRUPTED = 0, 1, 2, 3, 130
-"""Exit statuses: all done; a statement failed; nothing was run since the command line, a file or a variable is wrong;
-a missing confirmation stopped the run; Ctrl-C."""
-
-_REFUSALS = (CONFIRMATION_NEEDED.code, UNSAFE_OPERATIONS_OFF.code)
 _NAME_WIDTH = 80
 
 
@@ -47,7 +42,7 @@ class StatementRun:
 
 def status_of(error: SqlError) -> Status:
     """The status for an error: failed, or refused for lack of a confirmation."""
-    return "refused" if error.code in _REFUSALS else "failed"
+    return "refused" if is_refused(error) else "failed"
 
 
 @dataclass(slots=True)
@@ -67,7 +62,7 @@ class RunReport:
         if self.is_interrupted:
             return INTERRUPTED
         found = {statement.status for statement in self.statements}
-        return FAILED if "failed" in found else REFUSED if "refused" in found else OK
+        return FAILED if "failed" in found else REFUSED if "refused" in found else DONE
 
     @property
     def counts(self) -> dict[str, int]:

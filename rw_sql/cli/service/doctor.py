@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rw_sql.errors import INVALID_OPTION, SqlError
+from rw_sql.cli.interface.exit_codes import FAILED
+from rw_sql.cli.interface.options import WarehouseOption, output_option, require_output
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -15,18 +16,12 @@ if TYPE_CHECKING:
     from rw_sql.runtime.status.examination import Finding
 
 
+OUTPUTS = ("text", "json")
+
+
 def doctor_command(
-    warehouse: Annotated[
-        str | None,
-        typer.Option(
-            "--warehouse",
-            "-w",
-            metavar="PATH",
-            envvar="RW_SQL_WAREHOUSE",
-            help="The warehouse; ./rw_warehouse by default.",
-        ),
-    ] = None,
-    output: Annotated[str, typer.Option("--output", "-o", metavar="FORM", help="text or json.")] = "text",
+    warehouse: WarehouseOption = None,
+    output: Annotated[str, output_option(*OUTPUTS)] = "text",
     repair: Annotated[
         bool, typer.Option("--repair", help="Remove what dead processes and dropped objects have left behind.")
     ] = False,
@@ -41,8 +36,7 @@ def doctor_command(
     from rw_sql.runtime.status.examination import repair as repair_all
     from rw_sql.session.sparkless import sparkless
 
-    if output not in ("text", "json"):
-        raise SqlError(INVALID_OPTION, f"--output is text or json, not {output!r}", hint="--output json")
+    require_output(output, OUTPUTS)
     with sparkless(warehouse, only_reads=not repair) as context:
         found = examine(context)
         left = repair_all(context) if repair else found
@@ -53,7 +47,7 @@ def doctor_command(
     else:
         _print(console_for(), left, repaired)
     if left:
-        raise typer.Exit(1)
+        raise typer.Exit(FAILED)
 
 
 def _print(console: Console, left: tuple[Finding, ...], repaired: list[Finding]) -> None:

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rw_sql.errors import INVALID_OPTION, UNDEFINED_OBJECT, SqlError
+from rw_sql.cli.interface.options import FileToWrite, WarehouseOption, old_name, output_option, require_output
+from rw_sql.errors import UNDEFINED_OBJECT, SqlError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,25 +28,17 @@ LOOK_SECONDS = 0.7
 
 _WATCH_SECONDS = 2.0
 
-_Warehouse = Annotated[
-    str | None,
-    typer.Option(
-        "--warehouse", "-w", metavar="PATH", envvar="RW_SQL_WAREHOUSE", help="The warehouse; ./rw_warehouse by default."
-    ),
-]
-
 
 def status_command(
-    warehouse: _Warehouse = None,
-    output: Annotated[str, typer.Option("--output", "-o", metavar="FORM", help="text or json.")] = "text",
+    warehouse: WarehouseOption = None,
+    output: Annotated[str, output_option(*OUTPUTS)] = "text",
     watch: Annotated[bool, typer.Option("--watch", help="Refresh every 2 seconds, until Ctrl-C.")] = False,
 ) -> None:
     """Show the owner, the jobs with their lag and rates, stalled jobs, and unsafe operations. Starts no Spark."""
     from rw_sql.cli.output import console_for
     from rw_sql.session.sparkless import sparkless
 
-    if output not in OUTPUTS:
-        raise SqlError(INVALID_OPTION, f"--output is text or json, not {output!r}", hint="--output json")
+    require_output(output, OUTPUTS)
     console = console_for()
     with sparkless(warehouse, only_reads=True) as context:
         for number, status in enumerate(_statuses(context, is_endless=watch)):
@@ -120,17 +113,16 @@ def _cells(job: JobLine, at_ms: int) -> tuple[str | None, ...]:
 
 def lineage_command(
     of: Annotated[str | None, typer.Option("--of", metavar="NAME", help="Only this object's lineage.")] = None,
-    form: Annotated[str, typer.Option("--format", metavar="FORM", help="text, mermaid, json or svg.")] = "text",
-    file: Annotated[
-        str | None, typer.Option("--file", "-f", metavar="PATH", help="The file to write; standard output by default.")
-    ] = None,
-    warehouse: _Warehouse = None,
+    output: Annotated[str, output_option(*FORMATS)] = "text",
+    file: FileToWrite = None,
+    warehouse: WarehouseOption = None,
+    old_form: Annotated[str | None, old_name("--format", "--output")] = None,
 ) -> None:
     """Show which objects read which, with their states and lags. Starts no Spark."""
     from rw_sql.session.sparkless import sparkless
 
-    if form not in FORMATS:
-        raise SqlError(INVALID_OPTION, f"--format is text, mermaid, json or svg, not {form!r}", hint="--format svg")
+    form = old_form or output
+    require_output(form, FORMATS)
     with sparkless(warehouse, only_reads=True) as context:
         text = _drawn(context, of, form)
     if file is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 from contextlib import ExitStack
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from rw_sql.cli.spark_start import start_spark, stop_spark
 from rw_sql.cli.status_line import Doing
@@ -219,10 +219,21 @@ class Backend:
         return None if context is None else context.metastore.snapshot()
 
 
-class CatalogNames:
-    """What the completion knows of the warehouse of a backend."""
+class CatalogReader(Protocol):
+    """What reads a catalog: a backend, or a notebook's session."""
 
-    def __init__(self, backend: Backend) -> None:
+    @property
+    def _attached(self) -> Attached | None: ...
+
+    def snapshot(self) -> Snapshot | None:
+        """The catalog by now; None before it can be read."""
+        ...
+
+
+class CatalogNames:
+    """What the completion knows of the warehouse of a backend, or of a notebook's session."""
+
+    def __init__(self, backend: CatalogReader) -> None:
         self._backend = backend
 
     def objects(self) -> dict[str, str]:

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, TextIO
 
 from rich.text import Text
 
+from rw_sql.cli.interface.exit_codes import DONE, FAILED, INTERRUPTED, REFUSED, is_refused
 from rw_sql.cli.output import console_for, print_error, print_rows
 from rw_sql.cli.question import choose_answer
-from rw_sql.cli.script.report import FAILED, INTERRUPTED, OK, REFUSED, status_of
 from rw_sql.cli.shell.backend import Backend, listed
 from rw_sql.cli.shell.commands import HELP, listing, split_commands, switched, unknown
 from rw_sql.cli.shell.outside import edited, run_command, show_paged
@@ -75,11 +75,11 @@ class Shell:
                     break
         except SqlError as error:
             print_error(error.render())
-            return REFUSED if status_of(error) == "refused" else FAILED
+            return REFUSED if is_refused(error) else FAILED
         except KeyboardInterrupt as interrupt:
             print_error(f"cancelled: {interrupt}" if str(interrupt) else "cancelled")
             return INTERRUPTED
-        return OK
+        return DONE
 
     def _run_timed(self, text: str, layout: Layout | None = None) -> None:
         started = time.monotonic()
@@ -307,7 +307,7 @@ class Shell:
 
 
 def _with_next(pieces: Sequence[Piece]) -> list[tuple[Piece, Piece | None]]:
-    return list(zip(pieces, [*pieces[1:], None], strict=True))
+    return list(zip(pieces, [*pieces[1:], None], strict=False))
 
 
 def definition_of(statement: str, rows: Rows) -> str | None:
@@ -326,13 +326,13 @@ def run_shell(*, warehouse: str | None, commands: Sequence[str] = (), files: Seq
     try:
         if is_interactive:
             _read_and_run(shell, backend)
-            return OK
+            return DONE
         texts = [*commands, *(f"\\i {_quoted(path)}" if path != "-" else read_text("-") for path in files)]
         for text in texts or _piped():
             status = shell.run(text)
-            if status != OK or shell.is_over:
+            if status != DONE or shell.is_over:
                 return status
-        return OK
+        return DONE
     finally:
         shell.close()
         backend.close()

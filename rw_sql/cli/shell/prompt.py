@@ -146,11 +146,12 @@ def _style_of(piece: str, *, is_comment: bool) -> str:
         return "class:sql.string"
     if piece[0].isdigit():
         return "class:sql.number"
-    return "class:sql.keyword" if piece.upper() in _keywords() else ""
+    return "class:sql.keyword" if piece.upper() in keywords() else ""
 
 
 @cache
-def _keywords() -> frozenset[str]:
+def keywords() -> frozenset[str]:
+    """The words that have a colour: those of the grammar and of queries."""
     from rw_sql.syntax.parsing.lalr_tables import tables
 
     ours = {word for names in tables().spelled.values() for _, words in names for word in words}

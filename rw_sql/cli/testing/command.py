@@ -9,10 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rw_sql.cli.environments import Env
-from rw_sql.cli.script.command import Variables
-from rw_sql.cli.script.loading import hiding_of, read_assignments
-from rw_sql.cli.script.report import FAILED, OK, UNUSABLE
+from rw_sql.cli.interface.exit_codes import DONE, FAILED, UNUSABLE
+from rw_sql.cli.interface.options import Env, Variables, output_option, require_output
 from rw_sql.errors import SqlError
 
 if TYPE_CHECKING:
@@ -47,13 +45,7 @@ def run_test_command(
         bool, typer.Option("--override", help="Rewrite the expected rows of .slt files to those found.")
     ] = False,
     output: Annotated[
-        str,
-        typer.Option(
-            "--output",
-            "-o",
-            metavar="text|json|junit",
-            help="The form of the report; json and junit are written at the end.",
-        ),
+        str, output_option(*OUTPUTS, help="The form of the report; json and junit are written at the end.")
     ] = "text",
 ) -> None:
     """Run tests of pipelines, each on a throwaway warehouse.
@@ -62,12 +54,12 @@ def run_test_command(
     or a file is wrong.
     """
     from rw_sql.cli.output import console_for, print_error
+    from rw_sql.cli.script.loading import hiding_of, read_assignments
     from rw_sql.cli.testing.outcome import WrongTestError
     from rw_sql.cli.testing.report import TestReport, print_outcome
     from rw_sql.cli.testing.runner import TestOptions, collect, run_tests
 
-    if output not in OUTPUTS:
-        raise typer.BadParameter(f"{output!r} is none of {', '.join(OUTPUTS)}", param_hint="--output")
+    require_output(output, OUTPUTS)
     try:
         known = read_assignments(variables or ())
         collected = collect(paths, known, env)
@@ -101,4 +93,4 @@ def run_test_command(
     if output != "text":
         sys.stdout.write(report.as_json() + "\n" if output == "json" else report.as_junit())
     console.print(report.summary)
-    raise typer.Exit(FAILED if report.has_failures else OK)
+    raise typer.Exit(FAILED if report.has_failures else DONE)

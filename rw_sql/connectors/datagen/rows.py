@@ -10,9 +10,27 @@ import json
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
+try:
+    import numpy as np
+    import pyarrow as pa
+    import pyarrow.compute as pc
+except ModuleNotFoundError:
+    # rw-sql check makes plans and no rows, also where these packages are not installed.
+    pass
+else:
+    HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+    SCHEMA = pa.schema(
+        [
+            ("_rw_split", pa.string()),
+            ("_rw_offset", pa.int64()),
+            ("key", pa.binary()),
+            ("value", pa.binary()),
+            ("partition", pa.string()),
+            ("timestamp", pa.timestamp("us", tz="UTC")),
+            ("headers", HEADERS),
+        ]
+    )
+    _LETTERS = np.frombuffer(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789", dtype=np.uint8)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -22,7 +40,6 @@ if TYPE_CHECKING:
 INTEGER_LIMITS = {"SMALLINT": 2**15 - 1, "INT": 2**31 - 1, "BIGINT": 2**63 - 1}
 _BATCH_ROWS = 20_000
 _BATCH_BYTES = 16 * 2**20
-_LETTERS = np.frombuffer(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789", dtype=np.uint8)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,20 +145,6 @@ def make_batch(plan: RowPlan, ranges: Sequence[SplitRange]) -> pa.RecordBatch:
         ],
         schema=SCHEMA,
     )
-
-
-HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
-SCHEMA = pa.schema(
-    [
-        ("_rw_split", pa.string()),
-        ("_rw_offset", pa.int64()),
-        ("key", pa.binary()),
-        ("value", pa.binary()),
-        ("partition", pa.string()),
-        ("timestamp", pa.timestamp("us", tz="UTC")),
-        ("headers", HEADERS),
-    ]
-)
 
 
 def _field_plan(given: dict[str, Any]) -> FieldPlan:

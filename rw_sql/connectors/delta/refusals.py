@@ -8,13 +8,16 @@ import tempfile
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
-from deltalake import DeltaTable, QueryBuilder, write_deltalake
-
 from rw_sql.connectors.sink import Refusal
+from rw_sql.packages import deferred
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+
+    import deltalake
+    import pyarrow as pa
+else:
+    deltalake, pa = deferred("deltalake"), deferred("pyarrow")
 
 _CONSTRAINT = "delta.constraints."
 _INVARIANTS = "delta.invariants"
@@ -29,14 +32,14 @@ class _Check:
     reason: str
 
 
-def refused_by_constraints(table: DeltaTable, rows: pa.Table, index: str) -> list[Refusal]:
+def refused_by_constraints(table: deltalake.DeltaTable, rows: pa.Table, index: str) -> list[Refusal]:
     """The rows that violate the table's constraints, each once; ``index`` is the column with the row numbers.
 
     The conditions are evaluated in DataFusion, as in delta-rs, on a copy of the rows.
     """
     found: dict[int, Refusal] = {}
     with tempfile.TemporaryDirectory(prefix="rw_sql-rows-") as folder:
-        write_deltalake(folder, rows)
+        deltalake.write_deltalake(folder, rows)
         for check in _checks(table, rows.column_names):
             for at in _indexes_without(folder, check.condition, index):
                 found.setdefault(at, Refusal(index=at, column=check.column, reason=check.reason))
@@ -44,12 +47,12 @@ def refused_by_constraints(table: DeltaTable, rows: pa.Table, index: str) -> lis
 
 
 def _indexes_without(folder: str, condition: str, index: str) -> list[int]:
-    query = QueryBuilder().register("batch", DeltaTable(folder))
+    query = deltalake.QueryBuilder().register("batch", deltalake.DeltaTable(folder))
     read = query.execute(f"SELECT {index} FROM batch WHERE ({condition}) IS NOT TRUE")
     return [int(value) for value in pa.table(read.read_all()).column(0).to_pylist()]
 
 
-def _checks(table: DeltaTable, given: Sequence[str]) -> Iterator[_Check]:
+def _checks(table: deltalake.DeltaTable, given: Sequence[str]) -> Iterator[_Check]:
     for field in table.schema().fields:
         if not field.nullable and field.name in given:
             quoted = field.name.replace('"', '""')

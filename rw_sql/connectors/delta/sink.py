@@ -11,10 +11,6 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-from deltalake import CommitProperties, DeltaTable, Schema, Transaction, write_deltalake
-from deltalake.exceptions import CommitFailedError, DeltaError, SchemaMismatchError, TableNotFoundError
-
 from rw_sql.connectors.base import RESOLVE_TIMEOUT_SECONDS
 from rw_sql.connectors.delta.refusals import refused_by_constraints
 from rw_sql.connectors.sink import DELETE, UPSERT, RefusedRowsError, SinkError, SinkLook, TargetUnfitError
@@ -22,17 +18,29 @@ from rw_sql.connectors.spec import OptionError, check_option_values, load_sink_s
 from rw_sql.connectors.support.s3 import look_at_store
 from rw_sql.connectors.support.sink_values import last_per_key, split_by_op
 from rw_sql.errors import INVALID_PROPERTY, near_names
+from rw_sql.packages import deferred
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    import deltalake
+    import pyarrow as pa
+    from deltalake import exceptions
+
     from rw_sql.connectors.sink import Refusal, SinkShape
     from rw_sql.connectors.spec import ConnectorSpec
+else:
+    deltalake, exceptions, pa = map(deferred, ("deltalake", "deltalake.exceptions", "pyarrow"))
 
 _LOCATION = re.compile(r"/.+|(s3a?|file)://.+")
 _RUN_SHIFT = 32
 _ATTEMPTS = 20
-_FAULTS = (DeltaError, OSError, pa.ArrowException)
+
+
+def _faults() -> tuple[type[Exception], ...]:
+    return exceptions.DeltaError, OSError, pa.ArrowException
+
+
 _VIOLATED = "failed validation check"
 """The text in delta-rs's error if a constraint refuses rows."""
 
@@ -83,12 +91,12 @@ class DeltaSink:
             return look_at_store(options, timeout=timeout)
         location = options["location"]
         try:
-            table = DeltaTable(_uri(location), storage_options=self.storage(options))
+            table = deltalake.DeltaTable(_uri(location), storage_options=self.storage(options))
             there = {field.name: field for field in table.schema().fields}
             properties = table.metadata().configuration
-        except TableNotFoundError:
+        except exceptions.TableNotFoundError:
             return _look_at_folder(location)
-        except _FAULTS as error:
+        except _faults() as error:
             return SinkLook(error=f"{location}: {_first_line(error)}")
         if (retention := _retention(properties)) is not None:
             return SinkLook(
@@ -96,7 +104,7 @@ class DeltaSink:
                 "come twice",
                 hint=f"ALTER TABLE delta.`{location}` UNSET TBLPROPERTIES ('{_RETENTION}')",
             )
-        wanted = {field.name: field for field in Schema.from_json(shape.schema).fields}
+        wanted = {field.name: field for field in deltalake.Schema.from_json(shape.schema).fields}
         for name, field in wanted.items():
             if name not in there:
                 near = near_names(name, there)
@@ -130,32 +138,32 @@ class DeltaSink:
         """Opens the table, creating it if it does not exist."""
         uri, storage = _uri(options["location"]), self.storage(options)
         try:
-            table = _made(uri, Schema.from_json(shape.schema), storage)
-        except _FAULTS as error:
+            table = _made(uri, deltalake.Schema.from_json(shape.schema), storage)
+        except _faults() as error:
             raise SinkError(f"{options['location']}: {_first_line(error)}") from error
         return DeltaWriter(table, shape, identity)
 
 
-def _made(uri: str, schema: Schema, storage: dict[str, str]) -> DeltaTable:
+def _made(uri: str, schema: deltalake.Schema, storage: dict[str, str]) -> deltalake.DeltaTable:
     try:
         # With retries, the second of two sinks that create it at once would give the table another id.
-        once = CommitProperties(max_commit_retries=0)
-        return DeltaTable.create(uri, schema, mode="ignore", storage_options=storage, commit_properties=once)
-    except CommitFailedError:
-        return DeltaTable(uri, storage_options=storage)
+        once = deltalake.CommitProperties(max_commit_retries=0)
+        return deltalake.DeltaTable.create(uri, schema, mode="ignore", storage_options=storage, commit_properties=once)
+    except exceptions.CommitFailedError:
+        return deltalake.DeltaTable(uri, storage_options=storage)
 
 
 class DeltaWriter:
     """See :class:`rw_sql.connectors.sink.SinkWriter`."""
 
-    def __init__(self, table: DeltaTable, shape: SinkShape, identity: str) -> None:
+    def __init__(self, table: deltalake.DeltaTable, shape: SinkShape, identity: str) -> None:
         self._table = table
         self._shape = shape
         self._identity = identity
         self._run = 0
         self._batches = ""
         self._is_cancelled = False
-        wanted = Schema.from_json(shape.schema)
+        wanted = deltalake.Schema.from_json(shape.schema)
         self._schema = pa.schema(wanted.to_arrow())
 
     def fence(self, run: int, generation: int) -> int:
@@ -168,10 +176,10 @@ class DeltaWriter:
             if (seen := self._version(self._identity)) >> _RUN_SHIFT > run:
                 raise SinkError(f"run {seen >> _RUN_SHIFT} has taken over from run {run}")
             done = self._version(self._batches)
-            marks = [Transaction(self._identity, run << _RUN_SHIFT)]
+            marks = [deltalake.Transaction(self._identity, run << _RUN_SHIFT)]
             if done >= 0:
-                marks.append(Transaction(self._batches, done))
-            write_deltalake(self._table, empty, mode="append", commit_properties=_properties(marks))
+                marks.append(deltalake.Transaction(self._batches, done))
+            deltalake.write_deltalake(self._table, empty, mode="append", commit_properties=_properties(marks))
 
         self._commit(commit)
         self._table.update_incremental()
@@ -197,8 +205,8 @@ class DeltaWriter:
     def _write(self, rows: pa.Table, batch: int) -> None:
         changed, gone = split_by_op(last_per_key(rows, self._shape.keys), DELETE)
         marks = [
-            Transaction(self._identity, (self._run << _RUN_SHIFT) + batch + 1),
-            Transaction(self._batches, batch),
+            deltalake.Transaction(self._identity, (self._run << _RUN_SHIFT) + batch + 1),
+            deltalake.Transaction(self._batches, batch),
         ]
         if self._shape.type == UPSERT:
             changed = changed.append_column("_rw_gone", pa.array([False] * changed.num_rows, pa.bool_()))
@@ -210,11 +218,11 @@ class DeltaWriter:
 
         def append() -> None:
             self._require_turn(batch)
-            write_deltalake(self._table, appended, mode="append", commit_properties=_properties(marks))
+            deltalake.write_deltalake(self._table, appended, mode="append", commit_properties=_properties(marks))
 
         self._commit(append)
 
-    def _merge(self, rows: pa.Table, marks: list[Transaction], batch: int) -> None:
+    def _merge(self, rows: pa.Table, marks: list[deltalake.Transaction], batch: int) -> None:
         self._require_turn(batch)
         # Parentheses: DataFusion's parser binds AND tighter than IS NOT DISTINCT FROM.
         matched = " AND ".join(f"(t.`{key}` IS NOT DISTINCT FROM s.`{key}`)" for key in self._shape.keys)
@@ -248,15 +256,15 @@ class DeltaWriter:
             try:
                 self._table.update_incremental()
                 act()
-            except CommitFailedError as error:
+            except exceptions.CommitFailedError as error:
                 if attempt == _ATTEMPTS:
                     raise SinkError(f"others commit to the table all the time: {_first_line(error)}") from error
-            except (SchemaMismatchError, TableNotFoundError) as error:
+            except (exceptions.SchemaMismatchError, exceptions.TableNotFoundError) as error:
                 raise TargetUnfitError(_first_line(error)) from error
             except Exception as error:
                 if _CAST_ERROR in str(error):
                     raise TargetUnfitError(_first_line(error)) from error
-                if not isinstance(error, _FAULTS):
+                if not isinstance(error, _faults()):
                     raise
                 raise SinkError(_first_line(error)) from error
             else:
@@ -274,8 +282,8 @@ class DeltaWriter:
         """Nothing to close: nothing is open between commits."""
 
 
-def _properties(marks: list[Transaction]) -> CommitProperties:
-    return CommitProperties(max_commit_retries=0, app_transactions=marks)
+def _properties(marks: list[deltalake.Transaction]) -> deltalake.CommitProperties:
+    return deltalake.CommitProperties(max_commit_retries=0, app_transactions=marks)
 
 
 def _uri(location: str) -> str:

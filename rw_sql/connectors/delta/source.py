@@ -5,22 +5,24 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from deltalake import DeltaTable
-from deltalake.exceptions import DeltaError, TableNotFoundError
-
 from rw_sql.connectors.base import RESOLVE_TIMEOUT_SECONDS, Stretch, Upstream, UpstreamSplit
 from rw_sql.connectors.delta.commits import TableCommit, read_commit
 from rw_sql.connectors.ranged import Encoding, RangedConnector
 from rw_sql.connectors.spec import OptionError, check_option_values, load_spec
 from rw_sql.errors import INVALID_PROPERTY, UPSTREAM_MISSING, SqlError
+from rw_sql.packages import deferred
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    import deltalake
+    from deltalake import exceptions
     from pyspark.sql import DataFrame, SparkSession
 
     from rw_sql.connectors.base import SplitState
     from rw_sql.connectors.spec import ConnectorSpec
+else:
+    deltalake, exceptions = deferred("deltalake"), deferred("deltalake.exceptions")
 
 PATH = "delta.path"
 SKIP_CHANGES = "delta.skip_change_commits"
@@ -55,7 +57,7 @@ class DeltaConnector(RangedConnector):
         path = _path(options)
         cluster = f"delta:{path}"
         try:
-            table = DeltaTable(path, without_files=True)
+            table = deltalake.DeltaTable(path, without_files=True)
             split = UpstreamSplit(
                 split=_split(path),
                 start=0,
@@ -63,9 +65,9 @@ class DeltaConnector(RangedConnector):
                 cluster=cluster,
                 incarnation=str(table.metadata().id),
             )
-        except TableNotFoundError:
+        except exceptions.TableNotFoundError:
             return Upstream(error=f"there is no Delta table at {path}")
-        except (DeltaError, OSError) as error:
+        except (exceptions.DeltaError, OSError) as error:
             return Upstream(error=f"{path}: {str(error).splitlines()[0]}")
         return Upstream(splits={split.split: split}, cluster=cluster)
 
@@ -116,7 +118,7 @@ class DeltaConnector(RangedConnector):
         timeout: float = RESOLVE_TIMEOUT_SECONDS,
     ) -> Mapping[str, int]:
         """The first version committed at or after a time."""
-        table = DeltaTable(_path(options), without_files=True)
+        table = deltalake.DeltaTable(_path(options), without_files=True)
         history: list[dict[str, Any]] = table.history()
         later = [int(commit["version"]) for commit in history if int(commit.get("timestamp", 0)) >= milliseconds]
         return dict.fromkeys(splits, min(later, default=table.version() + 1))
@@ -143,7 +145,7 @@ class DeltaConnector(RangedConnector):
 
         path = _path(options)
         known = next(iter((lives or {}).values()), None)
-        if known is not None and str(DeltaTable(path, without_files=True).metadata().id) != known:
+        if known is not None and str(deltalake.DeltaTable(path, without_files=True).metadata().id) != known:
             raise OSError(f"RECREATED {_split(path)}: it is another table")
         (start, end) = next(iter(ranges.values()), (0, 0))
         commits = tuple(self._commits(options, start, end)) if start > 0 else ()
@@ -166,7 +168,7 @@ class DeltaConnector(RangedConnector):
         from rw_sql.connectors.delta import reader as delta_reader
 
         path = _path(options)
-        return delta_reader.snapshot(spark, path, columns, DeltaTable(path, without_files=True).version())
+        return delta_reader.snapshot(spark, path, columns, deltalake.DeltaTable(path, without_files=True).version())
 
     def resolve_split(self, options: Mapping[str, str], written: str) -> str:
         """The table's name, whatever the statement says: there is only one split."""

@@ -7,20 +7,23 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-
 from rw_sql.connectors.base import RESOLVE_TIMEOUT_SECONDS
 from rw_sql.connectors.sink import OP, Refusal, RefusedRowsError, SinkError, SinkLook
 from rw_sql.connectors.spec import OptionError, check_option_values, load_sink_spec
 from rw_sql.connectors.support.local_folder import look_at_folder
 from rw_sql.connectors.support.sink_values import json_rows, refused_rows, to_json
 from rw_sql.errors import INVALID_PROPERTY, UNSUPPORTED_TYPE, SqlError
+from rw_sql.packages import deferred
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    import pyarrow as pa
+
     from rw_sql.connectors.sink import SinkShape
     from rw_sql.connectors.spec import ConnectorSpec
+else:
+    pa = deferred("pyarrow")
 
 _ENDINGS = {"PARQUET": "parquet", "CSV": "csv", "JSON": "json"}
 

@@ -10,9 +10,6 @@ import json
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
 from rw_sql.connectors.jdbc.refusals import Fault, fault_of, refusal_of
 from rw_sql.connectors.jdbc.url import told
 from rw_sql.connectors.sink import (
@@ -28,14 +25,19 @@ from rw_sql.connectors.sink import (
     TargetUnfitError,
 )
 from rw_sql.connectors.support.sink_values import json_values, last_per_key, python_values, refused_rows, split_by_op
+from rw_sql.packages import deferred
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     import psycopg
+    import pyarrow as pa
+    import pyarrow.compute as pc
     from psycopg import Connection
 
     from rw_sql.connectors.sink import SinkShape
+else:
+    pa, pc = deferred("pyarrow"), deferred("pyarrow.compute")
 
 _NUL = "\0"
 _REPLACEMENT = "\ufffd"

@@ -8,15 +8,18 @@ import math
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
 from rw_sql.connectors.sink import OP, Refusal, RefusedRowsError
+from rw_sql.packages import deferred
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
     Converter = Callable[[Any], Any]
+else:
+    pa, pc = deferred("pyarrow"), deferred("pyarrow.compute")
 
 
 def json_rows(rows: pa.Table, columns: Sequence[str]) -> Iterator[dict[str, Any]]:

@@ -78,7 +78,7 @@ def from_json(text: str, file: str) -> SavedPlan:
             raise SqlError(
                 INVALID_DEFINITION,
                 f'"{file}" is a plan of format {data["format"]}, this version reads {FORMAT}',
-                hint="make the plan again: rw-sql diff FOLDER --out FILE",
+                hint="make the plan again: rw-sql diff FOLDER --file FILE",
             )
         return SavedPlan(
             warehouse=str(data["warehouse"]),
@@ -99,7 +99,7 @@ def from_json(text: str, file: str) -> SavedPlan:
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise SqlError(
-            INVALID_DEFINITION, f'"{file}" is no plan of rw-sql diff', hint="rw-sql diff FOLDER --out FILE writes one"
+            INVALID_DEFINITION, f'"{file}" is no plan of rw-sql diff', hint="rw-sql diff FOLDER --file FILE writes one"
         ) from error
 
 
@@ -124,5 +124,5 @@ def require_current(snapshot: Snapshot, plan: SavedPlan, warehouse: str) -> None
         raise SqlError(
             CONCURRENT_CHANGE,
             f"the plan is stale, nothing was done: since epoch {plan.epoch} {', '.join(moved)}",
-            hint="make the plan again: rw-sql diff FOLDER --out FILE",
+            hint="make the plan again: rw-sql diff FOLDER --file FILE",
         )

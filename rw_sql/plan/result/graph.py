@@ -39,7 +39,7 @@ class Graph:
 def to_mermaid(graph: Graph) -> str:
     """The text of a Mermaid flowchart."""
     lines = ["flowchart LR"]
-    lines += [f'  n{node.id}["{_quoted(node.name)}<br/>{_quoted(node.said)}"]' for node in graph.nodes]
+    lines += [f'  n{node.id}["{mermaid_label(node.name)}<br/>{mermaid_label(node.said)}"]' for node in graph.nodes]
     lines += [f"  n{start} --> n{end}" for start, end in graph.edges]
     stalled = [f"n{node.id}" for node in graph.nodes if node.state == "STALLED"]
     if stalled:
@@ -47,7 +47,7 @@ def to_mermaid(graph: Graph) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _quoted(text: str) -> str:
+def mermaid_label(text: str) -> str:
     """A text inside of a quoted Mermaid label: all that could end it, or be markup, as an entity."""
     return "".join(letter if letter.isalnum() or letter in " _-.:·" else f"#{ord(letter)};" for letter in text)
 

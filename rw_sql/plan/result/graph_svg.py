@@ -31,7 +31,7 @@ STYLE = """\
 """
 
 
-def to_svg(graph: Graph, *, has_style: bool = True) -> str:
+def to_svg(graph: Graph, *, has_style: bool = True, label: str = "lineage") -> str:
     """An SVG element. Without its style it takes that of the page around it, which then holds STYLE."""
     placed = layout(graph)
 
@@ -44,7 +44,7 @@ def to_svg(graph: Graph, *, has_style: bool = True) -> str:
     width = max(1, 2 * _EDGE + placed.layers * (_WIDTH + _GAP) - _GAP)
     height = max(1, 2 * _EDGE + placed.rows * (_HEIGHT + _BETWEEN) - _BETWEEN)
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" class="graph" role="img" aria-label="lineage"'
+        f'<svg xmlns="http://www.w3.org/2000/svg" class="graph" role="img" aria-label="{label}"'
         f' viewBox="0 0 {width:.0f} {height:.0f}" width="{width:.0f}" height="{height:.0f}">',
     ]
     if has_style:
@@ -82,17 +82,18 @@ def _way(points: list[tuple[float, float]]) -> str:
 def _box(node: GraphNode, x: float, y: float) -> str:
     state = f" {node.state.lower()}" if node.state.isalpha() else ""
     return (
-        f'<g class="node{state}"><title>{_safe(node.name)} ({_safe(node.said)})</title>'
+        f'<g class="node{state}"><title>{xml_text(node.name)} ({xml_text(node.said)})</title>'
         f'<rect class="box" x="{x:.0f}" y="{y:.1f}" width="{_WIDTH}" height="{_HEIGHT}" rx="6"/>'
-        f'<text class="name" x="{x + 10:.0f}" y="{y + 18:.1f}">{_safe(_short(node.name, _MOST_NAME))}</text>'
-        f'<text x="{x + 10:.0f}" y="{y + 35:.1f}">{_safe(_short(node.said, _MOST_SAID))}</text></g>'
+        f'<text class="name" x="{x + 10:.0f}" y="{y + 18:.1f}">{xml_text(shortened(node.name, _MOST_NAME))}</text>'
+        f'<text x="{x + 10:.0f}" y="{y + 35:.1f}">{xml_text(shortened(node.said, _MOST_SAID))}</text></g>'
     )
 
 
-def _short(text: str, most: int) -> str:
+def shortened(text: str, most: int) -> str:
+    """The text, cut to a number of characters."""
     return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
-def _safe(text: str) -> str:
+def xml_text(text: str) -> str:
     """Text for XML, which has no way to write most control characters."""
     return escape("".join(letter if letter.isprintable() or letter == " " else "\ufffd" for letter in text))

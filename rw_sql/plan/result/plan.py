@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from rw_sql.metastore.records import Operation
 from rw_sql.plan.result.external_actions import Effect
+from rw_sql.plan.result.graph import Graph
 from rw_sql.plan.result.steps import Step
 from rw_sql.syntax.statements import Statement
 
@@ -74,7 +75,8 @@ class Plan:
     ``session`` is a parameter to set in this session. ``unallowed`` are the words that the statement's ALLOW lacks for
     the predicted effects: a confirmation in advance does not cover these. ``assertion`` is a further claim that a
     confirmation makes, which cannot be confirmed in advance either. ``effect`` is an action outside the catalog, after
-    the commit. ``notes`` are the first lines of EXPLAIN, about how the statement is carried out.
+    the commit. ``notes`` are the first lines of EXPLAIN, about how the statement is carried out. ``graph`` is the
+    picture of what the statement shows.
     """
 
     statement: Statement
@@ -91,3 +93,4 @@ class Plan:
     effect: Effect | None = None
     session: tuple[str, str | None] | None = None
     notes: tuple[str, ...] = ()
+    graph: Graph | None = None

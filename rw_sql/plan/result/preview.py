@@ -37,7 +37,7 @@ def render_preview(preview: Preview) -> str:
         lines += ["    " + line for line in aligned(header, rows_of_splits)]
         if len(preview.splits) > len(shown):
             lines.append(f"    … and {len(preview.splits) - len(shown)} more splits")
-        lines.append(f"  in all: {_total(preview.splits)}")
+        lines.append(f"  in all: {total_text(preview.splits)}")
     lines += [f"  note: {notice}" for notice in preview.notices]
     return "\n".join(lines)
 
@@ -59,7 +59,8 @@ def _number(value: int | None) -> str:
     return "-" if value is None else str(value)
 
 
-def _total(splits: Sequence[SplitPreview]) -> str:
+def total_text(splits: Sequence[SplitPreview]) -> str:
+    """What repeats and what is skipped in all splits together."""
     most = "" if all(split.is_exact for split in splits) else "at most "
     unknown = sum(s.verdict.startswith("UNKNOWN") for s in splits)
     parts = [f"DUPLICATES {most}{sum(s.duplicates for s in splits)}", f"GAP {most}{sum(s.gaps for s in splits)}"]

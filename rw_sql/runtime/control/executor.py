@@ -18,6 +18,7 @@ from rw_sql.model.source_readers import is_running
 from rw_sql.plan.lower import lower, lower_explained
 from rw_sql.plan.result.confirmation import question_of, refusal, require_switch, token_of
 from rw_sql.plan.result.explain import explain_table
+from rw_sql.plan.result.picture import explained
 from rw_sql.plan.result.plan import Plan, ResultRow, Table
 from rw_sql.plan.statements.move.block import SHOWN_INSIDE, lower_inside, require_inside
 from rw_sql.plan.statements.view.backfill_plan import RATE_LIMIT, with_rate_limit
@@ -115,7 +116,7 @@ class Executor:
                 return _rows((ResultRow(object="", change="NOTICE", detail="there is no block in progress"),))
             case ast.Explain(statement=inner):
                 _, plan = self._plan(inner, session, lower_explained)
-                return explain_table(plan)
+                return explained(plan, statement)
             case ast.Flush():
                 discover_now = self.owner.discover_now if self.owner is not None else None
                 return _rows(flush(self._context, session.timeout, discover_now, session.waiting))
@@ -184,7 +185,7 @@ class Executor:
                 return _rows((ResultRow(object="", change="NOTICE", detail=detail),))
             case ast.Explain(statement=ast.Commit()):
                 _, plan = self._plan(_whole(block, statement), session)
-                return explain_table(plan)
+                return explained(plan, statement)
             case ast.SetParameter():
                 return self._run(statement, session)
         shown = statement.statement if isinstance(statement, ast.Explain) else statement
@@ -196,7 +197,9 @@ class Executor:
         inspector = WarehouseInspector(self._context, snapshot)
         plan = lower_inside(tuple(block.statements), shown, snapshot, inspector, partial(lower, query_dialect=dialect))
         if is_shown:
-            return explain_table(plan) if plan.table is None or shown is not statement else plan.table
+            if isinstance(statement, ast.Explain):
+                return explained(plan, statement)
+            return explain_table(plan) if plan.table is None else plan.table
         block.statements.append(statement)
         answer = ResultRow(object="", change="NOTICE", detail="collected: it is done at COMMIT")
         return _rows((*plan.changes, answer))

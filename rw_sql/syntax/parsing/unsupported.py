@@ -56,11 +56,15 @@ _SHOW_KINDS = {
 }
 
 
+_EXPLAINED = frozenset({"FORMAT TEXT", "FORMAT JSON", "FORMAT MERMAID", "FORMAT SVG"})
+_EXPLAIN_HINT = "EXPLAIN alone prints the steps; EXPLAIN (FORMAT JSON), MERMAID and SVG are the other forms"
+
+
 def unsupported(statement: Statement) -> SqlError | None:
     """The error NOT_SUPPORTED, with a hint, for a statement without a meaning in rw_sql; else None."""
     if isinstance(statement, ast.Explain):
-        if statement.is_analyze or statement.options:
-            return _error("EXPLAIN with options", "EXPLAIN alone prints the steps", statement)
+        if statement.is_analyze or not _EXPLAINED.issuperset(statement.options):
+            return _error("EXPLAIN with this option", _EXPLAIN_HINT, statement)
         return unsupported(statement.statement)
     found = _INSTEAD.get(type(statement))
     if found is None:

@@ -32,10 +32,11 @@ def examples() -> tuple[str, ...]:
                 found.append(text)
     assert len(found) > 60
     found += [
-        "CREATE MATERIALIZED VIEW v AS WITH a AS (SELECT x, count(*) n FROM t WHERE y IN (1, 2) GROUP BY x) SELECT a.x, "
+        "CREATE MATERIALIZED VIEW v AS WITH a AS (SELECT x, count(*) n FROM t WHERE y IN (1, 2) GROUP BY x) SELECT "
+        "a.x, "
         "CASE WHEN a.n >= 2 AND b.z THEN 'p' ELSE 'q' END AS w, sum(a.n) OVER (PARTITION BY b.k ORDER BY b.t) FROM a "
         "LEFT JOIN (SELECT * FROM u UNION ALL SELECT * FROM v) AS b ON a.x = b.x WHERE a.n BETWEEN 1 AND 2 OR NOT b.z",
-        "CREATE SOURCE s (a STRUCT<x VARCHAR, y INTEGER[]>, b DOUBLE PRECISION, c TIMESTAMPTZ AS now(), d NUMERIC(10,2))"
+        "CREATE SOURCE s (a STRUCT<x VARCHAR, y INTEGER[]>, b DOUBLE PRECISION, c TIMESTAMPTZ AS now(), d NUMERIC(9,2))"
         " INCLUDE key AS k INCLUDE timestamp WITH (connector = 'kafka', topic = E'a\\tb') FORMAT PLAIN ENCODE JSON",
     ]
     return tuple(dict.fromkeys(found))

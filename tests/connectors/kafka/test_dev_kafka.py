@@ -50,7 +50,7 @@ def test_a_broker_s_life(tmp_path: Path) -> None:
 def test_lines_are_placed_by_a_field(broker: BrokerInfo, topic_name: str, tmp_path: Path) -> None:
     lines = tmp_path / "lines.json"
     lines.write_text("".join(f'{{"id": {number}, "name": "n{number % 5}"}}\n' for number in range(30)))
-    at = ("--broker", broker.bootstrap)
+    at = ("--bootstrap", broker.bootstrap)
     written = run("produce", topic_name, str(lines), "--create", "3", "--key", "name", "--partition-by", "id", *at)
     assert written == f"30 records written to {topic_name}\n"
     upstream = KafkaConnector().look({"properties.bootstrap.server": broker.bootstrap, "topic": topic_name})
@@ -66,7 +66,7 @@ def test_lines_are_placed_by_a_field(broker: BrokerInfo, topic_name: str, tmp_pa
 def test_lines_without_the_field(broker: BrokerInfo, topic_name: str, line: str, message: str) -> None:
     create_topic(broker.bootstrap, topic_name)
     with pytest.raises(SqlError, match=message):
-        run("produce", topic_name, "--key", "name", "--broker", broker.bootstrap, text=line + "\n")
+        run("produce", topic_name, "--key", "name", "--bootstrap", broker.bootstrap, text=line + "\n")
 
 
 def test_topics_that_are_missing_or_there(broker: BrokerInfo, topic_name: str) -> None:

@@ -59,12 +59,16 @@ def lower_show_lineage(statement: ShowLineage, snapshot: Snapshot, inspector: In
         ("reads", "STRING"),
         ("read_by", "STRING"),
     )
-    return Plan(statement=statement, table=Table(columns=columns, rows=tuple(rows)))
+    table = Table(columns=columns, rows=tuple(rows))
+    return Plan(statement=statement, table=table, graph=_graph(lineage, states))
 
 
 def lineage_graph(snapshot: Snapshot, inspector: Inspector, lineage: Lineage) -> Graph:
     """The lineage as a graph, states and lags included."""
-    states = states_of(snapshot, inspector, lineage)
+    return _graph(lineage, states_of(snapshot, inspector, lineage))
+
+
+def _graph(lineage: Lineage, states: dict[int, tuple[str | None, int | None]]) -> Graph:
     nodes = []
     for record in lineage.objects:
         state, lag = states[record.id]

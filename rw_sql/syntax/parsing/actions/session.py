@@ -132,7 +132,7 @@ def explain_options(*options: str) -> tuple[str, ...]:
     return options
 
 
-_EXPLAIN_FORMATS = ("TEXT", "JSON", "XML", "YAML", "DOT")
+_EXPLAIN_FORMATS = ("TEXT", "JSON", "MERMAID", "SVG", "XML", "YAML", "DOT")
 
 
 def explain_option(word: Token, value: Token | str | None = None) -> str:

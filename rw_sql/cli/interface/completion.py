@@ -1,0 +1,83 @@
+"""``rw-sql --install-completion [SHELL]``: completion of words in bash, zsh and fish, by the parser of the commands."""
+
+from __future__ import annotations
+
+import os
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import typer
+from typer.core import TyperGroup
+
+from rw_sql.errors import INVALID_OPTION, SqlError
+
+SHELLS = ("bash", "zsh", "fish")
+INSTALL, SHOW = "--install-completion", "--show-completion"
+_THIS = "this"
+_VARIABLE = "_RW_SQL_COMPLETE"
+
+
+class RootGroup(TyperGroup):
+    """The root command; the completion options take a shell, or none for the one that runs."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Writes out the shell that is left out."""
+        for option in (INSTALL, SHOW):
+            if option in args:
+                at = args.index(option) + 1
+                if at == len(args) or args[at].startswith("-"):
+                    args.insert(at, _THIS)
+        return super().parse_args(ctx, args)
+
+
+def prepare_completion() -> None:
+    """Makes the process answer a shell that asks for completions."""
+    if _VARIABLE in os.environ:
+        _typer().completion_init()
+
+
+def install_completion(shell: str | None) -> None:
+    """Writes the shell's completion into the user's files, and ends the command."""
+    if shell is None:
+        return
+    typers = _typer()
+    typers.completion_init()
+    name, path = typers.install(shell=_chosen(shell, INSTALL), prog_name="rw-sql", complete_var=_VARIABLE)
+    typer.echo(f"completion for {name} is in {path}; a new {name} has it")
+    raise typer.Exit
+
+
+def show_completion(shell: str | None) -> None:
+    """Prints the shell's script, and ends the command."""
+    if shell is None:
+        return
+    typers = _typer()
+    typers.completion_init()
+    chosen = _chosen(shell, SHOW)
+    typer.echo(typers.get_completion_script(prog_name="rw-sql", complete_var=_VARIABLE, shell=chosen))
+    raise typer.Exit
+
+
+def _typer() -> Any:
+    # What it does for its own options, which take no shell; the names are in this module since typer 0.12.
+    return import_module("typer.completion")
+
+
+def _chosen(shell: str, option: str) -> str:
+    name = Path(os.environ.get("SHELL", "")).name if shell == _THIS else shell
+    if name not in SHELLS:
+        found = f"not {shell!r}" if shell != _THIS else f"and $SHELL is {os.environ.get('SHELL', '')!r}"
+        raise SqlError(INVALID_OPTION, f"{option} takes one of {', '.join(SHELLS)}, {found}", hint=f"{option} bash")
+    return name
+
+
+def complete_words(*words: str) -> Any:
+    """Completion of an option's value from a few words."""
+
+    def complete(incomplete: str) -> list[str]:
+        # Words of a list with commas are completed one by one.
+        done, comma, last = incomplete.rpartition(",")
+        return [f"{done}{comma}{word}" for word in words if word.startswith(last)]
+
+    return complete

@@ -1,0 +1,54 @@
+"""The exit statuses of every command, by class."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rw_sql import errors
+
+if TYPE_CHECKING:
+    from rw_sql.errors import SqlError
+
+DONE, FAILED, UNUSABLE, REFUSED, UNREACHABLE, INTERRUPTED = 0, 1, 2, 3, 4, 130
+DIFFERS = UNUSABLE
+"""The status of ``diff --exit-code`` for a difference, as of ``terraform plan``; there every error has status 1."""
+
+MEANINGS = {
+    DONE: "Everything is done.",
+    FAILED: "A statement, a check or a test failed. With `fmt --check`, a file would change.",
+    UNUSABLE: "Nothing is done: the command line, a file, a variable or a catalog cannot be used. With "
+    "`diff --exit-code`, there is a difference; an error has status 1 there.",
+    REFUSED: "A confirmation is missing, or unsafe operations are off; nothing unsafe is done.",
+    UNREACHABLE: "A broker or another upstream does not answer, or the jobs have not applied a statement in time. The "
+    "same command may succeed later. `run`, `shell` and `test` count it as a failed statement: 1.",
+    INTERRUPTED: "Ctrl-C.",
+}
+"""What each status means, for the reference page."""
+
+_UNUSABLE = frozenset(
+    code.code
+    for code in (
+        errors.FILE_UNREADABLE,
+        errors.INVALID_COMMAND,
+        errors.INVALID_OPTION,
+        errors.PACKAGE_MISSING,
+        errors.UNDEFINED_VARIABLE,
+        errors.UNKNOWN_OPTION,
+    )
+)
+_REFUSED = frozenset({errors.CONFIRMATION_NEEDED.code, errors.UNSAFE_OPERATIONS_OFF.code})
+_UNREACHABLE = frozenset({errors.UPSTREAM_UNREACHABLE.code, errors.NOT_APPLIED_YET.code})
+
+
+def is_refused(error: SqlError) -> bool:
+    """True if the error is a missing confirmation."""
+    return error.code in _REFUSED
+
+
+def exit_status(error: SqlError) -> int:
+    """The exit status for an error that ends a command."""
+    if is_refused(error):
+        return REFUSED
+    if error.code in _UNREACHABLE:
+        return UNREACHABLE
+    return UNUSABLE if error.code in _UNUSABLE else FAILED

@@ -1,0 +1,148 @@
+"""The options that several commands have: one name and one meaning for each, and what its old names lead to."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from rw_sql.cli.interface.completion import complete_words
+from rw_sql.errors import INVALID_OPTION, SqlError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+WarehouseOption = Annotated[
+    str | None,
+    typer.Option(
+        "--warehouse",
+        "-w",
+        metavar="PATH",
+        envvar="RW_SQL_WAREHOUSE",
+        help="The folder or URI of tables and metadata. ./rw_warehouse by default.",
+    ),
+]
+Variables = Annotated[
+    list[str] | None,
+    typer.Option("--var", "-v", metavar="NAME=VALUE", help="Set a variable: ${NAME}, :NAME, :'NAME', :\"NAME\"."),
+]
+Env = Annotated[
+    str | None,
+    typer.Option(
+        "--env",
+        metavar="NAME",
+        help="Take ${variables} from NAME.env, in the folder of the SQL files or above; ${env} is NAME itself.",
+    ),
+]
+Yes = Annotated[
+    bool, typer.Option("--yes", help="Confirm without asking; predicted loss must be named by --allow, or by ALLOW.")
+]
+Confirm = Annotated[
+    list[str] | None,
+    typer.Option("--confirm", metavar="TOKEN", help="Confirm the request that was refused, by its token."),
+]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Show the preview and change nothing.")]
+ShowSql = Annotated[bool, typer.Option("--show-sql", help="Print the statement and do nothing.")]
+Reason = Annotated[str | None, typer.Option("--reason", metavar="TEXT", help="Stored with the operation.")]
+Splits = Annotated[list[str] | None, typer.Option("--split", metavar="SPLIT", help="Only this split; repeatable.")]
+AllowRows = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--allow",
+        metavar="WORD",
+        help="gaps or duplicates: predicted loss to accept. Repeatable.",
+        autocompletion=complete_words("gaps", "duplicates"),
+    ),
+]
+AllowOffsets = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--allow",
+        metavar="WORD",
+        help="gaps, duplicates or clamp: predicted loss to accept. Repeatable.",
+        autocompletion=complete_words("gaps", "duplicates", "clamp"),
+    ),
+]
+NoValidate = Annotated[bool, typer.Option("--no-validate", help="Skip the check against the upstream.")]
+FileToWrite = Annotated[
+    str | None, typer.Option("--file", "-f", metavar="FILE", help="The file to write; standard output by default.")
+]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set", metavar="SPLIT=N", help="The next position of one split: orders:0=42, version=7; null resets it."
+    ),
+]
+FileToRead = Annotated[
+    str | None, typer.Option("--file", "-f", metavar="FILE", help="Offsets from a file, in any known form.")
+]
+FromGroup = Annotated[
+    str | None, typer.Option("--from-group", metavar="GROUP", help="A consumer group's committed offsets.")
+]
+FromCheckpoint = Annotated[
+    str | None, typer.Option("--from-checkpoint", metavar="PATH", help="The positions of a checkpoint.")
+]
+ToEarliest = Annotated[bool, typer.Option("--to-earliest", help="The first record that still exists.")]
+ToLatest = Annotated[bool, typer.Option("--to-latest", help="The present end.")]
+ToOffset = Annotated[int | None, typer.Option("--to-offset", metavar="N", help="The same position in every split.")]
+ToTimestamp = Annotated[
+    str | None,
+    typer.Option("--to-timestamp", metavar="TIME", help="The first record at or after a time: '2026-01-31 08:00:00Z'."),
+]
+ShiftBy = Annotated[
+    int | None, typer.Option("--shift-by", metavar="±N", help="Relative to the position of each split.")
+]
+BackBy = Annotated[str | None, typer.Option("--back-by", metavar="'2 hours'", help="Start at records this long ago.")]
+LastSeen = Annotated[
+    bool, typer.Option("--last-seen", help="The given offsets are those of the last record read, not the next one.")
+]
+
+
+def output_option(*forms: str, help: str = "The form in which results are printed.") -> Any:
+    """``--output``, with the forms that a command has; the first one is the default."""
+    return typer.Option("--output", "-o", metavar="|".join(forms), help=help, autocompletion=complete_words(*forms))
+
+
+def require_output(output: str, forms: Sequence[str], option: str = "--output") -> None:
+    """Raises SqlError INVALID_OPTION if a command has no such form."""
+    if output not in forms:
+        listed = f"one of {', '.join(forms)}" if len(forms) > 2 else " or ".join(forms)
+        raise SqlError(INVALID_OPTION, f"{option} is {listed}, not {output!r}", hint=f"{option} {forms[-1]}")
+
+
+PICTURES = ("mermaid", "svg")
+MOVE_OUTPUT = output_option("text", "json", *PICTURES, help="The form of the results; mermaid and svg need --dry-run.")
+"""``--output`` of what moves positions: its preview is also a picture."""
+
+
+def require_move_output(output: str, *, is_dry_run: bool) -> None:
+    """Raises SqlError INVALID_OPTION for a form that there is not, or a picture of what is carried out."""
+    # "table" is what "text" was called.
+    require_output("text" if output == "table" else output, ("text", "json", *PICTURES))
+    if output in PICTURES and not is_dry_run:
+        raise SqlError(INVALID_OPTION, f"--output {output} is the picture of a preview", hint="add --dry-run")
+
+
+def old_name(old: str, new: str, **settings: Any) -> Any:
+    """A hidden option: an old name of another option or of its value. Its use is reported on standard error."""
+    return typer.Option(old, hidden=True, help=f"The old name of {new}.", callback=_report(old, new), **settings)
+
+
+def _report(old: str, new: str) -> Callable[[Any], Any]:
+    def report(value: Any) -> Any:
+        if value not in (None, False, [], ()):
+            sys.stderr.write(f"{old.split('/')[0]} is now {new}\n")
+        return value
+
+    return report
+
+
+def allow_words(given: Sequence[str] | None) -> list[str]:
+    """The words of ``--allow``, each given once more or in one list with commas."""
+    return [word for each in given or () for word in each.replace(",", " ").split()]
+
+
+def given(*values: Any) -> tuple[Any, ...]:
+    """The values that are given, of an option and of its old names."""
+    return tuple(value for value in values if value is not None and value is not False)

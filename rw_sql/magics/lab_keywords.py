@@ -1,0 +1,20 @@
+"""``python -m rw_sql.magics.lab_keywords``: writes the words of the language into JupyterLab's extension."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from rw_sql.cli.shell.prompt import keywords
+
+FILE = Path(__file__).parents[2] / "labextension" / "static" / "remoteEntry.js"
+_LIST = re.compile(r"new Set\('[^']*'\.split")
+
+
+def with_keywords(text: str) -> str:
+    """The extension's text with the keywords of the grammar."""
+    return _LIST.sub(f"new Set('{' '.join(sorted(keywords()))}'.split", text)
+
+
+if __name__ == "__main__":
+    FILE.write_text(with_keywords(FILE.read_text(encoding="utf-8")), encoding="utf-8")

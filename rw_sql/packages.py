@@ -1,0 +1,61 @@
+"""The packages that a light installation lacks: imported when they are needed, and named when they are missing."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from types import ModuleType
+from typing import Any
+
+from rw_sql.errors import PACKAGE_MISSING, SqlError
+
+_CATALOG = ("arro3", "deltalake", "pyarrow")
+_FULL = (
+    "cryptography",
+    "delta",
+    "hvac",
+    "numpy",
+    "pandas",
+    "prometheus_client",
+    "prompt_toolkit",
+    "psycopg",
+    "py4j",
+    "pyspark",
+    "yaml",
+)
+EXTRAS = {"confluent_kafka": "kafka", **dict.fromkeys(_CATALOG, "catalog"), **dict.fromkeys(_FULL, "spark")}
+"""The extra of this distribution that installs a package."""
+
+
+class _Deferred(ModuleType):
+    """A module that is imported at the first use of a name in it."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") and name.endswith("__"):
+            raise AttributeError(name)
+        value = getattr(import_module(self.__name__), name)
+        setattr(self, name, value)
+        return value
+
+
+def deferred(name: str) -> Any:
+    """A module by its name, imported at the first use of a name in it.
+
+    ``check`` and ``fmt`` load every connector for its options, and use none of what reads and writes.
+    """
+    return _Deferred(name)
+
+
+def missing_package(error: ModuleNotFoundError, user: str, *, is_full: bool = True) -> SqlError | None:
+    """The error for a package that an extra installs; None for another one.
+
+    ``user`` is what needs it; with ``is_full`` it needs Spark too, whatever is missed first.
+    """
+    package = (error.name or "").partition(".")[0]
+    extra = EXTRAS.get(package)
+    if extra is None:
+        return None
+    return SqlError(
+        PACKAGE_MISSING,
+        f"{user} needs the package {package}, which this light installation lacks",
+        hint=f"pip install 'rw-sql[{'spark' if is_full else extra}]'",
+    )
