@@ -62,16 +62,21 @@ class Form:
 
 @dataclass(frozen=True, slots=True)
 class ViewQuery:
-    """A parsed query. ``kind`` classifies its core; ``why`` is the reason for OTHER. ``text`` is the query as parsed:
-    if that differs in meaning from what was written, so do the forms.
+    """A parsed query. ``kind`` classifies its core; ``why`` is the reason for OTHER. If :attr:`text` differs in meaning
+    from what was written, so do the forms.
 
     The core is the query itself, or the query below selects that only pick columns and rows.
     """
 
     kind: str
     why: str
-    text: str = ""
+    _parsed: exp.Select | None = None
     _chain: tuple[exp.Select, ...] = ()
+
+    @property
+    def text(self) -> str:
+        """The query as parsed. Computed at each call: most queries are only classified."""
+        return "" if self._parsed is None else spark_sql(self._parsed)
 
     @property
     def is_direct(self) -> bool:
@@ -247,7 +252,7 @@ def read_view_query(text: str) -> ViewQuery:
         return ViewQuery(OTHER, "it puts several queries together")
     if not isinstance(tree, exp.Select):
         return NOT_TAKEN_APART
-    text, tree = spark_sql(tree), tree.copy()
+    parsed, tree = tree, tree.copy()
     if not inlined(tree):
         return ViewQuery(OTHER, "it names parts of itself more than once")
     chain = [tree]
@@ -257,7 +262,7 @@ def read_view_query(text: str) -> ViewQuery:
             break
         chain.append(below.this)
     kind, why = kind_of(chain[-1])
-    return ViewQuery(kind, why, text, tuple(chain))
+    return ViewQuery(kind, why, parsed, tuple(chain))
 
 
 def renamed_columns(text: str, names: Sequence[str], columns: Sequence[str]) -> str:
