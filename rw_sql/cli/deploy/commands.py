@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.text import Text
 
-from rw_sql.cli.environments import environment, given_variables
 from rw_sql.cli.interface.exit_codes import DIFFERS, FAILED
 from rw_sql.cli.interface.options import (
     AllowRows,
@@ -25,6 +24,7 @@ from rw_sql.cli.interface.options import (
     require_output,
 )
 from rw_sql.cli.output import console_for, print_error
+from rw_sql.cli.script.environments import environment, given_variables
 from rw_sql.cli.sql_files import folder_files
 from rw_sql.cli.text_input import read_text
 from rw_sql.errors import (

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rw_sql.cli.environments import environment, environment_above, given_variables
+from rw_sql.cli.script.environments import environment, environment_above, given_variables
 from rw_sql.cli.script.loading import read_assignments
 from rw_sql.cli.sql_files import folder_files
 from rw_sql.cli.text_input import read_text

@@ -41,8 +41,8 @@ def run_command(
     The exit status is 0 if all statements are done, 1 if one failed, 2 if nothing was run because the command line, a
     file or a variable is wrong, 3 if a statement lacks a confirmation, and 130 after Ctrl-C.
     """
-    from rw_sql.cli.environments import environments_of
     from rw_sql.cli.output import print_error
+    from rw_sql.cli.script.environments import environments_of
     from rw_sql.cli.script.loading import load_scripts, read_assignments
     from rw_sql.cli.script.running import RunOptions, run_scripts
 

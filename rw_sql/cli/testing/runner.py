@@ -14,7 +14,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
-from rw_sql.cli.environments import environment_above
+from rw_sql.cli.script.environments import environment_above
 from rw_sql.cli.testing.definitions import read_definitions
 from rw_sql.cli.testing.outcome import MismatchError, TestOutcome, WrongTestError
 from rw_sql.cli.testing.slt_file import read_records, rewritten, topics_of

@@ -170,7 +170,7 @@ def _of_tables(context: Context, snapshot: Snapshot) -> Iterator[Finding]:
                 )
             continue
         done = last_batch(warehouse, table, record.generation)
-        if done > planned and getattr(record, "inputs", ()):
+        if done > planned and record.inputs:
             ends = f"ends at {planned}" if planned >= 0 else "is empty"
             yield Finding(
                 about=CHECKPOINT,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from rw_sql.cli.environments import environments_of
+from rw_sql.cli.script.environments import environments_of
 from rw_sql.cli.script.loading import hiding, load_scripts, read_assignments
 from rw_sql.errors import SqlError
 from tests.cli.test_main import rw_sql

@@ -6,12 +6,11 @@ import os
 import shutil
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from rw_sql.metastore.facts import QuiesceLock
-from rw_sql.metastore.records import DropObject, PutObject
+from rw_sql.metastore.records import DropObject, MaterializedViewRecord, PutObject
 from rw_sql.runtime.jobs.context import Context
 from rw_sql.runtime.spark.absent import NoSpark
 from rw_sql.runtime.status import examination
@@ -19,9 +18,6 @@ from rw_sql.runtime.status.examination import Finding, examine, repair
 from rw_sql.runtime.support.processes import this_machine
 from rw_sql.runtime.support.warehouse import Warehouse
 from tests.support.warehouses import WrittenWarehouse
-
-if TYPE_CHECKING:
-    from rw_sql.metastore.records import MaterializedViewRecord
 
 
 class World:
@@ -32,8 +28,9 @@ class World:
         self.folder = folder
         view = self.written.view(3, "totals", 2)
         assert isinstance(view, PutObject)
+        assert isinstance(view.record, MaterializedViewRecord)
         definition = "CREATE MATERIALIZED VIEW totals AS SELECT id FROM orders"
-        self.view: MaterializedViewRecord = replace(view.record, definition=definition)  # type: ignore[arg-type]
+        self.view = replace(view.record, definition=definition)
         self.written.commit(
             *self.written.source(2, "orders"), PutObject(record=self.view), self.written.sink(4, "out", 3)
         )
