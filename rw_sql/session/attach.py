@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,8 +21,9 @@ from pyspark.sql import SparkSession
 
 from rw_sql.errors import DELTA_MISSING, SqlError
 from rw_sql.metastore import Metastore
-from rw_sql.model.names import RELATION_KINDS, object_name
+from rw_sql.model.names import RELATION_KINDS, is_schema
 from rw_sql.model.parameters import SESSION_PARAMETERS
+from rw_sql.model.search_path import DEFAULT_PATH, is_relation
 from rw_sql.plan.result.confirmation import Question
 from rw_sql.runtime.control.dry_run import DryRun
 from rw_sql.runtime.control.executor import Executor, SessionState
@@ -38,6 +40,7 @@ from rw_sql.runtime.spark.sessions import SparkSessions, leave_dead_jvm
 from rw_sql.runtime.spark.spark_errors import readable_errors
 from rw_sql.runtime.sql.catalog_views import SparkViews
 from rw_sql.runtime.sql.source_scan import scanned, sources_in
+from rw_sql.runtime.sql.spark_names import with_spark_names
 from rw_sql.runtime.status.served import ServedWarehouse
 from rw_sql.runtime.support.failures import cause_line
 from rw_sql.runtime.support.faults import fault, know_jvm
@@ -46,6 +49,8 @@ from rw_sql.session.location import warehouse_at
 from rw_sql.session.spark_sql import wrap_shell_sql, wrap_sql
 from rw_sql.session.start_messages import without_start_messages
 from rw_sql.syntax import could_be_ours, route
+from rw_sql.syntax import statements as ast
+from rw_sql.syntax.lexing.identifiers import PUBLIC
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -197,14 +202,24 @@ class Attached:
 
     def has_object(self, name: Name) -> bool:
         """True if an rw_sql object has this name."""
-        try:
-            last = object_name(name)
-        except SqlError:
-            return False
         snapshot = self._runtime.context.metastore.snapshot()
-        if all(snapshot.find(kind, last) is None for kind in RELATION_KINDS):
+        path = self._state.search_path
+        if not is_relation(snapshot, name, path):
             return False
-        return name.schema is not None or not self._views.is_hidden(last)
+        return name.schema is not None or path != DEFAULT_PATH or not self._views.is_hidden(name.last)
+
+    def has_schema(self, name: str | None = None) -> bool:
+        """True if an rw_sql schema has this name; without a name: if there is any beside ``public``."""
+        snapshot = self._runtime.context.metastore.snapshot()
+        if name is None:
+            return bool(snapshot.all("schema"))
+        if name == self._views.database:  # USE default goes back to public, as it does to Spark's default.
+            return self._state.search_path != DEFAULT_PATH
+        return is_schema(snapshot, name) and (name != PUBLIC or not self.spark.catalog.databaseExists(PUBLIC))
+
+    def has_database(self, name: str) -> bool:
+        """True if Spark has a database of this name that is not an rw_sql schema."""
+        return self._views.has_users_database(name)
 
     def has_parameter(self, name: str) -> bool:
         """True if an rw_sql session parameter has this name."""
@@ -231,9 +246,14 @@ class Attached:
         """Runs an rw_sql statement. Raises SqlError, located in ``text``."""
         try:
             with interruptible():
+                if isinstance(statement, ast.UseSchema) and statement.name.last == self._views.database:
+                    statement = replace(statement, name=replace(statement.name, parts=(PUBLIC,)))
+                path = self._state.search_path
                 table = self._runtime.executor.run(statement, self._state)
                 self._views.refresh()
                 self._seen = self._runtime.context.metastore.snapshot()
+                if self._state.search_path != path or isinstance(statement, ast.UseSchema):
+                    self._views.use(next((s for s in self._state.search_path if is_schema(self._seen, s)), PUBLIC))
                 return frame_of(self.spark, table)
         except SqlError as error:
             raise error.located(text) from error.__cause__
@@ -278,6 +298,11 @@ class Attached:
                 self._views.refresh()
         except (SqlError, OSError, DeltaError, Py4JError, PySparkException) as error:
             logger.warning("the catalog's views are not up to date: %s", cause_line(str(error)))
+
+    def with_schemas(self, text: str) -> str:
+        """A Spark statement in which names that only the search path finds say their schema, and sources in schemas
+        are one word: as such they can be temporary views. Any other text stays as it is, byte for byte."""
+        return with_spark_names(self._seen, text, self._state.search_path, self._views)
 
     def read(self, text: str, read: Callable[[], DataFrame]) -> DataFrame:
         """Runs ``read`` for a Spark statement; sources that it names are read upstream, once.

@@ -39,6 +39,10 @@ class TakesStatements(Protocol):
         """Called before a Spark statement or table name."""
         ...
 
+    def with_schemas(self, text: str) -> str:
+        """A Spark statement whose names of rw_sql's objects Spark can find."""
+        ...
+
     def read(self, text: str, read: Callable[[], DataFrame]) -> DataFrame:
         """Runs ``read`` for a Spark statement, with the sources that it names."""
         ...
@@ -68,6 +72,7 @@ def wrap_sql(attached_to: Callable[[SparkSession], TakesStatements | None]) -> N
         if args is not None or kwargs:
             attached.refuse_changes(text)
             attached.before_spark(text)
+            text = attached.with_schemas(text)
             return attached.read(text, partial(original, spark, text, args, **kwargs))
         statement = attached.route(text)
         if statement is not None:
@@ -75,6 +80,7 @@ def wrap_sql(attached_to: Callable[[SparkSession], TakesStatements | None]) -> N
         try:
             attached.refuse_changes(text)
             attached.before_spark(text)
+            text = attached.with_schemas(text)
             return attached.read(text, partial(original, spark, text))
         except BaseException:
             # A mistyped RESUME is not an rw_sql statement: committing the rest would leave the source paused.
@@ -100,7 +106,9 @@ def _wrap_table(
         attached = attached_to(session_of(self))
         if attached is not None:
             attached.before_spark(tableName)
-            return attached.read(f"SELECT * FROM {tableName}", partial(original, self, tableName))
+            begin = "SELECT * FROM "
+            name = attached.with_schemas(f"{begin}{tableName}").removeprefix(begin).partition(" AS ")[0]
+            return attached.read(f"{begin}{name}", partial(original, self, name))
         found: DataFrame = original(self, tableName)
         return found
 

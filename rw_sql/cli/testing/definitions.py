@@ -78,7 +78,7 @@ def read_definitions(files: Sequence[str], variables: Mapping[str, str], env: st
                     if name == "query_dialect" and value is not None:
                         dialect = part.text.rpartition("=")[2].strip(" '\"").lower()
                 case ast.CreateSource() | ast.CreateTable() | ast.CreateMaterializedView():
-                    name = statement.name.last
+                    name = statement.name.key
                     if name in found:
                         told = f'"{name}" is made in {found[name].file} too'
                         raise WrongTestError(told, file=file or "-", line=line)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from rw_sql.errors import DUPLICATE_OBJECT, WRONG_KIND, SqlError
 from rw_sql.model.names import spoken
-from rw_sql.syntax.lexing.identifiers import quoted
+from rw_sql.syntax.lexing.identifiers import sql_name
 
 if TYPE_CHECKING:
     from rw_sql.metastore import Snapshot
@@ -38,7 +38,7 @@ def change_refusal(change: Changed, record: ObjectRecord) -> SqlError | None:
 
     Spark may create its own table or view with the name of a source.
     """
-    kind, name = spoken(record.kind), quoted(record.name)
+    kind, name = spoken(record.kind), sql_name(record.name)
     words = kind.upper()
     match change.verb.split()[0]:
         case "CREATE" | "REPLACE":
@@ -47,7 +47,7 @@ def change_refusal(change: Changed, record: ObjectRecord) -> SqlError | None:
             return SqlError(
                 DUPLICATE_OBJECT,
                 f'{kind} "{record.name}" already exists',
-                hint=f"use another name: {quoted(record.name + '_1')}",
+                hint=f"use another name: {sql_name(record.name + '_1')}",
                 span=change.span,
             )
         case "DROP":
@@ -72,12 +72,22 @@ def path_refusal(change: Changed, path: str, record: ObjectRecord | None) -> Sql
     if record is None:
         message = f"{path} lies in rw_sql's warehouse: {change.verb} cannot change it"
         return SqlError(WRONG_KIND, message, hint="SHOW JOBS lists the jobs that write there", span=change.span)
-    kind, name = spoken(record.kind), quoted(record.name)
+    kind, name = spoken(record.kind), sql_name(record.name)
     is_upkeep = change.verb.split()[0] in _UPKEEP
     return SqlError(
         WRONG_KIND,
         f'{path} holds {kind} "{record.name}": {change.verb} cannot change it',
         hint=f"its job looks after its files: leave {change.verb} out" if is_upkeep else _to_change(kind.upper(), name),
+        span=change.span,
+    )
+
+
+def schema_refusal(change: Changed, name: str) -> SqlError:
+    """Why a Spark statement must not drop the database of a schema."""
+    return SqlError(
+        WRONG_KIND,
+        f'"{name}" is a schema: {change.verb} does not drop it',
+        hint=f"DROP SCHEMA {sql_name(name)}",
         span=change.span,
     )
 

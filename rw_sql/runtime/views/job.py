@@ -36,7 +36,7 @@ from rw_sql.runtime.views import recomputed
 from rw_sql.runtime.views.keyed import Keyed
 from rw_sql.runtime.views.strategy import ViewRun
 from rw_sql.runtime.views.streamed import Streamed, rows_of_nothing
-from rw_sql.syntax.lexing.identifiers import quoted
+from rw_sql.syntax.lexing.identifiers import sql_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -332,7 +332,7 @@ class View:
                 return failure
         stall = self.readers.stall if self.readers is not None else None
         failure = failure_of(self.query, self.stall or self.gate.stall or stall)
-        name = quoted(self.spec.name)
+        name = sql_name(self.spec.name)
         again, rebuild = f"DROP MATERIALIZED VIEW {name} and create it again", f"REBUILD MATERIALIZED VIEW {name}"
         return with_way_out(
             self.context, self.spec.inputs, failure, again, name=f"materialized view {name}", rebuild=rebuild

@@ -42,9 +42,9 @@ def find_connected(snapshot: Snapshot, kind: str, name: Name) -> Connected:
     other = find_relation(snapshot, object_name(name))
     raise SqlError(
         UNDEFINED_OBJECT,
-        f'{kind.lower()} "{name.last}" does not exist',
+        f'{kind.lower()} "{name.key}" does not exist',
         span=name.span,
-        hint=f'"{name.last}" is a {spoken(other.kind)}: ALTER {spoken(other.kind).upper()} {name.last} …'
+        hint=f'"{name.key}" is a {spoken(other.kind)}: ALTER {spoken(other.kind).upper()} {name.key} …'
         if other
         else None,
     )

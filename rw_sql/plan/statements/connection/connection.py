@@ -109,7 +109,7 @@ def check_connection(snapshot: Snapshot, statement: CreateConnection, span: Span
                 hint=place_of(name, option.key) or otherwise,
             )
     require_secret(statement.options, spec)
-    record = ConnectionRecord(id=0, name=statement.name.last, definition=render(statement), connector=name)
+    record = ConnectionRecord(id=0, name=statement.name.key, definition=render(statement), connector=name)
     planned = connection_options(snapshot, record)
     spans = {option.key: option.span for option in statement.options}
     try:
@@ -236,7 +236,7 @@ def altered(statement: AlterConnectionOptions, current: CreateConnection, spec: 
         if key not in present:
             raise SqlError(
                 UNKNOWN_PROPERTY,
-                f'connection "{statement.name.last}" has no property "{key}" to drop',
+                f'connection "{statement.name.key}" has no property "{key}" to drop',
                 span=span,
                 hint="it has " + ", ".join(sorted(present - {"type"})),
             )

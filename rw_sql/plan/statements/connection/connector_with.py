@@ -109,7 +109,7 @@ def _alter_connection(statement: AlterConnector, snapshot: Snapshot, inspector: 
 
 def _check_options(statement: AlterConnector, spec: ConnectorSpec) -> None:
     seen: set[str] = set()
-    name = statement.name.last
+    name = statement.name.key
     for option in statement.options:
         if option.key == "connector":
             raise SqlError(

@@ -113,7 +113,7 @@ def _attached(
     given = dict(options_given(snapshot, new, names_in_connection(current)))
     own = dict(own_options(snapshot, current))
     if other := [key for key in own if key in given and own[key] != given[key]]:
-        kind, name = statement.kind, statement.name.last
+        kind, name = statement.kind, statement.name.key
         wanted = shown(tuple((key, given[key]) for key in other))
         listed = ", ".join(f"{key} = {_written(value)}" for key, value in wanted.items())
         raise SqlError(

@@ -66,12 +66,12 @@ def check_keys(statement: AlterSourceUnsafeSet | AlterTableUnsafeSet, current: C
     """Raises SqlError if an option is given twice, is the connector, or is unset but not set."""
     seen: set[str] = set()
     named: tuple[Option | OptionKey, ...] = (*statement.set_options, *statement.unset_options)
-    refuse_sharing(statement.name.last, named)
+    refuse_sharing(statement.name.key, named)
     for option in named:
         if option.key == "connector":
             raise SqlError(
                 CONNECTOR_IS_FIXED,
-                f'the connector of source "{statement.name.last}" cannot change',
+                f'the connector of source "{statement.name.key}" cannot change',
                 span=option.span,
                 hint="create another source; views can be made on it while this one runs",
             )
@@ -80,7 +80,7 @@ def check_keys(statement: AlterSourceUnsafeSet | AlterTableUnsafeSet, current: C
                 UNKNOWN_PROPERTY,
                 "paused is an initial state, not a property",
                 span=option.span,
-                hint=f"PAUSE SOURCE {statement.name.last}, RESUME SOURCE {statement.name.last}",
+                hint=f"PAUSE SOURCE {statement.name.key}, RESUME SOURCE {statement.name.key}",
             )
         if option.key in seen:
             raise SqlError(DUPLICATE_CLAUSE, f'property "{option.key}" is given more than once', span=option.span)
@@ -91,7 +91,7 @@ def check_keys(statement: AlterSourceUnsafeSet | AlterTableUnsafeSet, current: C
             listed = ", ".join(sorted(present - {"connector"}))
             raise SqlError(
                 UNKNOWN_PROPERTY,
-                f'source "{statement.name.last}" has no property "{key.key}" to unset',
+                f'source "{statement.name.key}" has no property "{key.key}" to unset',
                 span=key.span,
                 hint=f"it has {listed}",
             )

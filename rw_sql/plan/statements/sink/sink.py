@@ -9,13 +9,11 @@ from rw_sql.connectors.sink import APPEND_ONLY
 from rw_sql.errors import (
     INVALID_DEFINITION,
     SINK_CANNOT_FOLLOW,
-    UNDEFINED_OBJECT,
     SqlError,
-    near_names,
 )
 from rw_sql.metastore.records import DropObject, MaterializedViewRecord, Operation, PutObject, SinkRecord, SourceRecord
 from rw_sql.model.definitions import option_text
-from rw_sql.model.names import RELATION_KINDS, SCHEMA_ALIAS, find_relation, find_sink, object_name, require_free, spoken
+from rw_sql.model.names import find_relation, find_sink, object_name, require_free, spoken, undefined_relation
 from rw_sql.model.options import plan_options
 from rw_sql.model.relations import relation_of
 from rw_sql.plan.checks.columns import is_validated, without_switch
@@ -108,7 +106,7 @@ def _input(statement: CreateSink, snapshot: Snapshot, inspector: Inspector, quer
         snapshot,
         inspector,
         statement.query,
-        f'sink "{statement.name.last}"',
+        f'sink "{statement.name.key}"',
         query_dialect,
         closes_windows=statement.is_emit_on_window_close,
     )
@@ -124,7 +122,7 @@ def _input(statement: CreateSink, snapshot: Snapshot, inspector: Inspector, quer
 
 
 def _relation_input(name: Name, snapshot: Snapshot, inspector: Inspector) -> SinkInput:
-    is_elsewhere = name.schema not in (None, SCHEMA_ALIAS)
+    is_elsewhere = len(name.parts) > 2
     record = None if is_elsewhere else find_relation(snapshot, object_name(name))
     if isinstance(record, MaterializedViewRecord):
         if visible_keys(record) != record.keys:
@@ -145,15 +143,8 @@ def _relation_input(name: Name, snapshot: Snapshot, inspector: Inspector) -> Sin
     if record is None and (found := _delta_input(name, snapshot, inspector)) is not None:
         return found
     if not isinstance(record, SourceRecord):
-        known = [found.name for kind in RELATION_KINDS for found in snapshot.all(kind)]
-        near = near_names(name.last, known)
         listing = "SHOW SOURCES and SHOW MATERIALIZED VIEWS list what a sink can read"
-        raise SqlError(
-            UNDEFINED_OBJECT,
-            f'relation "{name.last}" does not exist',
-            span=name.span,
-            hint=f'did you mean "{near[0]}"? {listing}' if near else listing,
-        )
+        raise undefined_relation(snapshot, name, listing)
     if isinstance(record, SourceRecord):
         require_log(record, name.span)
     columns = inspector.queries.analyze(f"SELECT * FROM {quoted_spark(record.name)}", (relation_of(record),))

@@ -18,7 +18,7 @@ from rw_sql.model.refresh_states import REFRESH, begun, refresh_of, source_of
 from rw_sql.plan.result.plan import Plan, ResultRow
 from rw_sql.plan.result.steps import steps_of
 from rw_sql.syntax import render
-from rw_sql.syntax.lexing.identifiers import quoted
+from rw_sql.syntax.lexing.identifiers import sql_name
 
 if TYPE_CHECKING:
     from rw_sql.metastore import Snapshot
@@ -62,7 +62,7 @@ def _require_refreshable(statement: RefreshTable, snapshot: Snapshot) -> Refresh
             NOT_SUPPORTED,
             f"REFRESH is only supported for tables, got {_SPOKEN.get(other.kind, other.kind)}.",
             span=span,
-            hint=f"REBUILD MATERIALIZED VIEW {quoted(name)} rebuilds a view"
+            hint=f"REBUILD MATERIALIZED VIEW {sql_name(name)} rebuilds a view"
             if other.kind == "materialized_view"
             else "a source reads on by itself",
         )
@@ -80,7 +80,7 @@ def _require_refreshable(statement: RefreshTable, snapshot: Snapshot) -> Refresh
             INVALID_DEFINITION,
             f"Table '{_qualified(name)}' has no associated source. It cannot be refreshed.",
             span=span,
-            hint=f"ALTER TABLE {quoted(name)} DROP CONNECTOR took it away; create the table again to have one",
+            hint=f"ALTER TABLE {sql_name(name)} DROP CONNECTOR took it away; create the table again to have one",
         )
     return record
 
@@ -93,7 +93,7 @@ def _require_idle(statement: RefreshTable, snapshot: Snapshot, record: RefreshRe
             f"Table '{_qualified(record.name)}' is currently in state {record.status}. "
             "Cannot start a new refresh operation.",
             span=span,
-            hint=f"WAIT TABLE {quoted(record.name)} waits until it is done; SHOW JOBS shows its progress",
+            hint=f"WAIT TABLE {sql_name(record.name)} waits until it is done; SHOW JOBS shows its progress",
         )
     source = source_of(snapshot, record)
     if source is not None and pauses_of(snapshot, source.id):
@@ -102,7 +102,7 @@ def _require_idle(statement: RefreshTable, snapshot: Snapshot, record: RefreshRe
             CANNOT_REFRESH,
             f"Table '{_qualified(record.name)}' cannot be refreshed while its source is paused",
             span=span,
-            hint="RESUME ALL SOURCES" if of_all else f"RESUME SOURCE {quoted(source.name)}",
+            hint="RESUME ALL SOURCES" if of_all else f"RESUME SOURCE {sql_name(source.name)}",
         )
 
 
