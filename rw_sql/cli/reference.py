@@ -45,6 +45,7 @@ _CONNECTOR_API = (
 )
 
 _VIEW_ROWS = {
+    "rw_schemas": "schema",
     "rw_objects": "object of any kind, its record as JSON",
     "rw_sources": "source: connector, options, canonical definition, generation",
     "rw_tables": "table with a connector: definition, id of its source, primary key, conflict behavior",

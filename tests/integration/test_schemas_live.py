@@ -113,8 +113,10 @@ def test_plain_sql_does_not_change_what_is_in_schemas(live: AttachedSession, tex
 
 
 def test_catalog_views_say_the_schema(live: AttachedSession) -> None:
-    found = {(row.schema, row.name) for row in live.sql("SELECT schema, name FROM rw_catalog.rw_names")}
-    assert {("raw", "orders"), ("public", "orders"), ("mart", "totals"), ("public", "totals")} <= found
+    found = {tuple(row) for row in live.sql("SELECT schema_name, name FROM rw_catalog.rw_sources")}
+    assert found == {("raw", "raw.orders"), ("raw", "raw.users"), ("public", "orders")}
+    found = {tuple(row) for row in live.sql("SELECT schema_name, name FROM rw_catalog.rw_materialized_views")}
+    assert found == {("mart", "mart.totals"), ("mart", "mart.all_of"), ("public", "totals")}
     assert {row.name for row in live.sql("SELECT name FROM rw_catalog.rw_schemas")} == {"public", "raw", "mart"}
 
 
