@@ -202,6 +202,7 @@ def _fields(record: type) -> str:
 def catalog_page() -> str:
     """The views that an attached session sees, and the Delta tables below them."""
     script = "\n".join(read_asset("catalog", name) for name in list_assets("catalog", ".sql"))
+    script += "\n".join(read_asset("catalog/views", name) for name in list_assets("catalog/views", ".sql"))
     views = dict(re.findall(r"(?ms)^CREATE VIEW rw_catalog\.(\w+) AS\n(.*?);\n", script))  # the newest text of a view
     if set(views) != set(_VIEW_ROWS):
         raise ValueError(f"the catalog's page describes other views than there are: {set(views) ^ set(_VIEW_ROWS)}")

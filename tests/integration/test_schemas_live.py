@@ -25,8 +25,7 @@ def _files(folder: Path, *rows: dict[str, int]) -> str:
     number = len(list(folder.iterdir()))
     (folder / f"{number}.json").write_text("".join(json.dumps(row) + "\n" for row in rows))
     return (
-        f"WITH (connector = 'posix_fs', posix_fs.root = '{folder}', match_pattern = '*.json') "
-        "FORMAT PLAIN ENCODE JSON"
+        f"WITH (connector = 'posix_fs', posix_fs.root = '{folder}', match_pattern = '*.json') FORMAT PLAIN ENCODE JSON"
     )
 
 
