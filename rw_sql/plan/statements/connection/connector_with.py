@@ -152,7 +152,7 @@ def _refuse_those_of_the_connection(statement: AlterConnector, snapshot: Snapsho
         if connection is not None and option.key in taken:
             options = tuple(replace(each, key=called.get(each.key, each.key)) for each in statement.options)
             changes = (ConnectionChange(verb="SET", options=options),)
-            instead = AlterConnectionOptions(name=Name(parts=(connection.name,)), changes=changes)
+            instead = AlterConnectionOptions(name=Name.of(connection.name), changes=changes)
             raise SqlError(
                 INVALID_DEFINITION,
                 f"cannot alter connector properties that are set by CONNECTION: {option.key}",

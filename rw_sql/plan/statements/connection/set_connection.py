@@ -124,7 +124,7 @@ def _attached(
             if kind == "SOURCE"
             else f"the connection has {listed}; where that is right, DROP SINK {name} and create it on the connection",
         )
-    reference = Option(key=_KEY, value=ConnectionValue(connection=Name(parts=(new.name,))))
+    reference = Option(key=_KEY, value=ConnectionValue(connection=Name.of(new.name)))
     options = [option for option in current.options if option.key not in given and option.key != _KEY]
     at = next((place for place, option in enumerate(options) if option.key == "connector"), 0) + 1
     return replace(current, options=(*options[:at], reference, *options[at:]))

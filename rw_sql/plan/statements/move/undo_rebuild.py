@@ -121,7 +121,7 @@ def _back(
 
 
 def _as_before(old: MaterializedViewRecord, now: MaterializedViewRecord) -> MaterializedViewRecord:
-    definition = replace(view_definition(old.definition), name=Name(parts=(now.name,)))
+    definition = replace(view_definition(old.definition), name=Name.of(now.name))
     return replace(
         old,
         name=now.name,
