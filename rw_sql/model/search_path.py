@@ -126,7 +126,12 @@ class _Resolver:
         self._written = path
         self._dialect = query_dialect
 
-    def statement(self, statement: Any) -> Any:
+    def statement(self, statement: ast.Statement) -> ast.Statement:
+        """The statement with other names."""
+        made: ast.Statement = self._parts(statement)
+        return made
+
+    def _parts(self, statement: Any) -> Any:
         changes: dict[str, Any] = {}
         for slot in fields(statement):
             value = getattr(statement, slot.name)
@@ -158,7 +163,7 @@ class _Resolver:
             case Span() | ast.Expression() | ast.DataType():
                 return value
             case _ if is_dataclass(value):
-                return self.statement(value)
+                return self._parts(value)
             case _:
                 return value
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
+from rw_sql.runtime.spark.jvm import java_session
 from rw_sql.runtime.spark.sessions import plain_sql
 from rw_sql.syntax.lexing.identifiers import quoted_for_spark
 
@@ -21,10 +22,9 @@ def warehouse_of_database(spark: SparkSession, name: str) -> str | None:
     """The warehouse of which a Spark database is a schema; empty for a user's database, None if there is none."""
     if not spark.catalog.databaseExists(name):
         return None
-    rows = plain_sql(spark, f"DESCRIBE DATABASE EXTENDED {quoted_for_spark(name)}").collect()
-    properties = next((str(row[1]) for row in rows if str(row[0]) == "Properties"), "")
-    _, found, rest = properties.partition(f"({MARK},")
-    return rest.partition(")")[0].strip() if found else ""
+    # DESCRIBE DATABASE prints all properties as one text.
+    properties = java_session(spark).sessionState().catalog().getDatabaseMetadata(name).properties()
+    return str(properties.apply(MARK)) if properties.contains(MARK) else ""
 
 
 def is_users_database(spark: SparkSession, name: str, warehouse: str) -> bool:
@@ -47,7 +47,7 @@ def drop_database(spark: SparkSession, name: str, warehouse: str) -> None:
     """Drops the database of a schema, unless the user has put objects into it."""
     if warehouse_of_database(spark, name) != warehouse:
         return
-    if spark.catalog.listTables(name):
+    if any(not table.isTemporary for table in spark.catalog.listTables(name)):
         logger.warning("database %s holds tables or views of your own, and stays", name)
         return
     if spark.catalog.currentDatabase() == name:

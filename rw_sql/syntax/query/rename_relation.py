@@ -56,7 +56,7 @@ def renamed_relation(text: str, old: str, new: str, dialect: str, *, is_stored: 
         # The schema before a column's relation is no more its own.
         for column in tree.find_all(exp.Column):
             schema, relation = column.args.get("db"), column.args.get("table")
-            if schema is not None and f"{schema.name}.{relation.name}".lower() == old.lower():
+            if schema is not None and relation is not None and f"{schema.name}.{relation.name}".lower() == old.lower():
                 edits.append((_place(schema)[0], _place(relation)[0] - 1, ""))
     for start, end, word in sorted(edits, reverse=True):
         text = text[:start] + word + text[end + 1 :]
