@@ -22,8 +22,6 @@ from pyspark.sql import SparkSession
 from rw_sql.errors import DELTA_MISSING, SqlError
 from rw_sql.metastore import Metastore
 from rw_sql.model.names import RELATION_KINDS, is_schema
-from rw_sql.model.parameters import SESSION_PARAMETERS
-from rw_sql.model.search_path import DEFAULT_PATH, is_relation
 from rw_sql.plan.result.confirmation import Question
 from rw_sql.runtime.control.dry_run import DryRun
 from rw_sql.runtime.control.executor import Executor, SessionState
@@ -39,6 +37,7 @@ from rw_sql.runtime.spark.jvm import gateway, hadoop_configuration, java_package
 from rw_sql.runtime.spark.sessions import SparkSessions, leave_dead_jvm
 from rw_sql.runtime.spark.spark_errors import readable_errors
 from rw_sql.runtime.sql.catalog_views import SparkViews
+from rw_sql.runtime.sql.session_names import SessionNames
 from rw_sql.runtime.sql.source_scan import scanned, sources_in
 from rw_sql.runtime.sql.spark_names import with_spark_names
 from rw_sql.runtime.status.served import ServedWarehouse
@@ -133,6 +132,7 @@ class Attached:
         self._next_look = 0.0
         self._seen = runtime.context.metastore.snapshot()
         self._views = SparkViews(runtime.context, spark)
+        self._names = SessionNames(runtime.context.metastore, spark, self._views, lambda: self._state.search_path)
         runtime.views.append(self._views)
         self._views.refresh()
 
@@ -202,28 +202,11 @@ class Attached:
 
     def has_object(self, name: Name) -> bool:
         """True if an rw_sql object has this name."""
-        snapshot = self._runtime.context.metastore.snapshot()
-        path = self._state.search_path
-        if not is_relation(snapshot, name, path):
-            return False
-        return name.schema is not None or path != DEFAULT_PATH or not self._views.is_hidden(name.last)
-
-    def has_schema(self, name: str | None = None) -> bool:
-        """True if an rw_sql schema has this name; without a name: if there is any beside ``public``."""
-        snapshot = self._runtime.context.metastore.snapshot()
-        if name is None:
-            return bool(snapshot.all("schema"))
-        if name == self._views.database:  # USE default goes back to public, as it does to Spark's default.
-            return self._state.search_path != DEFAULT_PATH
-        return is_schema(snapshot, name) and (name != PUBLIC or not self.spark.catalog.databaseExists(PUBLIC))
-
-    def has_database(self, name: str) -> bool:
-        """True if Spark has a database of this name that is not an rw_sql schema."""
-        return self._views.has_users_database(name)
+        return self._names.has_object(name)
 
     def has_parameter(self, name: str) -> bool:
         """True if an rw_sql session parameter has this name."""
-        return name in SESSION_PARAMETERS
+        return self._names.has_parameter(name)
 
     def object_names(self) -> tuple[str, ...]:
         """The names of all tables, sources and views, for completion."""
@@ -237,7 +220,7 @@ class Attached:
             return None
         try:
             self._views.refuse_other_kinds(text)
-            return route(text, self)
+            return route(text, self._names)
         except SqlError as error:
             self.abort_block()
             raise error.located(text) from error.__cause__
@@ -298,11 +281,6 @@ class Attached:
                 self._views.refresh()
         except (SqlError, OSError, DeltaError, Py4JError, PySparkException) as error:
             logger.warning("the catalog's views are not up to date: %s", cause_line(str(error)))
-
-    def with_schemas(self, text: str) -> str:
-        """A Spark statement in which names that only the search path finds say their schema, and sources in schemas
-        are one word: as such they can be temporary views. Any other text stays as it is, byte for byte."""
-        return with_spark_names(self._seen, text, self._state.search_path, self._views)
 
     def read(self, text: str, read: Callable[[], DataFrame]) -> DataFrame:
         """Runs ``read`` for a Spark statement; sources that it names are read upstream, once.
@@ -418,7 +396,7 @@ def attach(spark: SparkSession, warehouse: str | None = None, *, run_jobs: bool 
             attached.serve_metrics(where)
         setattr(spark, _ATTRIBUTE, attached)
         watch(spark)
-        wrap_sql(attached_to)
+        wrap_sql(attached_to, _with_schemas)
         wrap_shell_sql(spark)
         return attached
 
@@ -440,6 +418,14 @@ def detach(spark: SparkSession) -> None:
             if _runtimes.get(attached.warehouse) is runtime:
                 del _runtimes[attached.warehouse]
             runtime.stop()
+
+
+def _with_schemas(spark: SparkSession, text: str) -> str:
+    """A text for Spark with names that Spark finds: see :mod:`rw_sql.runtime.sql.spark_names`."""
+    attached = attached_to(spark)
+    if attached is None:
+        return text
+    return with_spark_names(attached._seen, text, attached._state.search_path, attached._views)
 
 
 @atexit.register
