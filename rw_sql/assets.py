@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal
 if TYPE_CHECKING:
     from importlib.resources.abc import Traversable
 
-Folder = Literal["grammar", "catalog", "sources"]
+Folder = Literal["grammar", "catalog", "catalog/views", "sources"]
 
 
 def _folder(name: Folder) -> Traversable:

@@ -91,7 +91,7 @@ class Upstreams:
         """The inspector for these upstreams."""
         named = (option.value for option in self.options)
         return CheckpointInspector(
-            snapshot=secrets_of_environment(value.secret.last for value in named if isinstance(value, SecretValue))
+            snapshot=secrets_of_environment(value.secret.key for value in named if isinstance(value, SecretValue))
         )
 
 

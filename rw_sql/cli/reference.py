@@ -47,6 +47,7 @@ _CONNECTOR_API = (
 )
 
 _VIEW_ROWS = {
+    "rw_schemas": "schema",
     "rw_objects": "object of any kind, its record as JSON",
     "rw_sources": "source: connector, options, canonical definition, generation",
     "rw_tables": "table with a connector: definition, id of its source, primary key, conflict behavior",
@@ -212,6 +213,7 @@ def _fields(record: type) -> str:
 def catalog_page() -> str:
     """The views that an attached session sees, and the Delta tables below them."""
     script = "\n".join(read_asset("catalog", name) for name in list_assets("catalog", ".sql"))
+    script += "\n".join(read_asset("catalog/views", name) for name in list_assets("catalog/views", ".sql"))
     views = dict(re.findall(r"(?ms)^CREATE VIEW rw_catalog\.(\w+) AS\n(.*?);\n", script))  # the newest text of a view
     if set(views) != set(_VIEW_ROWS):
         raise ValueError(f"the catalog's page describes other views than there are: {set(views) ^ set(_VIEW_ROWS)}")

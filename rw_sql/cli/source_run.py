@@ -139,7 +139,7 @@ def export(
         return
     with sparkless(warehouse, only_reads=True) as context:
         rows = records_of(_run(context, text))
-    offsets, notes = offsets_of(rows, name.last, fragment)
+    offsets, notes = offsets_of(rows, name.key, fragment)
     for note in notes:
         print(f"note: {note}", file=sys.stderr)
     try:

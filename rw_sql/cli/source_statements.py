@@ -41,9 +41,8 @@ OFFSETS = (*ROWS, "CLAMP")
 
 
 def source_name(text: str) -> Name:
-    """A source's name as typed in the shell: case kept, with ``public.`` if it was typed."""
-    schema, dot, last = text.partition(".")
-    return Name(parts=(schema, last) if dot and schema == "public" else (text,))
+    """A source's name as typed in the shell: case kept, with its schema if that was typed."""
+    return Name.of(text)
 
 
 def pairs(words: Sequence[str], flag: str) -> list[tuple[str, str]]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from deltalake import Schema
@@ -92,8 +92,16 @@ class Catalog:
 
 
 def load_catalog() -> Catalog:
-    """The catalog that this version of rw_sql ships."""
-    return parse_catalog((name, read_asset("catalog", name)) for name in list_assets("catalog", ".sql"))
+    """The catalog that this version of rw_sql ships.
+
+    The files of ``catalog/views`` hold views alone, which replace those of the numbered files. A warehouse is no newer
+    by them: older versions of rw_sql can open it afterwards.
+    """
+    catalog = parse_catalog((name, read_asset("catalog", name)) for name in list_assets("catalog", ".sql"))
+    views = dict(catalog.views)
+    for name in list_assets("catalog/views", ".sql"):
+        views.update(_views(name, read_asset("catalog/views", name)))
+    return replace(catalog, views=views)
 
 
 def parse_catalog(files: Iterable[tuple[str, str]]) -> Catalog:
@@ -120,6 +128,14 @@ def parse_catalog(files: Iterable[tuple[str, str]]) -> Catalog:
                 steps.append(_table_statement(name, statement))
         migrations[number] = Migration(number=number, name=name, statements=tuple(steps))
     return Catalog(migrations=tuple(migrations.values()), views=views)
+
+
+def _views(file: str, text: str) -> Iterator[tuple[str, str]]:
+    for statement in _statements(text):
+        view = _VIEW.fullmatch(statement)
+        if view is None:
+            raise ValueError(f"catalog file {file!r} has a statement that is no CREATE VIEW: {statement[:60]!r}")
+        yield view[1], view[2]
 
 
 def _table_statement(file: str, statement: str) -> CreateTable | AddColumns:

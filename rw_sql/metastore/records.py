@@ -214,6 +214,17 @@ class SecretRecord:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SchemaRecord:
+    """A schema other than ``public``, which every warehouse has. The names of its objects begin with its own:
+    ``raw.orders``."""
+
+    id: int
+    name: str
+    created_at_ms: int = 0
+    kind: str = field(default="schema", init=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PauseRecord:
     """A pause of one source (``source_id``) or of all sources (None). A source runs only if no pause applies to it."""
 
@@ -276,6 +287,7 @@ ObjectRecord = (
     | SinkRecord
     | ConnectionRecord
     | SecretRecord
+    | SchemaRecord
     | PauseRecord
     | ParameterRecord
     | RewindRecord

@@ -27,6 +27,7 @@ from rw_sql.metastore.records import (
     PutSplitStates,
     RebuildRecord,
     RewindRecord,
+    SchemaRecord,
     SecretRecord,
     SinkRecord,
     SourceRecord,
@@ -107,6 +108,8 @@ class Snapshot:
     @overload
     def find(self, kind: Literal["parameter"], name: str) -> ParameterRecord | None: ...
     @overload
+    def find(self, kind: Literal["schema"], name: str) -> SchemaRecord | None: ...
+    @overload
     def find(self, kind: str, name: str) -> ObjectRecord | None: ...
     def find(self, kind: str, name: str) -> ObjectRecord | None:
         """The object of that kind and name."""
@@ -141,6 +144,8 @@ class Snapshot:
     def all(self, kind: Literal["secret"]) -> tuple[SecretRecord, ...]: ...
     @overload
     def all(self, kind: Literal["parameter"]) -> tuple[ParameterRecord, ...]: ...
+    @overload
+    def all(self, kind: Literal["schema"]) -> tuple[SchemaRecord, ...]: ...
     @overload
     def all(self, kind: str) -> tuple[ObjectRecord, ...]: ...
     def all(self, kind: str) -> tuple[ObjectRecord, ...]:

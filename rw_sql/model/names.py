@@ -10,14 +10,16 @@ from sqlglot import tokenize
 from rw_sql.errors import (
     DUPLICATE_OBJECT,
     INVALID_DEFINITION,
-    NOT_SUPPORTED,
+    SYNTAX_ERROR,
     UNDEFINED_OBJECT,
     UNDEFINED_OPERATION,
+    UNDEFINED_SCHEMA,
     SqlError,
     near_names,
 )
 from rw_sql.metastore.records import MaterializedViewRecord, SinkRecord, SourceRecord, TableRecord
-from rw_sql.syntax.lexing.identifiers import quoted
+from rw_sql.syntax.lexing.identifiers import PUBLIC, quoted, sql_name
+from rw_sql.syntax.query.tables_read import replaced_tables, table_places
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -27,7 +29,7 @@ if TYPE_CHECKING:
     from rw_sql.metastore.records import ConnectionRecord, ObjectRecord, OperationRecord, SecretRecord
     from rw_sql.syntax.statements import Name
 
-SCHEMA_ALIAS = "public"
+SCHEMA_ALIAS = PUBLIC
 RELATION_KINDS = ("table", "source", "materialized_view")
 """The kinds that a query can read. A table and its source share a name, which refers to the table."""
 
@@ -47,15 +49,59 @@ def spoken(kind: str) -> str:
 
 
 def object_name(name: Name) -> str:
-    """The name of an object without its schema. The only schema is ``public``. Raises SqlError for another."""
-    if len(name.parts) > 2 or (name.schema is not None and name.schema != SCHEMA_ALIAS):
+    """The name of an object in the catalog: its own name in ``public``, elsewhere ``schema.name``.
+
+    Raises SqlError for a name of more than two parts.
+    """
+    if len(name.parts) > 2:
         raise SqlError(
-            NOT_SUPPORTED,
-            f'schema "{name.schema}" does not exist: all objects live in one schema',
+            SYNTAX_ERROR,
+            f"a name has a schema and an object, and no more parts: {name}",
             span=name.span,
-            hint=f'write "{name.last}" or "{SCHEMA_ALIAS}.{name.last}"',
+            hint=".".join(quoted(part) for part in name.parts[-2:]),
         )
-    return name.last
+    return name.key
+
+
+def schema_of(snapshot: Snapshot, key: str) -> str:
+    """The schema of an object, by its name in the catalog."""
+    schema, dot, _ = key.partition(".")
+    # Before there were schemas, a quoted name could have a dot.
+    return schema if dot and snapshot.find("schema", schema) is not None else PUBLIC
+
+
+def is_schema(snapshot: Snapshot, name: str) -> bool:
+    """True if the warehouse has a schema of this name."""
+    return name == PUBLIC or snapshot.find("schema", name) is not None
+
+
+def undefined_schema(snapshot: Snapshot, schema: str, span: Span | None) -> SqlError:
+    """The error for a schema that does not exist."""
+    near = near_names(schema, [PUBLIC, *(record.name for record in snapshot.all("schema"))])
+    hint = (
+        f'did you mean "{near[0]}"? SHOW SCHEMAS lists all'
+        if near
+        else "SHOW SCHEMAS lists all; CREATE SCHEMA makes one"
+    )
+    return SqlError(UNDEFINED_SCHEMA, f'schema "{schema}" does not exist', span=span, hint=hint)
+
+
+def require_schema(snapshot: Snapshot, name: Name) -> None:
+    """Raises SqlError UNDEFINED_SCHEMA if a new object's name has a schema that does not exist."""
+    object_name(name)
+    if name.schema is not None:
+        if not is_schema(snapshot, name.schema):
+            raise undefined_schema(snapshot, name.schema, name.span)
+        if name.schema == PUBLIC or "." not in name.last:
+            return
+    elif "." not in name.last or schema_of(snapshot, name.last) == PUBLIC:
+        return
+    raise SqlError(
+        INVALID_DEFINITION,
+        f'the name "{name.last}" cannot have a dot: beside schemas it would be taken for two names',
+        span=name.span,
+        hint=f"use another name: {quoted(name.last.replace('.', '_'))}",
+    )
 
 
 def find_source(snapshot: Snapshot, name: Name) -> SourceRecord:
@@ -162,14 +208,49 @@ def find_of_any_kind(snapshot: Snapshot, name: str) -> ObjectRecord | None:
 
 def undefined(snapshot: Snapshot, kind: str, name: Name) -> SqlError:
     """The error for a name that no object of that kind has."""
-    near = near_names(name.last, (record.name for record in snapshot.all(kind)))
+    if name.schema is not None and not is_schema(snapshot, name.schema):
+        return undefined_schema(snapshot, name.schema, name.span)
+    known = [record.name for record in snapshot.all(kind)]
+    near = near_names(name.key, known)
     listing = f"{_LISTED_BY[kind]} lists all"
-    other = find_of_any_kind(snapshot, name.last)
+    other = find_of_any_kind(snapshot, name.key)
     hint = f'did you mean "{near[0]}"? {listing}' if near else listing
     if other is not None:
-        shown = f"SHOW CREATE {spoken(other.kind).upper()} {quoted(other.name)} shows the {spoken(other.kind)}; {hint}"
+        of_kind = spoken(other.kind)
+        shown = f"SHOW CREATE {of_kind.upper()} {sql_name(other.name)} shows the {of_kind}; {hint}"
         return OtherKindError(kind, other, hint=shown, span=name.span)
-    return SqlError(UNDEFINED_OBJECT, f'{spoken(kind)} "{name.last}" does not exist', span=name.span, hint=hint)
+    if kind == "source":
+        known = [record.name for each in RELATION_KINDS for record in snapshot.all(each)]
+    hint = in_other_schemas(snapshot, known, name) or hint
+    return SqlError(UNDEFINED_OBJECT, f'{spoken(kind)} "{name.key}" does not exist', span=name.span, hint=hint)
+
+
+def undefined_relation(snapshot: Snapshot, name: Name, listing: str) -> SqlError:
+    """The error for a name in FROM that no table, source or view has; ``listing`` says what lists them."""
+    if name.schema is not None and not is_schema(snapshot, name.schema):
+        return undefined_schema(snapshot, name.schema, name.span)
+    known = [record.name for kind in RELATION_KINDS for record in snapshot.all(kind)]
+    near = near_names(name.key, known)
+    hint = in_other_schemas(snapshot, known, name)
+    hint = hint or (f'did you mean "{near[0]}"? {listing}' if near else listing)
+    return SqlError(UNDEFINED_OBJECT, f'relation "{name.key}" does not exist', span=name.span, hint=hint)
+
+
+def in_other_schemas(snapshot: Snapshot, known: Iterable[str], name: Name) -> str | None:
+    """The hint for a name that objects of other schemas have; None if there is none."""
+    found = [key for key in known if key != name.key and bare_name(snapshot, key) == name.last]
+    if not found:
+        return None
+    written = [sql_name(key) if "." in key else f"{PUBLIC}.{sql_name(key)}" for key in sorted(set(found))]
+    schemas = [schema_of(snapshot, key) for key in sorted(set(found))]
+    where = f"schema {schemas[0]}" if len(schemas) == 1 else f"the schemas {', '.join(schemas)}"
+    return f'"{name.last}" is in {where}: write {" or ".join(written)}'
+
+
+def bare_name(snapshot: Snapshot, key: str) -> str:
+    """The name of an object without its schema, by its name in the catalog."""
+    schema = schema_of(snapshot, key)
+    return key if schema == PUBLIC else key.removeprefix(f"{schema}.")
 
 
 def other_than_relation(snapshot: Snapshot, name: str, span: Span | None) -> SqlError | None:
@@ -177,9 +258,9 @@ def other_than_relation(snapshot: Snapshot, name: str, span: Span | None) -> Sql
     found = find_of_any_kind(snapshot, name)
     if found is None or found.kind in RELATION_KINDS:
         return None
-    shown = f"SHOW CREATE {spoken(found.kind).upper()} {quoted(found.name)}"
+    shown = f"SHOW CREATE {spoken(found.kind).upper()} {sql_name(found.name)}"
     reads = [record.name for id_ in getattr(found, "inputs", ()) if (record := snapshot.get(id_)) is not None]
-    hint = f'SELECT * FROM {quoted(reads[0])}: "{found.name}" writes these rows to its target' if reads else (
+    hint = f'SELECT * FROM {sql_name(reads[0])}: "{found.name}" writes these rows to its target' if reads else (
         f"{shown} shows the {spoken(found.kind)}; SHOW SOURCES and SHOW MATERIALIZED VIEWS list what can be read"
     )  # fmt: skip
     message = f'"{found.name}" is a {spoken(found.kind)}, which a query cannot read'
@@ -196,26 +277,41 @@ def connections_of(snapshot: Snapshot, kind: str) -> str:
 
 
 def spark_query(text: str, relations: Iterable[str]) -> str:
-    """A query that Spark can run: ``public.orders`` becomes ``orders``. Nothing else of the text changes."""
-    names = {name.lower() for name in relations}
+    """A query that a job can run, whose inputs are temporary views named as in the catalog.
+
+    ``public.orders`` becomes ``orders``, and ``raw.orders`` becomes the one word ``raw.orders`` in backquotes, with the
+    alias ``orders``. Nothing else of the text changes.
+    """
+    keys = tuple(relations)
+    names = {name.lower() for name in keys}
+    qualified = {name for name in names if "." in name}
     cut = []
     tokens = tokenize(text, read="spark")
     for schema, dot, name in zip(tokens, tokens[1:], tokens[2:], strict=False):
         if (schema.text.lower(), dot.text) == (SCHEMA_ALIAS, ".") and name.text.lower() in names:
             cut.append((schema.start, dot.end + 1))
-    for start, end in reversed(cut):
+    if qualified:
+        for schema, dot, name, after in zip(tokens, tokens[1:], tokens[2:], tokens[3:], strict=False):
+            is_column = dot.text == "." and after.text == "."
+            if is_column and f"{schema.text}.{name.text}".lower() in qualified:
+                cut.append((schema.start, dot.end + 1))
+    for start, end in sorted(cut, reverse=True):
         text = text[:start] + text[end:]
+    if qualified:
+        text = replaced_tables(text, {place.written: place.key for place in table_places(text) if place.key in keys})
     return text
 
 
 def require_free_of_kind(snapshot: Snapshot, kind: str, name: Name) -> None:
     """Raises SqlError DUPLICATE_OBJECT if an object of that kind has the name."""
+    require_schema(snapshot, name)
     if snapshot.find(kind, object_name(name)) is not None:
         raise _taken(snapshot, kind, name)
 
 
 def require_free(snapshot: Snapshot, name: Name) -> None:
     """Raises SqlError DUPLICATE_OBJECT if a table, source, view or sink has the name."""
+    require_schema(snapshot, name)
     taken = find_relation(snapshot, object_name(name)) or snapshot.find("sink", object_name(name))
     if taken is not None:
         raise _taken(snapshot, taken.kind, name)
@@ -223,6 +319,7 @@ def require_free(snapshot: Snapshot, name: Name) -> None:
 
 def _taken(snapshot: Snapshot, kind: str, name: Name) -> SqlError:
     """The error for a name that an object of that kind has, with a free one."""
-    free = next(other for number in count(2) if find_of_any_kind(snapshot, other := f"{name.last}_{number}") is None)
-    hint = f"use another name: {quoted(free)}; SHOW CREATE {spoken(kind).upper()} {quoted(name.last)} shows what exists"
-    return SqlError(DUPLICATE_OBJECT, f'{spoken(kind)} "{name.last}" already exists', span=name.span, hint=hint)
+    free = next(other for number in count(2) if find_of_any_kind(snapshot, other := f"{name.key}_{number}") is None)
+    shown = f"SHOW CREATE {spoken(kind).upper()} {sql_name(name.key)} shows what exists"
+    hint = f"use another name: {sql_name(free)}; {shown}"
+    return SqlError(DUPLICATE_OBJECT, f'{spoken(kind)} "{name.key}" already exists', span=name.span, hint=hint)

@@ -89,6 +89,13 @@ def _dialect(text: str) -> str:
     raise ValueError("takes 'spark' or 'risingwave'")
 
 
+def _path(text: str) -> str:
+    words = [word.strip() for word in text.split(",")]
+    if not all(words):
+        raise ValueError("takes schemas separated by commas")
+    return ", ".join(words)
+
+
 SYSTEM_PARAMETERS = {
     parameter.name: parameter
     for parameter in (
@@ -143,6 +150,13 @@ SESSION_PARAMETERS = {
             default="spark",
             doc="the SQL that queries of views and sinks are written in: 'spark' or 'risingwave'",
             read=_dialect,
+        ),
+        Parameter(
+            name="search_path",
+            default="public",
+            doc="the schemas in which a name without a schema is looked for, in this order; new objects are created in "
+            "the first one that exists",
+            read=_path,
         ),
         Parameter(
             name="background_ddl",

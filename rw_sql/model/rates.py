@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rw_sql.syntax.lexing.identifiers import quoted
+from rw_sql.syntax.lexing.identifiers import sql_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -34,4 +34,4 @@ def is_throttled(source: SourceRecord) -> bool:
 
 def throttled_reason(source: SourceRecord) -> str:
     """The reason shown for a source with rate 0, with the statement that changes it."""
-    return f"{RATE_LIMIT} is 0: ALTER SOURCE {quoted(source.name)} SET {RATE_LIMIT} = DEFAULT"
+    return f"{RATE_LIMIT} is 0: ALTER SOURCE {sql_name(source.name)} SET {RATE_LIMIT} = DEFAULT"

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from rw_sql.metastore.records import Operation, PutObject, SourceRecord
 from rw_sql.metastore.refresh_records import FINISHING, IDLE, REFRESHING, RefreshRecord
 from rw_sql.model.pauses import pauses_of
-from rw_sql.syntax.lexing.identifiers import quoted
+from rw_sql.syntax.lexing.identifiers import sql_name
 
 if TYPE_CHECKING:
     from rw_sql.metastore import Snapshot
@@ -44,7 +44,7 @@ def source_of(snapshot: Snapshot, record: RefreshRecord) -> SourceRecord | None:
 
 def refresh_statement(record: RefreshRecord) -> str:
     """The statement that starts a refresh of the table."""
-    return f"{REFRESH} {quoted(record.name)}"
+    return f"{REFRESH} {sql_name(record.name)}"
 
 
 def begun(record: RefreshRecord, now_ms: int) -> PutObject:

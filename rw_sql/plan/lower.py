@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from rw_sql.errors import NOT_SUPPORTED, SqlError
 from rw_sql.model.names import OtherKindError, find_source
 from rw_sql.model.pauses import pauses_of
+from rw_sql.model.search_path import DEFAULT_PATH, resolved
 from rw_sql.plan.result.plan import Plan, ResultRow
 from rw_sql.plan.statements.checkpoint.checkpoint import lower_inject_checkpoint_offsets, lower_show_checkpoint
 from rw_sql.plan.statements.connection.connection import (
@@ -28,6 +29,13 @@ from rw_sql.plan.statements.move.undo import lower_undo_operation
 from rw_sql.plan.statements.move.unsafe_set_and_reset import lower_alter_source_unsafe_set, lower_reset_source_splits
 from rw_sql.plan.statements.other_kind import with_the_right_statement
 from rw_sql.plan.statements.replace.replace import lower_create_or_replace
+from rw_sql.plan.statements.schema.schema import (
+    lower_create_schema,
+    lower_drop_schema,
+    lower_set_search_path,
+    lower_show_search_path,
+    lower_use_schema,
+)
 from rw_sql.plan.statements.session.parameters import lower_alter_system_set, lower_set_parameter
 from rw_sql.plan.statements.show.continuity import lower_show_source_continuity
 from rw_sql.plan.statements.show.lineage import lower_show_lineage
@@ -52,6 +60,7 @@ from rw_sql.plan.statements.source.source import (
 from rw_sql.plan.statements.table.columns import lower_add_column, lower_drop_column, lower_rename_column
 from rw_sql.plan.statements.table.refresh import lower_refresh_table
 from rw_sql.plan.statements.table.rename import lower_alter_rename
+from rw_sql.plan.statements.table.set_schema import lower_alter_set_schema
 from rw_sql.plan.statements.table.source_of_table import with_tables
 from rw_sql.plan.statements.table.swap_with import lower_alter_swap
 from rw_sql.plan.statements.table.table import lower_create_table, lower_drop_connector, lower_drop_table
@@ -60,12 +69,16 @@ from rw_sql.plan.statements.view.rebuild import lower_rebuild_materialized_view
 from rw_sql.plan.statements.view.set_rate_and_cancel import lower_alter_materialized_view_set, lower_cancel_jobs
 from rw_sql.plan.statements.view.view import lower_create_materialized_view, lower_drop_materialized_view
 from rw_sql.syntax import statements as ast
-from rw_sql.syntax.lexing.identifiers import quoted
+from rw_sql.syntax.lexing.identifiers import sql_name
 from rw_sql.syntax.parsing.unsupported import unsupported
 
 if TYPE_CHECKING:
     from rw_sql.metastore import Snapshot
     from rw_sql.plan.ports.inspector import Inspector
+
+
+_OF_SESSION = (ast.ShowParameter, ast.ShowCreate, ast.ShowObjects)
+"""Statements whose answer depends on the search path itself, not only on what bare names mean by it."""
 
 
 def _told(statement: ast.Statement, what: str) -> Plan:
@@ -80,17 +93,27 @@ def lower(
     *,
     query_dialect: str = "spark",
     shares_sources: bool = True,
+    search_path: tuple[str, ...] = DEFAULT_PATH,
 ) -> Plan:
     """The plan of one statement. The inspector gives the facts it depends on. Raises SqlError; changes nothing.
 
     ``query_dialect`` is the dialect of views' queries: 'spark' or 'risingwave'. ``shares_sources``: new sources are
-    shared by default.
+    shared by default. ``search_path`` are the schemas in which bare names are looked for.
     """
+    statement = resolved(statement, snapshot, search_path, query_dialect)
     refused = unsupported(statement)
     if refused is not None:
         raise refused
+    shown = search_path if isinstance(statement, _OF_SESSION) else DEFAULT_PATH
     try:
-        plan = _lower(statement, snapshot, inspector, query_dialect=query_dialect, shares_sources=shares_sources)
+        plan = _lower(
+            statement,
+            snapshot,
+            inspector,
+            query_dialect=query_dialect,
+            shares_sources=shares_sources,
+            search_path=shown,
+        )
     except OtherKindError as error:
         raise with_the_right_statement(error, statement, snapshot)  # noqa: B904 - the same error, its hint completed
     return with_tables(snapshot, plan)
@@ -103,11 +126,15 @@ def lower_explained(
     *,
     query_dialect: str = "spark",
     shares_sources: bool = True,
+    search_path: tuple[str, ...] = DEFAULT_PATH,
 ) -> Plan:
     """The plan of a statement that is only explained: like :func:`lower`, but a running source is treated as paused.
 
     This shows the effect of INJECT and SKIP without pausing the source.
     """
+    if isinstance(statement, _OF_SESSION):
+        return lower(statement, snapshot, inspector, search_path=search_path)
+    statement = resolved(statement, snapshot, search_path, query_dialect)
     lower_one = partial(lower, query_dialect=query_dialect, shares_sources=shares_sources)
     if not isinstance(statement, ast.InjectSourceOffsets | ast.SkipRecord):
         return lower_one(statement, snapshot, inspector)
@@ -115,7 +142,7 @@ def lower_explained(
     if pauses_of(snapshot, source.id):
         return lower_one(statement, snapshot, inspector)
     plan = lower_inside((ast.PauseSource(name=statement.name),), statement, snapshot, inspector, lower_one)
-    note = f"the source is running, so these are its positions of now: PAUSE SOURCE {quoted(source.name)} first"
+    note = f"the source is running, so these are its positions of now: PAUSE SOURCE {sql_name(source.name)} first"
     if plan.preview is None:
         return plan
     preview = replace(plan.preview, epoch=snapshot.epoch, notices=(*plan.preview.notices, note))
@@ -123,7 +150,13 @@ def lower_explained(
 
 
 def _lower(
-    statement: ast.Statement, snapshot: Snapshot, inspector: Inspector, *, query_dialect: str, shares_sources: bool
+    statement: ast.Statement,
+    snapshot: Snapshot,
+    inspector: Inspector,
+    *,
+    query_dialect: str,
+    shares_sources: bool,
+    search_path: tuple[str, ...],
 ) -> Plan:
     lower_one = partial(lower, query_dialect=query_dialect, shares_sources=shares_sources)
     match statement:
@@ -185,6 +218,8 @@ def _lower(
             return lower_refresh_table(statement, snapshot, inspector)
         case ast.AlterRename():
             return lower_alter_rename(statement, snapshot)
+        case ast.AlterSetSchema():
+            return lower_alter_set_schema(statement, snapshot)
         case ast.AlterSwap():
             return lower_alter_swap(statement, snapshot)
         case ast.CreateSink():
@@ -221,8 +256,18 @@ def _lower(
             return lower_drop_secret(statement, snapshot)
         case ast.AlterSystemSet():
             return lower_alter_system_set(statement, snapshot)
+        case ast.SetParameter(parameter="search_path", is_local=False):
+            return lower_set_search_path(statement, snapshot)
         case ast.SetParameter():
             return lower_set_parameter(statement, snapshot)
+        case ast.CreateSchema():
+            return lower_create_schema(statement, snapshot, inspector)
+        case ast.DropSchema():
+            return lower_drop_schema(statement, snapshot)
+        case ast.UseSchema():
+            return lower_use_schema(statement, snapshot)
+        case ast.ShowParameter(parameter="search_path"):
+            return lower_show_search_path(statement, search_path)
         case ast.InjectCheckpointOffsets():
             return lower_inject_checkpoint_offsets(statement, snapshot, inspector)
         case ast.ShowCheckpoint():
@@ -240,7 +285,7 @@ def _lower(
         case ast.ShowUnsafeOperations():
             return lower_show_unsafe_operations(statement, snapshot, inspector)
         case ast.ShowCreate():
-            return lower_show_create(statement, snapshot)
+            return lower_show_create(statement, snapshot, search_path)
         case ast.Describe():
             return lower_describe(statement, snapshot)
         case ast.Flush():

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import nullcontext
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,8 +22,7 @@ from pyspark.sql import SparkSession
 
 from rw_sql.errors import DELTA_MISSING, SqlError
 from rw_sql.metastore import Metastore
-from rw_sql.model.names import RELATION_KINDS, object_name
-from rw_sql.model.parameters import SESSION_PARAMETERS
+from rw_sql.model.names import RELATION_KINDS, is_schema
 from rw_sql.plan.result.confirmation import Question
 from rw_sql.runtime.control.dry_run import DryRun
 from rw_sql.runtime.control.executor import Executor, SessionState
@@ -38,7 +38,9 @@ from rw_sql.runtime.spark.jvm import gateway, hadoop_configuration, java_package
 from rw_sql.runtime.spark.sessions import SparkSessions, leave_dead_jvm
 from rw_sql.runtime.spark.spark_errors import readable_errors
 from rw_sql.runtime.sql.catalog_views import SparkViews
+from rw_sql.runtime.sql.session_names import SessionNames
 from rw_sql.runtime.sql.source_scan import scanned, sources_in
+from rw_sql.runtime.sql.spark_names import with_spark_names
 from rw_sql.runtime.status.served import ServedWarehouse
 from rw_sql.runtime.support.failures import cause_line
 from rw_sql.runtime.support.faults import fault, know_jvm
@@ -48,6 +50,8 @@ from rw_sql.session.spark_settings import session_settings
 from rw_sql.session.spark_sql import wrap_shell_sql, wrap_sql
 from rw_sql.session.start_messages import without_start_messages
 from rw_sql.syntax import could_be_ours, route
+from rw_sql.syntax import statements as ast
+from rw_sql.syntax.lexing.identifiers import PUBLIC
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -130,6 +134,7 @@ class Attached:
         self._next_look = 0.0
         self._seen = runtime.context.metastore.snapshot()
         self._views = SparkViews(runtime.context, spark)
+        self._names = SessionNames(runtime.context.metastore, spark, self._views, lambda: self._state.search_path)
         runtime.views.append(self._views)
         self._views.refresh()
 
@@ -199,18 +204,11 @@ class Attached:
 
     def has_object(self, name: Name) -> bool:
         """True if an rw_sql object has this name."""
-        try:
-            last = object_name(name)
-        except SqlError:
-            return False
-        snapshot = self._runtime.context.metastore.snapshot()
-        if all(snapshot.find(kind, last) is None for kind in RELATION_KINDS):
-            return False
-        return name.schema is not None or not self._views.is_hidden(last)
+        return self._names.has_object(name)
 
     def has_parameter(self, name: str) -> bool:
         """True if an rw_sql session parameter has this name."""
-        return name in SESSION_PARAMETERS
+        return self._names.has_parameter(name)
 
     def object_names(self) -> tuple[str, ...]:
         """The names of all tables, sources and views, for completion."""
@@ -224,7 +222,7 @@ class Attached:
             return None
         try:
             self._views.refuse_other_kinds(text)
-            return route(text, self)
+            return route(text, self._names)
         except SqlError as error:
             self.abort_block()
             raise error.located(text) from error.__cause__
@@ -233,9 +231,14 @@ class Attached:
         """Runs an rw_sql statement. Raises SqlError, located in ``text``."""
         try:
             with interruptible():
+                if isinstance(statement, ast.UseSchema) and statement.name.last == self._views.database:
+                    statement = replace(statement, name=replace(statement.name, parts=(PUBLIC,)))
+                path = self._state.search_path
                 table = self._runtime.executor.run(statement, self._state)
                 self._views.refresh()
                 self._seen = self._runtime.context.metastore.snapshot()
+                if self._state.search_path != path or isinstance(statement, ast.UseSchema):
+                    self._views.use(next((s for s in self._state.search_path if is_schema(self._seen, s)), PUBLIC))
                 return frame_of(self.spark, table)
         except SqlError as error:
             raise error.located(text) from error.__cause__
@@ -381,7 +384,7 @@ def attach(spark: SparkSession, warehouse: str | None = None, *, run_jobs: bool 
             attached.serve_metrics(where)
         setattr(spark, _ATTRIBUTE, attached)
         watch(spark)
-        wrap_sql(attached_to)
+        wrap_sql(attached_to, _with_schemas)
         wrap_shell_sql(spark)
         return attached
 
@@ -403,6 +406,14 @@ def detach(spark: SparkSession) -> None:
             if _runtimes.get(attached.warehouse) is runtime:
                 del _runtimes[attached.warehouse]
             runtime.stop()
+
+
+def _with_schemas(spark: SparkSession, text: str) -> str:
+    """A text for Spark with names that Spark finds: see :mod:`rw_sql.runtime.sql.spark_names`."""
+    attached = attached_to(spark)
+    if attached is None:
+        return text
+    return with_spark_names(attached._seen, text, attached._state.search_path, attached._views)
 
 
 @atexit.register

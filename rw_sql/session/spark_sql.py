@@ -48,8 +48,13 @@ class TakesStatements(Protocol):
         ...
 
 
-def wrap_sql(attached_to: Callable[[SparkSession], TakesStatements | None]) -> None:
-    """Wraps the class's ``sql`` once. Calls with arguments and sessions that are not attached use the original."""
+def wrap_sql(
+    attached_to: Callable[[SparkSession], TakesStatements | None], with_schemas: Callable[[SparkSession, str], str]
+) -> None:
+    """Wraps the class's ``sql`` once. Calls with arguments and sessions that are not attached use the original.
+
+    ``with_schemas`` rewrites a text for Spark so that Spark finds what its names mean.
+    """
     original = SparkSession.sql
     if hasattr(original, ORIGINAL_SQL):
         return
@@ -68,6 +73,7 @@ def wrap_sql(attached_to: Callable[[SparkSession], TakesStatements | None]) -> N
         if args is not None or kwargs:
             attached.refuse_changes(text)
             attached.before_spark(text)
+            text = with_schemas(spark, text)
             return attached.read(text, partial(original, spark, text, args, **kwargs))
         statement = attached.route(text)
         if statement is not None:
@@ -75,6 +81,7 @@ def wrap_sql(attached_to: Callable[[SparkSession], TakesStatements | None]) -> N
         try:
             attached.refuse_changes(text)
             attached.before_spark(text)
+            text = with_schemas(spark, text)
             return attached.read(text, partial(original, spark, text))
         except BaseException:
             # A mistyped RESUME is not an rw_sql statement: committing the rest would leave the source paused.
@@ -83,24 +90,28 @@ def wrap_sql(attached_to: Callable[[SparkSession], TakesStatements | None]) -> N
 
     setattr(sql, ORIGINAL_SQL, original)
     SparkSession.sql = sql  # type: ignore[method-assign]  # wrapping it is what this is for
-    _wrap_table(SparkSession, lambda spark: spark, attached_to)
-    _wrap_table(DataFrameReader, lambda reader: reader._spark, attached_to)
+    _wrap_table(SparkSession, lambda spark: spark, attached_to, with_schemas)
+    _wrap_table(DataFrameReader, lambda reader: reader._spark, attached_to, with_schemas)
 
 
 def _wrap_table(
     owner: type,
     session_of: Callable[[Any], SparkSession],
     attached_to: Callable[[SparkSession], TakesStatements | None],
+    with_schemas: Callable[[SparkSession, str], str],
 ) -> None:
     """Makes ``table()`` resolve the same names as ``sql()``."""
     original = owner.__dict__["table"]
 
     @functools.wraps(original)
     def table(self: Any, tableName: str) -> DataFrame:
-        attached = attached_to(session_of(self))
+        spark = session_of(self)
+        attached = attached_to(spark)
         if attached is not None:
             attached.before_spark(tableName)
-            return attached.read(f"SELECT * FROM {tableName}", partial(original, self, tableName))
+            begin = "SELECT * FROM "
+            name = with_schemas(spark, f"{begin}{tableName}").removeprefix(begin).partition(" AS ")[0]
+            return attached.read(f"{begin}{name}", partial(original, self, name))
         found: DataFrame = original(self, tableName)
         return found
 

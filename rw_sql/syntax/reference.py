@@ -14,7 +14,7 @@ _SINK = ".sink.toml"
 """The suffix of sink specs."""
 
 _MADE = "<!-- Made by python -m rw_sql.syntax from {source}: change that. -->\n"
-_ORDER = ("source", "connection", "table", "materialized_view", "sink", "session", "alter", "parts")
+_ORDER = ("source", "connection", "table", "materialized_view", "sink", "schema", "session", "alter", "parts")
 _RULE = re.compile(r"[!?]?([a-z_]+)\s*:")
 
 

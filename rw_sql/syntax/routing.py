@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from rw_sql.errors import SqlError
 from rw_sql.syntax import statements as ast
@@ -23,6 +23,19 @@ class CatalogView(Protocol):
 
     def has_parameter(self, name: str) -> bool:
         """True if an rw_sql session parameter has this name (lower case)."""
+        ...
+
+
+@runtime_checkable
+class SchemaView(Protocol):
+    """The lookups for statements about schemas. A catalog without them leaves to Spark what Spark has too."""
+
+    def has_schema(self, name: str | None = None) -> bool:
+        """True if an rw_sql schema has this name; without a name: if there is any beside ``public``."""
+        ...
+
+    def has_database(self, name: str) -> bool:
+        """True if Spark has a database of this name that is not an rw_sql schema."""
         ...
 
 
@@ -58,7 +71,7 @@ def route(text: str, catalog: CatalogView) -> Statement | None:
     return statement if is_ours(statement, catalog) else None
 
 
-_SPARKS_LISTS = frozenset({"TABLES", "VIEWS", "FUNCTIONS", "DATABASES", "SCHEMAS"})
+_SPARKS_LISTS = frozenset({"TABLES", "VIEWS", "FUNCTIONS", "DATABASES"})
 _NAMED_ALIKE = (
     ast.DropTable
     | ast.RefreshTable
@@ -86,12 +99,16 @@ def is_ours(statement: Statement, catalog: CatalogView) -> bool:
             return catalog.has_parameter(statement.parameter)
         case ast.SetTimeZone():
             return False
+        case ast.ShowObjects(kind="SCHEMAS") if statement.like is not None:
+            return isinstance(catalog, SchemaView) and catalog.has_schema()  # Spark lists its databases by these words.
         case ast.ShowObjects():
             return statement.kind not in _SPARKS_LISTS
         case ast.ShowColumns():
             return statement.kind != "COLUMNS"
         case ast.ShowCreate():
             return statement.kind not in ("TABLE", "VIEW", "FUNCTION") or catalog.has_object(statement.name)
+        case ast.UseSchema() | ast.DropSchema():
+            return isinstance(catalog, SchemaView) and _is_schema(statement, catalog)
         case ast.CreateTable():
             return _uses_our_clauses(statement)
         case (
@@ -103,6 +120,15 @@ def is_ours(statement: Statement, catalog: CatalogView) -> bool:
             return True
         case _:
             return not isinstance(statement, _NAMED_ALIKE) or catalog.has_object(statement.name)
+
+
+def _is_schema(statement: ast.UseSchema | ast.DropSchema, catalog: SchemaView) -> bool:
+    name = statement.name
+    if len(name.parts) > 1:
+        return False
+    if isinstance(statement, ast.DropSchema) and not catalog.has_database(name.last):
+        return True
+    return catalog.has_schema(name.last)
 
 
 def _uses_our_clauses(table: ast.CreateTable) -> bool:

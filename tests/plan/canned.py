@@ -18,6 +18,7 @@ from rw_sql.metastore.records import OperationRecord, PutSplitStates
 from rw_sql.metastore.snapshot import before_image, effect_of
 from rw_sql.model.job_ids import ingest_fragment
 from rw_sql.model.offset_ranges import LogPiece, ReadIncarnation, with_piece, with_span
+from rw_sql.model.search_path import DEFAULT_PATH
 from rw_sql.plan.lower import lower, lower_explained
 from rw_sql.plan.ports.checkpoints import CheckpointText
 from rw_sql.plan.ports.positions import CommittedRanges
@@ -79,6 +80,7 @@ class CannedWorld:
     logs: dict[int, LogSize] = field(default_factory=dict)
     dialect: str = "spark"
     shares_sources: bool = True
+    search_path: tuple[str, ...] = DEFAULT_PATH
     analyze: Callable[[AnalyzedQuery], QueryAnalysis] | None = None
     tables: dict[str, TableLook] = field(default_factory=dict)
     analysis: QueryAnalysis = field(default_factory=lambda: QueryAnalysis(schema=ONE_COLUMN))
@@ -108,6 +110,7 @@ class CannedWorld:
                 self.inspector,
                 query_dialect=self.dialect,
                 shares_sources=self.shares_sources,
+                search_path=self.search_path,
             )
         except SqlError as error:
             raise error.located(text) from error

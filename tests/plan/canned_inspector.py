@@ -278,6 +278,9 @@ class CannedTables(Port):
     def look(self, name: str) -> TableLook:
         return self.world.tables.get(name, TableLook())
 
+    def is_users_database(self, name: str) -> bool:
+        return name in self.world.tables
+
     def version(self, object_id: int) -> int:
         return 7
 

@@ -179,7 +179,7 @@ def rollback_command(
     location, snapshot = _catalog(warehouse)
     record = snapshot.find("materialized_view", view)
     if record is None:
-        raise undefined(snapshot, "materialized_view", Name(parts=(view,)))
+        raise undefined(snapshot, "materialized_view", Name.of(view))
     records = Metastore.open(location.uri).operations()
     history = History.of(records)
     swap = next((r for r in records if r.kind == SWAP and view in r.objects and history.is_in_effect(r.epoch)), None)

@@ -255,6 +255,7 @@ class CatalogNames:
                     for record in snapshot.all(kind)
                     if kind != "source" or snapshot.find("table", record.name) is None
                 }
+                found |= {"public": "schema", **{record.name: "schema" for record in snapshot.all("schema")}}
         except (SqlError, OSError, DeltaError, Py4JError, PySparkException):
             pass  # Completion offers what could be read.
         return found

@@ -45,6 +45,8 @@ _KIND_WORDS = {
     "SINK": ("sink",),
     "CONNECTION": ("connection",),
     "SECRET": ("secret",),
+    "SCHEMA": ("schema",),
+    "USE": ("schema",),
     "FROM": RELATIONS,
     "JOIN": RELATIONS,
     "INTO": RELATIONS,
@@ -61,7 +63,8 @@ class Names(Protocol):
     """What the completion knows of the warehouse. Called from a thread of its own; what cannot be read is left out."""
 
     def objects(self) -> dict[str, str]:
-        """The kind of each object by its name: source, table, materialized_view, sink, connection, secret, spark."""
+        """The kind of each object by its name: source, table, materialized_view, sink, connection, secret, schema,
+        spark."""
         ...
 
     def columns(self, relation: str) -> tuple[str, ...]:
@@ -177,7 +180,7 @@ class StatementCompleter(Completer):
             return  # a new name
         if words[:2] in (["CREATE", "CONNECTION"], ["CREATE", "SECRET"]) and len(words) == 2:
             return
-        kinds = _KIND_WORDS.get(last, ())
+        kinds = ("schema",) if words[:1] == ["SHOW"] and last == "FROM" else _KIND_WORDS.get(last, ())
         yield from (
             Offer(name, kind.replace("_", " ")) for name, kind in sorted(self._objects().items()) if kind in kinds
         )
@@ -235,14 +238,18 @@ class StatementCompleter(Completer):
             everything = [token for token in scan(statement) if token.text]
         except SqlError:
             everything = tokens
-        if "." in word:
-            qualifier, _, word = word.rpartition(".")
-            relation = _aliases(everything, objects).get(qualifier.rpartition(".")[2].lower())
-            columns = () if relation is None else self._names.columns(relation)
-            return word, [Offer(column, "column") for column in columns]
         last = tokens[-1].upper if tokens and tokens[-1].kind == WORD else ""
         relations = [Offer(name, kind.replace("_", " ")) for name, kind in sorted(objects.items()) if kind in RELATIONS]
-        if last in ("FROM", "JOIN", "INTO", "TABLE", "UPDATE"):
+        is_relation = last in ("FROM", "JOIN", "INTO", "TABLE", "UPDATE")
+        if is_relation and "." in word and word.removeprefix("public.") == word:
+            return word, relations
+        if "." in word:
+            qualifier, _, word = word.rpartition(".")
+            named = _aliases(everything, objects)
+            relation = named.get(qualifier.lower()) or named.get(qualifier.rpartition(".")[2].lower())
+            columns = () if relation is None else self._names.columns(relation)
+            return word, [Offer(column, "column") for column in columns]
+        if is_relation:
             return word, relations
         used = dict.fromkeys(_aliases(everything, objects).values())
         columns = tuple(dict.fromkeys(column for relation in used for column in self._names.columns(relation)))
@@ -376,13 +383,17 @@ def _aliases(tokens: list[Token], objects: dict[str, str]) -> dict[str, str]:
     """The relations that a query names, by their names and aliases."""
     found: dict[str, str] = {}
     for index, token in enumerate(tokens):
-        if token.value not in objects or (index and tokens[index - 1].upper not in ("FROM", "JOIN", ",", ".", "INTO")):
+        name = token.value
+        if index > 1 and tokens[index - 1].text == "." and f"{tokens[index - 2].value}.{name}" in objects:
+            name = f"{tokens[index - 2].value}.{name}"
+            found[name.lower()] = name
+        if name not in objects or (index and tokens[index - 1].upper not in ("FROM", "JOIN", ",", ".", "INTO")):
             continue
-        found[token.value.lower()] = token.value
+        found[token.value.lower()] = name
         after = tokens[index + 1 : index + 3]
         alias = after[1] if len(after) == 2 and after[0].upper == "AS" else after[0] if after else None
         if alias is not None and alias.kind == WORD and alias.upper not in _AFTER_RELATION:
-            found[alias.value] = token.value
+            found[alias.value] = name
     return found
 
 

@@ -15,7 +15,7 @@ from rw_sql.model.definitions import connector_of, include_name, include_type, o
 from rw_sql.syntax import parse_statement, render, spark_type
 from rw_sql.syntax import statements as ast
 from rw_sql.syntax.dialect.to_spark import to_spark
-from rw_sql.syntax.lexing.identifiers import literal, quoted
+from rw_sql.syntax.lexing.identifiers import literal, quoted, sql_name
 from rw_sql.syntax.query.tables_read import table_names
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ def read_definitions(files: Sequence[str], variables: Mapping[str, str], env: st
                     if name == "query_dialect" and value is not None:
                         dialect = part.text.rpartition("=")[2].strip(" '\"").lower()
                 case ast.CreateSource() | ast.CreateTable() | ast.CreateMaterializedView():
-                    name = statement.name.last
+                    name = statement.name.key
                     if name in found:
                         told = f'"{name}" is made in {found[name].file} too'
                         raise WrongTestError(told, file=file or "-", line=line)
@@ -118,7 +118,7 @@ def fed_from_kafka(statement: Input, topic: str, bootstrap: str) -> str:
 def source_of_rows(name: str, columns: Iterable[tuple[str, str]], path: str) -> str:
     """A source with these columns (in rw_sql's names and types) that reads a Delta table."""
     listed = ", ".join(f"{quoted(column)} {kind}" for column, kind in columns)
-    return f"CREATE SOURCE {quoted(name)} ({listed}) WITH (connector = 'delta', delta.path = {literal(path)})"
+    return f"CREATE SOURCE {sql_name(name)} ({listed}) WITH (connector = 'delta', delta.path = {literal(path)})"
 
 
 def _plain_column(connector_name: str, column: ast.IncludeColumn) -> ast.ColumnDefinition:

@@ -46,7 +46,7 @@ from rw_sql.model.definitions import connector_of, include_name
 from rw_sql.session.scripts import run_part
 from rw_sql.syntax import ScriptStatement, parse_statement
 from rw_sql.syntax import statements as ast
-from rw_sql.syntax.lexing.identifiers import quoted, quoted_for_spark
+from rw_sql.syntax.lexing.identifiers import key_parts, quoted, quoted_for_spark
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -95,6 +95,8 @@ class UnitRun:
         for name in (name for name in self.test.given if name not in order):
             near = near_names(name, order, most=1)
             raise self._wrong(f'the test gives rows of "{name}", which {self.test.view} does not read', near)
+        for schema in dict.fromkeys(schema for schema, *rest in map(key_parts, (*order, *self.definitions)) if rest):
+            self._sql(f"CREATE SCHEMA IF NOT EXISTS {quoted(schema)}")
         for name in order:
             if name in self.test.given:
                 self._feed(name, self.test.given[name])
@@ -318,7 +320,8 @@ class UnitRun:
         expect = self.test.expect
         queried = self._query(expect.sql, "expect") if expect.sql is not None else None
         wanted_columns = tuple(queried.columns) if queried is not None else expect.columns
-        shown = self._query(f"SELECT * FROM {quoted_for_spark(self.test.view)}", self.test.view)
+        view = ".".join(map(quoted_for_spark, key_parts(self.test.view)))
+        shown = self._query(f"SELECT * FROM {view}", self.test.view)
         known = {column.name.lower(): column for column in shown.schema.fields}
         for column in wanted_columns:
             if column.lower() not in known:

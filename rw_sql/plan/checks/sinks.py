@@ -97,7 +97,7 @@ def check_sink(snapshot: Snapshot, statement: CreateSink, given: SinkInput) -> t
             INVALID_DEFINITION, f"cannot force the sink to be append-only without {wanted}", span=span, hint=wanted
         )
     shape = SinkShape(
-        name=statement.name.last,
+        name=statement.name.key,
         type=type_,
         schema=given.schema,
         encode=statement.format.encode if statement.format else ("JSON" if kind.spec.formats else None),
@@ -245,7 +245,7 @@ def _require_followed(statement: CreateSink, given: SinkInput, type_: str, span:
             SINK_CANNOT_FOLLOW,
             "FORMAT DEBEZIUM needs the old rows, which this query does not keep",
             span=span,
-            hint=f"CREATE MATERIALIZED VIEW v AS …; then CREATE SINK {statement.name.last} FROM v",
+            hint=f"CREATE MATERIALIZED VIEW v AS …; then CREATE SINK {statement.name.key} FROM v",
         )
 
 

@@ -147,7 +147,7 @@ def _check_columns(statement: CreateSource, name: str) -> None:
             INVALID_DEFINITION,
             "a source needs columns",
             span=statement.name.span,
-            hint=f"CREATE SOURCE {statement.name.last} (id INT, …) …",
+            hint=f"CREATE SOURCE {statement.name.key} (id INT, …) …",
         )
     for column in statement.columns:
         if column.field is not None:
@@ -162,7 +162,7 @@ def _check_columns(statement: CreateSource, name: str) -> None:
                 NOT_SUPPORTED,
                 f'column "{column.name}": a source has no PRIMARY KEY',
                 span=column.span,
-                hint=f"CREATE TABLE {statement.name.last} keeps the newest row of each key",
+                hint=f"CREATE TABLE {statement.name.key} keeps the newest row of each key",
             )
         if column.generated or column.default or column.is_not_null:
             raise SqlError(
@@ -255,5 +255,5 @@ def _check_bytes(statement: CreateSource) -> None:
             INVALID_DEFINITION,
             "ENCODE BYTES only accepts one BYTEA type column",
             span=first.span,
-            hint=f"CREATE SOURCE {statement.name.last} (data bytea) …",
+            hint=f"CREATE SOURCE {statement.name.key} (data bytea) …",
         )

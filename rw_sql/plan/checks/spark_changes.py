@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from rw_sql.errors import DUPLICATE_OBJECT, WRONG_KIND, SqlError
 from rw_sql.model.names import spoken
-from rw_sql.syntax.lexing.identifiers import quoted
+from rw_sql.syntax.lexing.identifiers import sql_name
 
 if TYPE_CHECKING:
     from rw_sql.metastore import Snapshot
@@ -47,7 +47,7 @@ def change_refusal(change: Changed, record: ObjectRecord) -> SqlError | None:
 
     Spark may create its own table or view with the name of a source.
     """
-    kind, name = spoken(record.kind), quoted(record.name)
+    kind, name = spoken(record.kind), sql_name(record.name)
     words = kind.upper()
     match change.verb.split()[0]:
         case "CREATE" | "REPLACE":
@@ -56,7 +56,7 @@ def change_refusal(change: Changed, record: ObjectRecord) -> SqlError | None:
             return SqlError(
                 DUPLICATE_OBJECT,
                 f'{kind} "{record.name}" already exists',
-                hint=f"use another name: {quoted(record.name + '_1')}",
+                hint=f"use another name: {sql_name(record.name + '_1')}",
                 span=change.span,
             )
         case "DROP":
@@ -78,7 +78,7 @@ def path_refusal(change: Changed, path: str, record: ObjectRecord | None) -> Sql
         message = f"{path} lies in rw_sql's warehouse: {change.verb} cannot change it"
         hint = "only rw_sql's statements change the warehouse: DROP SOURCE, DROP MATERIALIZED VIEW, DROP SINK"
         return SqlError(WRONG_KIND, message, hint=hint, span=change.span)
-    kind, name = spoken(record.kind), quoted(record.name)
+    kind, name = spoken(record.kind), sql_name(record.name)
     is_upkeep = change.verb.split()[0] in _UPKEEP
     return SqlError(
         WRONG_KIND,
@@ -92,12 +92,22 @@ def path_refusal(change: Changed, path: str, record: ObjectRecord | None) -> Sql
     )
 
 
+def schema_refusal(change: Changed, name: str) -> SqlError:
+    """Why a Spark statement must not drop the database of a schema."""
+    return SqlError(
+        WRONG_KIND,
+        f'"{name}" is a schema: {change.verb} does not drop it',
+        hint=f"DROP SCHEMA {sql_name(name)}",
+        span=change.span,
+    )
+
+
 def catalog_refusal(change: Changed, name: str) -> SqlError:
     """Why a Spark statement must not change the views of the catalog or of a source's records."""
     owner, mark, _ = name.partition("$")
     if mark:
         message = f'"{name}" shows the refused records of "{owner}": {change.verb} cannot change it'
-        hint = f"DROP {'SINK' if name.endswith('$rejected') else 'SOURCE'} {quoted(owner)} drops its records too"
+        hint = f"DROP {'SINK' if name.endswith('$rejected') else 'SOURCE'} {sql_name(owner)} drops its records too"
     else:
         message = f"{name} shows rw_sql's catalog: {change.verb} cannot change it"
         hint = "CREATE, ALTER and DROP of the object itself change what the catalog shows"

@@ -32,7 +32,7 @@ def check_runnable(statement: CreateTable) -> None:
     span = statement.name.span
     if connector_of(statement) is None:
         if statement.query is not None:
-            instead = f"CREATE MATERIALIZED VIEW {statement.name.last} AS … is kept up to date"
+            instead = f"CREATE MATERIALIZED VIEW {statement.name.key} AS … is kept up to date"
         else:
             instead = "WITH (connector = 'kafka', …); one without is Delta's own: CREATE TABLE t (…) USING delta"
         raise SqlError(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from rw_sql.connectors.base import missing_hint
 from rw_sql.errors import TARGET_UNFIT, UPSTREAM_MISSING, UPSTREAM_UNREACHABLE, Span, SqlError
 from rw_sql.model.definitions import option_text
-from rw_sql.syntax.lexing.identifiers import quoted
+from rw_sql.syntax.lexing.identifiers import sql_name
 from rw_sql.syntax.statements import ConnectionValue, TextValue
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def require_upstream(
     if upstream.error is not None:
         raise no_answer(
             f'the upstream of {kind} "{name}"', upstream.error, span, options=options, is_switchable=is_switchable,
-            otherwise=f"SHOW CREATE {kind.upper()} {quoted(name)}",
+            otherwise=f"SHOW CREATE {kind.upper()} {sql_name(name)}",
         )  # fmt: skip
     if upstream.missing:
         topics = ", ".join(f'"{topic}"' for topic in upstream.missing)
@@ -191,7 +191,7 @@ def require_target(
     if target.error is not None:
         raise no_answer(
             f'the target of sink "{name}"', target.error, span, options=options, is_switchable=is_switchable,
-            otherwise=f"SHOW CREATE SINK {quoted(name)}",
+            otherwise=f"SHOW CREATE SINK {sql_name(name)}",
         )  # fmt: skip
     if target.missing is not None:
         raise SqlError(

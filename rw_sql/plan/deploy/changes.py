@@ -15,25 +15,30 @@ from rw_sql.model.definitions import (
     view_definition,
 )
 from rw_sql.model.names import spoken
+from rw_sql.model.schemas import objects_in
 from rw_sql.plan.deploy.folder import RELATIONS
 from rw_sql.plan.deploy.order import in_order, named_by
 from rw_sql.plan.result.steps import after
 from rw_sql.plan.statements.replace.least_change import least_change
 from rw_sql.plan.statements.table.new_names import renamed
 from rw_sql.syntax import parse_statement, render
+from rw_sql.syntax.lexing.identifiers import PUBLIC
 from rw_sql.syntax.statements import (
     AlterConnectionOptions,
     AlterRename,
     AlterSetConnection,
+    AlterSetSchema,
     AlterSourceUnsafeSet,
     AlterTableDropColumn,
     AlterTableRenameColumn,
     AlterTableUnsafeSet,
     CreateConnection,
     CreateMaterializedView,
+    CreateSchema,
     CreateSecret,
     DropConnection,
     DropMaterializedView,
+    DropSchema,
     DropSink,
     DropSource,
     DropTable,
@@ -69,6 +74,7 @@ _DROPS = {
     "table": DropTable,
     "materialized_view": DropMaterializedView,
     "sink": DropSink,
+    "schema": DropSchema,
 }
 _MANAGED = ("connection", *RELATIONS)
 """The kinds of objects that are dropped where a folder does not have them. Secrets are kept outside of folders too."""
@@ -122,6 +128,8 @@ def compare(snapshot: Snapshot, folder: Sequence[FolderObject], allow: Sequence[
             if other is not None:
                 again[other.id] = f"{spoken(wanted.kind)} {wanted.name} takes its name"
             continue
+        if isinstance(wanted.statement, CreateSchema):
+            continue
         leads = least_change(definition_of(_to_be(then, record)), wanted.statement, known)
         if leads.needs_rebuild and isinstance(wanted.statement, CreateMaterializedView):
             sinks = [found.name for found in then.dependents_of(record.id) if isinstance(found, SinkRecord)]
@@ -163,6 +171,7 @@ def compare(snapshot: Snapshot, folder: Sequence[FolderObject], allow: Sequence[
         elif (wanted.kind, wanted.name) in by_key:
             changes.append(by_key[wanted.kind, wanted.name])
     changes += _drops(then, unwanted - early, DROP, {})
+    changes += _drops(then, _unwanted_schemas(then, folder, unwanted), DROP, {})
     return tuple(changes)
 
 
@@ -224,17 +233,29 @@ def _renamed(
             f"{wanted.place}: {spoken(wanted.kind)} {wanted.was} cannot be renamed",
             hint=f"leave the comment out: {wanted.name} is then made, and {wanted.was} dropped when nothing uses it",
         )
-    statement = AlterRename(kind=spoken(wanted.kind).upper(), name=_name(wanted.was), new_name=_name(wanted.name))
     made, _ = renamed(snapshot, {record.id: wanted.name}, wanted.statement.name.span)
     change = DeployChange(
         action=RENAME,
         kind=wanted.kind,
         name=wanted.name,
-        statements=(statement,),
+        statements=_moves(wanted.kind, _name(wanted.was), _name(wanted.name)),
         place=wanted.place,
         touches=(record.id,),
     )
     return after(snapshot, tuple(made)), change
+
+
+def _moves(kind: str, old: Name, new: Name) -> tuple[Statement, ...]:
+    """The statements by which an object gets another name, in another schema too."""
+    words = spoken(kind).upper()
+    moves: list[Statement] = []
+    if old.schema != new.schema:
+        schema = Name(parts=(new.schema or PUBLIC,))
+        moves.append(AlterSetSchema(kind=words, name=old, schema=schema))
+    if old.last != new.last:
+        now = Name(parts=(*new.parts[:-1], old.last))
+        moves.append(AlterRename(kind=words, name=now, new_name=new))
+    return tuple(moves)
 
 
 def _to_be(snapshot: Snapshot, record: ObjectRecord) -> ObjectRecord:
@@ -336,6 +357,17 @@ def _unwanted(snapshot: Snapshot, folder: Sequence[FolderObject], gone: set[int]
     }
 
 
+def _unwanted_schemas(snapshot: Snapshot, folder: Sequence[FolderObject], unwanted: set[int]) -> set[int]:
+    """The schemas that the folder neither has nor uses, and that are empty once what is unwanted is dropped."""
+    used = {wanted.statement.name.schema for wanted in folder}
+    used |= {wanted.name for wanted in folder if wanted.kind == "schema"}
+    return {
+        schema.id
+        for schema in snapshot.all("schema")
+        if schema.name not in used and all(record.id in unwanted for record in objects_in(snapshot, schema.name))
+    }
+
+
 def _require_unread(snapshot: Snapshot, folder: Sequence[FolderObject], unwanted: set[int]) -> None:
     """Raises SqlError where the folder's objects name one that the folder does not have: it would be dropped."""
     for wanted in folder:
@@ -360,4 +392,4 @@ def _read(snapshot: Snapshot, wanted: FolderObject) -> tuple[ObjectRecord, ...]:
 
 
 def _name(name: str) -> Name:
-    return Name(parts=(name,))
+    return Name.of(name)

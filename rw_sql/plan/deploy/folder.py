@@ -23,6 +23,7 @@ from rw_sql.syntax.parsing.unsupported import unsupported
 from rw_sql.syntax.statements import (
     CreateConnection,
     CreateMaterializedView,
+    CreateSchema,
     CreateSecret,
     CreateSink,
     CreateSource,
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from rw_sql.syntax.variables.source_map import Expanded
 
 KINDS: dict[type, str] = {
+    CreateSchema: "schema",
     CreateSecret: "secret",
     CreateConnection: "connection",
     CreateSource: "source",
@@ -62,7 +64,7 @@ class FolderObject:
 
     kind: str
     name: str
-    statement: Create
+    statement: Create | CreateSchema
     file: str
     line: int
     was: str | None = None
@@ -146,11 +148,17 @@ def folder_object(text: str, before: str, *, file: str, line: int) -> FolderObje
         raise refused
     if not isinstance(
         statement,
-        CreateSecret | CreateConnection | CreateSource | CreateTable | CreateMaterializedView | CreateSink,
+        CreateSchema
+        | CreateSecret
+        | CreateConnection
+        | CreateSource
+        | CreateTable
+        | CreateMaterializedView
+        | CreateSink,
     ):
         raise SqlError(
             INVALID_DEFINITION,
-            "a folder holds CREATE statements of sources, tables, views, sinks, connections and secrets",
+            "a folder holds CREATE statements of schemas, sources, tables, views, sinks, connections and secrets",
             span=statement.span,
             hint="run other statements with rw-sql run",
         )
@@ -166,20 +174,20 @@ def folder_object(text: str, before: str, *, file: str, line: int) -> FolderObje
     )
 
 
-def _plain(statement: Create) -> Create:
+def _plain(statement: Create | CreateSchema) -> Create | CreateSchema:
     """The statement that makes the object: its words OR REPLACE and IF NOT EXISTS are for running it by itself."""
-    if isinstance(statement, CreateSecret):
+    if isinstance(statement, CreateSecret | CreateSchema):
         return replace(statement, if_not_exists=False)
     return replace(statement, if_not_exists=False, or_replace=False)
 
 
-def _require_no_value(statement: Create) -> None:
+def _require_no_value(statement: Create | CreateSchema) -> None:
     """Raises SqlError where a secret's value is written down in a folder."""
     if isinstance(statement, CreateSecret):
         if statement.content is not None:
             raise SqlError(
                 INVALID_DEFINITION,
-                f'the value of secret "{statement.name.last}" is written in the folder',
+                f'the value of secret "{statement.name.key}" is written in the folder',
                 span=statement.name.span,
                 hint="keep it outside: WITH (backend = 'env' | 'file' | 'hashicorp_vault', …) without AS; or leave the "
                 "statement out, and CREATE SECRET once by hand",

@@ -34,15 +34,17 @@ def named_by(wanted: FolderObject) -> tuple[tuple[str, str], ...]:
     """What a definition names: (``secret``, ``connection`` or ``relation``, name). A relation may be Spark's own."""
     statement = wanted.statement
     found: list[tuple[str, str]] = []
+    if statement.name.schema is not None and wanted.kind != "schema":
+        found.append(("schema", statement.name.schema))
     for option in getattr(statement, "options", ()):
         if isinstance(option.value, SecretValue):
-            found.append(("secret", option.value.secret.last))
+            found.append(("secret", option.value.secret.key))
         elif isinstance(option.value, ConnectionValue):
-            found.append(("connection", option.value.connection.last))
+            found.append(("connection", option.value.connection.key))
     if isinstance(statement, CreateMaterializedView | CreateSink | CreateTable) and statement.query is not None:
         found += [("relation", name) for name in table_names(statement.query.text)]
     if isinstance(statement, CreateSink):
-        found += [("relation", name.last) for name in (statement.relation, statement.into) if name is not None]
+        found += [("relation", name.key) for name in (statement.relation, statement.into) if name is not None]
     return tuple(dict.fromkeys(found))
 
 

@@ -19,7 +19,7 @@ from rw_sql.errors import (
 )
 from rw_sql.model.definitions import connector_of
 from rw_sql.model.parameters import SESSION_PARAMETERS, SYSTEM_PARAMETERS
-from rw_sql.syntax.lexing.identifiers import quoted
+from rw_sql.syntax.lexing.identifiers import sql_name
 from rw_sql.syntax.statements import CreateSink, CreateSource, CreateTable
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def _of_taken_name(statement: Statement | None) -> str:
     if name is None or not word.startswith("Create"):
         return "take another name"
     kind = "MATERIALIZED VIEW" if word == "CreateMaterializedView" else word.removeprefix("Create").upper()
-    return f"CREATE {kind} IF NOT EXISTS {quoted(name.last)} keeps the object that exists; or take another name"
+    return f"CREATE {kind} IF NOT EXISTS {sql_name(name.key)} keeps the object that exists; or take another name"
 
 
 def _of_option(error: OptionError, statement: Statement | None) -> str:

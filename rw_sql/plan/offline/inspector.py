@@ -261,6 +261,9 @@ class _Tables:
         self._note(TABLE)
         return TableLook()
 
+    def is_users_database(self, name: str) -> bool:
+        return False
+
     def version(self, object_id: int) -> int:
         return 0
 

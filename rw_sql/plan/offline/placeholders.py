@@ -9,6 +9,7 @@ from rw_sql.metastore.records import (
     ConnectionRecord,
     MaterializedViewRecord,
     PutObject,
+    SchemaRecord,
     SecretRecord,
     SinkRecord,
     SourceRecord,
@@ -17,7 +18,8 @@ from rw_sql.metastore.records import (
 from rw_sql.model.names import SCHEMA_ALIAS
 from rw_sql.plan.offline.query_answers import schema_json
 from rw_sql.plan.result.steps import after
-from rw_sql.syntax.lexing.identifiers import quoted
+from rw_sql.syntax.lexing.identifiers import sql_name
+from rw_sql.syntax.statements import Name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,7 +30,7 @@ if TYPE_CHECKING:
 _NAME = r'(?:"(?:[^"]|"")+"|[^\W\d][\w$]*)'
 _CREATES = re.compile(
     r"(?:\A|;|\n)\s*(?:EXPLAIN\s+)?(?P<create>CREATE)\s+(?:OR\s+REPLACE\s+)?(?:TEMPORARY\s+|TEMP\s+)?"
-    r"(?P<kind>SOURCE|TABLE|MATERIALIZED\s+VIEW|SINK|CONNECTION|SECRET)\s+(?:IF\s+NOT\s+EXISTS\s+)?"
+    r"(?P<kind>SOURCE|TABLE|MATERIALIZED\s+VIEW|SINK|CONNECTION|SECRET|SCHEMA)\s+(?:IF\s+NOT\s+EXISTS\s+)?"
     rf"(?P<name>{_NAME}(?:\s*\.\s*{_NAME})?)",
     re.IGNORECASE,
 )
@@ -38,15 +40,19 @@ _SPARKS = re.compile(
     re.IGNORECASE,
 )
 
-MADE = "source", "table", "materialized_view", "sink", "connection", "secret"
+MADE = "source", "table", "materialized_view", "sink", "connection", "secret", "schema"
 
 
 def created_in(text: str) -> Iterator[tuple[str, str, int]]:
     """What a text's CREATE statements make, whether they parse or not: kind, name, and where each begins."""
     for found in _CREATES.finditer(text):
-        last = re.split(r"\.(?=(?:[^\"]*\"[^\"]*\")*[^\"]*\Z)", found["name"])[-1].strip()
-        name = last[1:-1].replace('""', '"') if last.startswith('"') else last.lower()
+        parts = re.split(r"\.(?=(?:[^\"]*\"[^\"]*\")*[^\"]*\Z)", found["name"])
+        name = Name(parts=tuple(_folded(part.strip()) for part in parts)).key
         yield re.sub(r"\s+", "_", found["kind"].lower()), name, found.start("create")
+
+
+def _folded(part: str) -> str:
+    return part[1:-1].replace('""', '"') if part.startswith('"') else part.lower()
 
 
 def made_by_spark(text: str) -> str | None:
@@ -66,7 +72,7 @@ def with_placeholder(snapshot: Snapshot, kind: str, name: str) -> tuple[Snapshot
 
 def _records(id_: int, kind: str, name: str) -> tuple[ObjectRecord, ...]:
     schema = schema_json(())
-    columns = f"{quoted(name)} (unknown INT) WITH (connector = 'datagen')"
+    columns = f"{sql_name(name)} (unknown INT) WITH (connector = 'datagen')"
     match kind:
         case "source":
             return (_source(id_, name),)
@@ -82,14 +88,14 @@ def _records(id_: int, kind: str, name: str) -> tuple[ObjectRecord, ...]:
             )
             return (_source(id_, name), table)
         case "materialized_view":
-            view = f"CREATE MATERIALIZED VIEW {quoted(name)} AS SELECT 1 AS unknown"
+            view = f"CREATE MATERIALIZED VIEW {sql_name(name)} AS SELECT 1 AS unknown"
             return (
                 MaterializedViewRecord(
                     id=id_, name=name, definition=view, query="SELECT 1 AS unknown", inputs=(), schema=schema
                 ),
             )
         case "sink":
-            sink = f"CREATE SINK {quoted(name)} FROM {quoted(name)} WITH (connector = 'fs')"
+            sink = f"CREATE SINK {sql_name(name)} FROM {sql_name(name)} WITH (connector = 'fs')"
             return (
                 SinkRecord(
                     id=id_,
@@ -103,11 +109,13 @@ def _records(id_: int, kind: str, name: str) -> tuple[ObjectRecord, ...]:
                 ),
             )
         case "connection":
-            made = f"CREATE CONNECTION {quoted(name)} WITH (type = 'kafka')"
+            made = f"CREATE CONNECTION {sql_name(name)} WITH (type = 'kafka')"
             return (ConnectionRecord(id=id_, name=name, definition=made, connector="kafka"),)
         case "secret":
-            made = f"CREATE SECRET {quoted(name)} WITH (backend = 'meta')"
+            made = f"CREATE SECRET {sql_name(name)} WITH (backend = 'meta')"
             return (SecretRecord(id=id_, name=name, definition=made, backend="meta", sealed="sealed"),)
+        case "schema":
+            return (SchemaRecord(id=id_, name=name),)
         case _:
             raise ValueError(f"no statement makes a {kind}")
 
@@ -116,7 +124,8 @@ def _source(id_: int, name: str) -> SourceRecord:
     return SourceRecord(
         id=id_,
         name=name,
-        definition=f"CREATE SOURCE {quoted(name)} (unknown INT) WITH (connector = 'datagen') FORMAT PLAIN ENCODE JSON",
+        definition=f"CREATE SOURCE {sql_name(name)} (unknown INT) WITH (connector = 'datagen') "
+        "FORMAT PLAIN ENCODE JSON",
         connector="datagen",
         options=(("connector", "datagen"),),
         is_shared=True,

@@ -9,7 +9,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rw_sql.errors import UNDEFINED_OBJECT, ErrorCode, SqlError, near_names
-from rw_sql.model.names import RELATION_KINDS, SCHEMA_ALIAS, find_relation, other_than_relation
+from rw_sql.model.names import (
+    RELATION_KINDS,
+    find_relation,
+    in_other_schemas,
+    is_schema,
+    other_than_relation,
+)
 from rw_sql.model.relations import relation_of
 from rw_sql.plan.offline.query_answers import UNKNOWN_TYPE, written_names
 from rw_sql.plan.queries.analysis.analyze import analyze
@@ -17,6 +23,7 @@ from rw_sql.plan.queries.analysis.findings import Column
 from rw_sql.plan.queries.places import place_in_query
 from rw_sql.syntax.dialect.to_spark import to_spark
 from rw_sql.syntax.query.tables_read import table_places
+from rw_sql.syntax.statements import Name
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -84,17 +91,17 @@ def read_query(
     tables: dict[str, None] = {}
     is_of_spark = False
     for place in places:
-        name = place.name if "`" in place.written else place.name.lower()
+        name = place.key
         parts = place.written.replace("`", "").split(".")
         written = place.written.replace("`", "").lower()
-        is_ours = len(parts) == 1 or parts[-2].lower() == SCHEMA_ALIAS
-        record = find_relation(snapshot, name) if is_ours else None
+        record = find_relation(snapshot, name) if len(parts) <= 2 else None
         if record is not None:
             tables[name] = None
             inputs[name] = None if record.id in unknown else columns_known(relation_of(record).columns)
             continue
         inputs[name] = None
-        if len(parts) == 1 and written not in of_spark and not _is_table_of_spark(snapshot, place.written):
+        may_be_ours = len(parts) == 1 or (len(parts) == 2 and is_schema(snapshot, parts[0].lower()))
+        if may_be_ours and written not in of_spark and not _is_table_of_spark(snapshot, place.written):
             errors.append(_no_relation(snapshot, name, query, place.start, place.end + 1))
         else:
             is_of_spark = True
@@ -139,6 +146,7 @@ def _no_relation(snapshot: Snapshot, name: str, query: Query, start: int, end: i
     other = other_than_relation(snapshot, name, span)
     if other is not None:
         return other
+    hint = in_other_schemas(snapshot, known, Name.of(name)) or hint
     return SqlError(UNDEFINED_OBJECT, f'relation "{name}" does not exist', span=span, hint=hint)
 
 

@@ -49,7 +49,7 @@ def named_ids(snapshot: Snapshot, statement: Statement, tables: tuple[str, ...])
                 kinds = (*_RELATIONS, *_of_words(statement))
             case _:
                 continue
-        found |= {record.id for kind in kinds if (record := snapshot.find(kind, name.last)) is not None}
+        found |= {record.id for kind in kinds if (record := snapshot.find(kind, name.key)) is not None}
     found |= {r.id for table in tables for kind in _RELATIONS if (r := snapshot.find(kind, table)) is not None}
     return frozenset(found)
 
@@ -78,7 +78,7 @@ def with_named_splits(snapshot: Snapshot, statement: Statement) -> Snapshot:
     """
     if not isinstance(statement, InjectSourceOffsets | ResetSourceSplits | SkipRecord):
         return snapshot
-    source = snapshot.find("source", statement.name.last)
+    source = snapshot.find("source", statement.name.key)
     if source is None:
         return snapshot
     written = _written(statement)
@@ -119,7 +119,7 @@ def _splits(
 def topics_hint(snapshot: Snapshot, statement: Statement) -> str | None:
     """What to name instead of a split that is of no topic of the source, where its splits are not known."""
     name = getattr(statement, "name", None)
-    source = snapshot.find("source", name.last) if name is not None else None
+    source = snapshot.find("source", name.key) if name is not None else None
     if source is None:
         return None
     topics = connector(source.connector).named_topics(visible(source_options(snapshot, source)))

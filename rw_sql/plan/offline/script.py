@@ -24,9 +24,10 @@ from rw_sql.errors import (
 )
 from rw_sql.metastore import Snapshot
 from rw_sql.metastore.records import MaterializedViewRecord
-from rw_sql.model.names import RELATION_KINDS, SCHEMA_ALIAS, find_table, find_view
+from rw_sql.model.names import RELATION_KINDS, find_table, find_view, is_schema
 from rw_sql.model.parameters import SESSION_PARAMETERS
 from rw_sql.model.relations import relation_of, schema_columns
+from rw_sql.model.search_path import SEARCH_PATH, is_relation, path_of, resolved
 from rw_sql.plan.lower import lower, lower_explained
 from rw_sql.plan.offline.hints import hint_for
 from rw_sql.plan.offline.inspector import QUERY, TABLE, OfflineInspector, Unanswerable
@@ -61,7 +62,8 @@ _SPARKS_OWN = "statements of Spark's own"
 
 
 _ALTERED = re.compile(
-    r"""\s*ALTER\s+(?:TABLE|SOURCE)\s+(?:IF\s+EXISTS\s+)?(?:"((?:[^"]|"")+)"|([^\W\d][\w$]*))""", re.IGNORECASE
+    r"""\s*ALTER\s+(?:TABLE|SOURCE)\s+(?:IF\s+EXISTS\s+)?([\w$]+\s*\.\s*)?(?:"((?:[^"]|"")+)"|([^\W\d][\w$]*))""",
+    re.IGNORECASE,
 )
 """The object that an ALTER names, which may have been about to change its columns."""
 
@@ -108,9 +110,15 @@ class ScriptChecker:
 
     def has_object(self, name: Name) -> bool:
         """Whether a relation of the catalog has this name. See :class:`rw_sql.syntax.CatalogView`."""
-        if len(name.parts) > 2 or name.schema not in (None, SCHEMA_ALIAS):
-            return False
-        return any(self.snapshot.find(kind, name.last) is not None for kind in RELATION_KINDS)
+        return is_relation(self.snapshot, name, self._search_path)
+
+    def has_schema(self, name: str | None = None) -> bool:
+        """Whether a schema has this name; without a name: whether there is any beside ``public``."""
+        return is_schema(self.snapshot, name) if name is not None else bool(self.snapshot.all("schema"))
+
+    def has_database(self, name: str) -> bool:
+        """Whether Spark has a database of this name: one that a statement of the script makes."""
+        return name in self._of_spark
 
     def has_parameter(self, name: str) -> bool:
         """Whether a session parameter has this name, or one that can only be meant for it."""
@@ -247,6 +255,11 @@ class ScriptChecker:
     def _plan(self, statement: Statement, *, is_explained: bool = False) -> _Outcome:
         """Lowers a statement, again without what has an error as long as it has one in a part of its own."""
         outcome = _Outcome()
+        try:
+            statement = resolved(statement, self.snapshot, self._search_path, self._parameter("query_dialect"))
+        except SqlError as error:
+            outcome.errors.append(error)
+            return outcome
         reading = self._read(statement)
         named = named_ids(self.snapshot, statement, reading.tables)
         blocking = named & self._unsure
@@ -310,10 +323,15 @@ class ScriptChecker:
             lower_explained if is_explained else lower,
             query_dialect=self._parameter("query_dialect"),
             shares_sources=self._parameter("streaming_use_shared_source") == "true",
+            search_path=self._search_path,
         )
         if isinstance(statement, ast.Wait) and statement.name is not None:
             (find_table if statement.kind == "TABLE" else find_view)(snapshot, statement.name)
         return lower_one(statement, snapshot, inspector)
+
+    @property
+    def _search_path(self) -> tuple[str, ...]:
+        return path_of(self._parameter(SEARCH_PATH))
 
     def _parameter(self, name: str) -> str:
         return self._parameters.get(name, SESSION_PARAMETERS[name].default)
@@ -323,7 +341,7 @@ class ScriptChecker:
             return QueryReading()
         if statement.query is None:
             relation = statement.relation if isinstance(statement, ast.CreateSink) else None
-            return QueryReading(tables=(relation.last,) if relation is not None else ())
+            return QueryReading(tables=(relation.key,) if relation is not None else ())
         return read_query(
             statement.query,
             self.snapshot,
@@ -337,7 +355,7 @@ class ScriptChecker:
         """The views that read one whose query a statement changes: their queries are planned with it."""
         if not isinstance(statement, ast.CreateMaterializedView | ast.AlterMaterializedViewQuery):
             return ()
-        altered = self.snapshot.find("materialized_view", statement.name.last)
+        altered = self.snapshot.find("materialized_view", statement.name.key)
         found = self.snapshot.dependents_of(altered.id) if altered is not None else ()
         return tuple(reader for reader in found if isinstance(reader, MaterializedViewRecord))
 
@@ -353,7 +371,7 @@ class ScriptChecker:
     def _is_undropped(self, statement: Statement, error: SqlError) -> bool:
         """Whether a name is taken only because the DROP before has an error."""
         name = getattr(statement, "name", None)
-        return error.kind is DUPLICATE_OBJECT and name is not None and name.last in self._undropped
+        return error.kind is DUPLICATE_OBJECT and name is not None and name.key in self._undropped
 
     def _follow(self, statement: Statement, outcome: _Outcome) -> None:
         """Brings the catalog to what a statement leads to, as far as that is known."""
@@ -376,7 +394,7 @@ class ScriptChecker:
             kind = kind_of(statement).removeprefix("CREATE ").replace(" ", "_").lower()
             name = getattr(statement, "name", None)
             if name is not None:
-                self.snapshot, ids = with_placeholder(self.snapshot, kind, name.last)
+                self.snapshot, ids = with_placeholder(self.snapshot, kind, name.key)
                 self._unsure |= set(ids)
                 self._no_columns |= set(ids)
             return
@@ -394,9 +412,9 @@ class ScriptChecker:
         if name is None:
             return
         if kind.startswith("DROP "):
-            self._undropped.add(name.last)
+            self._undropped.add(name.key)
             return
-        touched = {record.id for k in RELATION_KINDS if (record := self.snapshot.find(k, name.last)) is not None}
+        touched = {record.id for k in RELATION_KINDS if (record := self.snapshot.find(k, name.key)) is not None}
         new_column = statement.column.name if isinstance(statement, ast.AlterAddColumn) else None
         if isinstance(statement, ast.AlterTableRenameColumn):
             new_column = statement.new_column
@@ -404,7 +422,7 @@ class ScriptChecker:
             self._no_columns |= {id_ for id_ in touched if new_column not in self._column_names(id_)}
         if isinstance(statement, ast.AlterRename):
             new = getattr(statement, "new_name", None)
-            kinds = [k for k in RELATION_KINDS if self.snapshot.find(k, name.last) is not None]
+            kinds = [k for k in RELATION_KINDS if self.snapshot.find(k, name.key) is not None]
             if new is not None:
                 self.snapshot, ids = with_placeholder(
                     self.snapshot, kinds[0] if kinds else "materialized_view", getattr(new, "last", str(new))
@@ -421,8 +439,10 @@ class ScriptChecker:
         """After a CREATE that does not parse its name is known; after such an ALTER the columns are not."""
         altered = _ALTERED.match(text)
         if altered is not None:
-            name = altered[1] or altered[2].lower()
-            found = (self.snapshot.find(kind, name.replace('""', '"')) for kind in RELATION_KINDS)
+            last = (altered[2] or altered[3].lower()).replace('""', '"')
+            schema = (altered[1] or "").strip(" .\n\t").lower()
+            name = ast.Name(parts=(schema, last) if schema else (last,)).key
+            found = (self.snapshot.find(kind, name) for kind in RELATION_KINDS)
             self._no_columns |= {record.id for record in found if record is not None}
             return
         for kind, name, start in created_in(text):

@@ -45,6 +45,10 @@ class TablePort(Protocol):
         """A table in Spark, by its name as written in a query: ``orders``, ``shop.orders``, ``delta.`/path```."""
         ...
 
+    def is_users_database(self, name: str) -> bool:
+        """True if Spark has a database of this name that is not a schema of this warehouse."""
+        ...
+
     def version(self, object_id: int) -> int:
         """The newest version of the table of a source's log or of a view, -1 if it does not exist."""
         ...

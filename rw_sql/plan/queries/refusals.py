@@ -13,7 +13,7 @@ from rw_sql.model.relations import relation_of
 from rw_sql.plan.queries.analysis.analyze import analyze
 from rw_sql.plan.queries.analysis.findings import Column
 from rw_sql.plan.queries.places import place_in_query, place_of
-from rw_sql.syntax.lexing.identifiers import quoted
+from rw_sql.syntax.lexing.identifiers import sql_name
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -55,7 +55,7 @@ def query_without_inputs(
 
 def _such_as(snapshot: Snapshot) -> str:
     names = [record.name for kind in RELATION_KINDS for record in snapshot.all(kind)]
-    return f", such as FROM {quoted(names[0])}" if names else ""
+    return f", such as FROM {sql_name(names[0])}" if names else ""
 
 
 def unstorable_query(

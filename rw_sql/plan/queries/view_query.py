@@ -166,7 +166,7 @@ def _with_tables(maintenance: Maintenance, tables: tuple[str, ...], records: tup
     """Says also what becomes of the tables that are the user's own."""
     known = {record.written if isinstance(record, DeltaTableRecord) else record.name for record in records}
     known |= {record.name for record in records}
-    own = [table for table in tables if table not in known]
+    own = [table.rpartition(".")[2] for table in tables if table not in known]
     if not own:
         return maintenance
     read = f"{', '.join(own)} {'is' if len(own) == 1 else 'are'} read as of each batch"

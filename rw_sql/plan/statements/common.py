@@ -24,7 +24,7 @@ from rw_sql.plan.result.prediction import predicted, prediction_to_json
 from rw_sql.plan.result.preview import render_preview
 from rw_sql.plan.result.steps import steps_of
 from rw_sql.syntax import render
-from rw_sql.syntax.lexing.identifiers import quoted
+from rw_sql.syntax.lexing.identifiers import sql_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -195,7 +195,7 @@ def require_not_read_anew(snapshot: Snapshot, ids: Iterable[int], span: Span) ->
                 CONCURRENT_CHANGE,
                 f'materialized view "{rebuild.name}" is being made anew by another query, which names it',
                 span=span,
-                hint=f"WAIT MATERIALIZED VIEW {quoted(rebuild.name)}, then again",
+                hint=f"WAIT MATERIALIZED VIEW {sql_name(rebuild.name)}, then again",
             )
 
 

@@ -9,7 +9,7 @@ from rw_sql.errors import SqlError
 from rw_sql.metastore.records import SourceRecord
 from rw_sql.model.names import spoken
 from rw_sql.syntax import parse_statement, render
-from rw_sql.syntax.lexing.identifiers import quoted
+from rw_sql.syntax.lexing.identifiers import sql_name
 from rw_sql.syntax.parsing.unsupported import unsupported
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def with_the_right_statement(error: OtherKindError, statement: Statement, snapsh
 
 def _of_its_kind(error: OtherKindError, text: str) -> str | None:
     wanted, found = spoken(error.wanted).upper(), spoken(error.other.kind).upper()
-    place = rf"\b{wanted}(?P<between> (?:IF EXISTS )?(?:\w+\.)?{re.escape(quoted(error.other.name))}(?!\w))"
+    place = rf"\b{wanted}(?P<between> (?:IF EXISTS )?(?:\w+\.)?{re.escape(sql_name(error.other.name))}(?!\w))"
     instead, count = re.subn(place, rf"{found}\g<between>", text, count=1)
     return _shortened(instead, error.other.name) if count and _is_meant(instead) else None
 
@@ -56,8 +56,8 @@ def _of_its_source(error: OtherKindError, text: str, snapshot: Snapshot) -> str 
         return None
     name, sources = error.other.name, sources_below(snapshot, error.other)
     if len(sources) == 1:
-        source = quoted(sources[0])
-        instead = re.sub(rf"(?<!\w){re.escape(quoted(name))}(?!\w)", lambda _: source, text, count=1)
+        source = sql_name(sources[0])
+        instead = re.sub(rf"(?<!\w){re.escape(sql_name(name))}(?!\w)", lambda _: source, text, count=1)
         return f'{_shortened(instead, sources[0])}: "{name}" reads that source'
     return f'"{name}" reads the sources {", ".join(sources)}' if sources else None
 
@@ -78,5 +78,5 @@ def _shortened(text: str, name: str) -> str:
     """A statement for a hint: up to the object's name where it is long, or holds what is not to be repeated."""
     if len(text) <= _LONGEST and not _CONSENT.search(text):
         return text
-    place = re.search(rf"(?<!\w){re.escape(quoted(name))}(?!\w)", text)
+    place = re.search(rf"(?<!\w){re.escape(sql_name(name))}(?!\w)", text)
     return f"{text[: place.end()]} …" if place is not None else text[:_LONGEST]

@@ -12,7 +12,7 @@ from rw_sql.model.split_status import EXPIRED, OK, identity_status
 from rw_sql.runtime.backfill.staging_table import held_spans, is_whole
 from rw_sql.runtime.positions.logged_ranges import held_log
 from rw_sql.runtime.support.failures import StalledError
-from rw_sql.syntax.lexing.identifiers import quoted
+from rw_sql.syntax.lexing.identifiers import sql_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -64,7 +64,7 @@ def require_readable(
     """Raises StalledError, with a remedy, if an upstream lacks some of these offsets."""
     if upstream.error is not None:
         raise StalledError(f"UNREACHABLE {upstream.error}")
-    again = f"REBUILD MATERIALIZED VIEW {quoted(name)} starts again with the existing records"
+    again = f"REBUILD MATERIALIZED VIEW {sql_name(name)} starts again with the existing records"
     lost: dict[str, int] = {}
     for portion in portions:
         seen = upstream.splits.get(portion.split)

@@ -22,6 +22,7 @@ from rw_sql.runtime.jobs.inputs import as_in_files, input_frame
 from rw_sql.runtime.positions.checkpoint_handover import begin_at
 from rw_sql.runtime.spark.row_by_row import is_by_row, makes_more
 from rw_sql.runtime.support.faults import fault
+from rw_sql.syntax.lexing.identifiers import quoted_for_spark
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -48,7 +49,7 @@ def is_direct(context: Context, spec: ViewSpec) -> bool:
     if is_there(context.warehouse, context.warehouse.history(spec.view_id, spec.generation, given.id)):
         return False
     spark = context.sessions.new()
-    input_frame(context, spark, given).createOrReplaceTempView(given.name)
+    input_frame(context, spark, given).createOrReplaceTempView(quoted_for_spark(given.name))
     java: Any = spark.sql(spec.query)
     return is_by_row(java)
 
@@ -99,7 +100,9 @@ class DirectTable:
         """Writes the query's result for a chunk. It may have fewer rows than the chunk: ``expected`` is an upper
         limit."""
         ranges = {portion.split: (portion.start, portion.end) for portion in chunk}
-        rows.where(f"{ERROR} IS NULL").selectExpr(*self.given.selected).createOrReplaceTempView(self.given.name)
+        rows.where(f"{ERROR} IS NULL").selectExpr(*self.given.selected).createOrReplaceTempView(
+            quoted_for_spark(self.given.name)
+        )
         spark: SparkSession = rows.sparkSession
         found = as_in_files(spark.sql(self.spec.query), self.spec)
         due = ANY if makes_more(found) else at_most(expected)

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from rw_sql.errors import SqlError
-from rw_sql.model.names import RELATION_KINDS, object_name
+from rw_sql.model.names import is_schema
 from rw_sql.model.parameters import SESSION_PARAMETERS
+from rw_sql.model.search_path import SEARCH_PATH, is_relation, path_of, resolved
 from rw_sql.plan.lower import lower
 from rw_sql.plan.result.confirmation import require_switch
 from rw_sql.plan.result.explain import explain_lines
@@ -64,11 +64,16 @@ class DryRun:
 
     def has_object(self, name: ast.Name) -> bool:
         """True if an object has this name after the statements so far."""
-        try:
-            last = object_name(name)
-        except SqlError:
-            return False
-        return any(self._then.find(kind, last) is not None for kind in RELATION_KINDS)
+        return is_relation(self._then, name, self._search_path)
+
+    def has_schema(self, name: str | None = None) -> bool:
+        """True if a schema has this name after the statements so far; without a name: if there is any beside
+        ``public``."""
+        return is_schema(self._then, name) if name is not None else bool(self._then.all("schema"))
+
+    def has_database(self, name: str) -> bool:
+        """True if Spark has a database of this name that is not a schema."""
+        return self._real_inspector.tables.is_users_database(name)
 
     def has_parameter(self, name: str) -> bool:
         """True if a session parameter has this name."""
@@ -116,6 +121,7 @@ class DryRun:
             return self._done(statement)
         if not is_shown:
             require_inside(statement)
+        statement = resolved(statement, self._then, self._search_path, self._dialect)
         lower_one = partial(lower, query_dialect=self._dialect)
         plan = lower_inside(tuple(block), statement, self._then, self._inspector, lower_one)
         if not is_shown:
@@ -126,7 +132,14 @@ class DryRun:
         if isinstance(statement, ast.CreateMaterializedView):
             statement = with_rate_limit(statement, self._parameter(RATE_LIMIT))
         shares = self._parameter("streaming_use_shared_source") == "true"
-        return lower(statement, self._then, self._inspector, query_dialect=self._dialect, shares_sources=shares)
+        return lower(
+            statement,
+            self._then,
+            self._inspector,
+            query_dialect=self._dialect,
+            shares_sources=shares,
+            search_path=self._search_path,
+        )
 
     @property
     def _inspector(self) -> Inspector:
@@ -135,6 +148,10 @@ class DryRun:
 
     def _parameter(self, name: str) -> str:
         return self._parameters.get(name, SESSION_PARAMETERS[name].default)
+
+    @property
+    def _search_path(self) -> tuple[str, ...]:
+        return path_of(self._parameter(SEARCH_PATH))
 
     @property
     def _dialect(self) -> str:

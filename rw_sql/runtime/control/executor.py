@@ -14,6 +14,7 @@ from rw_sql.metastore.records import SourceRecord
 from rw_sql.model.job_ids import view_job
 from rw_sql.model.names import find_table, find_view
 from rw_sql.model.parameters import SESSION_PARAMETERS
+from rw_sql.model.search_path import SEARCH_PATH, path_of, resolved
 from rw_sql.model.source_readers import is_running
 from rw_sql.plan.lower import lower, lower_explained
 from rw_sql.plan.result.confirmation import question_of, refusal, require_switch, token_of
@@ -86,6 +87,11 @@ class SessionState:
         return self.parameters.get(name, SESSION_PARAMETERS[name].default)
 
     @property
+    def search_path(self) -> tuple[str, ...]:
+        """The schemas in which bare names are looked for."""
+        return path_of(self.parameter(SEARCH_PATH))
+
+    @property
     def timeout(self) -> float:
         """``statement_timeout`` in seconds: the longest wait without progress."""
         return int(self.parameter("statement_timeout").removesuffix("ms")) / 1000
@@ -131,6 +137,9 @@ class Executor:
         """WAIT: blocks until all backfills, rebuilds and refreshes, or those of one object, have finished."""
         jobs = None
         snapshot = self._context.metastore.snapshot()
+        resolved_wait = resolved(statement, snapshot, session.search_path)
+        if isinstance(resolved_wait, ast.Wait):
+            statement = resolved_wait
         if statement.name is not None:
             match statement.kind:
                 case "MATERIALIZED VIEW":
@@ -195,6 +204,9 @@ class Executor:
         snapshot = self._context.metastore.snapshot()
         dialect = session.parameter("query_dialect")
         inspector = WarehouseInspector(self._context, snapshot)
+        # Resolved once: COMMIT must mean the same objects, whatever the search path is by then.
+        shown = resolved(shown, snapshot, session.search_path, dialect)
+        statement = shown if not is_shown else statement
         plan = lower_inside(tuple(block.statements), shown, snapshot, inspector, partial(lower, query_dialect=dialect))
         if is_shown:
             if isinstance(statement, ast.Explain):
@@ -218,6 +230,7 @@ class Executor:
                 WarehouseInspector(self._context, snapshot),
                 query_dialect=session.parameter("query_dialect"),
                 shares_sources=session.parameter("streaming_use_shared_source") == "true",
+                search_path=session.search_path,
             )
         return snapshot, plan
 

@@ -17,7 +17,7 @@ from deltalake.schema import PrimitiveType
 from rw_sql.connectors.sink import OP
 from rw_sql.metastore.table import create_table
 from rw_sql.runtime.delta.job_output import STATISTICS
-from rw_sql.syntax.lexing.identifiers import quoted
+from rw_sql.syntax.lexing.identifiers import sql_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -61,11 +61,11 @@ def _value_text(rows: pa.Table, name: str, index: int) -> str:
 
 
 def _ways_out(refusal: Refusal, shape: SinkShape) -> str:
-    alter = f"ALTER SINK {quoted(shape.name)} CONNECTOR WITH (on_error = 'skip')"
+    alter = f"ALTER SINK {sql_name(shape.name)} CONNECTOR WITH (on_error = 'skip')"
     if refusal.hint is None:
         return alter
     if refusal.hint.startswith("CONNECTOR WITH"):
-        return f"ALTER SINK {quoted(shape.name)} {refusal.hint}; or {alter}"
+        return f"ALTER SINK {sql_name(shape.name)} {refusal.hint}; or {alter}"
     return f"{alter}; or {refusal.hint}"
 
 

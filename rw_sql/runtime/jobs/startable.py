@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from rw_sql.connectors.ranged import RangedConnector
 from rw_sql.model.split_status import AHEAD, EXPIRED, ORPHAN, OTHER_CLUSTER, RECREATED, split_status
 from rw_sql.runtime.support.failures import StalledError
-from rw_sql.syntax.lexing.identifiers import literal, quoted
+from rw_sql.syntax.lexing.identifiers import literal, sql_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -51,7 +51,7 @@ def require_same(name: str, splits: tuple[str, ...], states: Mapping[str, SplitS
     by_status = _by_status(splits, states, upstream)
     for status in (OTHER_CLUSTER, RECREATED, ORPHAN):
         if found := by_status.get(status):
-            raise StalledError(f"{status} {_few(found)}: RESET SOURCE SPLITS {quoted(name)}", is_final=True)
+            raise StalledError(f"{status} {_few(found)}: RESET SOURCE SPLITS {sql_name(name)}", is_final=True)
 
 
 def require_readable(name: str, splits: tuple[str, ...], states: Mapping[str, SplitState], upstream: Upstream) -> None:
@@ -68,8 +68,8 @@ def require_readable(name: str, splits: tuple[str, ...], states: Mapping[str, Sp
         # The other splits keep their positions: moving them too would repeat records.
         only = f" FOR SPLITS ({', '.join(literal(split) for split in found)})" if len(found) < len(splits) else ""
         raise StalledError(
-            f"{status} {_few(found)}{counted}: PAUSE SOURCE {quoted(name)}; "
-            f"INJECT SOURCE OFFSETS {quoted(name)} TO {where}{only}; RESUME SOURCE {quoted(name)}",
+            f"{status} {_few(found)}{counted}: PAUSE SOURCE {sql_name(name)}; "
+            f"INJECT SOURCE OFFSETS {sql_name(name)} TO {where}{only}; RESUME SOURCE {sql_name(name)}",
             is_final=True,
         )
 

@@ -19,7 +19,7 @@ from rw_sql.model.job_specs import SinkSpec, ViewSpec, rebuilt_view
 from rw_sql.runtime.delta.delta_log import commit_versions, latest_version, read_actions
 from rw_sql.runtime.positions.progress import newest_planned
 from rw_sql.runtime.support.failures import StalledError
-from rw_sql.syntax.lexing.identifiers import quoted
+from rw_sql.syntax.lexing.identifiers import sql_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -143,7 +143,7 @@ def require_versions(context: Context, spec: ViewSpec | SinkSpec, checkpoint: st
         needs = _needs(versions, spec, given.id, is_first=newest_planned(warehouse, checkpoint) == 0)
         oldest = min(commit_versions(warehouse, path), default=0)
         if needs is not None and needs < oldest and needs <= newest:
-            name = quoted(spec.name)
+            name = sql_name(spec.name)
             way_out = f"DROP SINK {name} and create it again"
             if isinstance(spec, ViewSpec):
                 way_out = f"REBUILD MATERIALIZED VIEW {name}"

@@ -27,7 +27,7 @@ from rw_sql.runtime.refresh.changes import changed_rows, had_each_key_once, quic
 from rw_sql.runtime.spark.shared_folder import require_shared
 from rw_sql.runtime.support.background import run_in_background
 from rw_sql.syntax import canonical_type, spark_type
-from rw_sql.syntax.lexing.identifiers import quoted
+from rw_sql.syntax.lexing.identifiers import quoted, quoted_for_spark, sql_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -95,7 +95,7 @@ def load(
             encode_options={} if encode is None else {each.key: option_text(each.value) for each in encode.options},
         )
     snapshot = upstream.select(*(f.col(f"`{field_of(c)}`").alias(c.name) for c in given))
-    snapshot.createOrReplaceTempView(table.name)
+    snapshot.createOrReplaceTempView(quoted_for_spark(table.name))
     fresh = _fitted(spark.sql(table.query), table.schema)
     output.table.update_incremental()
     rows = _rows_of(output.table)
@@ -142,11 +142,11 @@ def _misfit_of(
             f.lit("): "),
             f.substring(text, 1, 60),
             f.lit(
-                f" is not of type {canonical_type(column.data_type)}: DROP TABLE {quoted(table)}, and create it with "
+                f" is not of type {canonical_type(column.data_type)}: DROP TABLE {sql_name(table)}, and create it with "
             ),
             f.lit(f"{quoted(column.name)} "),
             wider,
-            f.lit(f" there, as SHOW CREATE TABLE {quoted(table)} shows it; or mend the row upstream"),
+            f.lit(f" there, as SHOW CREATE TABLE {sql_name(table)} shows it; or mend the row upstream"),
         )
 
     return misfit

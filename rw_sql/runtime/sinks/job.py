@@ -32,7 +32,7 @@ from rw_sql.runtime.support.event_log import log_event
 from rw_sql.runtime.support.failures import Failure, StalledError
 from rw_sql.runtime.support.faults import fault
 from rw_sql.runtime.upkeep.table_upkeep import Upkeep
-from rw_sql.syntax.lexing.identifiers import quoted
+from rw_sql.syntax.lexing.identifiers import quoted_for_spark, sql_name
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -169,7 +169,9 @@ class Sink:
         """The stream and its output mode."""
         if self.spec.query:
             for given in self.spec.inputs:
-                input_frame(self.context, spark, given, BATCH_BYTES).createOrReplaceTempView(given.name)
+                input_frame(self.context, spark, given, BATCH_BYTES).createOrReplaceTempView(
+                    quoted_for_spark(given.name)
+                )
             frame = spark.sql(self.spec.query)
             return frame, "update" if self.spec.replaces else "append"
         (given,) = self.spec.inputs
@@ -262,7 +264,7 @@ class Sink:
             _require_target(look)
         except StalledError as stalled:
             return stalled
-        return StalledError(f"UNFIT {said}: VALIDATE SINK {quoted(self.spec.name)}", is_lasting=True)
+        return StalledError(f"UNFIT {said}: VALIDATE SINK {sql_name(self.spec.name)}", is_lasting=True)
 
     @property
     def notice(self) -> str | None:
@@ -288,7 +290,7 @@ class Sink:
     def failure(self) -> Failure | None:
         """Why it ended by itself; None while it runs."""
         failure = self.streaming.failure()
-        name = quoted(self.spec.name)
+        name = sql_name(self.spec.name)
         again = f"DROP SINK {name} and create it again"
         return with_way_out(self.context, self.spec.inputs, failure, again, name=f"sink {name}")
 

@@ -24,6 +24,7 @@ from rw_sql.plan.ports.queries import WHOLE, AnalyzedQuery, QueryAnalysis
 from rw_sql.runtime.spark.jvm import analyzed_plan, java_packages
 from rw_sql.runtime.spark.spark_errors import known_names, query_error
 from rw_sql.syntax.dialect.spark_faults import name_parts
+from rw_sql.syntax.lexing.identifiers import quoted_for_spark
 
 if TYPE_CHECKING:
     from pyspark.errors import PySparkException
@@ -54,7 +55,7 @@ def analyze(sessions: SparkSessions, request: AnalyzedQuery) -> QueryAnalysis:
         frame = rows.selectExpr(*columns)
         if relation.watermark is not None and request.form != WHOLE:
             frame = frame.withWatermark(*relation.watermark)
-        frame.createOrReplaceTempView(relation.name)
+        frame.createOrReplaceTempView(quoted_for_spark(relation.name))
     keys: tuple[str, ...] = ()
     refusal = hint = None
     try:

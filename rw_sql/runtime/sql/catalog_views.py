@@ -14,16 +14,23 @@ from deltalake import DeltaTable
 
 from rw_sql.metastore.records import SourceRecord, TableRecord
 from rw_sql.model.definitions import UNKNOWN_COLUMN, definition_of, has_unchanged
-from rw_sql.model.names import SCHEMA_ALIAS
+from rw_sql.model.names import SCHEMA_ALIAS, schema_of
 from rw_sql.model.relations import schema_columns, stored_columns, stored_name
-from rw_sql.plan.checks.spark_changes import catalog_refusal, change_refusal, found_object, path_refusal
+from rw_sql.plan.checks.spark_changes import (
+    catalog_refusal,
+    change_refusal,
+    found_object,
+    path_refusal,
+    schema_refusal,
+)
 from rw_sql.plan.statements.common import shape_in_catalog
 from rw_sql.runtime.decoding.decoder import ERROR, OFFSET, RAW, SPLIT
 from rw_sql.runtime.delta.rejected_rows import REJECTED, make_rejected
+from rw_sql.runtime.spark.databases import MARK, drop_database, make_database, warehouse_of_database
 from rw_sql.runtime.spark.jvm import java_session
 from rw_sql.runtime.spark.sessions import plain_sql
 from rw_sql.syntax.dialect.spark_changes import DROP_DATABASE, changed_names
-from rw_sql.syntax.lexing.identifiers import quoted_for_spark
+from rw_sql.syntax.lexing.identifiers import PUBLIC, quoted_for_spark
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -47,9 +54,6 @@ _OF_TABLES = ("DROP TABLE", "ALTER TABLE")
 _OWN_FOLDERS = frozenset({"data", "checkpoints", CATALOG_DATABASE})
 """What of a warehouse only rw_sql writes. Beside them Spark keeps the tables that are the user's own."""
 
-_MARK = "rw_sql.warehouse"
-"""The property that distinguishes rw_sql's views from the user's, and names their warehouse."""
-
 _shown: WeakKeyDictionary[SparkContext, str] = WeakKeyDictionary()
 """The warehouse whose catalog the views in ``rw_catalog`` show: all sessions of one Spark share them."""
 
@@ -65,6 +69,8 @@ class SparkViews:
         self._known: dict[str, MaterializedViewRecord] = {}
         self._errors: dict[str, tuple[int, int, str]] = {}
         self._rejected: dict[str, tuple[int, int]] = {}
+        self._schemas: dict[str, bool] = {}
+        """The schemas beside ``public``, and whether the database of the name is theirs."""
         plain_sql(spark, f"CREATE DATABASE IF NOT EXISTS {CATALOG_DATABASE}")
 
     def before(self, text: str) -> None:
@@ -127,13 +133,15 @@ class SparkViews:
             elif change.verb == DROP_DATABASE:
                 if name.casefold() == CATALOG_DATABASE:
                     raise catalog_refusal(change, CATALOG_DATABASE)
+                if self._is_own_database(name.casefold()):
+                    raise schema_refusal(change, name.casefold())
             elif database == CATALOG_DATABASE or (not front and self._is_in(CATALOG_DATABASE)):
                 if name.casefold() in {known for known, _ in self._context.metastore.view_definitions()}:
                     raise catalog_refusal(change, f"{CATALOG_DATABASE}.{name.casefold()}")
             elif not front and self._is_companion(name):
                 raise catalog_refusal(change, name)
             else:
-                record = found_object(self._context.metastore.snapshot(), name)
+                record = found_object(self._context.metastore.snapshot(), self._key(front, name))
                 refusal = None if record is None else change_refusal(change, record)
                 if refusal is not None and self._is_ours(front, name):
                     raise refusal
@@ -143,7 +151,7 @@ class SparkViews:
         for change in changed_names(text):
             if change.verb in _OF_TABLES and not change.is_path:
                 *front, name = change.parts
-                record = found_object(self._context.metastore.snapshot(), name)
+                record = found_object(self._context.metastore.snapshot(), self._key(front, name))
                 if record is None or record.kind == "table":
                     continue
                 refusal = change_refusal(change, record)
@@ -178,12 +186,48 @@ class SparkViews:
 
         The user's object is a temporary view, or a table or view in the session's current database.
         """
-        if self._is_temporary(name):
+        if self.is_temporary(name):
             return True
         return not self._is_in(self.database) and bool(self._spark.catalog.tableExists(quoted_for_spark(name)))
 
+    def _key(self, front: Sequence[str], name: str) -> str:
+        """The name in the catalog that a name in a Spark statement has."""
+        schema = self._schema(front, name)
+        return name if schema is None else f"{schema}.{name}"
+
+    def _schema(self, front: Sequence[str], name: str) -> str | None:
+        """The schema in whose database Spark looks for a name; None for the database of ``public`` and any other."""
+        if not self._schemas:
+            return None
+        if front:
+            catalog, database = (["spark_catalog"] + [part.casefold() for part in front])[-2:]
+            if len(front) > 2 or catalog != "spark_catalog":
+                return None
+        else:
+            database = self._spark.catalog.currentDatabase()
+            if database not in self._schemas or self.is_temporary(name):
+                return None
+        return database if self._is_own_database(database) else None
+
+    def _is_own_database(self, name: str) -> bool:
+        return self._schemas.get(name, False)
+
+    def warehouse_database(self, schema: str) -> str:
+        """The Spark database of a schema."""
+        return self.database if schema == PUBLIC else schema
+
+    def has_users_database(self, name: str) -> bool:
+        """True if Spark has a database of this name that is not a schema of this warehouse."""
+        return warehouse_of_database(self._spark, name) not in (None, self._context.warehouse.uri)
+
+    def use(self, schema: str) -> None:
+        """Makes a schema's database the session's current one."""
+        plain_sql(self._spark, f"USE spark_catalog.{quoted_for_spark(self.warehouse_database(schema))}")
+
     def _is_ours(self, front: Sequence[str], name: str) -> bool:
         """True if a name in a Spark statement refers to an rw_sql object."""
+        if self._schema(front, name) is not None:
+            return self._warehouse_of(self._key(front, name)) in (None, self._context.warehouse.uri)
         is_alias = [part.casefold() for part in front] == [SCHEMA_ALIAS]
         if is_alias and not self._spark.catalog.databaseExists(SCHEMA_ALIAS):
             return True
@@ -191,7 +235,7 @@ class SparkViews:
             catalog, database = (["spark_catalog"] + [part.casefold() for part in front])[-2:]
             if len(front) > 2 or catalog != "spark_catalog" or database != self.database.casefold():
                 return False
-        elif self._is_temporary(name) or not self._is_in(self.database):
+        elif self.is_temporary(name) or not self._is_in(self.database):
             return False
         return self._warehouse_of(name) in (None, self._context.warehouse.uri)
 
@@ -199,7 +243,8 @@ class SparkViews:
         catalog = self._spark.catalog
         return catalog.currentDatabase() == database and catalog.currentCatalog() == "spark_catalog"
 
-    def _is_temporary(self, name: str) -> bool:
+    def is_temporary(self, name: str) -> bool:
+        """True if a temporary view has this name."""
         return bool(java_session(self._spark).sessionState().catalog().getTempView(name).isDefined())
 
     def _show_rejected(self, text: str) -> None:
@@ -256,9 +301,12 @@ class SparkViews:
         wanted = {view.name: view for view in snapshot.kept}
         for name in [name for name in self._known if name not in wanted]:
             self._drop(name)
+        self._refresh_schemas(snapshot)
         is_complete = True
         for name, view in wanted.items():
             if self._known.get(name) == view:
+                continue
+            if (schema := schema_of(snapshot, name)) != PUBLIC and not self._is_own_database(schema):
                 continue
             path = self._context.warehouse.data(view.id, view.generation)
             if not self._context.warehouse.list_names(f"{path}/_delta_log"):
@@ -275,12 +323,27 @@ class SparkViews:
                 plain_sql(
                     self._spark,
                     f"CREATE OR REPLACE VIEW {self._qualified(name)} "
-                    f"TBLPROPERTIES ('{_MARK}' = '{_quoted(self._context.warehouse.uri)}') "
+                    f"TBLPROPERTIES ('{MARK}' = '{_quoted(self._context.warehouse.uri)}') "
                     f"AS SELECT {_columns(view)} FROM delta.`{path}`",
                 )
             self._known[name] = view
         if is_complete:
             self._epoch = snapshot.epoch
+
+    def _refresh_schemas(self, snapshot: Snapshot) -> None:
+        """Creates the databases of new schemas and drops those of dropped ones."""
+        wanted = [record.name for record in snapshot.all("schema")]
+        uri = self._context.warehouse.uri
+        for name in [name for name in self._schemas if name not in wanted]:
+            if self._schemas.pop(name):
+                if self._spark.catalog.currentDatabase() == name:
+                    self.use(PUBLIC)
+                drop_database(self._spark, name, uri)
+        for name in wanted:
+            if name not in self._schemas:
+                self._schemas[name] = make_database(self._spark, name, uri)
+                if not self._schemas[name]:
+                    logger.warning("a database of your own hides schema %s; rename it to read what is in it", name)
 
     def remove(self) -> None:
         """Drops the views of this warehouse; ``rw_catalog`` and the user's own objects stay."""
@@ -290,6 +353,11 @@ class SparkViews:
             self._drop_errors(name)
         for name in list(self._rejected):
             self._drop_rejected(name)
+        for name in [name for name, is_own in self._schemas.items() if is_own]:
+            if self._spark.catalog.currentDatabase() == name:
+                self.use(PUBLIC)
+            drop_database(self._spark, name, self._context.warehouse.uri)
+        self._schemas.clear()
 
     def _drop_rejected(self, name: str) -> None:
         del self._rejected[name]
@@ -312,9 +380,12 @@ class SparkViews:
         if not self._spark.catalog.tableExists(self._qualified(name)):
             return None
         properties = plain_sql(self._spark, f"SHOW TBLPROPERTIES {self._qualified(name)}").collect()
-        return str(next((row[1] for row in properties if row[0] == _MARK), ""))
+        return str(next((row[1] for row in properties if row[0] == MARK), ""))
 
     def _qualified(self, name: str) -> str:
+        schema, dot, last = name.partition(".")
+        if dot and schema in self._schemas:
+            return f"`{schema}`.`{last}`"
         return f"`{self.database}`.`{name}`"
 
 

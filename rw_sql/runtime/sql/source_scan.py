@@ -186,7 +186,9 @@ def _parsed(spark: SparkSession, text: str) -> str | None:
 
 
 def _is_relation(name: str, tree: str) -> bool:
-    return re.search(rf"'Unresolved(?:Relation|TableOrView|Table|View) \[{re.escape(name)}\]", tree, re.I) is not None
+    return (
+        re.search(rf"'Unresolved(?:Relation|TableOrView|Table|View) \[`?{re.escape(name)}`?\]", tree, re.I) is not None
+    )
 
 
 @contextmanager

@@ -19,7 +19,7 @@ from rw_sql.runtime.positions.progress import newest_planned
 from rw_sql.runtime.support.processes import now_ms
 from rw_sql.runtime.upkeep.dropped_objects import sweep
 from rw_sql.syntax import parse
-from rw_sql.syntax.lexing.identifiers import quoted
+from rw_sql.syntax.lexing.identifiers import sql_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -157,9 +157,9 @@ def _of_tables(context: Context, snapshot: Snapshot) -> Iterator[Finding]:
         is_sink = isinstance(record, SinkRecord)
         checkpoint = (warehouse.sink_checkpoint if is_sink else warehouse.view_checkpoint)(record.id, record.generation)
         planned = newest_planned(warehouse, checkpoint)
-        again = f"DROP SINK {quoted(record.name)} and create it again"
+        again = f"DROP SINK {sql_name(record.name)} and create it again"
         if not is_sink:
-            again = f"REBUILD MATERIALIZED VIEW {quoted(record.name)}"
+            again = f"REBUILD MATERIALIZED VIEW {sql_name(record.name)}"
         if not warehouse.exists(f"{table}/_delta_log"):
             if planned >= 0:
                 yield Finding(

@@ -35,7 +35,7 @@ from rw_sql.runtime.views import recomputed
 from rw_sql.runtime.views.keyed import Keyed
 from rw_sql.runtime.views.strategy import ViewRun
 from rw_sql.runtime.views.streamed import Streamed, rows_of_nothing
-from rw_sql.syntax.lexing.identifiers import quoted
+from rw_sql.syntax.lexing.identifiers import sql_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -321,7 +321,7 @@ class View:
             if failure is not None or self.backfill.is_running:
                 return failure
         failure = self.streaming.failure()
-        name = quoted(self.spec.name)
+        name = sql_name(self.spec.name)
         again, rebuild = f"DROP MATERIALIZED VIEW {name} and create it again", f"REBUILD MATERIALIZED VIEW {name}"
         return with_way_out(
             self.context, self.spec.inputs, failure, again, name=f"materialized view {name}", rebuild=rebuild

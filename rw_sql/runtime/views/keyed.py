@@ -19,6 +19,7 @@ from rw_sql.runtime.views.key_records import UNCHANGED, is_kept, later, nullable
 from rw_sql.runtime.views.recomputed import exact_text, write_changes
 from rw_sql.runtime.views.streamed import Streamed
 from rw_sql.runtime.views.unchanged import filled, recomputed, settled_moves, with_unknown
+from rw_sql.syntax.lexing.identifiers import quoted_for_spark
 from rw_sql.syntax.query.maintained_form import KEEP
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ class Keyed:
     def stream(self, spark: SparkSession) -> tuple[DataFrame, str]:
         """The rows of the source's log, through the table's query."""
         for given in self.run.spec.inputs:
-            self.run.input(spark, given).createOrReplaceTempView(given.name)
+            self.run.input(spark, given).createOrReplaceTempView(quoted_for_spark(given.name))
         return as_in_files(spark.sql(self.run.spec.query), self.run.spec), "append"
 
     def write(self, frame: DataFrame, batch: int) -> None:

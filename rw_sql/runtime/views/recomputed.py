@@ -17,6 +17,7 @@ from rw_sql.runtime.delta.job_output import LARGE_ROWS
 from rw_sql.runtime.delta.row_counts import RowCount, exactly
 from rw_sql.runtime.jobs.inputs import CHANGE, VERSION, feed_frame, frame_at, path_of, touched_frame
 from rw_sql.runtime.positions.progress import end_versions
+from rw_sql.syntax.lexing.identifiers import quoted_for_spark
 from rw_sql.syntax.query.maintained_form import KEEP, ROW
 
 if TYPE_CHECKING:
@@ -83,7 +84,9 @@ class Changed:
         newest = functions.row_number().over(Window.partitionBy(*(f"`{key}`" for key in keys)).orderBy(*order))
         last = frame.withColumn("_rw_age", newest).where("_rw_age = 1").drop("_rw_age").persist()
         try:
-            last.where(f"{CHANGE} <> 'delete'").drop(CHANGE, VERSION).createOrReplaceTempView(given.name)
+            last.where(f"{CHANGE} <> 'delete'").drop(CHANGE, VERSION).createOrReplaceTempView(
+                quoted_for_spark(given.name)
+            )
             fresh = spark.sql(self.run.spec.query).withColumn(KEEP, functions.lit(True))
             own = self.run.spec.keys
             changed = last.select(*(functions.col(f"`{key}`").alias(name) for key, name in zip(keys, own, strict=True)))
@@ -104,7 +107,7 @@ class Recomputed:
         """The values affected by changes of the inputs, if they can be determined."""
         spec = self.run.spec
         for given in spec.inputs:
-            touched_frame(self.run.context, spark, given).createOrReplaceTempView(given.name)
+            touched_frame(self.run.context, spark, given).createOrReplaceTempView(quoted_for_spark(given.name))
         if spec.maintenance.strategy == KEYS:
             return spark.sql(spec.maintenance.touched), "append"
         each = " UNION ALL ".join(f"SELECT 1 AS one FROM `{given.name}`" for given in spec.inputs)
@@ -121,7 +124,7 @@ class Recomputed:
         versions = end_versions(run.context.warehouse, run.checkpoint, batch)
         for given in spec.inputs:
             table = str(DeltaTable(path_of(run.context.warehouse, given)).metadata().id)
-            frame_at(run.context, spark, given, versions[table]).createOrReplaceTempView(given.name)
+            frame_at(run.context, spark, given, versions[table]).createOrReplaceTempView(quoted_for_spark(given.name))
         fresh = spark.sql(spec.query)
         partition = spec.maintenance.partition
         touched = frame.toDF(*partition).distinct().persist() if partition and batch > 0 else None

@@ -17,6 +17,7 @@ from rw_sql.runtime.jobs.inputs import as_in_files, signed_frame
 from rw_sql.runtime.positions.planned_rows import Planned, planned_rows
 from rw_sql.runtime.spark.row_by_row import steps_by_row
 from rw_sql.runtime.support.failures import StalledError
+from rw_sql.syntax.lexing.identifiers import quoted_for_spark
 from rw_sql.syntax.query.maintained_form import KEEP
 from rw_sql.syntax.query.signed_aggregates import SIGN
 
@@ -40,7 +41,7 @@ class Streamed:
         is_signed = self.run.spec.maintenance.strategy == SIGNED
         for given in self.run.spec.inputs:
             frame = signed_frame(self.run.context, spark, given) if is_signed else self.run.input(spark, given)
-            frame.createOrReplaceTempView(given.name)
+            frame.createOrReplaceTempView(quoted_for_spark(given.name))
         found = spark.sql(self.run.spec.query)
         self._steps = steps_by_row(found)
         frame = as_in_files(found, self.run.spec)
@@ -134,7 +135,7 @@ def rows_of_nothing(context: Context, spec: ViewSpec) -> pa.Table:
             raise StalledError("the catalog has moved on")
         seen = ((name, kind) for name, kind in relation_of(record).columns if name in given.columns)
         columns = (f"CAST(NULL AS {kind}) AS `{name}`" for name, kind in (*seen, *signs))
-        spark.range(0).selectExpr(*columns).createOrReplaceTempView(given.name)
+        spark.range(0).selectExpr(*columns).createOrReplaceTempView(quoted_for_spark(given.name))
     frame = spark.sql(spec.query)
     if KEEP in frame.columns:
         frame = frame.where(KEEP).drop(KEEP)

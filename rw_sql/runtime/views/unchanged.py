@@ -122,7 +122,7 @@ def recomputed(changes: DataFrame, spec: ViewSpec) -> DataFrame:
     for name in table.columns:
         if name not in renamed.columns:
             renamed = renamed.withColumn(name, f.lit(None))
-    renamed.createOrReplaceTempView(table.name)
+    renamed.createOrReplaceTempView(quoted_for_spark(table.name))
     head, _, source = spec.query.rpartition(" FROM ")
     found = changes.sparkSession.sql(f"{head}, `{UNKNOWN}`, `{KEEP}` FROM {source}")
     return as_in_files(found, spec).select(*(quoted_for_spark(name) for name in changes.columns))

@@ -31,6 +31,21 @@ def quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
+PUBLIC = "public"
+"""The schema of the objects whose names say none."""
+
+
+def sql_name(key: str) -> str:
+    """The name of an object as it must be written, by its key in the catalog: ``orders``, ``raw."Odd one"``."""
+    return ".".join(quoted(part) for part in key_parts(key))
+
+
+def key_parts(key: str) -> tuple[str, ...]:
+    """The parts of an object's name, by its key: ``(orders,)`` in ``public``, ``(raw, orders)`` elsewhere."""
+    schema, dot, name = key.partition(".")
+    return (schema, name) if dot and schema and name else (key,)
+
+
 def quoted_for_spark(name: str) -> str:
     """A name quoted for Spark."""
     return "`" + name.replace("`", "``") + "`"

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
 _INSTEAD: dict[type[Statement], tuple[str, str]] = {
     ast.AlterOwner: ("OWNER TO", "objects have no owners here: grant rights on the warehouse's folders"),
-    ast.AlterSetSchema: ("SET SCHEMA", "one warehouse is one schema: create the object in another warehouse"),
     ast.AlterReset: ("RESET RESOURCE_GROUP", "Spark's fair scheduler pools share the machine"),
     ast.AlterSetConfig: ("SET CONFIG", "ALTER SYSTEM SET sets what there is to set: SHOW ALL lists it"),
     ast.AlterResetConfig: ("RESET CONFIG", "ALTER SYSTEM SET parameter = DEFAULT"),

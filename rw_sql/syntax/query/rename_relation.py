@@ -5,48 +5,74 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rw_sql.errors import NOT_SUPPORTED, SqlError
-from rw_sql.syntax.lexing.identifiers import quoted
-from rw_sql.syntax.query.tables_read import parse_spark
+from rw_sql.syntax.lexing.identifiers import PUBLIC, key_parts, quoted
+from rw_sql.syntax.query.tables_read import catalog_name, parse_spark
 
 if TYPE_CHECKING:
     from sqlglot import exp
 
 
-def renamed_relation(text: str, old: str, new: str, dialect: str) -> str:
-    """The query with the relation ``old`` renamed to ``new``; the rest of its text is unchanged.
+def renamed_relation(text: str, old: str, new: str, dialect: str, *, is_stored: bool = False) -> str:
+    """The query with the relation ``old`` renamed to ``new``, both as the catalog names them; the rest of its text is
+    unchanged.
 
-    References such as ``old.column`` remain valid: a relation without an alias gets the old name as its alias. Raises
-    SqlError NOT_SUPPORTED if that is not possible.
+    References such as ``old.column`` remain valid: a relation without an alias gets the old name as its alias.
+    ``is_stored``: the text is a job's, in which a name is one word, its schema included. Raises SqlError NOT_SUPPORTED
+    if that is not possible.
     """
     from sqlglot import exp, parse_one
 
     tree = parse_spark(text) if dialect == "spark" else parse_one(text, read=dialect)
     edits: list[tuple[int, int, str]] = []
-    if any(part.alias.lower() == new.lower() for clause in tree.find_all(exp.With) for part in clause.expressions):
+    called = (old,) if is_stored else key_parts(old)
+    written = (new,) if is_stored else key_parts(new)
+    if len(written) == 1 and any(
+        part.alias.lower() == new.lower() for clause in tree.find_all(exp.With) for part in clause.expressions
+    ):
         raise SqlError(
             NOT_SUPPORTED,
             f'a query that reads "{old}" calls a part of its own "{new}"',
             hint=f"drop it, and create it again with another word for WITH {quoted(new)} AS (…)",
         )
+    is_called_alike = called[-1] == written[-1]
     for table in _readings(tree, old):
         name = table.this
         if isinstance(name, exp.Identifier):
-            edits.append(
-                (*_place(name), _quoted(new, dialect) + ("" if table.alias else f" AS {_quoted(old, dialect)}"))
-            )
+            alias = "" if table.alias or is_called_alike else f" AS {_quoted(called[-1], dialect)}"
+            edits.append((*_range(table.args.get("db"), name, written), _text(written, dialect) + alias))
             continue
-        if not table.alias and any(column.table.lower() == old.lower() for column in tree.find_all(exp.Column)):
+        if not (table.alias or is_called_alike) and any(
+            column.table.lower() == called[-1].lower() for column in tree.find_all(exp.Column)
+        ):
             raise SqlError(
                 NOT_SUPPORTED,
                 f'a query that reads {name.name.upper()} of "{old}" names its columns {old}.…',
-                hint=f"drop it and create it again with an alias: {name.name.upper()}({old}, …) AS {old[:1]}",
+                hint=f"drop it and create it again with an alias: {name.name.upper()}({old}, …) AS {called[-1][:1]}",
             )
         argument = name.expressions[0]
         column = argument.this if isinstance(argument, exp.Alias) else argument
-        edits.append((*_place(column.this), _quoted(new, dialect)))
+        edits.append((*_range(column.args.get("table"), column.this, written), _text(written, dialect)))
+    if edits and len(called) > 1:
+        # The schema before a column's relation is no more its own.
+        for column in tree.find_all(exp.Column):
+            schema, relation = column.args.get("db"), column.args.get("table")
+            if schema is not None and relation is not None and f"{schema.name}.{relation.name}".lower() == old.lower():
+                edits.append((_place(schema)[0], _place(relation)[0] - 1, ""))
     for start, end, word in sorted(edits, reverse=True):
         text = text[:start] + word + text[end + 1 :]
     return text
+
+
+def _range(schema: exp.Expr | None, name: exp.Expr, new: tuple[str, ...]) -> tuple[int, int]:
+    """The place of a name; without its schema where that is ``public`` and stays."""
+    start, end = _place(name)
+    if schema is None or (len(new) == 1 and schema.name.lower() == PUBLIC):
+        return start, end
+    return _place(schema)[0], end
+
+
+def _text(parts: tuple[str, ...], dialect: str) -> str:
+    return ".".join(_quoted(part, dialect) for part in parts)
 
 
 def _readings(tree: exp.Expr, name: str) -> list[exp.Table]:
@@ -57,12 +83,16 @@ def _readings(tree: exp.Expr, name: str) -> list[exp.Table]:
     found = []
     for table in tree.find_all(exp.Table):
         if isinstance(table.this, exp.Identifier):
-            if table.name.lower() == name.lower() and (table.db or table.name.lower() not in parts):
+            if catalog_name(table).lower() == name.lower() and (table.db or table.name.lower() not in parts):
                 found.append(table)
         elif isinstance(table.this, exp.Anonymous) and table.this.expressions:
             argument = table.this.expressions[0]
             column = argument.this if isinstance(argument, exp.Alias) else argument
-            if isinstance(column, exp.Column) and column.name.lower() == name.lower():
+            if not isinstance(column, exp.Column):
+                continue
+            schema = column.table.lower()
+            key = column.name if schema in ("", PUBLIC) else f"{schema}.{column.name}"
+            if key.lower() == name.lower():
                 found.append(table)
     return found
 

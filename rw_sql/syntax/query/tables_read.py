@@ -7,6 +7,8 @@ from functools import lru_cache
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+from rw_sql.syntax.lexing.identifiers import PUBLIC
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -15,9 +17,10 @@ if TYPE_CHECKING:
 
 @lru_cache(maxsize=256)
 def table_names(query: str) -> tuple[str, ...]:
-    """The tables that a query reads, each once, in order: the last part of each name, folded unless quoted.
+    """The tables that a query reads, each once, in order, as the catalog names them, folded unless quoted.
 
-    Names defined by the query itself (WITH) are left out. The query must be valid.
+    That is the last part of a name, and ``schema.name`` for one of two parts whose schema is not ``public``. Names
+    defined by the query itself (WITH) are left out. The query must be valid.
     """
     return tables_of(_tree(query))
 
@@ -107,17 +110,32 @@ def _references(tree: exp.Expr) -> list[str]:
         for _, source in scope.references:
             table = scope.sources.get(source.alias_or_name) if isinstance(source, exp.Expr) else None
             if isinstance(table, exp.Table) and isinstance(table.this, exp.Identifier):
-                name = table.this
-                found.append(name.this if name.quoted else name.this.lower())
+                found.append(catalog_name(table))
     return found
+
+
+def catalog_name(table: exp.Table) -> str:
+    """The name that a table in a query would have in the catalog, folded unless quoted."""
+    from sqlglot import exp
+
+    schema = table.args.get("db")
+    name = _folded(table.this)
+    if not isinstance(schema, exp.Identifier) or table.args.get("catalog") or schema.this.lower() == PUBLIC:
+        return name
+    return f"{_folded(schema)}.{name}"
+
+
+def _folded(name: exp.Expr) -> str:
+    return str(name.this) if name.args.get("quoted") else str(name.this).lower()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TablePlace:
-    """Where a query reads a table: the full name as written, and its last part."""
+    """Where a query reads a table: the name as written, its last part, and the name it would have in the catalog."""
 
     written: str
     name: str
+    key: str
     start: int
     end: int
     has_alias: bool
@@ -140,6 +158,7 @@ def table_places(query: str) -> tuple[TablePlace, ...]:
             places[start] = TablePlace(
                 written=query[start : end + 1],
                 name=table.name,
+                key=catalog_name(table),
                 start=start,
                 end=end,
                 has_alias=bool(table.alias),
@@ -151,7 +170,7 @@ def replaced_tables(query: str, names: Mapping[str, str]) -> str:
     """The query with tables replaced, given by their written names; qualified columns remain valid."""
     for place in reversed(table_places(query)):
         name = names.get(place.written)
-        if name is not None and name != place.written:
+        if name is not None and (name != place.written or "." in name):
             alias = "" if place.has_alias or name == place.name else f" AS `{place.name}`"
             query = f"{query[: place.start]}`{name}`{alias}{query[place.end + 1 :]}"
     return query

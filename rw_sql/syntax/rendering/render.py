@@ -9,6 +9,7 @@ from rw_sql.syntax.lexing.identifiers import literal
 from rw_sql.syntax.rendering import alter, create, operate
 from rw_sql.syntax.rendering.parts import (
     column_text,
+    given,
     include_text,
     key_text,
     name_text,
@@ -96,6 +97,7 @@ RENDERERS: dict[type[ast.Statement], Callable[[Any], str]] = {
     ast.Confirm: lambda s: f"CONFIRM {literal(s.token)}",
     ast.CreateConnection: create.create_connection,
     ast.CreateMaterializedView: create.create_materialized_view,
+    ast.CreateSchema: lambda s: f"CREATE SCHEMA{given(s.if_not_exists, 'IF NOT EXISTS')} {name_text(s.name)}",
     ast.CreateSecret: create.create_secret,
     ast.CreateSink: create.create_sink,
     ast.CreateSource: create.create_source,
@@ -105,6 +107,7 @@ RENDERERS: dict[type[ast.Statement], Callable[[Any], str]] = {
     ast.DescribeFragments: _named("DESCRIBE FRAGMENTS"),
     ast.DropConnection: _dropping("CONNECTION"),
     ast.DropMaterializedView: _dropping("MATERIALIZED VIEW"),
+    ast.DropSchema: _dropping("SCHEMA"),
     ast.DropSecret: _dropping("SECRET"),
     ast.DropSink: _dropping("SINK"),
     ast.DropSource: _dropping("SOURCE"),
@@ -143,6 +146,7 @@ RENDERERS: dict[type[ast.Statement], Callable[[Any], str]] = {
     ast.SkipRecord: operate.skip_record,
     ast.UndoOperation: operate.undo_operation,
     ast.UnsafeBlock: _block,
+    ast.UseSchema: _named("USE"),
     ast.Validate: lambda s: f"VALIDATE {s.kind} {name_text(s.name)}",
     ast.Wait: operate.wait,
 }

@@ -1,7 +1,7 @@
 """Every statement as a frozen dataclass, by family. Class names follow the SQL words.
 
-Imports: ``errors``. Imported by: every other room of ``syntax`` but ``lexing`` and ``sql_reader``, and all above. Begin
-with ``common``, then ``source``.
+Imports: ``errors``, ``lexing``. Imported by: every other room of ``syntax`` but ``lexing`` and ``sql_reader``, and all
+above. Begin with ``common``, then ``source``.
 """
 
 from __future__ import annotations
@@ -62,6 +62,7 @@ from rw_sql.syntax.statements.materialized_view import (
     DropMaterializedView,
     RebuildMaterializedView,
 )
+from rw_sql.syntax.statements.schema import CreateSchema, DropSchema, UseSchema
 from rw_sql.syntax.statements.session import (
     AlterSystemSet,
     BeginTransaction,
@@ -184,6 +185,7 @@ __all__ = [
     "ConnectionValue",
     "CreateConnection",
     "CreateMaterializedView",
+    "CreateSchema",
     "CreateSecret",
     "CreateSink",
     "CreateSource",
@@ -194,6 +196,7 @@ __all__ = [
     "DescribeFragments",
     "DropConnection",
     "DropMaterializedView",
+    "DropSchema",
     "DropSecret",
     "DropSink",
     "DropSource",
@@ -259,6 +262,7 @@ __all__ = [
     "TextValue",
     "UndoOperation",
     "UnsafeBlock",
+    "UseSchema",
     "Validate",
     "Wait",
     "Watermark",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from rw_sql.errors import Span
+from rw_sql.syntax.lexing.identifiers import PUBLIC, key_parts
 
 NOWHERE = Span(start=0, end=0, line=1, column=1)
 
@@ -37,6 +38,16 @@ class Name:
     def schema(self) -> str | None:
         """The schema, if written."""
         return self.parts[-2] if len(self.parts) > 1 else None
+
+    @property
+    def key(self) -> str:
+        """The object's name in the catalog: without its schema in ``public``, else ``schema.name``."""
+        return ".".join(self.parts[1:] if len(self.parts) == 2 and self.parts[0] == PUBLIC else self.parts)
+
+    @staticmethod
+    def of(key: str, span: Span = NOWHERE) -> Name:
+        """The name of the object with this key."""
+        return Name(parts=key_parts(key), span=span)
 
     def __str__(self) -> str:
         return ".".join(self.parts)

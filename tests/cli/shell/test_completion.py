@@ -133,3 +133,31 @@ def test_names_are_read_again_only_when_they_are_old() -> None:
     now[0] = 3.0
     list(completer.get_completions(Document("PAUSE SOURCE "), CompleteEvent()))
     assert names.asked == 2
+
+
+class WithSchemas(Known):
+    """As Known, with a schema and two objects in it."""
+
+    def objects(self) -> dict[str, str]:
+        return {**super().objects(), "raw": "schema", "raw.orders": "source", "raw.users": "table"}
+
+    def columns(self, relation: str) -> tuple[str, ...]:
+        return {"raw.orders": ("id", "weight")}.get(relation, super().columns(relation))
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("USE ", ["raw"]),
+        ("DROP SCHEMA r", ["raw"]),
+        ("ALTER SOURCE orders SET SCHEMA ", ["raw"]),
+        ("SHOW SOURCES FROM ", ["raw"]),
+        ("PAUSE SOURCE raw.", ["raw.orders"]),
+        ("SELECT * FROM raw.", ["raw.orders", "raw.users"]),
+        ("SELECT raw.orders.w| FROM raw.orders", ["weight"]),
+        ("SELECT o.w| FROM raw.orders AS o", ["weight"]),
+        ("SELECT orders.| FROM orders", ["id", "amount"]),
+    ],
+)
+def test_names_in_schemas(text: str, wanted: list[str]) -> None:
+    assert offered(text, WithSchemas()) == wanted

@@ -241,3 +241,40 @@ def test_what_is_no_plan(text: str) -> None:
     with pytest.raises(SqlError) as caught:
         from_json(text, "plan.json")
     assert caught.value.code == "RW212"
+
+
+def test_schemas_of_a_folder_come_first_and_go_last() -> None:
+    world = tables_world()
+    raw = SOURCE.replace("SOURCE s ", "SOURCE raw.s ").replace("connection = c", "connection = raw.c")
+    texts = (
+        "CREATE MATERIALIZED VIEW mart.v AS SELECT id FROM raw.s",
+        raw,
+        CONNECTION.replace("CONNECTION c ", "CONNECTION raw.c "),
+        "CREATE SCHEMA raw",
+        "CREATE SCHEMA IF NOT EXISTS mart",
+    )
+    assert [(action, name) for action, name, _ in differ(world, *texts)] == [
+        ("create", "raw"),
+        ("create", "mart"),
+        ("create", "raw.c"),
+        ("create", "raw.s"),
+        ("create", "mart.v"),
+    ]
+    bring(world, *texts)
+    assert differ(world, *texts) == []
+    moved = "-- rw: renamed from mart.v\nCREATE MATERIALIZED VIEW raw.w AS SELECT id FROM raw.s"
+    assert differ(world, moved, *texts[1:4]) == [
+        (
+            "rename",
+            "raw.w",
+            (
+                "ALTER MATERIALIZED VIEW mart.v SET SCHEMA raw",
+                "ALTER MATERIALIZED VIEW raw.v RENAME TO raw.w",
+            ),
+        ),
+        ("drop", "mart", ("DROP SCHEMA mart",)),
+    ]
+    bring(world, moved, *texts[1:4])
+    assert differ(world, moved, *texts[1:4]) == []
+    bring(world)
+    assert not world.snapshot.records

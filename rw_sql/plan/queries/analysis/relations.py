@@ -25,6 +25,14 @@ _UNCHECKED_FUNCTIONS = ("identifier", "table", "table_changes", "table_changes_b
 _NARROW = ("SEMI", "ANTI")
 
 
+def _where_else(name: str, others: Sequence[str]) -> str | None:
+    """The hint for a name that relations of other schemas have."""
+    if not others:
+        return None
+    written = [other if "." in other else f"{PUBLIC}.{other}" for other in others]
+    return f'"{name}" is in another schema: write {" or ".join(written)}'
+
+
 class RelationChecker(ExpressionChecker):
     """Checks relations, and the expressions in them."""
 
@@ -138,8 +146,9 @@ class RelationChecker(ExpressionChecker):
                 if name in named:
                     return named[name]
         known = self.known.relations
-        if schema in ("", PUBLIC) and not node.catalog and name in known:
-            columns = known[name]
+        key = name if schema in ("", PUBLIC) else f"{schema}.{name}"
+        if not node.catalog and key in known:
+            columns = known[key]
             if columns is None:
                 self.report.leave()
                 return Output(is_open=True)
@@ -152,11 +161,13 @@ class RelationChecker(ExpressionChecker):
         ):
             own = [other for named in self.named_queries for other in named]
             near = near_names(name, [*known, *own], most=1)
+            elsewhere = sorted(other for other in known if other != key and other.rpartition(".")[2] == name)
             self.report.add(
                 self.text.place(node.this),
                 UNDEFINED_OBJECT,
                 f'relation "{written}" does not exist',
-                f'did you mean "{near[0]}"?' if near else "SHOW SOURCES lists what can be read",
+                _where_else(name, elsewhere)
+                or (f'did you mean "{near[0]}"?' if near else "SHOW SOURCES lists what can be read"),
             )
             return Output(is_open=True, is_missing=True)
         self.report.leave()

@@ -44,7 +44,7 @@ from rw_sql.plan.statements.common import (
     source_record,
 )
 from rw_sql.syntax import render
-from rw_sql.syntax.lexing.identifiers import quoted
+from rw_sql.syntax.lexing.identifiers import sql_name
 from rw_sql.syntax.statements import CreateConnection
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ def check_connection(snapshot: Snapshot, statement: CreateConnection, span: Span
                 hint=place_of(name, option.key) or otherwise,
             )
     require_secret(statement.options, spec)
-    record = ConnectionRecord(id=0, name=statement.name.last, definition=render(statement), connector=name)
+    record = ConnectionRecord(id=0, name=statement.name.key, definition=render(statement), connector=name)
     planned = connection_options(snapshot, record)
     try:
         check_connection_options(name, visible(planned))
@@ -168,7 +168,7 @@ def _require_answer(
     if target.error is not None:
         raise no_answer(
             f'the target of connection "{name}"', target.error, span, options=options, is_switchable=bool(options),
-            otherwise=f"SHOW CREATE CONNECTION {quoted(name)}",
+            otherwise=f"SHOW CREATE CONNECTION {sql_name(name)}",
         )  # fmt: skip
 
 
@@ -244,16 +244,16 @@ def altered(statement: AlterConnectionOptions, current: CreateConnection, spec: 
             INVALID_DEFINITION,
             "the type of a connection cannot change",
             span=span,
-            hint=f"CREATE CONNECTION {statement.name.last}_2 WITH (type = …, …)",
+            hint=f"CREATE CONNECTION {statement.name.key}_2 WITH (type = …, …)",
         )
     present = {option.key for option in current.options}
     for key, span in drops.items():
         if key not in present:
             raise SqlError(
                 UNKNOWN_PROPERTY,
-                f'connection "{statement.name.last}" has no property "{key}" to drop',
+                f'connection "{statement.name.key}" has no property "{key}" to drop',
                 span=span,
-                hint=f"the properties of {statement.name.last} are " + ", ".join(sorted(present - {"type"})),
+                hint=f"the properties of {statement.name.key} are " + ", ".join(sorted(present - {"type"})),
             )
     gone = drops.keys() | replaced.keys() - sets.keys()
     kept = [sets.get(option.key, option) for option in current.options if option.key not in gone]

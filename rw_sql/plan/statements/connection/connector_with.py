@@ -109,7 +109,7 @@ def _alter_connection(statement: AlterConnector, snapshot: Snapshot, inspector: 
 
 def _check_options(statement: AlterConnector, spec: ConnectorSpec) -> None:
     seen: set[str] = set()
-    name = statement.name.last
+    name = statement.name.key
     for option in statement.options:
         if option.key == "connector":
             raise SqlError(
@@ -159,7 +159,7 @@ def _refuse_those_of_the_connection(statement: AlterConnector, snapshot: Snapsho
         if connection is not None and option.key in taken:
             options = tuple(replace(each, key=called.get(each.key, each.key)) for each in statement.options)
             changes = (ConnectionChange(verb="SET", options=options),)
-            instead = AlterConnectionOptions(name=Name(parts=(connection.name,)), changes=changes)
+            instead = AlterConnectionOptions(name=Name.of(connection.name), changes=changes)
             raise SqlError(
                 INVALID_DEFINITION,
                 f"cannot alter connector properties that are set by CONNECTION: {option.key}",

@@ -57,7 +57,7 @@ def _backend(statement: CreateSecret) -> str:
         MISSING_PROPERTY,
         f"secret backend is not specified in with clause. Supported backends are: {','.join(BACKENDS)}",
         span=statement.name.span,
-        hint=f"CREATE SECRET {statement.name.last} WITH (backend = 'meta') AS '…'",
+        hint=f"CREATE SECRET {statement.name.key} WITH (backend = 'meta') AS '…'",
     )
 
 

@@ -113,7 +113,7 @@ def _attached(
     given = dict(options_given(snapshot, new, names_in_connection(current)))
     own = dict(own_options(snapshot, current))
     if other := [key for key in own if key in given and own[key] != given[key]]:
-        kind, name = statement.kind, statement.name.last
+        kind, name = statement.kind, statement.name.key
         wanted = shown(tuple((key, given[key]) for key in other))
         listed = ", ".join(f"{key} = {_written(value)}" for key, value in wanted.items())
         raise SqlError(
@@ -124,7 +124,7 @@ def _attached(
             if kind == "SOURCE"
             else f"the connection has {listed}; where that is right, DROP SINK {name} and create it on the connection",
         )
-    reference = Option(key=_KEY, value=ConnectionValue(connection=Name(parts=(new.name,))))
+    reference = Option(key=_KEY, value=ConnectionValue(connection=Name.of(new.name)))
     options = [option for option in current.options if option.key not in given and option.key != _KEY]
     at = next((place for place, option in enumerate(options) if option.key == "connector"), 0) + 1
     return replace(current, options=(*options[:at], reference, *options[at:]))

@@ -30,7 +30,7 @@ from rw_sql.plan.result.allow import unallowed_words
 from rw_sql.plan.result.plan import Plan, Preview, ResultRow
 from rw_sql.plan.statements.common import dependents_of, resolve_splits, states_change, unsafe_plan
 from rw_sql.plan.statements.move.inject_targets import InjectContext, read_target, shorten
-from rw_sql.syntax.lexing.identifiers import quoted
+from rw_sql.syntax.lexing.identifiers import sql_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -227,7 +227,7 @@ def _plan(
             INVALID_SPLIT_STATE,
             "no offsets are given",
             span=statement.target.span,
-            hint=f"INJECT SOURCE OFFSETS {quoted(source.name)} VALUES ('split' = offset)",
+            hint=f"INJECT SOURCE OFFSETS {sql_name(source.name)} VALUES ('split' = offset)",
         )
     assigned = named_splits(snapshot, source, snapshot.splits(reader.fragment))
     kept = [split for split in assigned if split not in states]

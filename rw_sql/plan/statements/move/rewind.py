@@ -34,7 +34,7 @@ from rw_sql.plan.result.steps import Step, after, steps_of
 from rw_sql.plan.statements.move.undo import checked
 from rw_sql.plan.statements.table.source_of_table import RESHAPING, without_tables
 from rw_sql.syntax import render
-from rw_sql.syntax.lexing.identifiers import quoted
+from rw_sql.syntax.lexing.identifiers import sql_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
 def rewind_statement(source: SourceRecord, operation: int) -> str:
     """The statement that rewinds to just before an operation."""
-    return f"{REWIND} {quoted(source.name)} TO OPERATION {operation}"
+    return f"{REWIND} {sql_name(source.name)} TO OPERATION {operation}"
 
 
 def lower_rewind_source(statement: RewindSource, snapshot: Snapshot, inspector: Inspector) -> Plan:
@@ -74,7 +74,7 @@ def lower_rewind_source(statement: RewindSource, snapshot: Snapshot, inspector: 
             f"UNDO OPERATION {statement.operation} gives back definition and positions, and takes no rows back",
         )
     records = inspector.operations(since=statement.operation)
-    listed = f"SHOW UNSAFE OPERATIONS FOR {quoted(source.name)}"
+    listed = f"SHOW UNSAFE OPERATIONS FOR {sql_name(source.name)}"
     record = find_operation(records, statement.operation, statement.operation_span, listed)
     if not record.is_unsafe or ingest_fragment(source.id) not in prediction_from_json(record.prediction):
         raise _refused(
@@ -97,7 +97,7 @@ def lower_rewind_source(statement: RewindSource, snapshot: Snapshot, inspector: 
 
 
 def _refused(statement: RewindSource, why: str, hint: str | None = None) -> SqlError:
-    message = f'source "{statement.name.last}" cannot be rewound to operation {statement.operation}: {why}'
+    message = f'source "{statement.name.key}" cannot be rewound to operation {statement.operation}: {why}'
     return SqlError(CANNOT_REWIND, message, span=statement.span, hint=hint)
 
 
@@ -202,7 +202,7 @@ def _require_known(statement: RewindSource, late: Sequence[ObjectRecord]) -> Non
     if not late:
         return
     named = ", ".join(f'{spoken(record.kind)} "{record.name}"' for record in late)
-    drops = "; ".join(f"DROP {spoken(record.kind).upper()} {quoted(record.name)}" for record in reversed(late))
+    drops = "; ".join(f"DROP {spoken(record.kind).upper()} {sql_name(record.name)}" for record in reversed(late))
     raise _refused(
         statement,
         f"{named} was made after the operation",
@@ -261,7 +261,7 @@ def _plan(
         raise _refused(
             statement,
             f"the upstream no longer has the records to continue with: {listed}",
-            f"INJECT SOURCE OFFSETS {quoted(source.name)} moves it to what the upstream has",
+            f"INJECT SOURCE OFFSETS {sql_name(source.name)} moves it to what the upstream has",
         )
     told = (*_taken_back(snapshot, source, look), *notices)
     preview = replace(

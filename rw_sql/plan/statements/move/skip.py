@@ -17,7 +17,7 @@ from rw_sql.plan.ports.upstreams import look_closely
 from rw_sql.plan.result.plan import Plan, Preview, ResultRow
 from rw_sql.plan.statements.common import dependents_of, resolve_splits, states_change, unsafe_plan
 from rw_sql.plan.statements.move.inject import require_stopped
-from rw_sql.syntax.lexing.identifiers import literal, quoted
+from rw_sql.syntax.lexing.identifiers import literal, sql_name
 
 if TYPE_CHECKING:
     from rw_sql.connectors.base import SplitState
@@ -51,7 +51,7 @@ def _skip(statement: SkipRecord, snapshot: Snapshot, inspector: Inspector, reade
             SPLITS_UNKNOWN,
             f'the position of split "{split}" is unknown',
             span=statement.split.span,
-            hint=f"RESET SOURCE SPLITS {quoted(source.name)} discovers the position",
+            hint=f"RESET SOURCE SPLITS {sql_name(source.name)} discovers the position",
         )
     _require_next(statement, split, old, seen.end)
     new = replace(old, offset=statement.offset + 1)
@@ -92,7 +92,7 @@ def _require_next(statement: SkipRecord, split: str, old: SplitState, end: int) 
             hint=f"{old.offset} is the next one to read",
         )
     if at > old.offset:
-        name = quoted(statement.name.last)
+        name = sql_name(statement.name.key)
         raise SqlError(
             OFFSET_OUT_OF_RANGE,
             f'record {at} of split "{split}" is not next: {at - old.offset} come before it, from {old.offset} on',

@@ -48,7 +48,7 @@ from rw_sql.plan.statements.move.undo_rebuild import lower_undo_rebuild
 from rw_sql.plan.statements.move.undo_swap import lower_undo_swap, swapped_pair
 from rw_sql.plan.statements.table.source_of_table import follows_source, without_tables
 from rw_sql.syntax import parse_statement, render
-from rw_sql.syntax.lexing.identifiers import quoted
+from rw_sql.syntax.lexing.identifiers import sql_name
 from rw_sql.syntax.statements import UndoOperation
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ def _why_never(record: OperationRecord) -> str | None:
     if record.kind == DISCOVERY:
         return "the splits would be discovered again"
     if record.kind == REWIND:
-        return f"{REWIND} {quoted(record.objects[0])} TO OPERATION {record.epoch} takes it back, with the rows"
+        return f"{REWIND} {sql_name(record.objects[0])} TO OPERATION {record.epoch} takes it back, with the rows"
     if record.kind == UNDO and not changes_from_json(record.changes):
         return "what it put back lies in a checkpoint: INJECT CHECKPOINT OFFSETS moves that again"
     if record.kind == INJECT_CHECKPOINT and (record.outcome or "").startswith("failed"):

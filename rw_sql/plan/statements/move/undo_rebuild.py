@@ -136,7 +136,7 @@ def _anew(old: MaterializedViewRecord, now: MaterializedViewRecord) -> str:
 
 
 def _as_before(old: MaterializedViewRecord, now: MaterializedViewRecord) -> MaterializedViewRecord:
-    definition = replace(view_definition(old.definition), name=Name(parts=(now.name,)))
+    definition = replace(view_definition(old.definition), name=Name.of(now.name))
     return replace(
         old,
         name=now.name,

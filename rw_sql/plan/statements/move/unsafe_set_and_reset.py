@@ -66,21 +66,21 @@ def check_keys(statement: AlterSourceUnsafeSet | AlterTableUnsafeSet, current: C
     """Raises SqlError if an option is given twice, is the connector, or is unset but not set."""
     seen: set[str] = set()
     named: tuple[Option | OptionKey, ...] = (*statement.set_options, *statement.unset_options)
-    refuse_sharing(statement.name.last, named)
+    refuse_sharing(statement.name.key, named)
     for option in named:
         if option.key == "connector":
             raise SqlError(
                 CONNECTOR_IS_FIXED,
-                f'the connector of source "{statement.name.last}" cannot change',
+                f'the connector of source "{statement.name.key}" cannot change',
                 span=option.key_place,
-                hint=f"CREATE SOURCE {statement.name.last}_2 (…) WITH (connector = …); views can read both sources",
+                hint=f"CREATE SOURCE {statement.name.key}_2 (…) WITH (connector = …); views can read both sources",
             )
         if option.key == PAUSED_AT_BIRTH:
             raise SqlError(
                 UNKNOWN_PROPERTY,
                 "paused is an initial state, not a property",
                 span=option.key_place,
-                hint=f"PAUSE SOURCE {statement.name.last}, RESUME SOURCE {statement.name.last}",
+                hint=f"PAUSE SOURCE {statement.name.key}, RESUME SOURCE {statement.name.key}",
             )
         if option.key in seen:
             raise SqlError(
@@ -96,7 +96,7 @@ def check_keys(statement: AlterSourceUnsafeSet | AlterTableUnsafeSet, current: C
             listed = ", ".join(sorted(present - {"connector"}))
             raise SqlError(
                 UNKNOWN_PROPERTY,
-                f'source "{statement.name.last}" has no property "{key.key}" to unset',
+                f'source "{statement.name.key}" has no property "{key.key}" to unset',
                 span=key.span,
                 hint=f"UNSAFE UNSET takes {listed}",
             )

@@ -213,7 +213,7 @@ def _option_changes(
     before, after = _connection(old), _connection(new)
     found = _OptionChanges()
     taken: set[str] = set()
-    if (before.last if before else None) != (after.last if after else None):
+    if (before.key if before else None) != (after.key if after else None):
         found.connection = (after,)
         # SET CONNECTION leaves out of the object what the new one gives, and writes into it what the old one gave.
         old = {**_given(connections, before, wanted), **old} if after is None else old
@@ -248,7 +248,7 @@ def _given(
     connections: Mapping[str, CreateConnection], name: Name | None, user: CreateSource | CreateTable | CreateSink
 ) -> dict[str, Option]:
     """What a connection gives to its user, by the user's names; nothing where it is not known."""
-    connection = connections.get(name.last) if name is not None else None
+    connection = connections.get(name.key) if name is not None else None
     if connection is None:
         return {}
     names = names_in_connection(source_of_table(user) if isinstance(user, CreateTable) else user)

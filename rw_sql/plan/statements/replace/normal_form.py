@@ -114,9 +114,9 @@ def clauses_of(statement: Definition) -> dict[str, object]:
             }
         case CreateSink():
             return {
-                "FROM": statement.relation.last if statement.relation is not None else None,
+                "FROM": statement.relation.key if statement.relation is not None else None,
                 "AS": _query(statement.query),
-                "INTO": (statement.into.last if statement.into is not None else None, statement.into_columns),
+                "INTO": (statement.into.key if statement.into is not None else None, statement.into_columns),
                 "EMIT ON WINDOW CLOSE": statement.is_emit_on_window_close,
                 "FORMAT": _format(statement.format, None),
             }

@@ -25,7 +25,7 @@ from rw_sql.plan.statements.replace.least_change import least_change
 from rw_sql.plan.statements.table.source_of_table import RESHAPING
 from rw_sql.plan.statements.view.alter_query import lower_new_definition
 from rw_sql.syntax import render
-from rw_sql.syntax.lexing.identifiers import quoted
+from rw_sql.syntax.lexing.identifiers import sql_name
 from rw_sql.syntax.statements import (
     CreateConnection,
     CreateMaterializedView,
@@ -86,14 +86,16 @@ def lower_create_or_replace(
         return lower_new_definition(statement, snapshot, inspector, record, statement, query_dialect)
     if change.refusal:
         words = kind.replace("_", " ")
-        hint = f"CREATE {words.upper()} under another name, then ALTER {words.upper()} {quoted(name)} SWAP WITH it; or "
+        hint = (
+            f"CREATE {words.upper()} under another name, then ALTER {words.upper()} {sql_name(name)} SWAP WITH it; or "
+        )
         if kind == "connection":
             hint = "CREATE CONNECTION under another name, then ALTER SOURCE … SET CONNECTION; or "
         raise SqlError(
             CANNOT_REPLACE,
             f'{words} "{name}" cannot be replaced in place: {change.refusal}',
             span=statement.name.span,
-            hint=f"{hint}DROP {words.upper()} {quoted(name)}, and create it again",
+            hint=f"{hint}DROP {words.upper()} {sql_name(name)}, and create it again",
         )
     if not change.statements:
         is_made = to_be is not record

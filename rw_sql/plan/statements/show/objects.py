@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from rw_sql.errors import NOT_SUPPORTED, UNDEFINED_OBJECT, SqlError
+from rw_sql.errors import NOT_SUPPORTED, SqlError
 from rw_sql.metastore.records import MaterializedViewRecord, SinkRecord, SourceRecord, TableRecord
 from rw_sql.model.definitions import definition_of, source_columns
 from rw_sql.model.job_ids import ingest_fragment, rebuild_job, sink_job, view_job
 from rw_sql.model.job_specs import named_splits
 from rw_sql.model.names import (
-    SCHEMA_ALIAS,
+    bare_name,
     find_connection,
     find_relation,
     find_secret,
@@ -20,14 +21,19 @@ from rw_sql.model.names import (
     find_source,
     find_table,
     find_view,
+    is_schema,
     object_name,
+    schema_of,
     undefined,
+    undefined_schema,
 )
 from rw_sql.model.options import connection_options, shown
 from rw_sql.model.pauses import direct_inputs, is_suspended, is_view_paused, pauses_of
 from rw_sql.model.rates import THROTTLED, is_throttled, throttled_reason
 from rw_sql.model.refresh_states import refresh_of, refresh_state, source_of
 from rw_sql.model.relations import schema_columns
+from rw_sql.model.schemas import KINDS, objects_in
+from rw_sql.model.search_path import DEFAULT_PATH, explicit
 from rw_sql.model.source_readers import readers_of
 from rw_sql.plan.ports.tables import LogSize
 from rw_sql.plan.queries.maintenance import how_maintained, visible_keys
@@ -37,6 +43,7 @@ from rw_sql.plan.statements.move.undo import History, undo_statement
 from rw_sql.plan.statements.view.backfill_plan import RATE_LIMIT
 from rw_sql.plan.statements.view.set_rate_and_cancel import progress_text
 from rw_sql.syntax import parse_statement, render
+from rw_sql.syntax.lexing.identifiers import PUBLIC
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -118,14 +125,11 @@ def lower_show_objects(statement: ShowObjects, snapshot: Snapshot, inspector: In
             span=statement.span,
             hint=f"use SHOW {statement.kind} LIKE 'pattern', or query the rw_catalog views with SELECT",
         )
-    if statement.schema not in (None, SCHEMA_ALIAS):
-        raise SqlError(
-            UNDEFINED_OBJECT,
-            f'schema "{statement.schema}" does not exist: all objects live in one schema',
-            span=statement.span,
-            hint=f"SHOW {statement.kind}",
-        )
+    if statement.schema is not None and not is_schema(snapshot, statement.schema):
+        raise undefined_schema(snapshot, statement.schema, statement.span)
     match statement.kind:
+        case "SCHEMAS":
+            return _show_schemas(statement, snapshot)
         case "SOURCES":
             return _show_sources(statement, snapshot, inspector)
         case "MATERIALIZED VIEWS":
@@ -149,7 +153,14 @@ def lower_show_objects(statement: ShowObjects, snapshot: Snapshot, inspector: In
             )
 
 
-def _matches(statement: ShowObjects, name: str) -> bool:
+def _matches(statement: ShowObjects, snapshot: Snapshot, name: str) -> bool:
+    """True if FROM and the pattern take an object; the pattern may be for its name with or without its schema."""
+    if statement.schema is not None and schema_of(snapshot, name) != statement.schema:
+        return False
+    return _is_like(statement, name) or _is_like(statement, bare_name(snapshot, name))
+
+
+def _is_like(statement: ShowObjects, name: str) -> bool:
     if statement.like is not None and not re.fullmatch(_pattern(statement.like), name):
         return False
     return statement.ilike is None or re.fullmatch(_pattern(statement.ilike), name, re.IGNORECASE) is not None
@@ -160,9 +171,19 @@ def _pattern(like: str) -> str:
     return "(?s:" + "".join(words.get(letter, re.escape(letter)) for letter in like) + ")"
 
 
+def _show_schemas(statement: ShowObjects, snapshot: Snapshot) -> Plan:
+    rows: list[tuple[object, ...]] = []
+    for name in (PUBLIC, *(record.name for record in snapshot.all("schema"))):
+        if _is_like(statement, name):
+            counts = Counter(record.kind for record in objects_in(snapshot, name))
+            rows.append((name, *(counts[kind] for kind in KINDS)))
+    columns = (("name", "STRING"), *((f"{kind}s", "INT") for kind in KINDS))
+    return _plan(statement, columns, sorted(rows, key=lambda row: str(row[0])))
+
+
 def _show_sources(statement: ShowObjects, snapshot: Snapshot, inspector: Inspector) -> Plan:
     statuses = inspector.jobs.statuses()
-    listed = [source for source in snapshot.all("source") if _matches(statement, source.name)]
+    listed = [source for source in snapshot.all("source") if _matches(statement, snapshot, source.name)]
     logs = inspector.tables.log_sizes(tuple(source.id for source in listed))
     rows: list[tuple[object, ...]] = []
     for source in listed:
@@ -196,7 +217,7 @@ def _show_materialized_views(statement: ShowObjects, snapshot: Snapshot, inspect
     made = inspector.jobs.backfills()
     rows: list[tuple[object, ...]] = []
     for view in snapshot.all("materialized_view"):
-        if not _matches(statement, view.name):
+        if not _matches(statement, snapshot, view.name):
             continue
         state, reason = view_state(snapshot, view, statuses.get(view_job(view.id)), made)
         inputs = ", ".join(record.name for record in map(snapshot.get, view.inputs) if record is not None)
@@ -219,7 +240,7 @@ def _show_tables(statement: ShowObjects, snapshot: Snapshot, inspector: Inspecto
     made = inspector.jobs.backfills()
     rows: list[tuple[object, ...]] = []
     for table in snapshot.all("table"):
-        if not _matches(statement, table.name):
+        if not _matches(statement, snapshot, table.name):
             continue
         state, reason = view_state(snapshot, table, statuses.get(view_job(table.id)), made)
         source = snapshot.get(table.source_id) if table.source_id is not None else None
@@ -250,7 +271,7 @@ def _show_sinks(statement: ShowObjects, snapshot: Snapshot, inspector: Inspector
     statuses = inspector.jobs.statuses()
     rows: list[tuple[object, ...]] = []
     for sink in snapshot.all("sink"):
-        if not _matches(statement, sink.name):
+        if not _matches(statement, snapshot, sink.name):
             continue
         state, reason = sink_state(sink, statuses.get(sink_job(sink.id)))
         inputs = ", ".join(record.name for record in map(snapshot.get, sink.inputs) if record is not None)
@@ -270,7 +291,7 @@ def _show_sinks(statement: ShowObjects, snapshot: Snapshot, inspector: Inspector
 def _show_connections(statement: ShowObjects, snapshot: Snapshot) -> Plan:
     rows: list[tuple[object, ...]] = []
     for record in snapshot.all("connection"):
-        if _matches(statement, record.name):
+        if _matches(statement, snapshot, record.name):
             users = ", ".join(user.name for user in snapshot.users_of(record.id))
             options = ", ".join(f"{k} = {v}" for k, v in shown(connection_options(snapshot, record)).items())
             rows.append((record.name, record.connector, options, users))
@@ -282,7 +303,7 @@ def _show_secrets(statement: ShowObjects, snapshot: Snapshot) -> Plan:
     rows: list[tuple[object, ...]] = [
         (record.name, record.backend, ", ".join(user.name for user in snapshot.users_of(record.id)))
         for record in snapshot.all("secret")
-        if _matches(statement, record.name)
+        if _matches(statement, snapshot, record.name)
     ]
     columns = (("name", "STRING"), ("backend", "STRING"), ("used_by", "STRING"))
     return _plan(statement, columns, sorted(rows, key=lambda row: str(row[0])))
@@ -299,7 +320,7 @@ def _show_jobs(statement: ShowObjects, snapshot: Snapshot, inspector: Inspector)
         *snapshot.all("sink"),
     )
     for record in records:
-        if not _matches(statement, record.name):
+        if not _matches(statement, snapshot, record.name):
             continue
         if isinstance(record, SourceRecord):
             job = ingest_fragment(record.id)
@@ -329,7 +350,7 @@ def _show_jobs(statement: ShowObjects, snapshot: Snapshot, inspector: Inspector)
             )
         )
     for rebuild in snapshot.all("rebuild"):
-        if _matches(statement, rebuild.name):
+        if _matches(statement, snapshot, rebuild.name):
             job = rebuild_job(rebuild)
             status = statuses.get(job)
             state = status.state if status else "WAITING"
@@ -416,15 +437,20 @@ def lower_show_metrics(statement: ShowMetrics, snapshot: Snapshot, inspector: In
     return _plan(statement, (("name", "STRING"), ("labels", "STRING"), ("value", "DOUBLE")), rows)
 
 
-def lower_show_create(statement: ShowCreate, snapshot: Snapshot) -> Plan:
-    """SHOW CREATE: the canonical definition in the catalog; parsing it gives the catalog's record."""
+def lower_show_create(statement: ShowCreate, snapshot: Snapshot, search_path: tuple[str, ...] = DEFAULT_PATH) -> Plan:
+    """SHOW CREATE: the canonical definition in the catalog; parsing it gives the catalog's record.
+
+    Under another search path than the default it names ``public`` too, so that it can be run under that path.
+    """
+    dialect = "spark"
     match statement.kind:
         case "SOURCE":
             definition = find_source(snapshot, statement.name).definition
         case "TABLE":
             definition = find_table(snapshot, statement.name).definition
         case "MATERIALIZED VIEW":
-            definition = find_view(snapshot, statement.name).definition
+            view = find_view(snapshot, statement.name)
+            definition, dialect = view.definition, view.dialect
         case "SINK":
             definition = find_sink(snapshot, statement.name).definition
         case "CONNECTION":
@@ -439,8 +465,11 @@ def lower_show_create(statement: ShowCreate, snapshot: Snapshot) -> Plan:
                 hint="SHOW CREATE takes SOURCE, TABLE, MATERIALIZED VIEW, SINK, CONNECTION and SECRET",
             )
     columns = (("name", "STRING"), ("create_sql", "STRING"))
-    # Rendered again, because an earlier version may have stored it with another canonical form.
-    return _plan(statement, columns, [(object_name(statement.name), render(parse_statement(definition)))])
+    # Parsed and rendered again, because an earlier version may have stored it with another canonical form.
+    made = parse_statement(definition)
+    if search_path != DEFAULT_PATH:
+        made = explicit(made, snapshot, dialect)
+    return _plan(statement, columns, [(object_name(statement.name), render(made))])
 
 
 def lower_describe(statement: Describe, snapshot: Snapshot) -> Plan:

@@ -9,21 +9,18 @@ from rw_sql.connectors.sink import APPEND_ONLY
 from rw_sql.errors import (
     INVALID_DEFINITION,
     SINK_CANNOT_FOLLOW,
-    UNDEFINED_OBJECT,
     SqlError,
-    near_names,
 )
 from rw_sql.metastore.records import DropObject, MaterializedViewRecord, Operation, PutObject, SinkRecord, SourceRecord
 from rw_sql.model.definitions import option_text
 from rw_sql.model.names import (
-    RELATION_KINDS,
-    SCHEMA_ALIAS,
     find_relation,
     find_sink,
     object_name,
     other_than_relation,
     require_free,
     spoken,
+    undefined_relation,
 )
 from rw_sql.model.options import plan_options
 from rw_sql.model.relations import relation_of
@@ -117,7 +114,7 @@ def _input(statement: CreateSink, snapshot: Snapshot, inspector: Inspector, quer
         snapshot,
         inspector,
         statement.query,
-        f'sink "{statement.name.last}"',
+        f'sink "{statement.name.key}"',
         query_dialect,
         closes_windows=statement.is_emit_on_window_close,
     )
@@ -136,7 +133,7 @@ _INPUTS_LISTED = "SHOW SOURCES and SHOW MATERIALIZED VIEWS list what a sink can 
 
 
 def _relation_input(name: Name, snapshot: Snapshot, inspector: Inspector) -> SinkInput:
-    is_elsewhere = name.schema not in (None, SCHEMA_ALIAS)
+    is_elsewhere = len(name.parts) > 2
     record = None if is_elsewhere else find_relation(snapshot, object_name(name))
     if isinstance(record, MaterializedViewRecord):
         if visible_keys(record) != record.keys:
@@ -157,17 +154,8 @@ def _relation_input(name: Name, snapshot: Snapshot, inspector: Inspector) -> Sin
     if record is None and (found := _delta_input(name, snapshot, inspector)) is not None:
         return found
     if not isinstance(record, SourceRecord):
-        other = None if is_elsewhere else other_than_relation(snapshot, name.last, name.span)
-        if other is not None:
-            raise other
-        known = [found.name for kind in RELATION_KINDS for found in snapshot.all(kind)]
-        near = near_names(name.last, known)
-        raise SqlError(
-            UNDEFINED_OBJECT,
-            f'relation "{name.last}" does not exist',
-            span=name.span,
-            hint=f'did you mean "{near[0]}"? {_INPUTS_LISTED}' if near else _INPUTS_LISTED,
-        )
+        other = None if is_elsewhere else other_than_relation(snapshot, name.key, name.span)
+        raise other or undefined_relation(snapshot, name, _INPUTS_LISTED)
     if isinstance(record, SourceRecord):
         require_log(record, name.span)
     columns = inspector.queries.analyze(f"SELECT * FROM {quoted_spark(record.name)}", (relation_of(record),))

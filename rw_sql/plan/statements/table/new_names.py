@@ -75,7 +75,7 @@ def _own(snapshot: Snapshot, record: Named, new: str) -> list[Change]:
         case TableRecord():
             return _table(snapshot, record, new)
         case MaterializedViewRecord():
-            view = replace(view_definition(record.definition), name=Name(parts=(new,)))
+            view = replace(view_definition(record.definition), name=Name.of(new))
             changes: list[Change] = [PutObject(record=replace(record, name=new, definition=render(view)))]
             changes += [
                 PutObject(record=replace(rebuild, name=new))
@@ -84,14 +84,14 @@ def _own(snapshot: Snapshot, record: Named, new: str) -> list[Change]:
             ]
             return changes
         case SinkRecord():
-            sink = replace(sink_definition(record.definition), name=Name(parts=(new,)))
+            sink = replace(sink_definition(record.definition), name=Name.of(new))
             return [PutObject(record=replace(record, name=new, definition=render(sink)))]
         case SourceRecord():
             return _source(snapshot, record, new)
 
 
 def _source(snapshot: Snapshot, source: SourceRecord, new: str) -> list[Change]:
-    written = replace(source_definition(source.definition), name=Name(parts=(new,)))
+    written = replace(source_definition(source.definition), name=Name.of(new))
     changes: list[Change] = [PutObject(record=replace(source, name=new, definition=render(written)))]
     for kind in ("pause", "rewind"):
         for record in snapshot.all(kind):
@@ -102,7 +102,7 @@ def _source(snapshot: Snapshot, source: SourceRecord, new: str) -> list[Change]:
 
 def _table(snapshot: Snapshot, table: TableRecord, new: str) -> list[Change]:
     """The table, its source, and what holds that: all have one name."""
-    definition = replace(table_definition(table.definition), name=Name(parts=(new,)))
+    definition = replace(table_definition(table.definition), name=Name.of(new))
     kept = table.maintenance
     changed = replace(
         table,
@@ -130,11 +130,11 @@ def _reading(
         query = None if sink.query is None else _renamed(sink.query, names, "risingwave")
         relation = sink.relation
         if relation is not None:
-            relation = Name(parts=(names.get(relation.last, relation.last),))
+            relation = Name.of(names[relation.key]) if relation.key in names else relation
         return replace(
             reader,
             definition=render(replace(sink, query=query, relation=relation)),
-            query=_with_names(reader.query, names, "spark"),
+            query=_with_names(reader.query, names, "spark", is_stored=True),
         )
     if isinstance(reader, TableRecord):  # its one input is its own source, which has its name
         return reader
@@ -143,11 +143,11 @@ def _reading(
     return replace(
         reader,
         definition=render(replace(view, query=_renamed(view.query, names, reader.dialect))),
-        query=_with_names(reader.query, names, "spark"),
+        query=_with_names(reader.query, names, "spark", is_stored=True),
         maintenance=replace(
             kept,
-            query=_with_names(kept.query, names, "spark"),
-            touched=_with_names(kept.touched, names, "spark"),
+            query=_with_names(kept.query, names, "spark", is_stored=True),
+            touched=_with_names(kept.touched, names, "spark", is_stored=True),
             reason=_told(kept.reason, names),
         ),
     )
@@ -157,17 +157,17 @@ def _renamed(query: Query, names: Mapping[str, str], dialect: str) -> Query:
     return replace(query, text=_with_names(query.text, names, dialect))
 
 
-def _with_names(text: str, names: Mapping[str, str], dialect: str) -> str:
+def _with_names(text: str, names: Mapping[str, str], dialect: str, *, is_stored: bool = False) -> str:
     if not text:
         return ""
     if len(names) == 1:
         ((old, new),) = names.items()
-        return renamed_relation(text, old, new, dialect)
+        return renamed_relation(text, old, new, dialect, is_stored=is_stored)
     # Two that swap their names: neither may be taken for the other in between.
     for at, old in enumerate(names):
-        text = renamed_relation(text, old, _STAND_IN.format(at), dialect)
+        text = renamed_relation(text, old, _STAND_IN.format(at), dialect, is_stored=is_stored)
     for at, new in enumerate(names.values()):
-        text = renamed_relation(text, _STAND_IN.format(at), new, dialect)
+        text = renamed_relation(text, _STAND_IN.format(at), new, dialect, is_stored=is_stored)
     return text
 
 

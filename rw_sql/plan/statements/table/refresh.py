@@ -18,7 +18,7 @@ from rw_sql.model.refresh_states import REFRESH, begun, refresh_of, source_of
 from rw_sql.plan.result.plan import Plan, ResultRow
 from rw_sql.plan.result.steps import steps_of
 from rw_sql.syntax import render
-from rw_sql.syntax.lexing.identifiers import quoted
+from rw_sql.syntax.lexing.identifiers import sql_name
 
 if TYPE_CHECKING:
     from rw_sql.metastore import Snapshot
@@ -63,9 +63,9 @@ def _require_refreshable(statement: RefreshTable, snapshot: Snapshot) -> Refresh
             f"REFRESH is only supported for tables, got {_SPOKEN.get(other.kind, other.kind)}.",
             span=span,
             hint={
-                "materialized_view": f"REBUILD MATERIALIZED VIEW {quoted(name)}",
-                "source": f"a source reads new records by itself: SHOW SOURCE SPLITS {quoted(name)}",
-            }.get(other.kind, f"a sink follows its input by itself: SHOW CREATE SINK {quoted(name)} names the input"),
+                "materialized_view": f"REBUILD MATERIALIZED VIEW {sql_name(name)}",
+                "source": f"a source reads new records by itself: SHOW SOURCE SPLITS {sql_name(name)}",
+            }.get(other.kind, f"a sink follows its input by itself: SHOW CREATE SINK {sql_name(name)} names the input"),
         )
     record = refresh_of(snapshot, table.id)
     if record is None:
@@ -81,7 +81,7 @@ def _require_refreshable(statement: RefreshTable, snapshot: Snapshot) -> Refresh
             INVALID_DEFINITION,
             f"Table '{_qualified(name)}' has no associated source. It cannot be refreshed.",
             span=span,
-            hint=f"ALTER TABLE {quoted(name)} DROP CONNECTOR removed it: CREATE TABLE a_name (…) WITH (connector = …)",
+            hint=f"ALTER TABLE {sql_name(name)} DROP CONNECTOR removed it: CREATE TABLE t (…) WITH (connector = …)",
         )
     return record
 
@@ -94,7 +94,7 @@ def _require_idle(statement: RefreshTable, snapshot: Snapshot, record: RefreshRe
             f"Table '{_qualified(record.name)}' is currently in state {record.status}. "
             "Cannot start a new refresh operation.",
             span=span,
-            hint=f"WAIT TABLE {quoted(record.name)} waits until it is done; SHOW JOBS shows its progress",
+            hint=f"WAIT TABLE {sql_name(record.name)} waits until it is done; SHOW JOBS shows its progress",
         )
     source = source_of(snapshot, record)
     if source is not None and pauses_of(snapshot, source.id):
@@ -103,7 +103,7 @@ def _require_idle(statement: RefreshTable, snapshot: Snapshot, record: RefreshRe
             CANNOT_REFRESH,
             f"Table '{_qualified(record.name)}' cannot be refreshed while its source is paused",
             span=span,
-            hint="RESUME ALL SOURCES" if of_all else f"RESUME SOURCE {quoted(source.name)}",
+            hint="RESUME ALL SOURCES" if of_all else f"RESUME SOURCE {sql_name(source.name)}",
         )
 
 

@@ -131,7 +131,7 @@ def _require_key(statement: CreateTable) -> None:
             INVALID_DEFINITION,
             "Refreshable tables must have a PRIMARY KEY. Please define a primary key for the table.",
             span=statement.name.span,
-            hint=f"CREATE TABLE {statement.name.last} (…, PRIMARY KEY (…)) …",
+            hint=f"CREATE TABLE {statement.name.key} (…, PRIMARY KEY (…)) …",
         )
 
 
@@ -174,7 +174,7 @@ def lower_create_refreshable(
     ``make`` returns the table's record for the source.
     """
     check_refreshable(statement)
-    name, span = statement.name.last, statement.name.span
+    name, span = statement.name.key, statement.name.span
     stored = replace(source_of_table(statement), if_not_exists=False)
     kind_name = check_source(snapshot, stored)
     if must_fit:

@@ -2,31 +2,33 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from rw_sql.errors import NOT_SUPPORTED, WRONG_KIND, SqlError
 from rw_sql.metastore.records import Operation
-from rw_sql.model.names import find_sink, find_source, find_table, find_view, object_name, require_free
+from rw_sql.model.names import find_sink, find_source, find_table, find_view, object_name, require_free, schema_of
 from rw_sql.plan.result.plan import Plan, ResultRow
 from rw_sql.plan.result.steps import steps_of
 from rw_sql.plan.statements.common import nothing
 from rw_sql.plan.statements.table.new_names import renamed
 from rw_sql.syntax import render
-from rw_sql.syntax.lexing.identifiers import quoted
+from rw_sql.syntax.lexing.identifiers import PUBLIC, quoted, sql_name
 
 if TYPE_CHECKING:
     from rw_sql.metastore import Snapshot
     from rw_sql.plan.statements.table.new_names import Named
-    from rw_sql.syntax.statements import AlterRename, AlterSwap, Name
+    from rw_sql.syntax.statements import AlterRename, AlterSetSchema, AlterSwap, Name
 
 
 def lower_alter_rename(statement: AlterRename, snapshot: Snapshot) -> Plan:
     """RENAME TO: the object's rows and the place where it and its readers stand stay."""
     record = find_named(statement, statement.name, snapshot, "RENAME TO")
-    new = object_name(statement.new_name)
+    written = _in_its_schema(snapshot, statement.new_name, record.name)
+    new = object_name(written)
     if new == record.name:
         return nothing(statement, record.name, "it has this name already")
-    require_free(snapshot, statement.new_name)
+    require_free(snapshot, written)
     changes, readers = renamed(snapshot, {record.id: new}, statement.name.span)
     rows = [
         ResultRow(object=new, change="RENAMED", detail=f"was {record.name}"),
@@ -46,7 +48,24 @@ def lower_alter_rename(statement: AlterRename, snapshot: Snapshot) -> Plan:
     )
 
 
-def find_named(statement: AlterRename | AlterSwap, name: Name, snapshot: Snapshot, words: str) -> Named:
+def _in_its_schema(snapshot: Snapshot, new: Name, old: str) -> Name:
+    """The new name of an object, which stays in its schema. Raises SqlError where the name says another one."""
+    schema = schema_of(snapshot, old)
+    if new.schema is None and schema != PUBLIC and len(new.parts) == 1:
+        return replace(new, parts=(schema, new.last))
+    if new.schema is not None and new.schema != schema:
+        raise SqlError(
+            NOT_SUPPORTED,
+            f'RENAME TO cannot move "{old}" from schema "{schema}" to "{new.schema}"',
+            span=new.span,
+            hint=f"RENAME TO {quoted(new.last)}; then ALTER … SET SCHEMA {quoted(new.schema)}",
+        )
+    return new
+
+
+def find_named(
+    statement: AlterRename | AlterSetSchema | AlterSwap, name: Name, snapshot: Snapshot, words: str
+) -> Named:
     """The object that a statement gives another name. Raises SqlError where there is none, or it has no name of its own
     to give away."""
     match statement.kind:
@@ -63,7 +82,7 @@ def find_named(statement: AlterRename | AlterSwap, name: Name, snapshot: Snapsho
                     WRONG_KIND,
                     f'source "{source.name}" belongs to table "{source.name}", which has its name',
                     span=name.span,
-                    hint=f"ALTER TABLE {quoted(source.name)} {words} … changes both",
+                    hint=f"ALTER TABLE {sql_name(source.name)} {words} … changes both",
                 )
             return source
         case kind:

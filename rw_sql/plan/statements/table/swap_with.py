@@ -12,7 +12,7 @@ from rw_sql.plan.result.steps import steps_of
 from rw_sql.plan.statements.table.new_names import renamed
 from rw_sql.plan.statements.table.rename import find_named
 from rw_sql.syntax import render
-from rw_sql.syntax.lexing.identifiers import quoted
+from rw_sql.syntax.lexing.identifiers import sql_name
 
 if TYPE_CHECKING:
     from rw_sql.errors import Span
@@ -36,7 +36,7 @@ def lower_alter_swap(statement: AlterSwap, snapshot: Snapshot) -> Plan:
             DUPLICATE_CLAUSE,
             f'"{one.name}" cannot swap its name with itself',
             span=statement.other.span,
-            hint=f"name two objects: ALTER {statement.kind} {quoted(one.name)} SWAP WITH another",
+            hint=f"name two objects: ALTER {statement.kind} {sql_name(one.name)} SWAP WITH another",
         )
     return swapped(statement, snapshot, one, other, SWAP_NAMES.format(statement.kind), statement.name.span)
 
@@ -79,6 +79,6 @@ def _find(statement: AlterSwap, name: Name, snapshot: Snapshot) -> Named:
             WRONG_KIND,
             f'"{last}" is a {spoken(found.kind)}, not a {spoken(wanted)}: only objects of one kind swap their names',
             span=name.span,
-            hint=f"ALTER {spoken(found.kind).upper()} {quoted(found.name)} SWAP WITH another {spoken(found.kind)}",
+            hint=f"ALTER {spoken(found.kind).upper()} {sql_name(found.name)} SWAP WITH another {spoken(found.kind)}",
         )
     return find_named(statement, name, snapshot, "SWAP WITH")

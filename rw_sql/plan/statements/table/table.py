@@ -44,7 +44,7 @@ from rw_sql.plan.statements.source.source import forget_source, lower_create_sou
 from rw_sql.plan.statements.table.refreshable import lower_create_refreshable, refresh_options
 from rw_sql.syntax import parse_statement, render, spark_type
 from rw_sql.syntax.dialect.to_spark import to_spark
-from rw_sql.syntax.lexing.identifiers import quoted
+from rw_sql.syntax.lexing.identifiers import sql_name
 from rw_sql.syntax.statements import ColumnDefinition, CreateSource, Query
 
 if TYPE_CHECKING:
@@ -222,7 +222,7 @@ def lower_drop_connector(statement: AlterTableDropConnector, snapshot: Snapshot,
             f"the job of table '{table.name}' stands still, and may not have given it its new columns yet: "
             f"{status.reason}",
             span=statement.name.span,
-            hint=f"RESUME SOURCE {quoted(table.name)} if it is paused, then again; SHOW JOBS shows what it waits for",
+            hint=f"RESUME SOURCE {sql_name(table.name)} if it is paused, then again; SHOW JOBS shows what it waits for",
         )
     written = table_definition(table.definition)
     included = tuple(_as_column(source.connector, column) for column in written.include)
@@ -240,7 +240,7 @@ def lower_drop_connector(statement: AlterTableDropConnector, snapshot: Snapshot,
                 CANNOT_REFRESH,
                 f"a refresh of table '{table.name}' is being merged: a partial merge matches no state of the upstream",
                 span=statement.name.span,
-                hint=f"WAIT TABLE {quoted(table.name)}, then drop its connector",
+                hint=f"WAIT TABLE {sql_name(table.name)}, then drop its connector",
             )
         changes.append(DropObject(id=refresh.id))
     fragment = reader_fragment(table.id, source.id)

@@ -27,7 +27,7 @@ from rw_sql.plan.statements.common import nothing, require_not_rebuilding
 from rw_sql.plan.statements.view.backfill_plan import plan_histories, startup_of, view_options
 from rw_sql.plan.statements.view.rebuild import next_generation
 from rw_sql.syntax import render
-from rw_sql.syntax.lexing.identifiers import quoted
+from rw_sql.syntax.lexing.identifiers import sql_name
 
 if TYPE_CHECKING:
     from rw_sql.errors import Span
@@ -192,7 +192,7 @@ def _not_carried(view: MaterializedViewRecord, reader: MaterializedViewRecord, w
         DEPENDENTS_EXIST,
         f'cannot alter materialized view "{view.name}" because {spoken(reader.kind)} "{reader.name}" reads it: {why}',
         span=span,
-        hint=f"keep that column in the query; or DROP MATERIALIZED VIEW {quoted(reader.name)}, alter, and create it "
+        hint=f"keep that column in the query; or DROP MATERIALIZED VIEW {sql_name(reader.name)}, alter, and create it "
         f"again: SHOW CREATE tells how",
     )
 
@@ -200,7 +200,7 @@ def _not_carried(view: MaterializedViewRecord, reader: MaterializedViewRecord, w
 def _require_no_sinks(view: MaterializedViewRecord, sinks: list[SinkRecord], span: Span) -> None:
     if sinks:
         named = ", ".join(f'sink "{sink.name}"' for sink in sinks)
-        dropped = "; ".join(f"DROP SINK {quoted(sink.name)}" for sink in sinks)
+        dropped = "; ".join(f"DROP SINK {sql_name(sink.name)}" for sink in sinks)
         raise SqlError(
             DEPENDENTS_EXIST,
             f'cannot alter materialized view "{view.name}" because of what was sent of its rows: {named}',
@@ -220,7 +220,7 @@ def _require_alone(
                 CONCURRENT_CHANGE,
                 f'materialized view "{view.name}" reads "{rebuild.name}", which is being rebuilt',
                 span=span,
-                hint=f"WAIT MATERIALIZED VIEW {quoted(rebuild.name)}, then again",
+                hint=f"WAIT MATERIALIZED VIEW {sql_name(rebuild.name)}, then again",
             )
 
 
@@ -245,7 +245,7 @@ def _require_shared(snapshot: Snapshot, view: MaterializedViewRecord, span: Span
             NOT_SUPPORTED,
             f'materialized view "{view.name}" reads a source that is not shared: it cannot be made beside its old rows',
             span=span,
-            hint=f"DROP MATERIALIZED VIEW {quoted(view.name)} and create it again: SHOW CREATE tells how",
+            hint=f"DROP MATERIALIZED VIEW {sql_name(view.name)} and create it again: SHOW CREATE tells how",
         )
 
 

@@ -15,7 +15,7 @@ from rw_sql.plan.result.plan import Plan, ResultRow
 from rw_sql.plan.result.steps import steps_of
 from rw_sql.plan.statements.view.backfill_plan import plan_histories, view_options
 from rw_sql.syntax import parse_statement, render
-from rw_sql.syntax.lexing.identifiers import quoted
+from rw_sql.syntax.lexing.identifiers import sql_name
 from rw_sql.syntax.statements import CreateMaterializedView
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def lower_rebuild_materialized_view(
                 NOT_SUPPORTED,
                 f'materialized view "{found.name}" reads a source that is not shared: it cannot be rebuilt',
                 span=span,
-                hint=f"DROP MATERIALIZED VIEW {quoted(found.name)} and create it again: SHOW CREATE shows how",
+                hint=f"DROP MATERIALIZED VIEW {sql_name(found.name)} and create it again: SHOW CREATE shows how",
             )
         before = known.get(found.id)
         if before is not None and before.view is not None:
@@ -62,7 +62,7 @@ def lower_rebuild_materialized_view(
                 CONCURRENT_CHANGE,
                 f'materialized view "{found.name}" is being made anew by another query',
                 span=span,
-                hint=f"WAIT MATERIALIZED VIEW {quoted(found.name)} waits until it serves",
+                hint=f"WAIT MATERIALIZED VIEW {sql_name(found.name)} waits until it serves",
             )
         history = plan_histories(snapshot, inspector, found.inputs, _startup(found), found.name, {}, span)
         record = RebuildRecord(
@@ -115,7 +115,7 @@ def _require_alone(
         return
     stand = [*(() if statement.is_cascade else views), *sinks]
     named = ", ".join(f'{spoken(found.kind)} "{found.name}"' for found in stand)
-    hint = "; ".join(f"DROP SINK {quoted(sink.name)}" for sink in sinks)
+    hint = "; ".join(f"DROP SINK {sql_name(sink.name)}" for sink in sinks)
     if views:
         cascade = render(replace(statement, is_cascade=True, reason=None))
         hint = f"{hint}; then {cascade}" if hint else f"{cascade} rebuilds these too"

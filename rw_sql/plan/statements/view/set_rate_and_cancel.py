@@ -17,7 +17,7 @@ from rw_sql.plan.result.steps import steps_of
 from rw_sql.plan.statements.common import drop_with_dependents, nothing
 from rw_sql.plan.statements.view.backfill_plan import RATE_LIMIT, view_options
 from rw_sql.syntax import parse_statement, render
-from rw_sql.syntax.lexing.identifiers import quoted
+from rw_sql.syntax.lexing.identifiers import sql_name
 from rw_sql.syntax.rendering.merge import merge_options
 from rw_sql.syntax.statements import CreateMaterializedView, Option
 
@@ -123,7 +123,7 @@ def _cancelled(refresh: RefreshRecord, span: Span) -> PutObject:
             CANNOT_REFRESH,
             f"the refresh of table '{refresh.name}' is in state {refresh.status}: it is merged to its end",
             span=span,
-            hint=f"WAIT TABLE {quoted(refresh.name)} waits until it is done",
+            hint=f"WAIT TABLE {sql_name(refresh.name)} waits until it is done",
         )
     return given_up(refresh, "CANCEL JOBS")
 

@@ -16,6 +16,7 @@ from rw_sql.syntax.parsing.actions.columns import COLUMN_RULES
 from rw_sql.syntax.parsing.actions.connection import CONNECTION_RULES
 from rw_sql.syntax.parsing.actions.materialized_view import MATERIALIZED_VIEW_RULES
 from rw_sql.syntax.parsing.actions.parts import PART_RULES
+from rw_sql.syntax.parsing.actions.schema import SCHEMA_RULES
 from rw_sql.syntax.parsing.actions.session import SESSION_RULES
 from rw_sql.syntax.parsing.actions.sink import SINK_RULES
 from rw_sql.syntax.parsing.actions.source import SOURCE_RULES
@@ -32,6 +33,7 @@ RULES: dict[str, Callable[..., Any]] = {
     **MATERIALIZED_VIEW_RULES,
     **PART_RULES,
     **CHECKPOINT_RULES,
+    **SCHEMA_RULES,
     **SESSION_RULES,
     **SINK_RULES,
     **SOURCE_RULES,

@@ -1,0 +1,4 @@
+"""Schemas: CREATE SCHEMA, DROP SCHEMA, USE, SHOW SCHEMAS.
+
+Imports: ``common``, ``source``, ``view``, ``sink``, ``table``, ``connection``. Begin with ``schema``.
+"""

@@ -1,0 +1,55 @@
+"""The Spark databases of schemas: each holds the views of its schema's objects, for plain Spark SQL."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from rw_sql.runtime.spark.jvm import java_session
+from rw_sql.runtime.spark.sessions import plain_sql
+from rw_sql.syntax.lexing.identifiers import quoted_for_spark
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+logger = logging.getLogger(__name__)
+
+MARK = "rw_sql.warehouse"
+"""The property that distinguishes rw_sql's databases and views from the user's, and names their warehouse."""
+
+
+def warehouse_of_database(spark: SparkSession, name: str) -> str | None:
+    """The warehouse of which a Spark database is a schema; empty for a user's database, None if there is none."""
+    if not spark.catalog.databaseExists(name):
+        return None
+    # DESCRIBE DATABASE prints all properties as one text.
+    properties = java_session(spark).sessionState().catalog().getDatabaseMetadata(name).properties()
+    return str(properties.apply(MARK)) if properties.contains(MARK) else ""
+
+
+def is_users_database(spark: SparkSession, name: str, warehouse: str) -> bool:
+    """True if Spark has a database of this name that is not a schema of this warehouse."""
+    return warehouse_of_database(spark, name) not in (None, warehouse)
+
+
+def make_database(spark: SparkSession, name: str, warehouse: str) -> bool:
+    """Creates the database of a schema; False if there is one of the user's own."""
+    found = warehouse_of_database(spark, name)
+    if found is None:
+        marked = warehouse.replace("\\", "\\\\").replace("'", "\\'")
+        plain_sql(
+            spark, f"CREATE DATABASE IF NOT EXISTS {quoted_for_spark(name)} WITH DBPROPERTIES ('{MARK}' = '{marked}')"
+        )
+    return found in (None, warehouse)
+
+
+def drop_database(spark: SparkSession, name: str, warehouse: str) -> None:
+    """Drops the database of a schema, unless the user has put objects into it."""
+    if warehouse_of_database(spark, name) != warehouse:
+        return
+    if any(not table.isTemporary for table in spark.catalog.listTables(name)):
+        logger.warning("database %s holds tables or views of your own, and stays", name)
+        return
+    if spark.catalog.currentDatabase() == name:
+        plain_sql(spark, "USE spark_catalog.default")
+    plain_sql(spark, f"DROP DATABASE IF EXISTS {quoted_for_spark(name)}")

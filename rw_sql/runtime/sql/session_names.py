@@ -1,0 +1,54 @@
+"""The names by which a session's texts are routed to rw_sql or to Spark."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rw_sql.model.names import is_schema
+from rw_sql.model.parameters import SESSION_PARAMETERS
+from rw_sql.model.search_path import DEFAULT_PATH, is_relation
+from rw_sql.syntax.lexing.identifiers import PUBLIC
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark.sql import SparkSession
+
+    from rw_sql.metastore import Metastore
+    from rw_sql.runtime.sql.catalog_views import SparkViews
+    from rw_sql.syntax.statements import Name
+
+
+@dataclass(frozen=True, slots=True)
+class SessionNames:
+    """See :class:`rw_sql.syntax.routing.CatalogView` and :class:`rw_sql.syntax.routing.SchemaView`."""
+
+    metastore: Metastore
+    spark: SparkSession
+    views: SparkViews
+    search_path: Callable[[], tuple[str, ...]]
+
+    def has_object(self, name: Name) -> bool:
+        """True if an rw_sql relation has this name, and no object of the user's own hides it."""
+        path = self.search_path()
+        if not is_relation(self.metastore.snapshot(), name, path):
+            return False
+        return name.schema is not None or path != DEFAULT_PATH or not self.views.is_hidden(name.last)
+
+    def has_parameter(self, name: str) -> bool:
+        """True if an rw_sql session parameter has this name."""
+        return name in SESSION_PARAMETERS
+
+    def has_schema(self, name: str | None = None) -> bool:
+        """True if an rw_sql schema has this name; without a name: if there is any beside ``public``."""
+        snapshot = self.metastore.snapshot()
+        if name is None:
+            return bool(snapshot.all("schema"))
+        if name == self.views.database:  # USE default goes back to public, as it does to Spark's default.
+            return self.search_path() != DEFAULT_PATH
+        return is_schema(snapshot, name) and (name != PUBLIC or not self.spark.catalog.databaseExists(PUBLIC))
+
+    def has_database(self, name: str) -> bool:
+        """True if Spark has a database of this name that is not an rw_sql schema."""
+        return self.views.has_users_database(name)

@@ -1,0 +1,73 @@
+"""Writes other names for the relations that a query reads; the rest of its text stays as it is."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rw_sql.syntax.query.tables_read import parse_spark
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from sqlglot import exp
+
+
+def with_schemas(text: str, dialect: str, name_of: Callable[[str, int, int], str | None]) -> str:
+    """The query with bare names of relations replaced.
+
+    ``name_of`` takes a bare name, folded unless quoted, and its range in the text, and returns the text to write in its
+    place, or None. A query that sqlglot cannot read stays as it is: what refuses it says why.
+    """
+    from sqlglot.errors import SqlglotError
+
+    try:
+        places = _bare(text, dialect)
+    except (SqlglotError, RecursionError):
+        return text
+    for name, start, end in sorted(places, key=lambda place: place[1], reverse=True):
+        new = name_of(name, start, end)
+        if new is not None:
+            text = text[:start] + new + text[end:]
+    return text
+
+
+def written_relations(text: str) -> list[tuple[tuple[str, ...], int, int, bool]]:
+    """The relations that a Spark statement names, in order: the parts of each name, folded unless quoted, its range,
+    and whether it has an alias. Empty for a text that sqlglot cannot read."""
+    from sqlglot import exp
+    from sqlglot.errors import SqlglotError
+
+    try:
+        tree = parse_spark(text)
+    except (SqlglotError, RecursionError):
+        return []
+    own = {part.alias.lower() for clause in tree.find_all(exp.With) for part in clause.expressions}
+    found: dict[int, tuple[tuple[str, ...], int, int, bool]] = {}
+    for table in tree.find_all(exp.Table):
+        parts = [part for part in table.parts if isinstance(part, exp.Identifier) and "start" in part.meta]
+        if not parts or len(parts) != len(table.parts) or (len(parts) == 1 and parts[0].this.lower() in own):
+            continue
+        names = tuple(str(part.this) if part.args.get("quoted") else str(part.this).lower() for part in parts)
+        start, end = int(parts[0].meta["start"]), int(parts[-1].meta["end"]) + 1
+        found[start] = (names, start, end, bool(table.alias))
+    return [found[start] for start in sorted(found)]
+
+
+def _bare(text: str, dialect: str) -> list[tuple[str, int, int]]:
+    from sqlglot import exp, parse_one
+
+    tree = parse_spark(text) if dialect == "spark" else parse_one(text, read=dialect)
+    own = {part.alias.lower() for clause in tree.find_all(exp.With) for part in clause.expressions}
+    found = []
+    for table in tree.find_all(exp.Table):
+        name: exp.Expr = table.this
+        if isinstance(name, exp.Anonymous) and name.expressions:  # TUMBLE(relation, …)
+            argument = name.expressions[0]
+            column = argument.this if isinstance(argument, exp.Alias) else argument
+            if not isinstance(column, exp.Column) or column.table or name.name.lower() not in ("tumble", "hop"):
+                continue
+            name = column.this
+        if isinstance(name, exp.Identifier) and not table.args.get("db") and name.this.lower() not in own:
+            word = str(name.this) if name.args.get("quoted") else str(name.this).lower()
+            found.append((word, int(name.meta["start"]), int(name.meta["end"]) + 1))
+    return found
