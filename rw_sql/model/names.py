@@ -30,6 +30,9 @@ if TYPE_CHECKING:
     from rw_sql.syntax.statements import Name
 
 SCHEMA_ALIAS = PUBLIC
+SCHEMA_KINDS = ("table", "source", "materialized_view", "sink", "connection", "secret")
+"""The kinds of objects that are in a schema."""
+
 RELATION_KINDS = ("table", "source", "materialized_view")
 """The kinds that a query can read. A table and its source share a name, which refers to the table."""
 
@@ -274,6 +277,17 @@ def connections_of(snapshot: Snapshot, kind: str) -> str:
         f"the connections of type '{kind}' are {', '.join(names)}" if names else f"no connection is of type '{kind}'"
     )
     return f"{shown}; SHOW CONNECTIONS lists all with their types"
+
+
+def objects_in(snapshot: Snapshot, schema: str) -> tuple[ObjectRecord, ...]:
+    """The objects of a schema, by kind and in creation order. A table stands for its source."""
+    return tuple(
+        record
+        for kind in SCHEMA_KINDS
+        for record in snapshot.all(kind)
+        if schema_of(snapshot, record.name) == schema
+        and not (kind == "source" and snapshot.table_of(record.id) is not None)
+    )
 
 
 def spark_query(text: str, relations: Iterable[str]) -> str:

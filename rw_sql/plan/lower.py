@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from rw_sql.errors import NOT_SUPPORTED, SqlError
 from rw_sql.model.names import OtherKindError, find_source
 from rw_sql.model.pauses import pauses_of
-from rw_sql.model.search_path import DEFAULT_PATH, resolved
 from rw_sql.plan.result.plan import Plan, ResultRow
 from rw_sql.plan.statements.checkpoint.checkpoint import lower_inject_checkpoint_offsets, lower_show_checkpoint
 from rw_sql.plan.statements.connection.connection import (
@@ -37,6 +36,7 @@ from rw_sql.plan.statements.schema.schema import (
     lower_use_schema,
 )
 from rw_sql.plan.statements.session.parameters import lower_alter_system_set, lower_set_parameter
+from rw_sql.plan.statements.session.search_path import DEFAULT_PATH, resolved
 from rw_sql.plan.statements.show.continuity import lower_show_source_continuity
 from rw_sql.plan.statements.show.lineage import lower_show_lineage
 from rw_sql.plan.statements.show.objects import (

@@ -14,8 +14,7 @@ from rw_sql.model.definitions import (
     table_definition,
     view_definition,
 )
-from rw_sql.model.names import spoken
-from rw_sql.model.schemas import objects_in
+from rw_sql.model.names import objects_in, spoken
 from rw_sql.plan.deploy.folder import RELATIONS
 from rw_sql.plan.deploy.order import in_order, named_by
 from rw_sql.plan.result.steps import after

@@ -27,7 +27,6 @@ from rw_sql.metastore.records import MaterializedViewRecord
 from rw_sql.model.names import RELATION_KINDS, find_table, find_view, is_schema
 from rw_sql.model.parameters import SESSION_PARAMETERS
 from rw_sql.model.relations import relation_of, schema_columns
-from rw_sql.model.search_path import SEARCH_PATH, is_relation, path_of, resolved
 from rw_sql.plan.lower import lower, lower_explained
 from rw_sql.plan.offline.hints import hint_for
 from rw_sql.plan.offline.inspector import QUERY, TABLE, OfflineInspector, Unanswerable
@@ -43,6 +42,7 @@ from rw_sql.plan.offline.unsafe import unsafe_note
 from rw_sql.plan.queries.maintenance import visible_keys
 from rw_sql.plan.result.steps import after
 from rw_sql.plan.statements.move.block import SHOWN_INSIDE, require_inside
+from rw_sql.plan.statements.session.search_path import SEARCH_PATH, is_relation, path_of, resolved
 from rw_sql.syntax import statements as ast
 
 if TYPE_CHECKING:

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 
 from rw_sql.model.names import is_schema
 from rw_sql.model.parameters import SESSION_PARAMETERS
-from rw_sql.model.search_path import SEARCH_PATH, is_relation, path_of, resolved
 from rw_sql.plan.lower import lower
 from rw_sql.plan.result.confirmation import require_switch
 from rw_sql.plan.result.explain import explain_lines
 from rw_sql.plan.result.steps import after
 from rw_sql.plan.statements.move.block import SHOWN_INSIDE, lower_inside, require_inside
+from rw_sql.plan.statements.session.search_path import SEARCH_PATH, is_relation, path_of, resolved
 from rw_sql.plan.statements.view.backfill_plan import RATE_LIMIT, with_rate_limit
 from rw_sql.runtime.control.inspector import WarehouseInspector
 from rw_sql.syntax import statements as ast

@@ -14,7 +14,6 @@ from rw_sql.metastore.records import SourceRecord
 from rw_sql.model.job_ids import view_job
 from rw_sql.model.names import find_table, find_view
 from rw_sql.model.parameters import SESSION_PARAMETERS
-from rw_sql.model.search_path import SEARCH_PATH, path_of, resolved
 from rw_sql.model.source_readers import is_running
 from rw_sql.plan.lower import lower, lower_explained
 from rw_sql.plan.result.confirmation import question_of, refusal, require_switch, token_of
@@ -22,6 +21,7 @@ from rw_sql.plan.result.explain import explain_table
 from rw_sql.plan.result.picture import explained
 from rw_sql.plan.result.plan import Plan, ResultRow, Table
 from rw_sql.plan.statements.move.block import SHOWN_INSIDE, lower_inside, require_inside
+from rw_sql.plan.statements.session.search_path import SEARCH_PATH, path_of, resolved
 from rw_sql.plan.statements.view.backfill_plan import RATE_LIMIT, with_rate_limit
 from rw_sql.runtime.control.checkpoint_folders import carry_out
 from rw_sql.runtime.control.inspector import WarehouseInspector

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from rw_sql.metastore.records import SourceRecord
 from rw_sql.model.names import RELATION_KINDS, find_relation
-from rw_sql.model.search_path import DEFAULT_PATH
+from rw_sql.plan.statements.session.search_path import DEFAULT_PATH
 from rw_sql.syntax.lexing.identifiers import PUBLIC, quoted_for_spark
 from rw_sql.syntax.query.qualify import written_relations
 

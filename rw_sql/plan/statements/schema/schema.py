@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING
 
 from rw_sql.errors import DEPENDENTS_EXIST, DUPLICATE_OBJECT, INVALID_SCHEMA_NAME, NOT_SUPPORTED, SqlError
 from rw_sql.metastore.records import DropObject, Operation, PutObject, SchemaRecord
-from rw_sql.model.names import is_schema, object_name, spoken, undefined_schema
-from rw_sql.model.schemas import objects_in
-from rw_sql.model.search_path import SEARCH_PATH, path_set, path_text
+from rw_sql.model.names import is_schema, object_name, objects_in, spoken, undefined_schema
 from rw_sql.plan.result.plan import Plan, ResultRow, Table
 from rw_sql.plan.result.steps import after, steps_of
 from rw_sql.plan.statements.common import nothing
 from rw_sql.plan.statements.connection.connection import lower_drop_connection
 from rw_sql.plan.statements.connection.secret import lower_drop_secret
+from rw_sql.plan.statements.session.search_path import SEARCH_PATH, path_set, path_text
 from rw_sql.plan.statements.sink.sink import lower_drop_sink
 from rw_sql.plan.statements.source.source import lower_drop_source
 from rw_sql.plan.statements.table.table import lower_drop_table

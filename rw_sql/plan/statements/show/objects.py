@@ -13,6 +13,7 @@ from rw_sql.model.definitions import definition_of, source_columns
 from rw_sql.model.job_ids import ingest_fragment, rebuild_job, sink_job, view_job
 from rw_sql.model.job_specs import named_splits
 from rw_sql.model.names import (
+    SCHEMA_KINDS,
     bare_name,
     find_connection,
     find_relation,
@@ -23,6 +24,7 @@ from rw_sql.model.names import (
     find_view,
     is_schema,
     object_name,
+    objects_in,
     schema_of,
     undefined,
     undefined_schema,
@@ -32,14 +34,13 @@ from rw_sql.model.pauses import direct_inputs, is_suspended, is_view_paused, pau
 from rw_sql.model.rates import THROTTLED, is_throttled, throttled_reason
 from rw_sql.model.refresh_states import refresh_of, refresh_state, source_of
 from rw_sql.model.relations import schema_columns
-from rw_sql.model.schemas import KINDS, objects_in
-from rw_sql.model.search_path import DEFAULT_PATH, explicit
 from rw_sql.model.source_readers import readers_of
 from rw_sql.plan.ports.tables import LogSize
 from rw_sql.plan.queries.maintenance import how_maintained, visible_keys
 from rw_sql.plan.result.plan import Plan, Table
 from rw_sql.plan.statements.move.rewind import rewind_statement
 from rw_sql.plan.statements.move.undo import History, undo_statement
+from rw_sql.plan.statements.session.search_path import DEFAULT_PATH, explicit
 from rw_sql.plan.statements.view.backfill_plan import RATE_LIMIT
 from rw_sql.plan.statements.view.set_rate_and_cancel import progress_text
 from rw_sql.syntax import parse_statement, render
@@ -176,8 +177,8 @@ def _show_schemas(statement: ShowObjects, snapshot: Snapshot) -> Plan:
     for name in (PUBLIC, *(record.name for record in snapshot.all("schema"))):
         if _is_like(statement, name):
             counts = Counter(record.kind for record in objects_in(snapshot, name))
-            rows.append((name, *(counts[kind] for kind in KINDS)))
-    columns = (("name", "STRING"), *((f"{kind}s", "INT") for kind in KINDS))
+            rows.append((name, *(counts[kind] for kind in SCHEMA_KINDS)))
+    columns = (("name", "STRING"), *((f"{kind}s", "INT") for kind in SCHEMA_KINDS))
     return _plan(statement, columns, sorted(rows, key=lambda row: str(row[0])))
 
 

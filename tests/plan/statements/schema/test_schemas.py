@@ -8,8 +8,8 @@ import pytest
 
 from rw_sql.metastore.codec import record_from_json, record_to_json
 from rw_sql.model.definitions import view_definition
-from rw_sql.model.search_path import path_of, read_path
 from rw_sql.plan.ports.tables import TableLook
+from rw_sql.plan.statements.session.search_path import path_of, read_path
 from tests.conftest import FIXTURES
 from tests.plan.canned import HERE, CannedWorld, create_source, refusals, refused
 from tests.plan.tables import create_table, tables_world
