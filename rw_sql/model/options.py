@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from rw_sql.connectors.registry import connector, connector_names
 from rw_sql.connectors.spec import OptionError, check_option_values, plain_keys
-from rw_sql.errors import INVALID_DEFINITION, INVALID_PROPERTY, SqlError
+from rw_sql.errors import INVALID_DEFINITION, UNDEFINED_COLUMN, SqlError
 from rw_sql.model.definitions import (
     PAUSED_AT_BIRTH,
     connection_definition,
@@ -169,8 +169,8 @@ def check_options(
 
 def place_of_error(error: OptionError, option: Option) -> Span:
     """The place of a connector's error in an option: its value, unless the option as such is wrong."""
-    is_of_value = error.kind is INVALID_PROPERTY and "has no meaning" not in error.message
-    return option.value_place if is_of_value else option.key_place
+    is_of_key = error.kind is UNDEFINED_COLUMN or "has no meaning" in error.message
+    return option.key_place if is_of_key else option.value_place
 
 
 def effective_options(spec: ConnectorSpec, options: PlannedOptions) -> PlannedOptions:

@@ -60,7 +60,7 @@ def _identity_before_offset(text: str) -> tuple[str | None, str | None] | None:
 
 def _decode_any(split: str, text: str) -> SplitState:
     if _BARE.fullmatch(text):
-        return SplitState(split=split, offset=_offset(split, int(text) if len(text) < 40 else MAX_OFFSET + 1))
+        return SplitState(split=split, offset=_offset(split, int(text.strip()) if len(text) < 40 else MAX_OFFSET + 1))
     try:
         fields = json.loads(text)
     except (ValueError, RecursionError) as error:

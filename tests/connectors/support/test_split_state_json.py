@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from rw_sql.connectors.base import SplitState
@@ -36,6 +36,7 @@ def test_a_bare_number_is_an_offset(offset: int) -> None:
 
 
 @given(st.text())
+@example("0\x1f")
 def test_any_text_is_a_state_or_a_coded_error(text: str) -> None:
     assert _offset_or_code(text) in (None, "RW210")
 

@@ -110,7 +110,7 @@ def test_where_another_checkpoint_stands(tmp_path: Path) -> None:
     strange = make_checkpoint(tmp_path / "strange", [kafka(z=[1])])
     with pytest.raises(SqlError, match="has none of these splits") as caught:
         world.plan(inject(path, f"FROM CHECKPOINT '{strange}'"))
-    assert caught.value.hint == "it has z:0"
+    assert caught.value.hint == "name splits of that checkpoint: z:0"
 
 
 def test_what_allow_clamp_makes_of_a_position_is_said(tmp_path: Path) -> None:
