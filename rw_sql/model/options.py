@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from rw_sql.errors import Span
     from rw_sql.metastore import Snapshot
     from rw_sql.metastore.records import ConnectionRecord, SinkRecord, SourceRecord
-    from rw_sql.syntax.statements import CreateSink, Option
+    from rw_sql.syntax.statements import CreateConnection, CreateSink, Option
 
 HIDDEN = "[secret]"
 """Replaces a secret's value wherever options are shown or checked without their secrets."""
@@ -78,8 +78,8 @@ def options_of(snapshot: Snapshot, options: Sequence[Option], names: Mapping[str
     return (*shared, *_planned(snapshot, options))
 
 
-def own_options(snapshot: Snapshot, statement: CreateSource | CreateSink) -> PlannedOptions:
-    """The options that a source or sink sets itself."""
+def own_options(snapshot: Snapshot, statement: CreateSource | CreateSink | CreateConnection) -> PlannedOptions:
+    """The options that a source, sink or connection sets itself."""
     return tuple(_planned(snapshot, statement.options))
 
 

@@ -26,7 +26,14 @@ from rw_sql.errors import (
 from rw_sql.metastore.records import ConnectionRecord, Operation, PutObject, SinkRecord, SourceRecord
 from rw_sql.model.definitions import connection_definition, definition_of, option_text, sink_definition
 from rw_sql.model.names import find_connection, find_sink, find_source, object_name, require_free_of_kind, spoken
-from rw_sql.model.options import SecretReference, connection_options, place_of_error, source_options, visible
+from rw_sql.model.options import (
+    SecretReference,
+    connection_options,
+    own_options,
+    place_of_error,
+    source_options,
+    visible,
+)
 from rw_sql.plan.checks.columns import is_validated, require_columns, without_switch
 from rw_sql.plan.checks.sinks import check_sink_options
 from rw_sql.plan.checks.sources import check_source, require_secret
@@ -112,8 +119,7 @@ def check_connection(snapshot: Snapshot, statement: CreateConnection, span: Span
                 hint=place_of(name, option.key) or otherwise,
             )
     require_secret(statement.options, spec)
-    record = ConnectionRecord(id=0, name=statement.name.key, definition=render(statement), connector=name)
-    planned = connection_options(snapshot, record)
+    planned = own_options(snapshot, statement)
     try:
         check_connection_options(name, visible(planned))
     except OptionError as error:

@@ -95,7 +95,10 @@ def test_unvalidated_a_dead_address_is_stored_as_an_unsafe_operation() -> None:
             "SET (properties.client.id = 'a'), DROP (properties.client.id)",
             "cannot both SET and DROP/RESET options properties.client.id",
         ),
-        ("RESET (properties.bootstrap.server)", 'property "properties.bootstrap.server" is required and cannot be reset'),
+        (
+            "RESET (properties.bootstrap.server)",
+            'property "properties.bootstrap.server" is required and cannot be reset',
+        ),
         ("SET (topic = 'x')", "kafka connections do not support topic values"),
         ("SET (type = 'jdbc')", "the type of a connection cannot change"),
         ("DROP (properties.client.id)", 'connection "c" has no property "properties.client.id" to drop'),
