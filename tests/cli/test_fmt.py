@@ -54,8 +54,8 @@ create materialized view v as select id, /* the */ name from s -- all
 WITH (
   connector = 'datagen'
 );
-CREATE MATERIALIZED VIEW v AS
-SELECT
+CREATE MATERIALIZED VIEW v
+AS SELECT
   id,
   /* the */ name
 FROM s -- all

@@ -69,28 +69,14 @@ def _rendered(statement: Statement, types: Sequence[str], *, is_broken: bool) ->
             name = next(left, None)
             return part if name is None else DataType(name=name)
         if isinstance(part, Query):
-            laid_out = lay_out_query(part.text, is_broken=is_broken)
-            return Query(text="\n" + laid_out if "\n" in laid_out else laid_out)
+            return Query(text=lay_out_query(part.text, is_broken=is_broken))
         return None
 
     changed = _mapped(statement, replaced)
     if not is_broken:
-        return _as_at_end_of_line(render(changed))
+        return render(changed)
     with one_clause_per_line():
-        return _as_at_end_of_line(render(changed))
-
-
-def _as_at_end_of_line(text: str) -> str:
-    """The text with AS before a query at the end of a line, and the query on the next one."""
-    tokens = scan(text)
-    for at, token in enumerate(tokens[1:-1], start=1):
-        follows = tokens[at + 1]
-        if token.upper != "AS" or token.kind != WORD or follows.upper not in ("SELECT", "WITH", "VALUES", "("):
-            continue
-        if "\n" in text[tokens[at - 1].end : token.start] or "\n" in text[token.end : follows.start]:
-            return f"{text[: tokens[at - 1].end]} AS\n{text[follows.start :]}"
-        return text
-    return text
+        return render(changed)
 
 
 def _mapped(part: Any, replaced: Callable[[object], object]) -> Any:
