@@ -56,7 +56,7 @@ class ReaderQuery:
         """Starts the query on a stream that begins at the positions."""
         warehouse, interval_ms = self.context.warehouse, self.pace.interval_ms
         if isinstance(self.kind, RangedConnector):
-            # Polling for new data asks another process, which is slower than asking Spark's own sources.
+            # Polling for new data calls another process, which is slower than polling Spark's own sources.
             interval_ms = max(interval_ms, _RANGED_INTERVAL_MS)
         # Left by a speculative query whose process was killed before its run was claimed.
         warehouse.remove(self.checkpoint)
@@ -89,8 +89,8 @@ class ReaderQuery:
 class SpeculativeQuery:
     """A query for the expected next run, started before the run is claimed.
 
-    It asks the upstream for its end offsets and plans its first batch, which then blocks until :meth:`go_on`. Until
-    then it reads no record and writes nothing except the run's checkpoint, which has no effect by itself.
+    It reads the upstream's end offsets and plans its first batch, which then blocks until :meth:`go_on`. Until then it
+    reads no record and writes nothing except the run's checkpoint, which has no effect by itself.
     """
 
     run: int
@@ -122,7 +122,7 @@ class SpeculativeQuery:
         return self.query
 
     def abandon(self) -> None:
-        """Ends it, unless a run uses it; it has written nothing."""
+        """Ends the query unless a run uses it; it has written nothing."""
         if self._write.done():
             return
         try:

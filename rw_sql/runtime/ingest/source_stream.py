@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 class SourceStream:
     """The stream of one run of a reader, and the fetcher of its small batches. Not thread-safe.
 
-    ``session`` is first that of the reader's last run in this process (or None), and then this run's own.
+    ``session`` is at first that of the reader's last run in this process (or None), then this run's own.
     """
 
     context: Context
@@ -52,7 +52,8 @@ class SourceStream:
             prepare(partial(self.fetcher.connect, tuple(states)), "connecting")
 
     def stream(self, states: Mapping[str, SplitState]) -> DataFrame:
-        """The stream from these positions: the one already opened if its positions are equal."""
+        """The stream from these positions: the stream that is already open if its positions are equal, else a new
+        one."""
         if self._begun is not None and self._begun[0] == states:
             # Makes the connector's classes visible to this thread too.
             self.context.sessions.load(self.kind.spark_packages())

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 GRACE_SECONDS = 1.0
-"""How long a stop waits for the running batch before it cancels it; a cancelled batch leaves nothing."""
+"""How long a stop waits before it cancels the running batch, in seconds; a cancelled batch leaves nothing behind."""
 
 
 class Job(Protocol):
@@ -44,20 +44,20 @@ class Job(Protocol):
         ...
 
     def failure(self) -> Failure | None:
-        """Why it ended by itself; None while it runs."""
+        """The reason why the run ended by itself; None while it runs."""
         ...
 
     def stop(self) -> None:
-        """Stops it; afterwards nothing of it runs in this process."""
+        """Stops the run; after that, no part of it runs in this process."""
         ...
 
 
 _FIRST_PLAN_SECONDS = 600.0
-"""A query that has had no batch for longer than this has no data, rather than a plan that takes so long."""
+"""A query that has had no batch for longer than this counts as one without data, not as one that is still planning."""
 
 
 class BrokenOffError(Exception):
-    """A batch ended because its query was being stopped, whatever the immediate error.
+    """A batch ended because its query was being stopped, whatever error was raised first.
 
     Spark detects an interrupted Python batch by Py4J's words in the traceback, with a pattern
     (``StreamExecution.PROXY_ERROR``) whose recursion overflows the stack on long tracebacks. This exception is
@@ -79,7 +79,7 @@ class BatchGate:
         self._has_ended = False
         self._is_stopping = False
         self.stall: StalledError | None = None
-        """Why a batch refused to continue, if one did."""
+        """The reason why a batch refused to continue; None if none refused."""
         self._busy_since: float | None = None
         self._made_at = time.monotonic()
         self._has_begun = False
@@ -156,7 +156,7 @@ def stop_query(query: StreamingQuery, gate: BatchGate) -> None:
 
 
 def failure_of(query: StreamingQuery | None, stall: StalledError | None) -> Failure | None:
-    """Why a query ended; None while it is active. ``stall`` is the reason given by its batch, if any."""
+    """The reason why a query ended; None while it is active. ``stall`` is the reason given by its batch, if any."""
     if query is None:
         return Failure(reason="it was never started")
     if query.isActive:

@@ -77,7 +77,7 @@ def owner_marks(context: Context, jobs: Collection[str]) -> tuple[dict[str, obje
 
 
 RETRYING = "; retrying"
-"""The end of the reason of a stalled job whose next start is in progress: its first words stay the cause."""
+"""The end of a stalled job's reason while its next start is in progress; the reason still begins with the cause."""
 
 FLAPPING = "FLAPPING"
 """The first word of the reason of a job that repeatedly starts and fails."""

@@ -126,7 +126,7 @@ class RefreshJob:
         return False
 
     def failure(self) -> Failure | None:
-        """Why it ended by itself; None while it runs."""
+        """The reason why the run ended by itself; None while it runs."""
         if self.problem is not None or self.work is None or not self.work.done():
             return self.problem
         error = self.work.exception()
@@ -147,7 +147,8 @@ class RefreshJob:
         return refresh_of(snapshot, self.spec.table_id)
 
     def _give_up_what_was_killed(self) -> None:
-        """Resets a refresh whose loading an earlier run had started to IDLE, and starts one that no run had started."""
+        """Returns a refresh to IDLE if an earlier run had started to load it, and starts a refresh that no run had
+        started."""
 
         def give_up(snapshot: Snapshot) -> Operation | None:
             record = self._record(snapshot)

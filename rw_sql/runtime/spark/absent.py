@@ -27,11 +27,11 @@ class NoSpark(SparkSessions):
         )
 
     def is_alive(self) -> bool:
-        """True: nothing can have ended."""
+        """True: there is no JVM that could have ended."""
         return True
 
     def require_alive(self, done: str = "") -> None:
-        """Does nothing: nothing can have ended."""
+        """Does nothing: there is no JVM that could have ended."""
 
     def running_query(self, query_id: str) -> str | None:
         """None: no query runs here."""

@@ -1,4 +1,4 @@
-"""The interface of a strategy, and what it is given."""
+"""The interface of a strategy, and the objects that a strategy receives."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class ViewRun:
 
 
 class Strategy(Protocol):
-    """How the batches of a view's query are written to its table."""
+    """A way to write the batches of a view's query to the view's table."""
 
     def stream(self, spark: SparkSession) -> tuple[DataFrame, str]:
         """The streaming query and its output mode."""
