@@ -68,7 +68,7 @@ if TYPE_CHECKING:
 
 
 def _told(statement: ast.Statement, what: str) -> Plan:
-    """The plan of a statement that the executor carries out itself, for EXPLAIN."""
+    """The plan that EXPLAIN shows for a statement that the executor carries out itself."""
     return Plan(statement=statement, changes=(ResultRow(object="", change="NOTHING", detail=what),))
 
 
@@ -80,7 +80,8 @@ def lower(
     query_dialect: str = "spark",
     shares_sources: bool = True,
 ) -> Plan:
-    """The plan of one statement. The inspector gives the facts it depends on. Raises SqlError; changes nothing.
+    """The plan of one statement. The inspector provides the facts on which the plan depends. Raises SqlError; changes
+    nothing.
 
     ``query_dialect`` is the dialect of views' queries: 'spark' or 'risingwave'. ``shares_sources``: new sources are
     shared by default.

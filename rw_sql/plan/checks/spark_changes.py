@@ -34,7 +34,7 @@ def found_object(snapshot: Snapshot, name: str) -> ObjectRecord | None:
 
 
 def change_refusal(change: Changed, record: ObjectRecord) -> SqlError | None:
-    """Why a Spark statement must not change an rw_sql object; None if it may.
+    """The error if a Spark statement would change an rw_sql object; None if the change is allowed.
 
     Spark may create its own table or view with the name of a source.
     """
@@ -68,7 +68,7 @@ def _to_change(words: str, name: str) -> str:
 
 
 def path_refusal(change: Changed, path: str, record: ObjectRecord | None) -> SqlError:
-    """Why a statement of Spark's must not change a path of the warehouse, which holds what is of ``record``."""
+    """The error for a Spark statement that would change a path of the warehouse; the path belongs to ``record``."""
     if record is None:
         message = f"{path} lies in rw_sql's warehouse: {change.verb} cannot change it"
         return SqlError(WRONG_KIND, message, hint="SHOW JOBS lists the jobs that write there", span=change.span)
@@ -83,7 +83,7 @@ def path_refusal(change: Changed, path: str, record: ObjectRecord | None) -> Sql
 
 
 def catalog_refusal(change: Changed, name: str) -> SqlError:
-    """Why a Spark statement must not change the views of the catalog or of a source's records."""
+    """The error for a Spark statement that would change the views of the catalog or of a source's failed records."""
     return SqlError(
         WRONG_KIND,
         f"{name} is kept by rw_sql: {change.verb} cannot change it",

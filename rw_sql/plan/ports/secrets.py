@@ -1,4 +1,4 @@
-"""The values of secrets. They go in, none comes out."""
+"""The values of secrets. Secret values go in through this port; none comes out."""
 
 from __future__ import annotations
 

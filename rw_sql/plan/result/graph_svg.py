@@ -67,7 +67,7 @@ def to_svg(graph: Graph, *, has_style: bool = True) -> str:
 
 
 def _way(points: list[tuple[float, float]]) -> str:
-    """A line through the points: curved between layers, straight where it passes one."""
+    """A line through the points: curved between layers, and straight inside a layer."""
     (x, y), *rest = points
     parts = [f"M{x:.0f} {y:.1f}"]
     for to_x, to_y in rest:

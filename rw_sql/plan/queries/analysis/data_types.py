@@ -74,7 +74,7 @@ def is_integer(kind: exp.DataType | None) -> bool:
 
 
 def is_scalar(kind: exp.DataType) -> bool:
-    """Whether nothing can be taken out of a value of the type by a dot."""
+    """True if a value of the type has no fields that a dot could select."""
     return kind.this in _SCALARS
 
 

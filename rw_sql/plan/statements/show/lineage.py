@@ -1,4 +1,4 @@
-"""Lowers SHOW LINEAGE: each object with its state, its lag, what it reads and what reads it."""
+"""Lowers SHOW LINEAGE: each object with its state, its lag, its inputs and its readers."""
 
 from __future__ import annotations
 

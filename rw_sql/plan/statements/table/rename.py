@@ -1,4 +1,5 @@
-"""Lowers ALTER {MATERIALIZED VIEW | TABLE | SOURCE | SINK} … RENAME TO: what reads it goes on reading it."""
+"""Lowers ALTER {MATERIALIZED VIEW | TABLE | SOURCE | SINK} … RENAME TO: the readers of the object continue to read
+it."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def lower_alter_rename(statement: AlterRename, snapshot: Snapshot) -> Plan:
-    """RENAME TO: the object's rows and the place where it and its readers stand stay."""
+    """RENAME TO: keeps the object's rows and the positions of the object and its readers."""
     record = find_named(statement, statement.name, snapshot, "RENAME TO")
     new = object_name(statement.new_name)
     if new == record.name:
@@ -47,8 +48,7 @@ def lower_alter_rename(statement: AlterRename, snapshot: Snapshot) -> Plan:
 
 
 def find_named(statement: AlterRename | AlterSwap, name: Name, snapshot: Snapshot, words: str) -> Named:
-    """The object that a statement gives another name. Raises SqlError where there is none, or it has no name of its own
-    to give away."""
+    """The object that a statement renames. Raises SqlError if it does not exist, or has no name of its own."""
     match statement.kind:
         case "MATERIALIZED VIEW":
             return find_view(snapshot, name)
