@@ -176,7 +176,7 @@ def undo(
     dry_run: _DryRun = False,
     output: _Output = "table",
 ) -> None:
-    """Restore what the newest rewrite replaced, unless the job was started since."""
+    """Restore the files that the newest rewrite replaced, unless the job was started since."""
     from rw_sql.cli.checkpoint_run import undo_checkpoint
 
     undo_checkpoint(

@@ -81,7 +81,7 @@ def topics(
         str | None, typer.Option("--grow", metavar="TOPIC", help="Add partitions to a topic, up to --partitions.")
     ] = None,
 ) -> None:
-    """List the topics, after creating, growing or deleting one."""
+    """List the topics, after creating, extending or deleting one."""
     from rw_sql.cli import kafka_topics
 
     at = _bootstrap(folder, broker)

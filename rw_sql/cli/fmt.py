@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class NoCatalog:
-    """The catalog for reading a file without a warehouse: no object is known, and every parameter may be rw_sql's."""
+    """The catalog for reading a file without a warehouse: it has no objects, and every parameter may be rw_sql's."""
 
     def has_object(self, name: object) -> bool:
         """Always False: a name alone makes no statement rw_sql's."""
@@ -47,11 +47,11 @@ def format_text(text: str, file: str | None = None) -> str:
 
 
 def format_script(text: str, file: str | None = None) -> str:
-    """The script with every statement of rw_sql in canonical form. Formatting the result again changes nothing.
+    """The script with every rw_sql statement in canonical form. Formatting the result again changes nothing.
 
-    Text between statements (a byte-order mark included), Spark's statements, statements with comments and those that
-    are statements only with the values of their variables stay unchanged. Raises SqlError for any other statement that
-    neither parses nor is Spark's.
+    Four parts stay unchanged: text between statements (a byte-order mark included), Spark's statements, statements with
+    comments, and statements that parse only with the values of their variables. Raises SqlError for any other statement
+    that does not parse and is not Spark's.
     """
     pieces: list[str] = []
     done = 0
@@ -119,5 +119,6 @@ def fmt_command(
     ],
     check: Annotated[bool, typer.Option("--check", help="Change nothing; exit with 1 if a file would change.")] = False,
 ) -> None:
-    """Rewrite the statements of SQL files in canonical form; - goes to standard output. Needs no Spark."""
+    """Rewrite the statements of SQL files in canonical form; for ``-``, write them to standard output. Needs no
+    Spark."""
     raise typer.Exit(run_fmt(files_of(files), check=check))

@@ -1,4 +1,4 @@
-"""``rw-sql source``: the statements on one source as commands; ``--show-sql`` prints the statement."""
+"""``rw-sql source``: commands for the statements about one source; ``--show-sql`` prints the statement."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The SQL files of a folder, as every command that takes one finds them."""
+"""Finds the SQL files of a folder, for every command that accepts a folder."""
 
 from __future__ import annotations
 
@@ -27,5 +27,5 @@ def folder_files(folder: str) -> list[str]:
 
 
 def files_of(paths: Sequence[str]) -> list[str]:
-    """Paths with the SQL files of a folder in its place. Raises SqlError for a folder without one."""
+    """The paths, with each folder replaced by its SQL files. Raises SqlError for a folder without SQL files."""
     return [file for path in paths for file in (folder_files(path) if Path(path).is_dir() else [path])]

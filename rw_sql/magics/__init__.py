@@ -1,6 +1,7 @@
 """Notebook support: ``%load_ext rw_sql`` registers ``%%rw``, which runs a cell's statements and shows their results.
 
-Imports: ``session`` and below. Imported by: ``rw_sql`` itself, when a notebook loads it. Begin with ``cell``.
+Imports: ``session`` and the packages below it. Imported by: ``rw_sql`` itself, when a notebook loads it. Begin with
+``cell``.
 """
 
 from __future__ import annotations

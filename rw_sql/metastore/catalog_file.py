@@ -1,6 +1,6 @@
-"""A catalog as one JSON file: what a script is checked against where its warehouse cannot be reached.
+"""A catalog as one JSON file, for checking a script where its warehouse cannot be reached.
 
-Definitions, assigned splits and the positions that statements set are in it; values of secrets are not.
+The file contains definitions, assigned splits and the positions that statements set; it contains no values of secrets.
 """
 
 from __future__ import annotations

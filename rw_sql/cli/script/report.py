@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 Status = Literal["done", "failed", "refused", "not run"]
 
 OK, FAILED, UNUSABLE, REFUSED, INTERRUPTED = 0, 1, 2, 3, 130
-"""Exit statuses: all done; a statement failed; nothing was run since the command line, a file or a variable is wrong;
+"""Exit statuses: all done; a statement failed; nothing was run because the command line, a file or a variable is wrong;
 a missing confirmation stopped the run; Ctrl-C."""
 
 _REFUSALS = (CONFIRMATION_NEEDED.code, UNSAFE_OPERATIONS_OFF.code)

@@ -35,7 +35,7 @@ def serve_until_told(
     """Attaches to a warehouse, runs its jobs until SIGTERM or SIGINT, then stops them and releases the lease.
 
     If another process owns the warehouse, this one waits and takes over when the other is gone. It ends with status 1
-    if it can no longer run the jobs because Spark has ended.
+    if it can no longer run the jobs, because Spark has ended.
     """
     told = threading.Event()
 
@@ -84,8 +84,8 @@ def serve_until_told(
 def listen(host: str, port: int | None, token_file: str | None) -> StatusServer:
     """Starts the status page's server. Raises SqlError if it cannot listen.
 
-    Without a ``port`` it takes the default one, or a free one if another process (a standby on the same machine) uses
-    that.
+    Without ``port``, it uses the default port, or a free one if another process (a standby on the same machine) uses
+    the default.
     """
     from rw_sql.runtime.status.http_server import DEFAULT_PORT, StatusServer
 

@@ -1,4 +1,4 @@
-"""The shell's warehouse: Spark that starts behind the prompt, and what is answered before it is up."""
+"""The shell's warehouse: Spark starts in the background, and some statements are answered before it is up."""
 
 from __future__ import annotations
 
@@ -45,16 +45,16 @@ class Backend:
 
     @property
     def is_up(self) -> bool:
-        """Whether Spark is up and attached to the warehouse."""
+        """True if Spark is up and attached to the warehouse."""
         return self._attached is not None
 
     @property
     def is_starting(self) -> bool:
-        """Whether Spark is being started."""
+        """True while Spark is being started."""
         return self._thread is not None and not self._ended.is_set()
 
     def start(self) -> None:
-        """Starts Spark in a thread of its own, unless it runs or is being started."""
+        """Starts Spark in a separate thread, unless it runs or is being started."""
         if self._thread is not None:
             return
         self._ended.clear()
@@ -64,7 +64,7 @@ class Backend:
 
     def _start(self) -> None:
         try:
-            # Only one thread imports at a time: both would need the same hundred modules.
+            # Only one thread may import at a time, because both threads would need the same hundred modules.
             from rw_sql.session.attach import attach
 
             self._imported.set()
@@ -93,7 +93,8 @@ class Backend:
         return self._attached
 
     def go_to(self, warehouse: str) -> Attached:
-        """Attaches to another warehouse, which is created if there is none; the jobs of this one stop here."""
+        """Attaches to another warehouse, which is created if it does not exist; the jobs of the present one stop
+        here."""
         from rw_sql.session.attach import attach
 
         attached = attach(self.attached().spark, warehouse)
@@ -124,7 +125,7 @@ class Backend:
         return self._attached.block_state if self._attached is not None else None
 
     def progress(self) -> Progress:
-        """What the running statement does, for the status line."""
+        """The activity of the running statement, for the status line."""
         if self._attached is not None:
             from rw_sql.session.attach import statement_progress
 
@@ -133,7 +134,7 @@ class Backend:
 
     @property
     def phase(self) -> str | None:
-        """How far the start of Spark has come; None if it is not being started."""
+        """The phase of Spark's start; None if Spark is not being started."""
         if not self.is_starting:
             return None
         if not self._imported.is_set():
@@ -220,7 +221,7 @@ class Backend:
 
 
 class CatalogNames:
-    """What the completion knows of the warehouse of a backend."""
+    """The names of a backend's warehouse that completion offers."""
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend

@@ -19,12 +19,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _LESS = "FRSX"
-"""What ``less`` is told where nobody said it: end if all fits, keep colours, do not wrap, leave the text there."""
+"""The flags for ``less`` if the user has set none: end if all fits, keep colours, do not wrap, leave the text on the
+screen."""
 
 
 @contextmanager
 def quiet_interrupts() -> Iterator[None]:
-    """Inside, Ctrl-C is the other program's: the shell goes on. A child gets the default handler back."""
+    """Inside the block, Ctrl-C stops only the other program; the shell continues. A child process gets the default
+    handler."""
     before = signal.signal(signal.SIGINT, lambda _number, _frame: None)
     try:
         yield

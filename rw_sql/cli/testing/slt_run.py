@@ -39,12 +39,13 @@ _NEEDS_BROKER = "needs a broker: run rw-sql test --kafka"
 _FAILING = ("stalled, not waited for", "not waited for", "but for what")
 _STALLED = "stalled, not waited for:"
 _WORKER_LATE = "waiting for the Python worker to connect back"
-"""Spark gives the process that reads a Delta table ten seconds to start, which are too few on a busy machine. The job
-is started again, and nothing is wrong with the pipeline."""
+"""Spark gives the process that reads a Delta table ten seconds to start, which is too short on a busy machine. The job
+is started again; the pipeline itself has no error."""
 
 _LATE_SECONDS = 180.0
 _CATALOG = threading.Lock()
-"""Sessions of one Spark may be attached to several warehouses; the views of ``rw_catalog`` show one at a time."""
+"""Sessions of one Spark may be attached to several warehouses, but the views of ``rw_catalog`` show only one at a
+time."""
 
 
 def shown(value: object) -> str:
@@ -82,7 +83,7 @@ class SltRun:
     notes: list[str] = field(default_factory=list)
 
     def run(self, record: SltRecord) -> None:
-        """Runs one record. Raises MismatchError with the expectation and the line."""
+        """Runs one record. Raises MismatchError with the expectation and the line number."""
         match record.words:
             case ("statement", "ok"):
                 self._rows(record)
@@ -114,7 +115,7 @@ class SltRun:
             raise MismatchError(lacking, line=record.line)
 
     def _objects(self, record: SltRecord, folder: str) -> None:
-        """Creates what a folder's files define; names of the test are the values of their variables."""
+        """Creates the objects that a folder's files define; the test's own names are the values of their variables."""
         try:
             files = folder_files(str(Path(record.file).parent / folder))
             ordered = in_order(read_folder([(file, read_text(file)) for file in files], self.names))
@@ -263,7 +264,8 @@ class SltRun:
 
 
 def flushed(flush: Callable[[], Sequence[Sequence[Any]]], *, pause: float = 1.0) -> str | None:
-    """Runs FLUSH, again where a job only lacks a process of Python's that was slow to start; what it passed over."""
+    """Runs FLUSH, and runs it again if a job only lacks a Python process that was slow to start. Returns the objects
+    that FLUSH skipped."""
     deadline = time.monotonic() + _LATE_SECONDS
     never = threading.Event()
     while (lacking := passed_over(rows := flush())) is not None and time.monotonic() < deadline:

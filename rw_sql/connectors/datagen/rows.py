@@ -27,9 +27,8 @@ _LETTERS = np.frombuffer(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FieldPlan:
-    """How to generate one field. ``kind`` is INTEGER, REAL, DOUBLE, NUMERIC, TEXT, BOOLEAN, DATE, TIMESTAMP,
-    TIMESTAMPTZ, STRUCT or ARRAY. ``low`` and ``high`` are numbers (for NUMERIC in units of the last digit); times are
-    microseconds.
+    """The plan for one field. ``kind`` is INTEGER, REAL, DOUBLE, NUMERIC, TEXT, BOOLEAN, DATE, TIMESTAMP, TIMESTAMPTZ,
+    STRUCT or ARRAY. ``low`` and ``high`` are numbers (for NUMERIC in units of the last digit); times are microseconds.
 
     ``path`` is the field's full name; it is the random seed unless ``seed`` is set.
     """
@@ -51,7 +50,7 @@ class FieldPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowPlan:
-    """How to generate the rows of a source. There are at most ``total`` rows; the first has the time ``origin_us``."""
+    """The plan for the rows of a source. There are at most ``total`` rows; the first has the time ``origin_us``."""
 
     splits: int
     seed: int
@@ -104,7 +103,8 @@ def make_batches(plan: RowPlan, ranges: Iterable[SplitRange]) -> Iterator[pa.Rec
 
 
 def make_batch(plan: RowPlan, ranges: Sequence[SplitRange]) -> pa.RecordBatch:
-    """The rows of the ranges in the columns of every reader. A batch costs 30 µs, so short ranges share one."""
+    """The rows of the ranges in the columns of every reader. A batch costs 30 µs, so that short ranges share one
+    batch."""
     lengths = np.array([given.end - given.start for given in ranges], dtype=np.int64)
     count = int(lengths.sum())
     ends = np.cumsum(lengths)

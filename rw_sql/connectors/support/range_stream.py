@@ -31,10 +31,10 @@ if TYPE_CHECKING:
     from rw_sql.connectors.base import SplitState, Stretch
 
 MOST_SPLITS = 2_000
-"""The maximum number of splits in one batch: the batch's commit names each of them."""
+"""The maximum number of splits in one batch. The batch's commit names each of them."""
 
 Part = tuple[str, int, int, bool]
-"""A split, its unread range, and whether one batch must read all of it: a Stretch as plain values."""
+"""The plain values of a Stretch: a split, its unread range, and whether one batch must read all of it."""
 
 
 class Stretches(Protocol):
@@ -46,7 +46,7 @@ class Stretches(Protocol):
 
 
 def take(left: list[Part], most_offsets: int, most_splits: int = MOST_SPLITS) -> dict[str, tuple[int, int]]:
-    """The ranges of the next batch, removed from the front of ``left``. Takes at least one, if there is any."""
+    """The ranges of the next batch, removed from the front of ``left``. Takes at least one range, if there is any."""
     taken: dict[str, tuple[int, int]] = {}
     room = most_offsets
     at = 0

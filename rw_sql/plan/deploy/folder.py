@@ -78,7 +78,7 @@ def read_folder(texts: Iterable[tuple[str, str]], variables: Mapping[str, str]) 
     replaced by the variable's value.
 
     Raises SqlError, located in the file, for a statement that is not an rw_sql CREATE, for a name that is defined
-      twice, and for a secret whose value is in the text.
+    twice, and for a secret whose value is in the text.
     """
     found: list[FolderObject] = []
     for file, text in texts:

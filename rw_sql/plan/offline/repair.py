@@ -78,7 +78,7 @@ def is_of_a_part(statement: Statement, error: SqlError) -> bool:
 
 
 def _without(whole: Statement, holder: Any, error: SqlError) -> tuple[Any, object] | None:
-    """``holder`` without the faulty part that an error points at, and that part."""
+    """``holder`` with a repair of the part that an error points at, and that part."""
     for slot in fields(holder):
         value = getattr(holder, slot.name)
         if isinstance(value, tuple):

@@ -406,7 +406,7 @@ class Executor:
         """Waits until the owner has applied an epoch; returns False at once if no process owns the warehouse.
 
         Returns False too if neither the jobs nor the applied epoch make progress for ``seconds``, or for ten times as
-          long while heartbeats continue.
+        long while heartbeats continue.
 
         If the owner is in this process, waits only for ``jobs`` (None: all).
         """

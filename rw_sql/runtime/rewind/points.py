@@ -251,7 +251,7 @@ def stands_of(context: Context, snapshot: Snapshot, source: SourceRecord, log_ve
     """The state of every dependent of a source, once all have processed the log and each other's tables.
 
     Raises NotYet if a dependent has unread rows. Raises it too if a dependent has read rows of another dependent's
-      table that belong to a later batch than the other's state.
+    table that belong to a later batch than the other's state.
     """
     readers = [r for r in snapshot.dependents_of(source.id) if isinstance(r, MaterializedViewRecord | SinkRecord)]
     unfinished = unfinished_backfills(context.metastore, snapshot)

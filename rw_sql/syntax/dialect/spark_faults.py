@@ -1,7 +1,7 @@
-"""What Spark says of a text that it refuses, said as rw_sql does: a code, one sentence, the word, a hint.
+"""Converts Spark's errors about a text to rw_sql's form: a code, one sentence, the word, a hint.
 
-Spark tells a condition with parameters, a message, and mostly the place. Conditions that queries meet every day have
-sentences of their own here; of the others the first sentence of Spark's message is kept.
+Spark's error has a condition with parameters, a message, and usually the place. Frequent conditions of queries have
+their own sentences here; for other conditions, the first sentence of Spark's message is kept.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def _none() -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SparkFault:
-    """One refusal. ``span`` is the place that Spark tells, None where it tells none in this text."""
+    """One error of Spark. ``span`` is the place that Spark reports; None if it reports no place in this text."""
 
     condition: str
     message: str
@@ -205,7 +205,7 @@ def _not_grouped(fault: SparkFault, text: str, known: KnownNames) -> SqlError:
 
 
 def _ungrouped(text: str) -> Span | None:
-    """The first column of a query's list that stands in no aggregate, where the query has no GROUP BY."""
+    """The first column of a query's list that is outside aggregates, if the query has no GROUP BY."""
     try:
         tree = parse_spark(text)
     except SqlglotError:
@@ -316,7 +316,7 @@ def _as_spark_says(fault: SparkFault, text: str, known: KnownNames) -> SqlError:
 
 
 def condensed(message: str, text: str = "") -> tuple[str, str | None]:
-    """Spark's message as one sentence and the rest of its first paragraph, without plans and internal columns."""
+    """Spark's message as one sentence, and the rest of its first paragraph, without plans and internal columns."""
     told = _CONDITION.sub("", message.strip())
     told = _BEHIND.split(told)[0]
     told = " ".join(_internal_names_out(told, text).split())
@@ -333,7 +333,7 @@ def _shortened(text: str) -> str:
 
 
 def _internal_names_out(message: str, text: str) -> str:
-    """A message without the names of hidden columns, but for those that the text names itself."""
+    """A message without the names of hidden columns, except those that the text itself contains."""
 
     def keep(found: re.Match[str]) -> str:
         return found[0] if found["name"].lower() in text.lower() else ""
@@ -342,7 +342,7 @@ def _internal_names_out(message: str, text: str) -> str:
 
 
 _MOST_PROPOSED = 5
-"""How many names Spark proposes at most."""
+"""The maximum number of names that Spark proposes."""
 
 _WIDEST, _LONGEST_HINT = 40, 240
 _WORD = re.compile(r"[\w$]+|`[^`]*`|[^\s\w]")
@@ -355,7 +355,7 @@ _INTERNAL = re.compile(r"(?:[`\w]+\.)*`?(?P<name>_rw_\w+)`?(?:#\d+L?)?")
 _ID = re.compile(r"(?<=[\w`])#\d+L?\b")
 _EMPTY_ITEMS = re.compile(r"(?:(?<=[\[(])(?:,\s*)+)|,\s*(?=,|[\])])()")
 _CODES = {"TRAILING_COMMA_IN_SELECT": SYNTAX_ERROR}
-"""The codes of conditions of which Spark's own sentence is kept, where it is not RW409."""
+"""The codes of conditions that keep Spark's own sentence, if the code is not RW409."""
 
 _QUALIFIERS = re.compile(r"(?:(?:\w+|`[^`]+`)\.){2,}(?=[\w`])")
 _TYPES = frozenset({
@@ -422,7 +422,8 @@ def _expression(shown: str) -> str:
 
 
 def _place(text: str, fault: SparkFault, parts: tuple[str, ...]) -> Span | None:
-    """The last part of a name where Spark tells its place, or where the text has it; else what Spark tells."""
+    """The last part of a name, at the place that Spark reports or where the text has the name; else the place that
+    Spark reports."""
     if not parts:
         return fault.span
     start, end = (fault.span.start, fault.span.end) if fault.span is not None else (0, len(text))
@@ -430,7 +431,7 @@ def _place(text: str, fault: SparkFault, parts: tuple[str, ...]) -> Span | None:
 
 
 def _find(text: str, parts: tuple[str, ...], start: int = 0, end: int | None = None) -> Span | None:
-    """Where a text has a name, outside of strings: its last part."""
+    """The place of a name in a text, outside strings: the span of its last part."""
     shown = without_strings(text)
     inner = [rf"`{re.escape(part.replace('`', '``'))}`|(?<![\w$]){re.escape(part)}(?![\w$])" for part in parts]
     last = rf"(?P<last>{inner[-1]})"

@@ -54,7 +54,7 @@ _PLACES: tuple[tuple[frozenset[str], str], ...] = tuple(
 """The expected construct where all of these terminals are accepted; the first match is used."""
 
 NEAR = "did you mean "
-"""What a hint begins with that names the word which was probably meant."""
+"""The beginning of a hint that names the word which was probably meant."""
 
 _MOST_LISTED = 10
 _MOST_IN_SENTENCE = 4
@@ -68,8 +68,8 @@ def found(token: Token) -> str:
 def syntax_error(token: Token, accepted: set[str], last: Any, *, before: Sequence[Token] = ()) -> SqlError:
     """The error for an unexpected token.
 
-    ``accepted`` are the terminals accepted at its position, ``last`` is the value before it, or None, ``before`` are
-    the tokens before it.
+    ``accepted`` are the terminals that the grammar accepts at its position, ``last`` is the value before it (or None),
+    and ``before`` are the tokens before it.
     """
     keywords = sorted(t.replace("_", " ") for t in accepted if t not in _DESCRIBED and t not in _SIGN_OF)
     if token.kind == END and "NAME" in accepted and (needed := _missing_name(before, token)) is not None:
@@ -116,7 +116,7 @@ _SPOKEN = {"number": "a number", "identifier": "a name", "literal string": "a te
 
 
 def _misplaced(token: Token, accepted: set[str], before: Sequence[Token]) -> str | None:
-    """What is amiss with the words in front of a token that is right by itself."""
+    """The error in the words before a token that is itself correct."""
     words = [other.upper for other in before]
     if token.kind == WORD and words[-1:] == ["IF"]:
         near = near_names(token.upper, ["EXISTS", "NOT EXISTS"], most=1)
@@ -129,7 +129,7 @@ def _misplaced(token: Token, accepted: set[str], before: Sequence[Token]) -> str
 
 
 def _what_next(token: Token, expected: str, before: Sequence[Token]) -> str | None:
-    """What to write where the sentence says what is expected and nothing is near."""
+    """A hint for the next token, if the sentence states what is expected and no word is similar."""
     example = example_like(before)
     if example is not None:
         return f"for example: {example}"

@@ -2,8 +2,7 @@
 
 If the rows of a view are replaced, its table needs the columns that identify them: those that the query does not select
 are added as hidden columns with names that begin with ``_rw_key_``. Conditions of HAVING, or of WHERE around an
-aggregation, become a column too, KEEP, because a row that stops matching must leave the table. All texts are Spark's
-SQL.
+aggregation, become the column KEEP, because a row that stops matching must leave the table. All texts are Spark's SQL.
 """
 
 from __future__ import annotations
@@ -61,10 +60,10 @@ class Form:
 
 @dataclass(frozen=True, slots=True)
 class ViewQuery:
-    """A parsed query. ``kind`` classifies its core; ``why`` is the reason for OTHER. ``text`` is the query as parsed:
-    if that differs in meaning from what was written, so do the forms.
+    """A parsed query. ``kind`` classifies its core; ``why`` is the reason for the kind OTHER. ``text`` is the query as
+    parsed. If its meaning differs from the original text, so does the meaning of the forms.
 
-    The core is the query itself, or the query below selects that only pick columns and rows.
+    The core is the query itself, or the query inside selects that only choose columns and rows.
     """
 
     kind: str
@@ -292,7 +291,7 @@ def _group_keys(core: exp.Select) -> list[tuple[exp.Expr, str | None]]:
 
 
 def _add_keys(core: exp.Select, keys: Sequence[tuple[exp.Expr, str | None]]) -> list[str]:
-    """The names of these keys in a select, which are added if missing; the qualifier is one that may be omitted."""
+    """The names of these keys in a select; missing keys are added. The qualifier is one that may be omitted."""
     from sqlglot import exp
 
     names: list[str] = []

@@ -34,7 +34,8 @@ def _tree(query: str) -> exp.Expr:
 
 @lru_cache(maxsize=64)
 def _spark_tree(query: str) -> exp.Expr:
-    """The tree of a query that is only read: several questions about one text come one after the other."""
+    """The tree of a query that is only read. It is cached, because several functions analyze the same text one after
+    the other."""
     return parse_spark(query)
 
 
@@ -68,7 +69,7 @@ def tables_of(tree: exp.Expr) -> tuple[str, ...]:
 
 @lru_cache(maxsize=256)
 def output_names(query: str) -> tuple[str, ...]:
-    """The column names that a query writes; ``*`` counts as one. The query must be valid."""
+    """The column names that a query writes; ``*`` counts as one name. The query must be valid."""
     from sqlglot import exp
 
     tree = _tree(query)
@@ -113,7 +114,7 @@ def _references(tree: exp.Expr) -> list[str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TablePlace:
-    """Where a query reads a table: the full name as written, and its last part."""
+    """A place where a query reads a table: the full name as written, and its last part."""
 
     written: str
     name: str
