@@ -1,4 +1,4 @@
-"""``rw-sql checkpoint`` on checkpoints written by hand: what it prints, asks and refuses. No Spark, no broker."""
+"""``rw-sql checkpoint`` on handwritten checkpoints: its output, questions and refusals. No Spark, no broker."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ MOVE = ("--assume-stopped", "--yes", "--watch", "10ms")
 
 
 def run(*arguments: object) -> str:
-    """What the command prints. Raises what it raises."""
+    """The output of the command. Raises the command's error."""
     done = CliRunner().invoke(app, ["checkpoint", *map(str, arguments)], catch_exceptions=False)
     assert done.exit_code == 0, done.output
     return done.stdout

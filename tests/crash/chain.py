@@ -1,7 +1,8 @@
-"""One warehouse that outlives a chain of kills: each process is killed at its own point, the next one goes on, at once
-or, as is drawn by lot, an hour or a week later.
+"""One warehouse that survives a chain of kills: each process is killed at its own point, and the next one continues. It
+starts at once, or by random choice an hour or a week later.
 
-After the last one, what the log and the views hold is compared with what the steps alone say.
+After the last process, the contents of the log and the views are compared with the contents computed from the steps
+alone.
 """
 
 from __future__ import annotations
@@ -46,11 +47,11 @@ _PR_SET_CHILD_SUBREAPER = 36
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kill:
-    """Where a process dies and what of it: ``python``, its ``jvm``, or ``both``.
+    """The place of a kill and its target: ``python``, its ``jvm``, or ``both``.
 
-    ``point`` is a fault point (``name@n``: at its n-th passing), armed when the process comes to ``at``: the label of a
-    statement, ``after <label>`` for what follows the statement, START or END. With ``reconnects`` a process whose JVM
-    was killed connects again itself.
+    ``point`` is a fault point (``name@n``: at its n-th passing). It is armed when the process reaches ``at``: the label
+    of a statement, ``after <label>`` for the time after it, START or END. With ``reconnects``, a process whose JVM was
+    killed connects again by itself.
     """
 
     point: str
@@ -73,7 +74,7 @@ class Kill:
 
 @dataclass(slots=True)
 class SplitIdentity:
-    """What was seen of one process."""
+    """The observations of one process."""
 
     status: int
     died_at: str | None = None
@@ -117,7 +118,7 @@ class Chain:
         }
 
     def suffer(self, kill: Kill) -> None:
-        """One process up to its kill; asserts that it came by SIGKILL, there, to what was to be killed."""
+        """Runs one process up to its kill; asserts that SIGKILL came at that point and hit the intended target."""
         life = self.live(kill)
         assert life.died_at == kill.point.partition("@")[0], self.story(f"{kill}: not reached, status {life.status}")
         lease = Metastore.open(str(self.warehouse)).jobs.lease()
@@ -301,7 +302,7 @@ def reaping_orphans() -> Iterator[None]:
 
 
 def reaped(pid: int) -> int | None:
-    """How an orphan ended; None where it is no child of this process. Waits for it."""
+    """The exit status of an orphan; None if it is not a child of this process. Waits for it."""
     never = threading.Event()
     deadline = time.monotonic() + _GONE_SECONDS
     while True:

@@ -1,4 +1,4 @@
-"""Who may take a warehouse over, and what still holds of what its last owner said."""
+"""The conditions for taking over a warehouse, and the validity of its last owner's reports."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def test_elsewhere_the_heartbeat_tells() -> None:
 
 
 def late(lease: Lease, seconds: float) -> Lease:
-    """The lease as it is so long after its last heartbeat."""
+    """The lease so many seconds after its last heartbeat."""
     ago = int(seconds * 1000)
     return replace(lease, heartbeat_ms=lease.heartbeat_ms - ago, expires_ms=lease.expires_ms - ago)
 
@@ -141,7 +141,7 @@ def test_another_machines_lease_is_judged_by_this_ones_clock(tmp_path: Path, ske
     def taken() -> Lease | None:
         return try_take(facts, "me", os.getpid(), is_local=False, watch=watch)
 
-    # It renews every two seconds, whatever its clock says.
+    # It renews every two seconds, whatever its clock shows.
     for beat in range(1, 12):
         clock[0] += 2.0
         assert facts.renew_lease(replace(lease, heartbeat_ms=lease.heartbeat_ms + beat * 2000))
@@ -181,7 +181,7 @@ class Sessions:
 
 
 class Catalog:
-    """A warehouse whose source 1 is paused at epoch 2, with what somebody said of its job."""
+    """A warehouse whose source 1 is paused at epoch 2, with a reported status of its job."""
 
     def __init__(self, folder: Path, state: str, kind: type[Warehouse] = Warehouse) -> None:
         self.metastore = Metastore.open(str(folder))

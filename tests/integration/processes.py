@@ -1,4 +1,4 @@
-"""``rw-sql serve`` as a process of its own, and programs at a terminal."""
+"""``rw-sql serve`` as a separate process, and programs at a terminal."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Server:
         return self.process.pid
 
     def is_serving(self) -> bool:
-        """Whether it said that it does, or stands by. Fails where it has ended."""
+        """True if it has reported that it serves or stands by. Fails if it has ended."""
         said = self.said()
         assert self.process.poll() is None, said
         return "serving" in said or "standing by" in said
@@ -55,7 +55,7 @@ class Server:
         return self._log.read().decode(errors="replace")
 
     def kill(self) -> None:
-        """SIGKILL, as a machine that goes down."""
+        """SIGKILL, like a power failure of the machine."""
         self.process.send_signal(signal.SIGKILL)
         assert self.process.wait(LAST_RESORT_SECONDS) == -signal.SIGKILL
 
@@ -79,7 +79,7 @@ def owner_pid(warehouse: str) -> int | None:
 
 
 class Terminal:
-    """A program at a terminal of its own: what is typed, and what it shows."""
+    """A program at its own terminal: its input and its display."""
 
     def __init__(self, end: int, process: subprocess.Popen[bytes]) -> None:
         self._end = end
@@ -99,7 +99,7 @@ class Terminal:
         os.write(self._end, b"\x03")
 
     def read_until(self, wanted: str, seconds: float = LAST_RESORT_SECONDS) -> str:
-        """What it shows from here up to and with a text."""
+        """Its output from here up to and including a text."""
         shown, self._more = self._more, ""
         deadline = time.monotonic() + seconds
         while wanted not in shown:
