@@ -1,4 +1,4 @@
-"""A Delta table as a source: what is appended, from a version on, and what becomes of commits that change rows."""
+"""A Delta table as a source: its appended rows, from a version on, and the effect of commits that change rows."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_versions_of_a_table(session: AttachedSession, tmp_path: Path) -> None:
         f"WITH (connector = 'delta', delta.path = '{path}')",
         "CREATE MATERIALIZED VIEW v AS SELECT id, day, at FROM o",
     )
-    # The table as it is comes first, then what is appended.
+    # The existing rows of the table come first, then the appended ones.
     assert session.flushed_rows_of("v") == [(1, "a", "0")]
     insert("(3, 'a', 0)", "(4, 'c', 0)")
     insert("(5, NULL, 0)")

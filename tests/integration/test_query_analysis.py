@@ -1,4 +1,4 @@
-"""The analysis without Spark beside Spark's own analyzer: both take the same queries, and refuse the same ones."""
+"""The analysis without Spark, compared with Spark's own analyzer: both accept and refuse the same queries."""
 
 from __future__ import annotations
 

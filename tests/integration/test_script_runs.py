@@ -1,4 +1,4 @@
-"""Scripts as ``rw-sql run`` runs them, on an attached session: what comes of each statement, and what is printed."""
+"""Scripts as ``rw-sql run`` runs them, on an attached session: the result of each statement, and the printed output."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ VARIABLES = {"total": "5", "my_token": "MY_ENVIRONMENT", "quoted": "it's", "back
 
 
 def run(session: AttachedSession, folder: Path, *files: str, **options: bool) -> tuple[RunReport, str]:
-    """What comes of scripts, and what their transcript shows."""
+    """The report of scripts, and their transcript."""
     scripts, hide = load_scripts([str(folder / file) for file in files], VARIABLES)
     shown = io.StringIO()
     report = RunReport(hide=hide)

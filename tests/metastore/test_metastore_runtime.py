@@ -91,7 +91,7 @@ def test_a_noted_position_never_goes_back(metastore: Metastore, other: Metastore
 
 
 def _impatient_catalog() -> Catalog:
-    """The shipped catalog with a log that is kept for a second, so that a test sees days of clean-up."""
+    """The shipped catalog with a log that is kept for a second, so that a test covers days of clean-up."""
     files = [(name, read_asset("catalog", name)) for name in list_assets("catalog", ".sql")]
     return parse_catalog((name, text.replace("interval 10 minutes", "interval 1 seconds")) for name, text in files)
 

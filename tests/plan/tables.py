@@ -81,7 +81,7 @@ def source(world: CannedWorld, name: str = "t") -> SourceRecord:
 
 
 def shown(world: CannedWorld, kind: str) -> str:
-    """What SHOW CREATE says of ``t``."""
+    """The output of SHOW CREATE for ``t``."""
     plan = world.plan(f"SHOW CREATE {kind} t")
     assert plan.table is not None
     return str(plan.table.rows[0][1])

@@ -1,9 +1,9 @@
-"""A seed that draws what one run of the tests covers: ``--seed``, or the day of the commit that is tested.
+"""A seed that draws the cases of one run of the tests: ``--seed``, or the day of the tested commit.
 
-``make test`` should end while somebody waits for it, and a process that is killed costs half a minute of CPU. So each
-day draws a few of the kills, one of every kind, and a share of the tests that are marked ``long``; a commit draws the
-same ones wherever it is tested, and the days that follow draw the others. ``make test-all`` runs every test, and
-``make proof`` kills at every point.
+``make test`` should end while a developer waits for it, and a killed process costs half a minute of CPU. So each day
+draws one kill of every kind, and a share of the tests that are marked ``long``. A commit draws the same cases wherever
+it is tested, and the following days draw the others. ``make test-all`` runs every test, and ``make proof`` kills at
+every point.
 """
 
 from __future__ import annotations
@@ -49,12 +49,13 @@ def seed(request: pytest.FixtureRequest) -> int:
 
 
 def draw_long(items: Sequence[pytest.Item], one_in: int, seed: int) -> list[pytest.Item]:
-    """All tests, but of the long ones only one in so many; that many seeds in a row draw each of them once."""
+    """All tests, but only one in ``one_in`` of the long ones; that many consecutive seeds draw each of them once."""
     long = [item.nodeid for item in items if item.get_closest_marker("long") is not None]
     left_out = {name for number, name in enumerate(long) if (number + seed) % one_in}
     return [item for item in items if item.nodeid not in left_out]
 
 
 def one_of(kinds: Sequence[Sequence[T]], seed: int) -> list[T]:
-    """One of every kind. As many seeds in a row as the least common multiple of their numbers draw every one."""
+    """One case of every kind. Consecutive seeds draw every case, if there are as many as the least common multiple of
+    the kinds' sizes."""
     return [kind[seed % len(kind)] for kind in kinds]

@@ -1,4 +1,4 @@
-"""Every fixture statement parses, has the recorded canonical text, and comes back equal from it."""
+"""Every fixture statement parses, has the recorded canonical text, and that text parses to an equal statement."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How views are kept up to date: which strategy a query gets, what EXPLAIN says of it, what is refused."""
+"""The maintenance of views: the strategy for a query, the output of EXPLAIN, and refusals."""
 
 from __future__ import annotations
 

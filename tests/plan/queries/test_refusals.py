@@ -1,4 +1,4 @@
-"""The errors of queries that Spark refuses, and of those that read nothing."""
+"""The errors of queries that Spark refuses, and of queries without inputs."""
 
 from __future__ import annotations
 

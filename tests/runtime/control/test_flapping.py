@@ -1,4 +1,5 @@
-"""A job that starts and fails again and again says so, is tried less and less often, and recovers by lasting longer."""
+"""A job that starts and fails again and again reports it, is retried less and less often, and recovers by a longer
+run."""
 
 from __future__ import annotations
 
@@ -75,7 +76,7 @@ def test_a_job_that_fails_in_a_loop_says_so_while_it_runs(jobs: Jobs) -> None:
     figures = {sample.name: sample.value for sample in Metrics(jobs.context).samples()}
     assert (figures["rw_sql_job_running"], figures["rw_sql_job_flapping"]) == (0, 1)
     assert figures["rw_sql_job_restarts_total"] == 13
-    # What a statement changes may be what it failed of.
+    # A statement's change may remove the cause of the failure.
     jobs.change(view)
     jobs.reach(lambda: status(jobs).state == "RUNNING", "it is given another chance")
 

@@ -1,4 +1,4 @@
-"""A source's reader that is stopped: what is left of Spark's query ends beside what comes next, where it may."""
+"""A source's reader that is stopped: the rest of Spark's query ends in parallel with the next steps, if possible."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_where_no_batch_is_under_way_the_query_may_end_later(reader: Any) -> Non
     end = reader.stop_async()
     assert reader.is_stopped
     assert not reader.query.cancelled.is_set()
-    # A batch that Spark begins in that moment meets a closed gate and not a closed client.
+    # A batch that Spark begins at that moment finds a closed gate, not a closed client.
     assert reader.fetcher.is_open
     end()
     assert reader.query.cancelled.is_set()

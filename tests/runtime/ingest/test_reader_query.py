@@ -1,4 +1,4 @@
-"""A query that is started before its run: its first batch waits for that, or for its end."""
+"""A query that starts before its run: its first batch waits for the run, or for the query's end."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class _Query:
 
 
 class _Reader:
-    """What starts a :class:`_Query`, and lets it have a batch."""
+    """Starts a :class:`_Query`, and lets it have a batch."""
 
     run = 7
 

@@ -1,4 +1,4 @@
-"""What a batch dies of while its query is being stopped."""
+"""The error of a batch while its query is being stopped."""
 
 from __future__ import annotations
 

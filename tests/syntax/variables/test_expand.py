@@ -1,4 +1,4 @@
-"""Variables and backslash commands: where they count, what they become, and where errors point."""
+"""Variables and backslash commands: where they are recognized, their results, and the places of errors."""
 
 from __future__ import annotations
 
@@ -254,7 +254,7 @@ SCRIPTS = st.lists(PIECES, max_size=25).map("".join)
 
 @given(SCRIPTS)
 def test_without_variables_nothing_changes(text: str) -> None:
-    # Beside a colon and a backslash that are neither, so that the text is read.
+    # Next to a colon and a backslash without meaning, so that the text is scanned.
     text = "SELECT a::b, '\\t';" + text.replace(":", "").replace("\\", "")
     assert expand(text).text == text
 

@@ -1,7 +1,7 @@
-"""Random sequences of moves, pauses and records: what is read is what an operator may count on.
+"""Random sequences of moves, pauses and records: the reads match an operator's expectations.
 
-The reader is a model: where the catalog wants one and the upstream is the one its states are of, it reads every
-assigned split to the end. What lowering commits decides what is read twice and what never.
+The reader is a model. If the catalog requires one and the upstream matches its states, it reads every assigned split to
+the end. The commits of the lowering decide which records are read twice and which never.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class Story:
             world.read.add(split)
 
     def say(self, text: str) -> bool:
-        """Runs a statement; False where it is refused, and then nothing has changed."""
+        """Runs a statement; returns False if it is refused, and asserts that nothing has changed then."""
         before = self.world.snapshot
         try:
             self.world.run(text)
@@ -213,7 +213,7 @@ def test_whatever_is_typed_the_source_can_be_brought_to_run(actions: list[tuple[
     states = story.world.full_states("s")
     for split in story.splits(last):
         assert (states[split.split].offset, states[split.split].incarnation) == (split.end, split.incarnation)
-    # Nothing is forced any more: what comes now is read once.
+    # No more forced moves: new records are read once.
     before = Counter(story.read)
     for number, split in enumerate(story.splits(last)):
         story.produce(last, number, 3)

@@ -320,7 +320,7 @@ def test_expressions_mean_what_they_meant() -> None:
     for part in ("b INT FROM a", "a INT AS b + 1", "AS to_json(struct(b AS a))", "c INT DEFAULT b"):
         assert part in text
     both_are_true(world)
-    # What is not there under the name that holds now is not found under one of the files either.
+    # A name that is not a present column is not found by its name in the files either.
     world = tables_world(create_table("id INT PRIMARY KEY, a INT"), "ALTER TABLE t RENAME COLUMN a TO b")
     assert "cannot be resolved" in refused(world, "ALTER TABLE t ADD COLUMN d INT AS a + 1").message
 
