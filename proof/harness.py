@@ -24,8 +24,8 @@ Facts = Mapping[str, int | float | str]
 class Proof:
     """A claim, and the function that tests it with one seed.
 
-    ``check(seed, folder)`` works in an empty folder of its own, returns what it measured (numbers are added up over all
-    seeds) and raises AssertionError if the claim does not hold. A seed must give the same run every time.
+    ``check(seed, folder)`` works in a separate empty folder and returns its measurements (numbers are added up over all
+    seeds). It raises AssertionError if the claim does not hold. A seed must give the same run every time.
     """
 
     name: str

@@ -141,7 +141,7 @@ def produce(
 def records_of(
     lines: Iterable[bytes], *, file: str, key: str | None, partition_by: str | None, partitions: int
 ) -> Iterator[Record]:
-    """One record per line; a file's byte-order mark is part of none.
+    """The records, one per line; a byte-order mark at the start of the file is left out.
 
     Raises SqlError if a line lacks a requested field.
     """

@@ -326,7 +326,7 @@ def undo(
 def continuity(
     source: _Source, warehouse: _Warehouse = None, output: _Output = "table", show_sql: _ShowSql = False
 ) -> None:
-    """SHOW SOURCE CONTINUITY: the prediction compared with what happened."""
+    """SHOW SOURCE CONTINUITY: the prediction compared with the actual effect."""
     from rw_sql.syntax.statements import ShowSourceContinuity
 
     _run(ShowSourceContinuity(name=source_name(source)), warehouse=warehouse, output=output, show_sql=show_sql)

@@ -12,7 +12,8 @@ if TYPE_CHECKING:
 
 
 def folder_files(folder: str) -> list[str]:
-    """The SQL files of a folder and its subfolders, hidden ones left out. Raises SqlError where there is none."""
+    """The SQL files of a folder and its subfolders, hidden ones left out. Raises SqlError for a folder without SQL
+    files."""
     root = Path(folder)
     if not root.is_dir():
         raise SqlError(FILE_UNREADABLE, f'"{folder}" is no folder')

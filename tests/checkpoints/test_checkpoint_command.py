@@ -228,7 +228,7 @@ print("all done")
     [(["yes\n", "yes\n"], True), (["yes\n", "no\n"], False), (["no\n"], False), (["\x04"], False)],
 )
 def test_at_a_terminal(job: Path, answers: list[str], is_done: bool) -> None:
-    """Asked twice: whether the job is stopped, and whether to go ahead."""
+    """The command asks two questions: whether the job is stopped, and whether to proceed."""
     before = tree(job)
     outer, inner = pty.openpty()
     program = "from rw_sql.cli.main import app; app()"

@@ -137,7 +137,7 @@ def test_a_job_that_moves_while_it_is_watched(tmp_path: Path, happens: str) -> N
 
 
 def test_a_job_that_shows_itself_at_the_very_moment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It was idle while it was watched, and plans its next batch between the last look and the rewrite."""
+    """The job is idle during the watch, and plans its next batch between the last look and the rewrite."""
     path = make_checkpoint(tmp_path / "c", [kafka(a=[1])], [kafka(a=[5])])
     before = tree(path)
     plain = CheckpointFiles.write

@@ -1,4 +1,4 @@
-"""The connectors' pages say what their specs say."""
+"""The connectors' pages match their specs."""
 
 from __future__ import annotations
 

@@ -100,7 +100,7 @@ class Chain:
             create_topic(bootstrap, self.topics[name], partitions)
 
     def run(self, kills: Sequence[Kill]) -> Mapping[str, int]:
-        """Lets every kill happen, then the workflow end, and compares. Raises AssertionError."""
+        """Runs every kill and then the rest of the workflow, and compares. Raises AssertionError."""
         started = time.monotonic()
         with reaping_orphans():
             for kill in kills:
@@ -142,7 +142,7 @@ class Chain:
             )
 
     def live(self, kill: Kill | None) -> SplitIdentity:
-        """Starts a process and does what it asks for until it is gone."""
+        """Starts a process and answers its requests until it ends."""
         pause = self.pauses.pass_over(self.warehouse)
         self.lives += 1
         ours, theirs = socket.socketpair()
@@ -199,7 +199,7 @@ class Chain:
                     life.said.append(message["says"])
 
     def fill(self, topic: str, ends: Sequence[int]) -> None:
-        """Produces what is missing up to the ends."""
+        """Produces the missing records up to the ends."""
         filled = self.filled[topic]
         missing = [
             Record(value=value(topic, partition, offset), partition=partition)
@@ -223,7 +223,8 @@ class Chain:
             reaped(pid)
 
     def compare(self) -> None:
-        """What is there must be what the steps say, in the log and in both views. Raises AssertionError."""
+        """Asserts that the log and both views contain exactly the rows that follow from the steps. Raises
+        AssertionError."""
         expected = times_read()
         kinds = [row.kind for row in Metastore.open(str(self.warehouse)).operations() if row.kind != "DISCOVER SPLITS"]
         assert len(kinds) == len(LABELS), self.story(f"{len(LABELS)} statements led to {kinds}")
@@ -240,7 +241,7 @@ class Chain:
         assert found == per_key, self.story(f"view per_key: {found}, not {per_key}")
 
     def log_rows(self) -> Counter[tuple[str, int, int]]:
-        """How often each record stands in the source's log."""
+        """How often each record is in the source's log."""
         table = DeltaTable(str(self.warehouse / "data" / str(SOURCE_ID) / "1")).to_pyarrow_table(
             columns=["_rw_split", "_rw_offset", "v", "topic", "k"]
         )
@@ -258,7 +259,7 @@ class Chain:
         return self.folder / f"life-{life}.log"
 
     def story(self, what: str) -> str:
-        """What went wrong, with the end of what the last process said."""
+        """A description of the failure, with the end of the last process's output."""
         path = self.log(self.lives)
         tail = path.read_text(encoding="utf-8", errors="replace").splitlines()[-40:] if path.exists() else []
         return "\n".join([what, f"(process {self.lives} of {self.folder})", *tail])
@@ -290,7 +291,7 @@ def assert_same(found: Counter[tuple[str, int, int]], wanted: Counter[tuple[str,
 
 @contextmanager
 def reaping_orphans() -> Iterator[None]:
-    """A killed process's JVM becomes a child of this one (Linux), which so learns what ended it."""
+    """A killed process's JVM becomes a child of this process (Linux), so that this process gets its exit status."""
     is_linux = sys.platform == "linux"
     if is_linux:
         ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)

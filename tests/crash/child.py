@@ -39,7 +39,7 @@ _LOOK_SECONDS = 0.002
 
 
 class Child:
-    """One life of the workflow's process."""
+    """One process of the workflow."""
 
     def __init__(self, task: dict[str, Any]) -> None:
         self.task = task
@@ -51,13 +51,13 @@ class Child:
         self.born = time.monotonic()
 
     def tell(self, **message: object) -> None:
-        """Tells the parent something, from any thread."""
+        """Sends a message to the parent, from any thread."""
         with self.telling:
             self.channel.write(json.dumps(message) + "\n")
             self.channel.flush()
 
     def ask(self, **message: object) -> None:
-        """Tells the parent something and waits until it is done."""
+        """Sends a request to the parent and waits until it is done."""
         self.tell(**message)
         self.channel.readline()
 
@@ -206,7 +206,7 @@ def look(is_met: Callable[[], bool]) -> bool:
 
 
 def main() -> NoReturn:
-    """One life."""
+    """Runs one process of the workflow."""
     owner.DISCOVERY_SECONDS = _DISCOVERY_SECONDS
     Child(json.loads(sys.argv[1])).run()
     sys.exit(0)

@@ -131,7 +131,7 @@ def go_on(spark: SparkSession, task: Mapping[str, Any]) -> None:
             spark.sql(f"CREATE MATERIALIZED VIEW {view} {begin} AS {query}")
     spark.sql("WAIT")
     spark.sql("SET statement_timeout = '120s'")
-    # Tells of a job that was not waited for.
+    # Prints the jobs for which FLUSH did not wait.
     print([tuple(row) for row in spark.sql("FLUSH").collect()], flush=True)
     found = {
         "appended": [str(row[0]) for row in spark.sql("SELECT id FROM appended").collect()],

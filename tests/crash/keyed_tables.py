@@ -41,7 +41,7 @@ POINTS = (
     "view.after_claim",
     "fence.after",
 )
-"""Fault points that each life passes while it reads."""
+"""Fault points that each process passes while it reads."""
 
 PARTITIONS = 2
 CLASSES = 7

@@ -144,12 +144,12 @@ last process whose JVM is killed connects again by itself. The proof ``kill-chai
 """
 
 DRAWS = math.lcm(*map(len, KINDS.values()))
-"""So many seeds in a row draw each of these kills."""
+"""That many consecutive seeds draw each of these kills."""
 
 
 def drawn_chain(seed: int) -> tuple[Kill, ...]:
     """One kill of each kind, in the order of the workflow."""
-    # All but the last statements are done when a process is killed that has just begun.
+    # When a newly started process is killed, all but the last statements are done.
     late = Kill(point="", at="after resume_again").step - 0.5
 
     def when(kill: Kill) -> float:
@@ -168,7 +168,7 @@ _PAIRS = tuple(
 )
 
 DEALT = -(-len(_PAIRS) // _DEALT_KILLS)
-"""So many seeds in a row, from a multiple of it on, deal every point with every victim once."""
+"""That many consecutive seeds, starting at a multiple of it, use every point with every target once."""
 
 
 def dealt_chain(seed: int) -> tuple[Kill, ...]:

@@ -26,7 +26,7 @@ _ROOT = Path(__file__).parents[2]
 
 @contextmanager
 def replaced(module: ModuleType | type, **values: object) -> Iterator[None]:
-    """Other values in the place of some of a module's, for a while."""
+    """Replaces some values of a module within the block."""
     before = {name: getattr(module, name) for name in values}
     for name, value in values.items():
         setattr(module, name, value)

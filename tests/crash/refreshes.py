@@ -51,7 +51,7 @@ RECOVERY_POINTS = (
     "refresh.before_recovery",
     "refresh.after_recovery",
 )
-"""Those of a start that any process passes."""
+"""The points of a start, which every process passes."""
 
 KINDS = 5
 Rows = dict[int, str]

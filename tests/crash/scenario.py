@@ -57,7 +57,7 @@ class Grow:
 Step = Produce | Flush | Grow | Say
 
 PARTITIONS = {"a": 3, "b": 2, "c": 4}
-"""The topics as they are made."""
+"""The topics with their initial numbers of partitions."""
 
 STEPS: tuple[Step, ...] = (
     Produce(topic="a", ends=(10, 10, 10)),
@@ -128,7 +128,7 @@ STEPS: tuple[Step, ...] = (
         forgets=True,
     ),
     Flush(),
-    # Its splits were forgotten, so that all of it is read again, in a large batch.
+    # Its splits were discarded, so that everything is read again, in a large batch.
     Say(label="move_back_running", text="ALTER SOURCE s UNSAFE SET (topic = '{a}')", reads=("a",)),
     Flush(),
     Say(label="move_on_running", text="ALTER SOURCE s UNSAFE SET (topic = '{c}')", reads=("c",)),

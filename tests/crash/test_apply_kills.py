@@ -35,7 +35,7 @@ KILLS = (
     "statement.after_commit",
     "rebuild.before_swap",
     "rebuild.after_swap",
-    # Only the view is left that is created.
+    # Only the creation of the view remains.
     "apply.before_change",
     "statement.before_commit",
 )

@@ -83,7 +83,7 @@ def read(path: Path) -> list[bytes]:
 
 
 def wait_until(is_met: Callable[[], bool]) -> None:
-    """Returns once it holds; fails after a while."""
+    """Returns once the condition holds; fails after a time limit."""
     never, deadline = threading.Event(), time.monotonic() + _SECONDS
     while not is_met():
         assert time.monotonic() < deadline

@@ -1,4 +1,4 @@
-"""Busy neighbours compute and end with whoever started them; a sample is the same for the same seed."""
+"""Busy neighbours compute, and end with the process that started them; the sample is the same for the same seed."""
 
 from __future__ import annotations
 

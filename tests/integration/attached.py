@@ -1,4 +1,4 @@
-"""A Spark session attached to a fresh warehouse, as a test speaks to it, and waiting for what happens elsewhere."""
+"""A Spark session attached to a new warehouse, with helpers for tests, and waits for conditions elsewhere."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _LOOK_SECONDS = 0.1
 
 
 def wait_until(is_met: Callable[[], bool], what: str) -> None:
-    """Returns once the condition holds, which is seldom looked at: each look may be a statement."""
+    """Returns once the condition holds. The condition is checked rarely, because each check may be a statement."""
     waits.wait_until(is_met, what, look_seconds=_LOOK_SECONDS)
 
 

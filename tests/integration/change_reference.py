@@ -29,7 +29,7 @@ Change = tuple[int | None, Row]
 
 
 class MisfitError(Exception):
-    """A record, or a row of it, is none."""
+    """A record, or one of its rows, is invalid."""
 
 
 class Number(str):

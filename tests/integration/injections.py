@@ -57,7 +57,7 @@ Row = tuple[str, int, int]
 
 @dataclass(frozen=True, kw_only=True)
 class Step:
-    """One move, and what happens to the topic while the source is paused before it. Numbers are per mille."""
+    """One move, and the changes of the topic while the source is paused before it. Numbers are per mille."""
 
     move: str
     more: tuple[int, ...]
@@ -69,7 +69,7 @@ class Step:
 
 @dataclass(frozen=True, kw_only=True)
 class Scenario:
-    """A topic and what becomes of the source that reads it."""
+    """A topic, and the history of the source that reads it."""
 
     kind: str
     records: tuple[int, ...]
@@ -183,7 +183,7 @@ class MovedSource:
         create_topic(self.bootstrap, self.topic, self.partitions, config)
 
     def _produce(self, counts: tuple[int, ...]) -> None:
-        """So many more records per partition; the time of a record is its offset, in seconds."""
+        """Produces that many more records per partition; the time of a record is its offset, in seconds."""
         ends = self.bounds()
         value = json.dumps({"id": f"{self.topic}#{self.life}"}).encode()
         made = [

@@ -64,7 +64,7 @@ def parse(raw: bytes, longest_number: int | None = LONGEST_NUMBER) -> Any:
 
 
 def row_of(raw: bytes) -> dict[str, Any]:
-    """The row of a value. Raises WrongError where it has none."""
+    """The row of a value. Raises WrongError if the value has none."""
     found = parse(raw, longest_number=None)
     if not isinstance(found, Members):
         raise WrongError("no object")

@@ -47,7 +47,7 @@ _DELETED = 0.25
 class OldHistory:
     """One history, drawn by a seed: so many steps with a pause in most of them.
 
-    ``pause`` lets so many seconds pass while the jobs run; by default files become so much older.
+    ``pause`` lets that many seconds pass while the jobs run; by default it makes the files older instead.
     """
 
     session: AttachedSession

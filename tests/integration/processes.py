@@ -50,7 +50,7 @@ class Server:
         return "serving" in said or "standing by" in said
 
     def said(self) -> str:
-        """All it wrote so far."""
+        """The output so far."""
         self._log.seek(0)
         return self._log.read().decode(errors="replace")
 
@@ -73,7 +73,7 @@ class Server:
 
 
 def owner_pid(warehouse: str) -> int | None:
-    """The process that holds the lease of a warehouse."""
+    """The process id of a warehouse's owner."""
     lease = Metastore.open(warehouse).jobs.lease()
     return None if lease is None or lease.is_released else lease.python_pid
 

@@ -46,7 +46,7 @@ ROCKS = {
 }
 """Spark 4's newer formats: named sources in offset log v2, and state whose versions the commit log names.
 
-Lists of files are compacted as soon as there are two, as they are after ten of them by default.
+Lists of files are compacted after two lists, instead of ten by default.
 """
 
 
@@ -98,7 +98,7 @@ class Told:
 
 
 def rw_sql(*arguments: str) -> Told:
-    """The command, without a terminal. It sees no more of this process's Spark than another process would."""
+    """The command, without a terminal. Like any other process, it sees only the files of the jobs of this process."""
     done = CliRunner().invoke(app, ["checkpoint", *arguments])
     assert done.exception is None or isinstance(done.exception, SqlError), done.exception
     return Told(out=done.stdout, error=str(done.exception) if done.exception is not None else None)
@@ -320,7 +320,8 @@ def live(spark: SparkSession, tmp_path: Path) -> Iterator[tuple[StreamingQuery, 
 
 
 def test_a_live_checkpoint(session: AttachedSession, live: tuple[StreamingQuery, Path]) -> None:
-    """Refused to the process that runs it, by name, and to any other, by what its files do; stopped, it is moved."""
+    """The process that runs it gets a refusal with its name, and any other process a refusal because its files change.
+    Once stopped, the checkpoint is moved."""
     query, checkpoint = live
     session.allow_unsafe()
     statement = f"INJECT CHECKPOINT OFFSETS '{checkpoint}' VALUES ('version' = 0) WITH (watch = '100ms')"

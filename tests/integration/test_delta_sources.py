@@ -45,7 +45,7 @@ def test_versions_of_a_table(session: AttachedSession, tmp_path: Path) -> None:
     wanted += [(5, None, "4")]
     assert session.flushed_rows_of("v") == wanted
 
-    # A commit that changes rows stalls it, with the way behind it.
+    # A commit that changes rows stalls the source; the reason shows how to continue after that commit.
     session.run(f"UPDATE delta.`{path}` SET more = 9 WHERE id = 3")
     insert("(6, 'a', 0)")
     wait_until(lambda: session.job("o").state == "STALLED", "the update is noticed")

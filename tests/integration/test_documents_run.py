@@ -92,7 +92,7 @@ class Reader:
         )
 
     def connection(self) -> None:
-        """The connection that sources are made with from then on."""
+        """Creates the connection that later sources use."""
         self.session.run(f"CREATE CONNECTION brokers WITH (type = 'kafka', {self.at})")
         self.at = "connection = brokers"
 

@@ -40,7 +40,7 @@ def _ids(session: AttachedSession) -> list[int]:
 
 
 def _checkpoints(session: AttachedSession) -> Path:
-    """Those of the source's runs."""
+    """The folder of the source's checkpoints, one per run."""
     (found,) = Path(session.warehouse, "checkpoints").glob("ingest-*")
     return found
 
@@ -68,7 +68,7 @@ def test_a_source_that_is_paused_again_has_read_nothing(
         session.run("RESUME SOURCE s")
         wait_until(lambda: _ending(session).prepared is not None, "its next run is prepared")
         early = _ending(session).prepared.result().early
-        # It has planned its first batch, which is there already, and waits.
+        # It has planned its first batch, whose entry exists already, and waits.
         planned = _checkpoints(session) / str(early.run) / "offsets" / "0"
         wait_until(planned.exists, "its first batch is planned")
         assert early.query.isActive

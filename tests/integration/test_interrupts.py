@@ -86,7 +86,7 @@ def test_at_the_shell(tmp_path: Path) -> None:
         shell.interrupt()  # running
         said += shell.read_until("cancelled") + shell.read_until("rw_sql> ")
         said += typed(shell, "SELECT 40 + 4 AS x;", "44")
-        # A call that has no job to cancel is left behind.
+        # A call without a job to cancel is abandoned.
         (tmp_path / "stuck" / "_delta_log").mkdir(parents=True)
         os.mkfifo(tmp_path / "stuck" / "_delta_log" / "_last_checkpoint")
         said += interrupted(shell, f"SELECT * FROM delta.`{tmp_path}/stuck`")

@@ -74,7 +74,7 @@ def frame_of(spark: SparkSession, log: list[Row], *, deletes: bool) -> DataFrame
 
 
 def applied(rows: Rows, changes: DataFrame) -> Rows:
-    """The table after changed rows, each with KEEP. A row that is there already must not be among them."""
+    """The table after changed rows, each with KEEP. A row that the table already has must not be among them."""
     then = dict(rows)
     for *values, is_kept in changes.collect():
         row = tuple(values)

@@ -1,4 +1,4 @@
-"""Tables fed by change streams, from a real broker, against a dict that the same changes are made to."""
+"""Tables with change streams from a real broker, compared with a dict to which the same changes are applied."""
 
 from __future__ import annotations
 

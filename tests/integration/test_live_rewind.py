@@ -1,4 +1,4 @@
-"""REWIND on a live session: views go back and on as if the operation had never been, whatever they are."""
+"""REWIND on a live session: views of every kind return to the state without the operation, and continue."""
 
 from __future__ import annotations
 

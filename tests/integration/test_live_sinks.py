@@ -1,4 +1,5 @@
-"""Sinks as they run: what arrives in topics, tables and files, once or in order, across pauses, restarts and kills."""
+"""Running sinks: the rows that arrive in topics, tables and files, once or in order, across pauses, restarts and
+kills."""
 
 from __future__ import annotations
 

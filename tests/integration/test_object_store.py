@@ -199,7 +199,7 @@ def test_a_commit_that_was_on_its_way_takes_no_ones_place(child: Child, do: str,
 
 
 def test_every_commit_is_a_conditional_write(child: Child) -> None:
-    """Those of the tests before it in this process too, where they ran."""
+    """Includes the commits of the earlier tests of this process, if they ran."""
     child.make("conditional")
     child.do("append", "conditional", *some(1, 2), batch=0)
     child.do("merge", "conditional", *some(2, 3, value="b"), batch=1, keys=["k"])
@@ -209,6 +209,6 @@ def test_every_commit_is_a_conditional_write(child: Child) -> None:
 
 
 def state_of(pid: int) -> str:
-    """A process's state: T where it is stopped."""
+    """A process's state: T if it is stopped."""
     with open(f"/proc/{pid}/stat", encoding="utf-8") as file:
         return file.read().rpartition(")")[2].split()[0]

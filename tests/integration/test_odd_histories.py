@@ -56,7 +56,7 @@ class Topics:
         produce(self.broker.bootstrap, self.topic(source), records)
 
     def transactions(self, source: str, count: int) -> None:
-        """So many transactions of seven records, every third taken back."""
+        """That many transactions of seven records; every third is aborted."""
         import confluent_kafka
 
         topic = self.topic(source)

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.spark, pytest.mark.long]
 
 SEED = 5
-"""It has a pause, and two stops, one of them with records on their way."""
+"""This history has a pause and two stops, one of them with unread records."""
 
 SCHEMA = json.dumps(
     {"type": "struct", "fields": [{"name": "id", "type": "long", "nullable": True, "metadata": {}}]},

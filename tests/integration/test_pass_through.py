@@ -110,7 +110,7 @@ def test_every_statement_of_sparks_own(spark: SparkSession, tmp_path: Path, seen
 
 
 def test_arguments_go_through(session: AttachedSession) -> None:
-    """Whatever a session with Delta makes of them."""
+    """The arguments have the same effect as in a session with Delta."""
     spark = session.spark
     frame = spark.range(3)
     calls: tuple[Callable[[], DataFrame], ...] = (

@@ -160,7 +160,7 @@ def test_of_processes_that_attach_at_once_one_owns_and_the_others_stand_by(
         produce(broker, topic_name, range(100, 200))
         servers.pop(first).kill()
         (second,) = servers
-        # The other server or this very process takes over, whoever looks first.
+        # Either the other server or this process takes over, depending on which looks first.
         wait_until(lambda: session.attached.is_owner or owner_pid(warehouse) == second, "somebody took over")
         produce(broker, topic_name, range(200, 300))
         assert session.flushed_rows_of("every_row") == [(id_,) for id_ in range(300)]

@@ -82,7 +82,7 @@ def _verdict(spark: SparkSession, query: str) -> str:
 def test_the_table_of_functions_is_of_this_spark(tabled: SparkSession) -> None:
     known = builtins()
     assert set(function_names(tabled)) <= known.keys()
-    # All of them take minutes: some, from all over the alphabet.
+    # Checking all functions takes minutes, so every 25th is checked.
     for name in sorted(known)[::25]:
         if name in function_names(tabled):
             taken = counts_of(tabled, name, (0, 1, 2, 3, 4))

@@ -120,7 +120,7 @@ def test_a_view_that_fails_tells_the_cause(session: AttachedSession, monkeypatch
 
 
 def test_what_spark_does_for_a_batch_is_seen_task_by_task(spark: SparkSession, tmp_path: Path) -> None:
-    """Nothing of a batch is in any table until it is committed; that it moves is seen all the same."""
+    """No table shows anything of a batch before its commit, but its progress is visible."""
     folder = str(tmp_path)
 
     def wait_for_its_file(number: int) -> None:

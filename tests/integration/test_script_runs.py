@@ -86,7 +86,7 @@ def test_scripts_go_on_or_stop(
     assert shown.startswith("making s\nCREATE SOURCE s (id INT)")
     assert shown.index("the end of the first") < shown.index("ALTER SYSTEM")
     assert "MY_ENVIRONMENT" not in shown + errors + report.as_json() + report.as_junit()
-    # A literal is the value, in ours and in Spark's.
+    # A literal keeps its value, in rw_sql's statements and in Spark's.
     rows = json.loads(report.as_json())["statements"][4]["rows"]
     assert rows == [["it's", "a\\b", "a\\b"]]
 

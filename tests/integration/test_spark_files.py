@@ -114,7 +114,7 @@ def test_columns_are_found_by_name_and_made_of_the_tables_types(tmp_path: Path, 
 
 
 def _with_harm(monkeypatch: pytest.MonkeyPatch, harm: Callable[[list[Path]], object]) -> None:
-    """Something happens to the files that Spark has just written, before they are committed."""
+    """Changes the files that Spark has just written, before they are committed."""
     save = spark_files._save
 
     def saved(rows: DataFrame, path: str) -> Any:

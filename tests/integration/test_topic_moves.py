@@ -23,7 +23,7 @@ OLD_PARTITIONS = 2
 
 @dataclass(slots=True)
 class MovingSource:
-    """A source ``s`` with a keyed view ``how_often`` (id, n) over it, and what its views must hold."""
+    """A source ``s`` with a keyed view ``how_often`` (id, n) over it, and the expected rows of its views."""
 
     session: AttachedSession
     broker: BrokerInfo

@@ -152,7 +152,7 @@ def test_a_commit_is_whole_or_absent_wherever_its_process_dies(
     assert content(Metastore.open(str(tmp_path / "opened")).snapshot()) == content(oracle.snapshot())
     assert projected(tmp_path / "opened") == projected(tmp_path / "oracle")
 
-    # The next commit of a process that was there all along completes them too.
+    # The next commit of a process that had the metastore open completes them too.
     for metastore in opened.values():
         last = make.operation(DropObject(id=1), PutObject(record=make.source(9, "orders")))
         metastore.commit(last, based_on=metastore.snapshot())

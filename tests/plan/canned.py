@@ -52,7 +52,8 @@ class CannedWorld:
     come from the catalog. ``pieces`` are the contents of a log. ``run_number`` is the run that continues to read,
     ``reader_epoch`` that of the oldest run that may still commit. ``target`` is the result of a look at a sink's
     target, ``misfits`` are the columns that a PostgreSQL table cannot provide. ``analysis`` is Spark's result for every
-    query, ``analyze`` a function for each query. ``tables`` are the user's own tables. ``asked`` are the calls so far.
+    query, ``analyze`` a function for each query. ``tables`` are the user's own tables. ``asked`` lists the calls so
+    far.
     """
 
     snapshot: Snapshot = field(default_factory=Snapshot)
@@ -122,7 +123,7 @@ class CannedWorld:
         return plan
 
     def commit(self, operation: Operation) -> None:
-        """Puts what an operation changes into the catalog, and the operation into the log of record."""
+        """Applies an operation to the catalog, and adds it to the log of record."""
         effect = effect_of(self.snapshot, self.snapshot.epoch + 1, "somebody", operation.changes)
         record = OperationRecord(
             epoch=effect.epoch,

@@ -1,4 +1,4 @@
-"""The Inspector of a canned world. Each call of a method is noted in ``CannedWorld.asked``."""
+"""The Inspector of a canned world. Each call of a method is recorded in ``CannedWorld.asked``."""
 
 from __future__ import annotations
 

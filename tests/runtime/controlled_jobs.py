@@ -1,4 +1,4 @@
-"""Jobs that a test stops, fails and holds up at will, in a reconciler on a real metastore."""
+"""Jobs that a test can stop, fail and delay, in a reconciler on a real metastore."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ class Jobs:
         return self.metastore.jobs.job_statuses().get(job)
 
     def reach(self, is_met: Callable[[], bool], what: str) -> None:
-        """Lets the reconciler go round until something holds."""
+        """Runs the reconciler until the condition holds."""
 
         def turn() -> bool:
             self.reconciler.reconcile()

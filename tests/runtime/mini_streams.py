@@ -73,7 +73,7 @@ class MiniWarehouse:
 
     @staticmethod
     def opened(folder: Path) -> MiniWarehouse:
-        """A warehouse that is there."""
+        """An existing warehouse, opened."""
         warehouse = Warehouse.at(str(folder))
         context = Context(
             warehouse=warehouse,
@@ -150,7 +150,7 @@ class MiniWarehouse:
         )
 
     def ingest(self, *counts: int) -> None:
-        """One run of the source's reader: a batch per number of rows. The reader must be wanted by the catalog."""
+        """One run of the source's reader: a batch per number of rows. The catalog must require the reader."""
         snapshot = self.context.metastore.snapshot()
         assert ingest_spec(snapshot, self.source) is not None, "nothing reads the source, or it is paused"
         job = ingest_fragment(self.source.id)

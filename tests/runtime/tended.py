@@ -108,7 +108,7 @@ class TendedLog:
         return self.warehouse.list_names(self.warehouse.replaced_files(self.source.id, 1))
 
     def append(self, batches: int = 1, rows: int = 2) -> None:
-        """So many batches."""
+        """Appends that many batches."""
         for _ in range(batches):
             offsets = range(self.end, self.end + rows)
             columns: dict[str, object] = {name: pa.nulls(rows, kind) for name, kind in HIDDEN.items()}
@@ -195,7 +195,7 @@ class TendedLog:
         return found
 
     def versions(self) -> list[int]:
-        """The commits that are there."""
+        """The existing commits."""
         return commit_versions(self.warehouse, self.output.path)
 
     def files(self) -> int:

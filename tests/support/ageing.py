@@ -87,7 +87,7 @@ class Pauses:
         once."""
         if not (warehouse / "rw_catalog" / "operations").is_dir():
             return next(iter(PAUSES))
-        # Dealt like cards: among three in a row each is there once.
+        # Drawn like cards: three consecutive draws contain each value once.
         self._left = self._left or self._draw.sample(list(PAUSES), len(PAUSES))
         name = self._left.pop()
         if PAUSES[name]:

@@ -20,5 +20,5 @@ CLASSES = str(Path(sys.prefix) / ".spark-classes.jsa")
 
 
 def java_options() -> str:
-    """The options of a Spark JVM, with the kept classes where they are there."""
+    """The options of a Spark JVM, with the class archive if it exists."""
     return f"{JAVA_OPTIONS} -XX:SharedArchiveFile={CLASSES}" if Path(CLASSES).exists() else JAVA_OPTIONS

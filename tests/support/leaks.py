@@ -27,7 +27,7 @@ _ZSTD = b"\x28\xb5\x2f\xfd"
 _LZ4 = b"\x04\x22\x4d\x18"
 _GZIP = b"\x1f\x8b"
 _READ_AHEAD = 1 << 16
-"""So many bytes Arrow reads at a time, and decodes later or never."""
+"""The number of bytes that Arrow reads at a time, before it decodes them."""
 _PARQUET = b"PAR1"
 _OWN_LZ4 = b"LZ4Block"
 """The framing of Spark's own LZ4 streams (lz4-java's), each block with a header of 21 bytes."""

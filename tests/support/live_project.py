@@ -1,4 +1,4 @@
-"""The example project on a live warehouse: its commands run in the session that is there."""
+"""The example project on a live warehouse; its commands run in the existing session."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class LiveProject:
         return result.stdout
 
     def apply(self, files: Mapping[str, str]) -> str:
-        """Applies a folder of these files, whatever is dropped, left out or repeated."""
+        """Applies a folder with these files, and permits drops, gaps and duplicates."""
         self.write(files)
         return self.run("apply", "--yes", "--allow-drop", "--allow", "GAPS,DUPLICATES")
 

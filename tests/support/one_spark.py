@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="session")
 def s3_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Store]:
-    """A store that speaks S3; whatever this process starts afterwards reaches it by the environment."""
+    """An S3 store; processes started after this reach it through the environment."""
     # Runs without Spark do not wait until all of this is loaded.
     from tests.support.s3_store import S3Store
 

@@ -38,7 +38,7 @@ class PostgresInfo:
 
     @property
     def url(self) -> str:
-        """As ``jdbc.url`` takes it."""
+        """The server's URL as a value of ``jdbc.url``."""
         return f"jdbc:postgresql://127.0.0.1:{self.port}/postgres"
 
     def run(self, statement: str) -> list[tuple[Any, ...]]:

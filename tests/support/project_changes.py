@@ -35,7 +35,7 @@ class ProjectChange:
     edit: Callable[[Files], None]
 
     def files(self) -> Files:
-        """The files as they are then."""
+        """The files at that time."""
         files = project_files()
         self.edit(files)
         return files

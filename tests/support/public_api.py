@@ -42,7 +42,7 @@ PRIVATE_CLASS = re.compile(r"\b_[A-Z]")
 
 
 def public_api() -> str:
-    """All of it, in sections."""
+    """The whole public API, in sections."""
     sections = {
         "package": package(),
         "connectors of one's own": connector_modules(),
@@ -164,7 +164,7 @@ def parameters() -> Iterator[str]:
 
 
 def metrics() -> Iterator[str]:
-    """The names of figures; their labels are where they are made."""
+    """The names of the metrics; their labels are where the metrics are created."""
     yield from sorted(HELP)
 
 

@@ -37,7 +37,7 @@ def commit_seed() -> int:
 
 
 def seed_of(config: pytest.Config) -> int:
-    """``--seed`` where it is given, else the commit's."""
+    """The value of ``--seed`` if given, else the commit's seed."""
     given: int | None = config.getoption("--seed")
     return commit_seed() if given is None else given
 

@@ -55,7 +55,7 @@ class WrittenWarehouse:
         return str(self.folder)
 
     def context(self) -> Context:
-        """It as a process without Spark sees it."""
+        """The warehouse's context in a process without Spark."""
         metastore = Metastore.open(self.uri, only_reads=True)
         return Context(warehouse=Warehouse.at(self.uri), metastore=metastore, sessions=NoSpark(), owner="a test")
 

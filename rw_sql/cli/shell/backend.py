@@ -27,7 +27,8 @@ _STILL_STARTING = "Spark still starts: the shell ends once it has (Ctrl-C: at on
 
 
 class Backend:
-    """A warehouse with or without Spark. All methods but ``columns`` and the like are the main thread's."""
+    """A warehouse with or without Spark. All methods except ``columns`` and similar ones may be called only from the
+    main thread."""
 
     def __init__(self, warehouse: str | None) -> None:
         self._warehouse = warehouse
@@ -81,7 +82,8 @@ class Backend:
         self._messages = text
 
     def attached(self) -> Attached:
-        """The attached session, once Spark is up. Raises what stopped its start; the next call starts it again."""
+        """The attached session, once Spark is up. Raises the error that stopped Spark's start; the next call tries
+        again."""
         if self._attached is None:
             self.start()
             self._ended.wait()
@@ -102,7 +104,7 @@ class Backend:
         return attached
 
     def close(self) -> None:
-        """Stops Spark, where it was started."""
+        """Stops Spark, if it was started."""
         try:
             if self.is_starting:
                 sys.stderr.write(_STILL_STARTING + "\n")
@@ -195,7 +197,7 @@ class Backend:
         return answer(context, statement)
 
     def _early_context(self) -> Context | None:
-        """The warehouse without Spark; None where there is none yet, or where it cannot be read."""
+        """The warehouse without Spark; None if it does not exist yet or cannot be read."""
         if self._thread is not None:
             self._imported.wait()
         from rw_sql.session.sparkless import sparkless
@@ -250,7 +252,7 @@ class CatalogNames:
         return found
 
     def columns(self, relation: str) -> tuple[str, ...]:
-        """The columns of a relation; none where it cannot be read."""
+        """The columns of a relation; empty if they cannot be read."""
         from deltalake.exceptions import DeltaError
         from py4j.protocol import Py4JError
         from pyspark.errors import PySparkException

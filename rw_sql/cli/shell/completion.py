@@ -281,7 +281,7 @@ class Place:
 
     @classmethod
     def after(cls, text: str, tokens: list[Token]) -> Place:
-        """The place behind tokens that begin a statement of ours; a query for Spark's."""
+        """The place after tokens that begin an rw_sql statement; for a Spark statement, a place in a query."""
         prefix = _Prefix(text, [*tokens, scan("")[0]], 0, len(tokens))
         begun = cls._begun_keywords(text, tokens)
         try:

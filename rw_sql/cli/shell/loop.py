@@ -86,7 +86,7 @@ class Shell:
             self._console.print(Text(f"{(time.monotonic() - started) * 1000:.0f} ms", style="dim"))
 
     def _run_statements(self, text: str, layout: Layout) -> bool:
-        """Runs statements; False if the text holds none."""
+        """Runs statements; False if the text contains none."""
         expanded = expand(text, self._variables, read_text)
         self._variables = expanded.variables_after(self._variables)
         echoes = list(expanded.echoes)
@@ -147,7 +147,7 @@ class Shell:
         definition = definition_of(statement, rows) if layout != "records" else None
         console = console_for(self._out) if self._out is not None else self._console
         if definition is not None:
-            # As it is: a line that the terminal breaks can still be copied.
+            # Printed unwrapped, because a line that the terminal breaks can still be copied.
             console.print(Text(definition), soft_wrap=True)
             return
         if self._out is not None or not self._is_paged or not console.is_terminal or console.is_dumb_terminal:

@@ -35,7 +35,7 @@ def quiet_interrupts() -> Iterator[None]:
 
 
 def pager() -> list[str] | None:
-    """The pager's command: ``$RW_SQL_PAGER``, else ``$PAGER``, else less; None where it is empty or there is none."""
+    """The pager's command: ``$RW_SQL_PAGER``, else ``$PAGER``, else less; None if it is empty or not installed."""
     named = os.environ.get("RW_SQL_PAGER", os.environ.get("PAGER"))
     if named is not None:
         return shlex.split(named) or None

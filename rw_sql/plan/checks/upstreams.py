@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 _ADDRESS = re.compile(r"(?:^|\.)(?:bootstrap\.servers?|url|hostname|host|endpoint|path|location)$")
-"""Properties that say where an upstream or a target is."""
+"""Properties with the location of an upstream or a target."""
 
 _NO_CONNECTION = re.compile(r"(?P<address>\S+?)/bootstrap: Connect to \S+ failed: (?P<why>.+)")
 _NO_HOST = re.compile(r"(?P<address>\S+?)/bootstrap: Failed to resolve '[^']*': (?P<why>.+)")

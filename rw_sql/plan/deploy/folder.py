@@ -45,7 +45,7 @@ KINDS: dict[type, str] = {
     CreateMaterializedView: "materialized_view",
     CreateSink: "sink",
 }
-"""The kinds of objects that a folder holds, each by its statement, in the order in which they are made."""
+"""The kinds of objects that a folder may contain, each by its statement, in the order of creation."""
 
 RELATIONS = ("source", "table", "materialized_view", "sink")
 """The kinds of objects that share one namespace."""

@@ -73,7 +73,7 @@ def to_json(plan: SavedPlan) -> str:
 
 
 def from_json(text: str, file: str) -> SavedPlan:
-    """The plan of a file. Raises SqlError where it is none."""
+    """The plan of a file. Raises SqlError if the text is not a plan."""
     try:
         data: Any = json.loads(text)
         if data["format"] != FORMAT:

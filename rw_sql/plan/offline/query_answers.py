@@ -71,7 +71,7 @@ def written_names(query: str) -> tuple[str, ...]:
 
 
 def _with_texts(query: str, names: tuple[str, ...]) -> tuple[str, ...]:
-    """The names, with the text of an expression in the place of a name that it does not have."""
+    """The names; a column without a name gets the text of its expression."""
     from sqlglot import exp
 
     tree = parse_spark(query)

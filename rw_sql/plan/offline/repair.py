@@ -56,7 +56,8 @@ class Repair:
 
 
 def repaired(statement: Statement, error: SqlError) -> Repair | None:
-    """The statement without the option, column or clause that an error points at; None where it points at no such."""
+    """The statement without the option, column or clause that an error points at; None if it points at none of
+    these."""
     if error.span is None or error.kind is MISSING_PROPERTY:
         return None
     changed = _without(statement, statement, error)

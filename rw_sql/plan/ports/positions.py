@@ -19,9 +19,9 @@ class Positions:
 
     ``forgotten`` splits had a position that a RESET removed: they are not new to the source. ``lives`` are the offsets
     in the log per split, the newest incarnation last; ``sparse`` splits returned fewer records than offsets.
-    ``is_complete``: the log still shows everything ever read. ``pieces`` are the ranges of each split in the log's
-    rows, by run; ``is_trimmed``: rows that were read are no longer in it. ``reader_epoch`` is the epoch of the oldest
-    run that may still commit to the log, None if no run was ever started.
+    ``is_complete``: the log still contains everything that was ever read. ``pieces`` are the ranges of each split in
+    the log's rows, by run; ``is_trimmed``: rows that were read are no longer in it. ``reader_epoch`` is the epoch of
+    the oldest run that may still commit to the log, None if no run was ever started.
     """
 
     states: Mapping[str, SplitState] = field(default_factory=dict)

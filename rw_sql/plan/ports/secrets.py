@@ -16,5 +16,5 @@ class SecretPort(Protocol):
         ...
 
     def require_readable(self, secret: SecretRecord) -> None:
-        """Raises SqlError if the value cannot be read where it is kept."""
+        """Raises SqlError if the value cannot be read from its backend."""
         ...

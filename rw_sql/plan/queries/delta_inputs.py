@@ -87,7 +87,7 @@ def _record_of(
 
 
 def _free_name(snapshot: Snapshot, name: str, taken: set[str]) -> str:
-    """A name that neither an object of ours nor another table has."""
+    """A name that neither an rw_sql object nor another table has."""
     plain = "".join(letter if letter.isalnum() or letter == "_" else "_" for letter in name.lower()).strip("_")
     plain = plain if plain and not plain[0].isdigit() else f"table_{plain}"
     number, free = 1, plain
@@ -98,7 +98,7 @@ def _free_name(snapshot: Snapshot, name: str, taken: set[str]) -> str:
 
 
 def feed_property(written: str) -> str:
-    """The statement that lets a table keep the changes of its rows from then on."""
+    """The statement that switches on a table's change data feed."""
     return f"ALTER TABLE {written} SET TBLPROPERTIES (delta.enableChangeDataFeed = true)"
 
 

@@ -143,7 +143,7 @@ def how_maintained(view: MaterializedViewRecord) -> str:
 
 
 def visible_keys(view: MaterializedViewRecord) -> tuple[str, ...]:
-    """Those of the columns that rows are replaced by which queries see."""
+    """The key columns, by which rows are replaced, that queries can see."""
     return tuple(key for key in view.keys if not key.startswith((KEY, ROW)))
 
 

@@ -35,7 +35,7 @@ _MIRRORED: dict[type[exp.Expr], type[exp.Expr]] = {
 class ScanBounds:
     """Offsets ``[low, high)``, the partitions, and the time (milliseconds since 1970) at which the first record is.
 
-    None where there is no bound.
+    None means unbounded.
     """
 
     low: int | None = None

@@ -153,7 +153,8 @@ def plan_query(
 
 
 def _require_no_hidden(columns: tuple[str, ...], records: tuple[ObjectRecord, ...], query: Query, what: str) -> None:
-    """Raises SqlError where a query calls a column as hidden ones are called; what INCLUDE called so may pass."""
+    """Raises SqlError if a query gives a column the name of a hidden one; columns that INCLUDE itself named so are
+    allowed."""
     given = {name for record in records for name, _ in relation_of(record).columns}
     for name in columns or output_names(query.text):
         if name.lower().startswith("_rw_") and name not in given:

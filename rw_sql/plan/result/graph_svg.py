@@ -32,7 +32,7 @@ STYLE = """\
 
 
 def to_svg(graph: Graph, *, has_style: bool = True) -> str:
-    """An SVG element. Without its style it takes that of the page around it, which then holds STYLE."""
+    """An SVG element. Without its own style, it uses the style of the page around it, which must contain STYLE."""
     placed = layout(graph)
 
     def left(layer: int) -> float:

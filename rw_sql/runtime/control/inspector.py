@@ -73,7 +73,7 @@ class WarehouseInspector:
     def after(self, snapshot: Snapshot) -> WarehouseInspector:
         return WarehouseInspector(self._context, snapshot, as_if_after=self._real or self)
 
-    # Ports are made when used: a command without Spark has no sessions, and plans only what needs none.
+    # Ports are created when used: a command without Spark has no sessions, and its plans must not need any.
 
     @property
     def upstreams(self) -> Upstreams:

@@ -146,7 +146,7 @@ class JobSlot:
         self.trouble.note_end(reason, self.started_at)
 
     def ease(self, now: float) -> None:
-        """Forgets earlier failures once the current run has lasted long enough."""
+        """Resets earlier failures once the current run has lasted long enough."""
         if self.sound_since is None:
             self.sound_since = now
         elif now - self.sound_since >= self.trouble.seconds_to_recover:

@@ -162,7 +162,8 @@ class Owner:
         else:
             fault("owner.after_lease")
             logger.info("this process runs the jobs of %s", self._context.warehouse.uri)
-            # From here on this process has the lease, whatever fails: no other takes it while this process lives.
+            # From here on this process has the lease, even if a later step fails: no other process takes it while this
+            # one runs.
             self._reconciler = Reconciler(self._context)
             self._lease = lease
             self._context.owning.set()

@@ -41,7 +41,7 @@ class Waiting:
     left: Callable[[], str] | None = None
 
     def begin(self, what: str, jobs: Collection[str] | None = (), left: Callable[[], str] | None = None) -> None:
-        """The statement waits for something else from now on."""
+        """Records that the statement now waits for another condition."""
         self.what = what
         self.jobs = None if jobs is None else frozenset(jobs)
         self.left = left

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 
 def stands_in(checkpoint: str, tables: Collection[str]) -> bool:
-    """True if one of the entries that a start reads points to one of these tables (by Delta id), or if there are
-    none."""
+    """True if one of the entries that a start reads points to one of these tables (by Delta id), or if there are no
+    entries."""
     files = CheckpointFiles.at(checkpoint)
     newest = _newest_two(files)
     return not newest or any(not _tables_at(files, batch).isdisjoint(tables) for batch in newest)

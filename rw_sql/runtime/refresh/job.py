@@ -230,7 +230,7 @@ class RefreshJob:
                 loaded = load(spark, reader, options, table, self.output, staged_in)
             fault("refresh.loaded")
         except Exception as error:  # noqa: BLE001 - a connector's edge
-            # Whatever the client, Arrow or Spark raises: the table is unchanged, and the reason is recorded.
+            # For any error of the client, Arrow or Spark: the table is unchanged, and the reason is recorded.
             self._fail(record, _reason(error, options))
             return
         finally:

@@ -71,7 +71,7 @@ class Staging:
         return self if self.warehouse.is_local else replace(self, path=f"{self.path}/{refresh}")
 
     def remove(self) -> None:
-        """Deletes what an earlier refresh left."""
+        """Deletes the tables of an earlier refresh."""
         self.warehouse.remove(self.path)
 
     def write(self, held: DataFrame, rows: int, table_rows: int) -> Staged:

@@ -415,7 +415,7 @@ def copies_of(context: Context, point: RewindPoint, object_id: int) -> str:
 def prune_points(context: Context, snapshot: Snapshot, source_id: int) -> None:
     """Deletes all but the newest points of a source, and copies without a point.
 
-    Keeps what an unfinished REWIND needs.
+    Keeps the copies that an unfinished REWIND needs.
     """
     facts = context.metastore.jobs
     done = facts.rewound()

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class NoSpark(SparkSessions):
-    """Sessions of a process without a JVM: whatever needs a JVM raises SqlError NO_SESSION."""
+    """Sessions of a process without a JVM: every use of a JVM raises SqlError NO_SESSION."""
 
     def __init__(self) -> None:  # the base class reads the JVM of a session
         self.jvm_pid = 0

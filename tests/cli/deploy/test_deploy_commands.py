@@ -47,7 +47,7 @@ def run(*words: str) -> tuple[int, str]:
 
 
 def made(warehouse: Path, *texts: str) -> None:
-    """A warehouse that holds what statements make, without a job."""
+    """A warehouse with the objects that statements create, without a job."""
     world = tables_world()
     metastore = Metastore.open(str(warehouse))
     for text in texts:
@@ -103,7 +103,7 @@ def test_a_plan_is_written_and_one_of_before_is_refused(
     with pytest.raises(SqlError, match="the plan is stale, nothing was done"):
         run("apply", str(plan), "--yes")
     moved = metastore.snapshot()
-    # And where it had moved before.
+    # And back to its previous place.
     with pytest.raises(SqlError, match="the plan is stale, nothing was done"):
         run("apply", str(plan), "--yes")
     assert Metastore.open(str(warehouse)).snapshot().epoch == moved.epoch

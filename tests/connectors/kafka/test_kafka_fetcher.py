@@ -92,7 +92,7 @@ def test_over_markers_and_records_that_were_taken_back(broker: BrokerInfo, topic
     found = fetcher(broker, topic, **{"properties.isolation.level": isolation})
     values = [value for _, _, value in rows(found, {f"{topic}:0": (0, 6)})]
     assert values == ([b"a", b"c"] if isolation == "read_committed" else [b"a", b"b", b"c"])
-    # A range that ends in a hole with records behind it, and one of a hole alone.
+    # A range that ends in a hole with records after it, and a range that is only a hole.
     assert [value for _, _, value in rows(found, {f"{topic}:0": (0, 2)})] == [b"a"]
     assert rows(found, {f"{topic}:0": (5, 6)}) == []
     found.close()

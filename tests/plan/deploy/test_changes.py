@@ -117,7 +117,7 @@ def test_a_view_with_another_query_is_rebuilt_and_waited_for() -> None:
         "WAIT MATERIALIZED VIEW v",
     )
     world.run(statements[0])
-    # Whoever was stopped there waits for the rest.
+    # A process that was stopped there completes the rest.
     assert differ(world, *texts) == [
         ("rebuild", "v", ("WAIT MATERIALIZED VIEW v",)),
         ("rebuild", "top", ("WAIT MATERIALIZED VIEW top",)),

@@ -47,7 +47,7 @@ def test_a_change_ends_where_a_new_warehouse_begins(deployed: OfflineWarehouse, 
         half.apply(files)
         assert half.changes(files) == ()
         assert half.meaning() == fresh.meaning()
-    # And back to where it was.
+    # And back to the previous state.
     warehouse.apply(project_files())
     assert warehouse.changes(project_files()) == ()
     assert warehouse.meaning() == deployed.meaning()

@@ -151,7 +151,7 @@ def test_discovery(case: Case) -> None:
         (state("t:0", 91), upstream_split("t:0"), "AHEAD"),
         (state("t:0", 50, cluster="d"), upstream_split("t:0"), "OTHER_CLUSTER"),
         (state("t:0", 50, life="m"), upstream_split("t:0"), "RECREATED"),
-        # Another cluster gives its topics other ids too; the cluster is what happened.
+        # Another cluster has other topic ids too, but the change of the cluster is reported.
         (state("t:0", 50, cluster="d", life="m"), upstream_split("t:0"), "OTHER_CLUSTER"),
         (state("t:0", 4, life="m"), upstream_split("t:0"), "RECREATED"),
         (None, upstream_split("t:0"), "NEW"),

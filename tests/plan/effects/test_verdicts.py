@@ -14,7 +14,8 @@ from tests.plan.canned import HERE, CannedWorld, create_source, moved_world
 
 
 def paused_world() -> CannedWorld:
-    """``s`` on ``old``: partition 0 holds [10, 50) and was read to 40, partition 1 holds [0, 50) and was read."""
+    """``s`` on ``old``: partition 0 has [10, 50) and was read up to 40, partition 1 has [0, 50) and was read
+    completely."""
     world = moved_world()
     world.run("PAUSE SOURCE s")
     return world

@@ -80,7 +80,7 @@ class Session:
         return self.metastore.snapshot().epoch
 
     def give_a_reader(self) -> None:
-        """A view on ``s``, so that its reader is wanted."""
+        """Creates a view on ``s``, so that the catalog requires its reader."""
         snapshot = self.metastore.snapshot()
         source = snapshot.find("source", "s")
         assert source is not None

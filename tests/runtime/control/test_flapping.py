@@ -44,7 +44,7 @@ def jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Jobs:
 
 
 def fail(jobs: Jobs, times: int) -> None:
-    """Lets the view's runs fail that often, and start again."""
+    """Makes the view's runs fail that often, and restarts them."""
     for number in range(times):
         starts = len(jobs.starts)
         jobs.jobs["mv-1"].problem = Failure(reason=f"row {number} cannot be read")

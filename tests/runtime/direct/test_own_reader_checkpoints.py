@@ -33,7 +33,7 @@ ALL_POINTS = (*POINTS, "reader.after_record", "reader.before_finish")
 
 
 class KilledError(Exception):
-    """In the place of a kill."""
+    """Replaces a kill."""
 
 
 @dataclass(slots=True)

@@ -242,13 +242,13 @@ def test_a_hold_is_taken_once_the_readers_of_all_views_have_stopped(
 
 
 class SameTopic:
-    """An upstream whose topics are in the life they always were."""
+    """An upstream whose topics always have the same incarnation."""
 
     def incarnations(self, topics: Sequence[str]) -> Mapping[str, str | None]:
         return dict.fromkeys(topics, "t")
 
     def close(self) -> None:
-        """It holds no connection."""
+        """Does nothing: there is no connection."""
 
 
 @pytest.mark.parametrize("cluster", ["c", "another"])

@@ -14,7 +14,7 @@ from tests.support.waits import LAST_RESORT_SECONDS
 
 
 class _Query:
-    """A query; its stop cancels what runs of its batch."""
+    """A query; stopping it cancels its running batch."""
 
     def __init__(self) -> None:
         self.cancelled = threading.Event()

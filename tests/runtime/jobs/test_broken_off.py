@@ -10,7 +10,7 @@ import pytest
 
 from rw_sql.runtime.jobs.job import BatchGate, BrokenOffError
 
-# Spark 4.2, StreamExecution.PROXY_ERROR: what makes an error of Python's an interruption.
+# The pattern of Spark 4.2, StreamExecution.PROXY_ERROR, by which Spark recognizes an interrupted Python batch.
 _PROXY_ERROR = (
     r"py4j.protocol.Py4JJavaError: An error occurred while calling((.|\r\n|\r|\n)*)"
     r"(java.lang.InterruptedException|java.io.InterruptedIOException|java.nio.channels.ClosedByInterruptException)"

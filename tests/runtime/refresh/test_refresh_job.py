@@ -107,7 +107,7 @@ class World:
             raise KilledHere(name)
 
     def run_until(self, is_reached: Callable[[], bool]) -> RefreshJob | None:
-        """One run of the job, until something holds or it is killed."""
+        """Runs the job once, until the condition holds or it is killed."""
         try:
             job = RefreshJob.start(self.context, self.spec())
         except KilledHere:
@@ -254,7 +254,7 @@ def test_where_nothing_changed_nothing_is_written(world: World) -> None:
 @pytest.mark.parametrize("point", POINTS)
 def test_killed_anywhere_the_end_is_right(world: World, point: str) -> None:
     if point not in ("batch.before_append", "batch.after_append"):
-        # These two are of a table that is empty.
+        # These two points apply to an empty table.
         world.upstream = drawn(1)
         world.refresh()
         world.run_until(world.is_idle)

@@ -1,4 +1,4 @@
-"""A warehouse's files in an object store: what another process writes is seen at once, and no listing is kept."""
+"""A warehouse's files in an object store: writes of another process are visible at once, and no listing is cached."""
 
 from __future__ import annotations
 

@@ -264,7 +264,7 @@ def test_hours_go_by_age_when_they_have_been_read(log: TendedLog) -> None:
             log.read(view, 1, log.output.table.version() + 1)
     log.retention = Retention(seconds=3600.0)
     log.turn()
-    # It might ask again for its batch of version 2, so all hours from there on stay.
+    # The reader might request its batch of version 2 again, so all hours from there on stay.
     assert log.ids() == list(range(24))
     log.read(view, 2, log.output.table.version() - 3)
     log.turn()
@@ -413,8 +413,8 @@ class Killed(BaseException):
 
 
 def interrupted(log: TendedLog) -> tuple[int, list[int]]:
-    """A log with two hours, two turns behind it, and a reader that has read it to the first of these versions; its
-    rows."""
+    """A log with two hours, after two runs of upkeep, and a reader that has read it up to the first of these versions;
+    also returns its rows."""
     view = log.view("v")
     for hour in (1000, 1001):
         log.hour = hour

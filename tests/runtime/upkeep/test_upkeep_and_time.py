@@ -73,7 +73,7 @@ def test_a_file_that_a_rewind_put_back_stays_for_the_versions_after_that(
 
 @pytest.mark.long
 def test_while_nobody_runs_the_jobs_no_reader_is_given_up(log: TendedLog) -> None:
-    """The warehouse is left for a week and started again: what its views lack they read in a moment."""
+    """The warehouse is left for a week and started again; its views then read the missing rows at once."""
     began = now_ms()
     week = 7 * 24 * 3600 * 1000
     log.view("v", created_at_ms=began)

@@ -58,7 +58,7 @@ def refusal(text: str, read_file: Callable[[str], str] | None = None, file: str 
         ('/* of ours */ DROP SOURCE -- it is\n:"T"', '/* of ours */ DROP SOURCE -- it is\n"My Table"'),
         # A value is not read again.
         (":stmt", ":n"),
-        # A variable may say whose the statement is, and with it what quotes mean.
+        # A variable may decide whether the statement is rw_sql's or Spark's, and so the meaning of quotes.
         ("DROP :kind 'a\\'; SELECT :n", "DROP SOURCE 'a\\'; SELECT 5"),
         ("SELECT \\:n, '\\:n'", "SELECT :n, '\\:n'"),
     ],

@@ -40,7 +40,7 @@ class ExpressionChecker(NameChecker):
         """Checks a query; returns its columns."""
 
     def expression(self, node: exp.Expr, scope: Scope, place: str) -> exp.DataType | None:
-        """Checks an expression; returns its type where it is certain."""
+        """Checks an expression; returns its type if it is certain."""
         match node:
             case exp.Column():
                 if isinstance(node.this, exp.Star):
@@ -93,7 +93,7 @@ class ExpressionChecker(NameChecker):
         return None
 
     def parts(self, node: exp.Expr, scope: Scope, place: str) -> None:
-        """Checks what an expression is made of."""
+        """Checks the parts of an expression."""
         for child in children(node):
             self.expression(child, scope, place)
 

@@ -46,7 +46,7 @@ class Resolved:
 
 
 class NameChecker:
-    """Checks names; notes what each column means by the identity of its node."""
+    """Checks names, and records the meaning of each column by the identity of its node."""
 
     def __init__(self, text: Text, known: Known, report: Report) -> None:
         self.text = text

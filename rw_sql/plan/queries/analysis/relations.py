@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 PUBLIC = "public"
-"""The schema of all objects, which a name may say."""
+"""The schema of all objects, which a name may include."""
 
 _UNCHECKED_FUNCTIONS = ("identifier", "table", "table_changes", "table_changes_by_path")
 """Names that FROM accepts as functions besides Spark's: keywords of the grammar, and functions of Delta."""

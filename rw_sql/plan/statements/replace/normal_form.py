@@ -43,7 +43,7 @@ def spec_of(statement: CreateSource | CreateTable | CreateSink) -> ConnectorSpec
 
 
 def own_options(statement: Definition | CreateConnection, spec: ConnectorSpec | None = None) -> dict[str, Option]:
-    """The WITH list by key, without what repeats a default or only counts at birth."""
+    """The WITH list by key, without values that repeat a default or matter only at creation."""
     options = {option.key: option for option in statement.options if option.key not in (*_AT_BIRTH, SHARED)}
     if spec is None:
         return options

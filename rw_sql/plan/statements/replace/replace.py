@@ -146,7 +146,7 @@ def _as_one(
 
 
 def _folded(changes: Iterable[Change]) -> tuple[Change, ...]:
-    """The changes with the last record of each object in the place of its first."""
+    """The changes, where the last record of each object replaces its first."""
     found: list[Change] = []
     at: dict[int, int] = {}
     for change in changes:

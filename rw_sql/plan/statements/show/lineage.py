@@ -74,7 +74,7 @@ def lineage_graph(snapshot: Snapshot, inspector: Inspector, lineage: Lineage) ->
 
 
 def states_of(snapshot: Snapshot, inspector: Inspector, lineage: Lineage) -> dict[int, tuple[str | None, int | None]]:
-    """The state and the lag of each object; None where it has none."""
+    """The state and the lag of each object; None for an object without one."""
     statuses = inspector.jobs.statuses()
     behind = inspector.jobs.lags()
     made = inspector.jobs.backfills()

@@ -52,7 +52,7 @@ def inject(path: str, rest: str) -> str:
 
 
 def positions_after(world: CannedWorld, text: str) -> dict[str, int | None]:
-    """The positions that a statement's preview foretells, once its rewrite holds the same."""
+    """The positions that a statement's preview predicts, after checking that its rewrite sets the same."""
     plan = world.plan(text)
     assert plan.preview is not None
     return {row.split: row.new for row in plan.preview.splits}

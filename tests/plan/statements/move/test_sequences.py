@@ -28,7 +28,8 @@ TOPICS = ("a", "b")
 
 @dataclass(slots=True)
 class Story:
-    """A source ``s`` over topics ``a`` and ``b``, and how often its reader has read each (life, split, offset)."""
+    """A source ``s`` over topics ``a`` and ``b``, and how often its reader has read each (incarnation, split,
+    offset)."""
 
     world: CannedWorld = field(default_factory=CannedWorld)
     read: Counter[tuple[str, str, int]] = field(default_factory=Counter)
@@ -160,7 +161,7 @@ recreations = st.tuples(st.just("make again"), topics, st.integers(1, 3))
 
 
 def run_to_the_end(story: Story, topic: str) -> None:
-    """Whatever holds it is lifted, and the source reads one topic to its end."""
+    """Removes every pause, and lets the source read one topic to its end."""
     for text in ("RESUME ALL SOURCES", "RESUME SOURCE s", f"ALTER SOURCE s UNSAFE SET (topic = '{topic}')"):
         assert story.say(text)
     story.tick()

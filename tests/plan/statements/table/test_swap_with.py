@@ -1,4 +1,4 @@
-"""RENAME TO and SWAP WITH: names change, rows and what reads them stay."""
+"""RENAME TO and SWAP WITH: names change; rows and the readers of objects stay."""
 
 from __future__ import annotations
 

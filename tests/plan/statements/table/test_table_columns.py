@@ -1,4 +1,4 @@
-"""ALTER TABLE … ADD, DROP and RENAME COLUMN as they lower: what becomes of both definitions and of views."""
+"""ALTER TABLE … ADD, DROP and RENAME COLUMN in lowering: the effect on both definitions and on views."""
 
 from __future__ import annotations
 

@@ -202,7 +202,7 @@ offsets = st.integers(0, 40)
 
 @st.composite
 def histories(draw: st.DrawFn) -> tuple[History, dict[str, tuple[LogPiece, ...]]]:
-    """A history of two splits, and a log whose reader was moved about, some of it in another life."""
+    """A history of two splits, and a log whose reader was moved, with some rows of another incarnation."""
     splits, pieces = [], {}
     for number in range(2):
         start = draw(offsets)
