@@ -28,9 +28,9 @@ MAX_POSITION = 2**63 - 1
 class SourcePosition:
     """One source of a checkpoint: its name (in a ``v1`` log its index), its kind, and the positions of its splits.
 
-    ``text`` is its offset as Spark wrote it; None if it has no offset yet. ``detail`` describes what the numbers cannot
-    express. ``table`` is the id of the Delta table; ``is_in_snapshot``: the initial snapshot of the table is being
-    read.
+    ``text`` is its offset as Spark wrote it; None if it has no offset yet. ``detail`` describes facts that the numbers
+    cannot express. ``table`` is the id of the Delta table; ``is_in_snapshot``: the initial snapshot of the table is
+    being read.
     """
 
     name: str

@@ -375,7 +375,7 @@ class ColumnReader(Protocol):
     def column_misfit(self, options: Mapping[str, str], columns: Mapping[str, str]) -> ColumnMisfit | None:
         """The first of ``columns`` (name → Spark type) that the upstream cannot provide; None if it has all.
 
-        None also if the upstream does not answer, which a look reports.
+        None also if the upstream does not respond, which a look reports.
         """
         ...
 

@@ -52,7 +52,8 @@ def _public(record: ObjectRecord) -> ObjectRecord:
 def catalog_from_json(text: str, name: str) -> Snapshot:
     """The catalog of a file's text; ``name`` is how a message calls the file.
 
-    Raises SqlError INVALID_OPTION where it is no such file, and METASTORE_IS_NEWER where a newer rw_sql wrote it.
+    Raises SqlError INVALID_OPTION for a file of another kind, and METASTORE_IS_NEWER for a file that a newer rw_sql
+    wrote.
     """
     try:
         body = msgspec.json.decode(text)

@@ -429,7 +429,7 @@ class Metastore:
                 except Moved:
                     continue
                 if table.is_upkeep_due(before):
-                    # It replaces all rows: while commits keep coming it would always lose.
+                    # It replaces all rows, so it would always lose against commits that keep arriving.
                     table.upkeep(lambda rows: fold_rows(projection, rows))
 
     def _project_or_warn(self) -> None:

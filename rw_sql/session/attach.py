@@ -427,7 +427,7 @@ def _stop_all() -> None:
 
 
 def catalog_of(attached: Attached) -> Snapshot:
-    """The catalog of a session's warehouse by now."""
+    """The present catalog of a session's warehouse."""
     return attached._runtime.context.metastore.snapshot()
 
 

@@ -43,7 +43,7 @@ def near_statement(text: str, parameters: Iterable[str] = ()) -> SqlError | None
 
 
 def not_shown(text: str, statement: ast.Statement, parameters: Iterable[str] = ()) -> SqlError | None:
-    """The error for a SHOW of something that neither Spark nor rw_sql lists; None for any other statement."""
+    """The error for a SHOW of an object kind that neither Spark nor rw_sql lists; None for any other statement."""
     shown = statement.statement if isinstance(statement, ast.Explain) else statement
     if not isinstance(shown, ast.ShowParameter):
         return None

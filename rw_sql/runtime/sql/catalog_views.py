@@ -1,6 +1,7 @@
 """Makes the catalog's objects readable by name in plain Spark SQL.
 
-These are the ``rw_catalog`` views, every view's rows, and each source's records that did not decode.
+These are the ``rw_catalog`` views, a view for each table and materialized view, and a view of each source's undecodable
+records.
 """
 
 from __future__ import annotations
@@ -55,7 +56,8 @@ _shown: WeakKeyDictionary[SparkContext, str] = WeakKeyDictionary()
 
 
 class SparkViews:
-    """The Spark views of one attached warehouse in one session's current database. They follow the catalog's epochs."""
+    """The Spark views of one attached warehouse in one session's current database. They are refreshed when the catalog
+    has a new epoch."""
 
     def __init__(self, context: Context, spark: SparkSession) -> None:
         self._context = context
@@ -323,7 +325,7 @@ class SparkViews:
 
 
 def _plain_path(path: str) -> str:
-    """A path or URI so that two of the same place are equal, whatever their scheme's spelling and links."""
+    """The path or URI in a normal form: two spellings of the same place are equal, whatever their scheme and links."""
     scheme, colon, rest = path.partition(":")
     if colon and scheme.lower() != "file" and rest.startswith("//"):
         scheme = "s3" if scheme.lower() in ("s3a", "s3n") else scheme.lower()

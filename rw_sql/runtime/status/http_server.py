@@ -58,7 +58,7 @@ class Served(Protocol):
         ...
 
     def why_not_ready(self) -> str | None:
-        """The reason why this process does not run all jobs as the catalog wants them; None if it does."""
+        """The reason why this process does not run all jobs that the catalog requires; None if it does."""
         ...
 
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ViewRun:
-    """One run of a view's job, as its strategy sees it.
+    """One run of a view's job, as its strategy uses it.
 
     ``turn`` is held while a batch is written: a stop waits for it, and after a stop it raises FencedError. ``tables``
     are the staging tables to read instead of inputs (by id), up to their end.

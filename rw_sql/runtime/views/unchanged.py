@@ -88,7 +88,7 @@ def _merged(path: str, new: Column, old: Column, unchanged: Column, kind: DataTy
 
 
 def _untold(given: Column, row: StructType, paths: dict[str, str]) -> Column:
-    """The columns that stay as they are where a record sets them to NULL."""
+    """The columns that keep their value where a record sets them to NULL."""
     nulls = (
         f.when(given.getField(field.name).isNull(), f.lit(paths[field.name]))
         for field in row.fields

@@ -270,7 +270,7 @@ def _syntax(fault: SparkFault, text: str, known: KnownNames) -> SqlError:
         return _as_spark_says(fault, text, known)
     before = list(_WORD.finditer(without_strings(text[: span.start])))
     word = text[span.start : span.end]
-    # A mistyped clause often passes for an alias: Spark stops behind it.
+    # Spark often parses a mistyped clause as an alias and reports an error after it.
     near = _near_clause(before[-1][0], known) if before else None
     if near is not None:
         span = span_of(text, *before[-1].span())

@@ -1,4 +1,4 @@
-"""Messages of syntax errors: the token found, what was expected, and the word that was probably meant.
+"""Messages of syntax errors: the token found, the expected tokens, and the word that was probably meant.
 
 The sentences are RisingWave's where it has one, because its users search for them.
 """
@@ -102,7 +102,7 @@ def syntax_error(token: Token, accepted: set[str], last: Any, *, before: Sequenc
 
 
 def _clause_slip(token: Token, accepted: set[str], before: Sequence[Token]) -> SqlError | None:
-    """The error for a clause of a query that is mistyped, which passes for an alias: the query ends behind it."""
+    """The error for a mistyped clause of a query that was parsed as an alias, so that the query ended after it."""
     if not before or "$END" not in accepted or not any(other.upper == "SELECT" for other in before):
         return None
     word = before[-1]
@@ -152,7 +152,7 @@ _NEEDS_NAME = re.compile(
 
 
 def _missing_name(before: Sequence[Token], token: Token) -> SqlError | None:
-    """The error for a statement that ends where its object's name belongs; None where something else is missing."""
+    """The error for a statement that ends before its object's name; None if another part is missing."""
     words = " ".join(other.upper if other.kind == WORD else "." for other in before)
     told = _NEEDS_NAME.fullmatch(words)
     if told is None:

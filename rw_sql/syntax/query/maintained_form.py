@@ -334,7 +334,7 @@ def _formed(chain: Sequence[exp.Select], names: Sequence[str], *, has_keep: bool
 def _carry(chain: Sequence[exp.Select], names: Sequence[str], *, has_keep: bool | None) -> tuple[str, ...]:
     """Adds keys, and KEEP, to the selects around a core, from the inside out; returns their final names.
 
-    ``has_keep`` None: conditions of the selects stay as they are.
+    ``has_keep`` None: conditions of the selects are left unchanged.
     """
     from sqlglot import exp
 

@@ -32,7 +32,7 @@ from rw_sql.syntax.variables.references import (
 from rw_sql.syntax.variables.source_map import Echo, Expanded, Fault, Origin, Piece
 
 ReadFile = Callable[[str], str]
-"""Gives the text of a file that ``\\i`` names. Raises SqlError where it cannot be read."""
+"""Gives the text of a file that ``\\i`` names. Raises SqlError if the file cannot be read."""
 
 COMMANDS = ("set", "unset", "i", "ir", "include", "include_relative", "echo", "if", "elif", "else", "endif")
 _LONG_NAMES = {"include": "i", "include_relative": "ir"}

@@ -43,7 +43,7 @@ class Reference:
 
 
 def reference_at(text: str, at: int) -> Reference | None:
-    """The variable that the ``:`` at a place begins; None where the colon means something else."""
+    """The variable that begins with the ``:`` at a place; None if the colon has another meaning."""
     if at > 0 and _BEFORE.match(text, at - 1):
         return None
     found = _REFERENCE.match(text, at)

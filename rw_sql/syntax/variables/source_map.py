@@ -51,7 +51,7 @@ class Echo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
-    """An error of the expansion, located in its file, and where in the expanded text it left something out."""
+    """An error of the expansion, located in its file, and the place in the expanded text where text was left out."""
 
     at: int
     error: SqlError
