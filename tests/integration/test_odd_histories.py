@@ -28,7 +28,7 @@ COMPACTED = {"cleanup.policy": "compact", "segment.ms": "100", "min.cleanable.di
 
 @dataclass(slots=True)
 class Topics:
-    """The session, and topics with a source each that begins at its end."""
+    """The session and its topics; each topic has a source that begins at the topic's end."""
 
     session: AttachedSession
     broker: BrokerInfo

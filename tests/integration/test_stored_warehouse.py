@@ -96,7 +96,7 @@ def moves_to_another_broker(session: AttachedSession, broker: BrokerInfo, known:
 
 
 def undoes_and_rewinds(session: AttachedSession, known: Contents) -> None:
-    """An operation of now is undone; one of then, whose rewind point was kept, is taken back with its rows."""
+    """UNDO reverts a new operation; REWIND reverts an old one, whose rewind point was kept, with its rows."""
     stood = session.positions("s")
     session.run("PAUSE SOURCE s", "INJECT SOURCE OFFSETS s VALUES ('2-1' = 15)")
     assert session.positions("s") == {**stood, "2-1": 15}

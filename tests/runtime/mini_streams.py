@@ -53,7 +53,7 @@ VIEWS = {"plain": (_schema("id"), ()), "counts": (_schema("k", "n"), ("k",)), "p
 
 
 class NoSpark:
-    """A process without Spark; whether its Spark has ended does not matter."""
+    """A process without Spark, so that no check of Spark fails."""
 
     def require_alive(self, done: str | None = None) -> None:
         """Does nothing: there is no Spark that could have ended."""

@@ -30,7 +30,7 @@ class _Query:
 
 
 class _Reader:
-    """Starts a :class:`_Query`, and lets it have a batch."""
+    """Starts a :class:`_Query`, and gives it a batch."""
 
     run = 7
 

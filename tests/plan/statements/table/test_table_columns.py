@@ -218,7 +218,7 @@ def test_names_come_and_go() -> None:
     world.run("ALTER TABLE t DROP COLUMN b", "ALTER TABLE t DROP COLUMN c", "ALTER TABLE t RENAME COLUMN a TO b")
     assert (table(world).dropped_columns, table(world).stored_names) == (("b_2", "b"), (("b", "a"),))
     world.run("ALTER TABLE t ADD COLUMN m INT", "ALTER TABLE t RENAME COLUMN m TO n", "ALTER TABLE t DROP COLUMN n")
-    # The files may call another column otherwise, the log of the source calls it as records do.
+    # Another column may have another name in the files; in the source's log it has the name of the records' field.
     for again in ("m INT", '"M" VARCHAR', "n VARCHAR FROM m"):
         assert refused(world, f"ALTER TABLE t ADD COLUMN {again}").code == "RW201"
     world.run('ALTER TABLE t ADD COLUMN "M" INT AS b * 3')
