@@ -43,7 +43,7 @@ def console_for(stream: TextIO | None = None) -> Console:
     stream = stream or sys.stdout
     if stream.isatty():
         console = Console(file=stream, highlight=False)
-        if console.is_dumb_terminal:  # which says how wide it is all the same
+        if console.is_dumb_terminal:  # its width is set anyway
             console.width = shutil.get_terminal_size().columns
         return console
     return Console(file=stream, highlight=False, width=_NO_WIDTH, color_system=None)

@@ -82,7 +82,7 @@ def wrap_sql(attached_to: Callable[[SparkSession], TakesStatements | None]) -> N
             raise
 
     setattr(sql, ORIGINAL_SQL, original)
-    SparkSession.sql = sql  # type: ignore[method-assign]  # wrapping it is what this is for
+    SparkSession.sql = sql  # type: ignore[method-assign]  # this function wraps it
     _wrap_table(SparkSession, lambda spark: spark, attached_to)
     _wrap_table(DataFrameReader, lambda reader: reader._spark, attached_to)
 

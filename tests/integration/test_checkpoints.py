@@ -1,4 +1,4 @@
-"""Checkpoints of plain Structured Streaming, made without rw_sql: moved, gone on from, and put back."""
+"""Checkpoints of plain Structured Streaming, made without rw_sql: moved, continued, and restored."""
 
 from __future__ import annotations
 

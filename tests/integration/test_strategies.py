@@ -110,7 +110,7 @@ class Below:
         self.batch += 1
 
     def wait(self, name: str) -> None:
-        """Until a view has read all there is; a job that broke off is started again."""
+        """Runs until a view has read all rows; a job that broke off is started again."""
         warehouse, record = self.context.warehouse, self.record(name)
 
         def has_arrived() -> bool:

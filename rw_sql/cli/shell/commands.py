@@ -82,7 +82,7 @@ def split_commands(text: str) -> tuple[Piece, ...]:
                 pieces.append(Piece(kind="command", text=argument, name=name, has_plus=found[1].endswith("+")))
                 start = at = found.end()
                 break
-            if found is not None:  # to the end of its line, which may hold quotes of its own
+            if found is not None:  # the rest of its line, which may contain quotes
                 at = found.end()
                 break
             if match["end"]:

@@ -60,7 +60,7 @@ class StatementHistory(FileHistory):
             return
         path = str(self.filename)
         os.close(os.open(path, os.O_CREAT | os.O_APPEND, 0o600))
-        with contextlib.suppress(OSError):  # a file that is somebody else's
+        with contextlib.suppress(OSError):  # the file of another user
             os.chmod(path, 0o600)  # one of an older version was readable by others
         super().store_string(string)
 

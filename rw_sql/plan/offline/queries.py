@@ -115,7 +115,7 @@ def _read_translated(query: Query, snapshot: Snapshot) -> QueryReading:
     try:
         tables = to_spark(query).tables
     except SqlError:
-        return QueryReading()  # the lowering says so
+        return QueryReading()  # the lowering reports it
     known = tuple(name for name in tables if find_relation(snapshot, name) is not None)
     return QueryReading(tables=known, is_of_spark=len(known) < len(tables))
 

@@ -55,7 +55,7 @@ def bounds_of(conditions: Iterable[str]) -> ScanBounds:
     for condition in conditions:
         try:
             tree = parse_one(condition, read="spark")
-        except SqlglotError:  # it is Spark's to apply; nothing is known of it here
+        except SqlglotError:  # Spark applies it; it gives no bound here
             continue
         found = _both(found, _bounds(tree))
     return found

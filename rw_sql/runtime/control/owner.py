@@ -406,7 +406,7 @@ class Owner:
         upstream = inspector.upstreams.look(source.connector, source_options(snapshot, source))
         stamp = (upstream, tuple(snapshot.fragment_epoch(fragment) for fragment, _, _ in readers))
         if self._looked_after.get(source_id) == stamp:
-            return  # Nothing is new, changed or gone: with 100,000 files, each is not checked by itself.
+            return  # No split is new, changed or gone: 100,000 files need no check one by one.
         has_stalled = False
         for fragment, spec, splits in readers:
             if not upstream.is_reachable or not splits:

@@ -87,7 +87,7 @@ def _relation(fault: SparkFault, text: str, known: KnownNames) -> SqlError:
     parts = name_parts(fault.parameters.get("relationName") or fault.parameters.get("name", ""))
     span = _place(text, fault, parts)
     while len(parts) > 1 and _find(text, parts[:1]) is None:
-        parts = parts[1:]  # what Spark puts in front of a name
+        parts = parts[1:]  # Spark's prefix of a name
     near = near_names(parts[-1].lower() if parts else "", {*known.relations()}, most=1)
     hint = f'did you mean "{near[0]}"?' if near else "SHOW SOURCES and SHOW TABLES list what can be read"
     return SqlError(UNDEFINED_OBJECT, f'relation "{".".join(parts)}" does not exist', hint=hint, span=span)
@@ -187,7 +187,7 @@ def _not_grouped(fault: SparkFault, text: str, known: KnownNames) -> SqlError:
     written = _expression(fault.parameters.get("expression", ""))
     span = _place(text, fault, name_parts(written) if _IS_NAME.fullmatch(written) else ())
     if not written:
-        span = _ungrouped(text) or span  # MISSING_GROUP_BY names none
+        span = _ungrouped(text) or span  # MISSING_GROUP_BY names no column
         if span is None or span.end - span.start > _WIDEST:
             hint = "GROUP BY the columns that are not aggregated"
             return SqlError(INVALID_QUERY, "the query aggregates some columns and not others", hint=hint, span=span)

@@ -16,7 +16,7 @@ from rw_sql.runtime.support.background import prepare
 
 @dataclass(slots=True)
 class _Query:
-    """A query whose thread ends once its batch has."""
+    """A query whose thread ends together with its batch."""
 
     isActive: bool = True  # noqa: N815 - as Spark calls it
     batch: Future[None] | None = None

@@ -105,7 +105,7 @@ def test_a_view_that_is_computed_again_reads_its_inputs_as_they_were(log: Tended
     log.append(30)
     log.turn()
     compacted = log.output.table.version()
-    # Planned before the small files were put together, and to be done again after a kill.
+    # A batch that was planned before the compaction, and must be repeated after a kill.
     for batch in (0, 1):
         log.read(view, batch, compacted)
     for _ in range(3):

@@ -207,7 +207,7 @@ def _require_undoable(statement: UndoOperation, record: OperationRecord, records
     if undo is not None:
         raise _refused(statement, f"operation {undo} has undone it", f"{UNDO} {undo} does it again")
     if record.kind in UNDONE_REBUILDS or swapped_pair(record) is not None:
-        return  # what these rest on is looked at in the catalog
+        return  # their dependencies are checked in the catalog
     keys, moved = touched_keys(record), _redirected_sources(record)
     later = [
         found

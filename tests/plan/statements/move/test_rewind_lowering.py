@@ -43,7 +43,7 @@ def with_point(world: CannedWorld, operation: int, *, lost: str | None = None, r
 
 
 def moved_on(world: CannedWorld) -> int:
-    """An injection, after which the reader reads on; its number."""
+    """Runs an injection, after which the reader continues; returns the number of the operation."""
     world.run("PAUSE SOURCE s", "INJECT SOURCE OFFSETS s VALUES ('0' = 15)")
     operation = world.operations[0].epoch
     world.run("RESUME SOURCE s")
