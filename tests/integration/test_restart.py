@@ -64,7 +64,7 @@ def test_positions_states_and_pauses_survive(
 
 
 def produced_again(session: AttachedSession, injected: dict[str, int | None]) -> set[int]:
-    """The ids that lie in the splits which were set back."""
+    """The ids in the splits that were moved back."""
     back = [split for split, position in injected.items() if position == 0]
     log = f"delta.`{session.warehouse}/data/2/1`"
     names = ", ".join(f"'{split}'" for split in back)

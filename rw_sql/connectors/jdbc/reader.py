@@ -239,7 +239,7 @@ def _read(text: Column, kind: DataType) -> tuple[Column, Column | None]:
 
 
 def _nested(text: Column, kind: DataType) -> tuple[Column, Column]:
-    """A value from its JSON. It is wrapped in an object, because only an object can report that a part did not fit."""
+    """Decodes a value from JSON. The JSON is wrapped in an object, because only an object can report an unfit part."""
     from pyspark.sql import functions as f
     from pyspark.sql.types import ArrayType, BinaryType
 
