@@ -56,7 +56,8 @@ def main(
 
 
 def _run_shares(proof: Proof, number: int) -> None:
-    """Runs a proof's seeds in this many processes. Raises CalledProcessError if one did not finish."""
+    """Runs a proof's seeds in several processes, ``number`` of them. Raises CalledProcessError if one did not
+    finish."""
     command = [sys.executable, "-m", "proof", proof.name, "--workers", str(number), "--share"]
     running = [subprocess.Popen([*command, str(share)], cwd=HERE.parent) for share in range(number)]
     for process in running:

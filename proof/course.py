@@ -1,4 +1,5 @@
-"""Figures taken during a long run, and the check that the last quarter is no higher than the one before."""
+"""Figures taken during a long run, and the check that their mean in the last quarter is no higher than in the quarter
+before."""
 
 from __future__ import annotations
 

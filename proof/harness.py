@@ -22,10 +22,10 @@ Facts = Mapping[str, int | float | str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proof:
-    """A claim, and how one seed tests it.
+    """A claim, and the function that tests it with one seed.
 
-    ``check(seed, folder)`` works in an empty folder of its own, returns what it measured (numbers are added up over all
-    seeds) and raises AssertionError if the claim does not hold. A seed must give the same run every time.
+    ``check(seed, folder)`` works in a separate empty folder and returns its measurements (numbers are added up over all
+    seeds). It raises AssertionError if the claim does not hold. A seed must give the same run every time.
     """
 
     name: str
@@ -90,8 +90,7 @@ def known_trials(proof: Proof, work: Path, commit: str) -> dict[int, Trial]:
 def run_proof(
     proof: Proof, *, work: Path, commit: str, on_trial: Callable[[Trial], None], seeds: Iterable[int] | None = None
 ) -> dict[int, Trial]:
-    """Runs those of ``seeds`` (default: all) that have not passed for this commit yet; returns the trials of all of
-    them.
+    """Runs those of ``seeds`` (default: all) that have not passed for this commit yet; returns the trials of all seeds.
 
     A failed seed is run again. Files with uncommitted changes (``+``) never count as passed.
     """

@@ -1,4 +1,4 @@
-"""One Spark and one broker for all seeds of a process: starting them costs as much as many seeds."""
+"""One Spark and one broker for all seeds of a process, because starting them costs as much as many seeds."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def broker() -> BrokerInfo:
 
 @cache
 def spark() -> SparkSession:
-    """The Spark of this process, attached to nothing."""
+    """The Spark of this process, without an attached warehouse."""
     session = rw_sql.connect(str(_folder("proof-warehouse-")), config=FEW_ROWS)
     rw_sql.detach(session)
     atexit.register(session.stop)

@@ -130,7 +130,7 @@ class _Nothing:
 
 def judge(text: str) -> str:
     """``parsed`` or an error's code. Raises AssertionError where the text breaks a promise of the parser."""
-    # The thread's own time: the parser waits for nothing, and others' load is not its slowness.
+    # The thread's own time, because the parser waits for nothing and the load of other processes must not count.
     started = time.thread_time()
     try:
         statements = parse(text)

@@ -168,8 +168,8 @@ class SqlError(Exception):
         return self
 
     def moved_into(self, script: str, start: int, line: int, column: int, file: str | None) -> SqlError:
-        """This error of one statement, relocated into its script; ``line`` and ``column`` are where the statement
-        starts."""
+        """This error of one statement, relocated into its script; ``line`` and ``column`` are those of the statement's
+        start."""
         inner = self.span or Span(start=0, end=1, line=1, column=1)
         shift = column - 1 if inner.line == 1 else 0
         self.span = Span(
@@ -223,7 +223,7 @@ _PLAIN_KEYS = frozenset({
     "connector", "type", "topic", "properties.bootstrap.server", "table.name", "schema.name", "scan.startup.mode",
     "primary_key", "refresh_mode", "backend",
 })  # fmt: skip
-"""Properties whose values may be shown beside one that nobody knows."""
+"""Properties whose values may be shown beside an unknown property."""
 
 _KEY_BEFORE = re.compile(r"(?P<key>[\w.]+)(?P<quote>\"?)\s*(?P<sign>=?)\s*\Z")
 _NO_KEYS = frozenset({"CHECKPOINT", "OFFSETS", "FILE", "REASON", "TABLE"})

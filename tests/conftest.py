@@ -1,4 +1,4 @@
-"""What all tests share: recorded results, errors as they keep them."""
+"""Fixtures that all tests share: recorded results, and errors in their recorded form."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 FIXTURES = Path(__file__).parent / "fixtures"
 
-# Every Spark of the tests takes these over, also those that children of children start.
+# Every Spark of the tests inherits these settings, including those of child processes.
 os.environ.setdefault("SPARK_SUBMIT_OPTS", f"{java_options()} {java_properties()}")
 
 
@@ -48,7 +48,7 @@ _NEIGHBOURS = ExitStack()
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
-    """Starts the busy processes that ``--busy`` asks for, once for all workers."""
+    """Starts the busy processes that ``--busy`` requests, once for all workers."""
     if not hasattr(session.config, "workerinput"):
         config = session.config
         _NEIGHBOURS.enter_context(busy_neighbours(config.getoption("--busy"), config.getoption("--busy-nice")))
@@ -60,8 +60,8 @@ def pytest_sessionfinish() -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Where several workers share the tests, those of one file stay together, since they share its fixtures; the
-    chains of kills, which take longest and share nothing, start first and apart from each other."""
+    """If several workers share the tests, those of one file stay together, because they share its fixtures. The chains
+    of kills take longest and share nothing, so they start first and separately."""
     if config.getoption("--sample"):
         _keep(config, items, draw_sample(items, config.getoption("--sample"), config.getoption("--seed") or 0))
     elif config.getoption("--draw"):
@@ -85,7 +85,7 @@ def rendered(error: SqlError) -> str:
 
 @pytest.fixture
 def recorded(request: pytest.FixtureRequest) -> Callable[[Path, str], None]:
-    """Compares a text with the one recorded at a path, or records it."""
+    """Compares a text with the recorded text at a path, or records it."""
 
     def check(path: Path, text: str) -> None:
         if request.config.getoption("--record"):

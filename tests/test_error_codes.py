@@ -1,4 +1,4 @@
-"""Errors that no statement on a healthy warehouse meets, and that every code has a fixture which shows it."""
+"""Errors that no statement on a healthy warehouse causes, and a fixture for every code."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_a_package_that_a_light_installation_lacks(recorded: Callable[[Path, str
 
 
 def test_a_session_of_spark_connect(recorded: Callable[[Path, str], None], tmp_path: Path) -> None:
-    # Its client is a library that is not among the product's: a session is one by where its class comes from.
+    # Its client is a library that the product does not require; the session is recognized by the module of its class.
     session: Any = type("SparkSession", (), {"__module__": "pyspark.sql.connect.session"})()
     with pytest.raises(SqlError) as caught:
         attach(session, str(tmp_path / "warehouse"))
@@ -108,7 +108,7 @@ def test_a_notebook_without_a_session(recorded: Callable[[Path, str], None]) -> 
 
 
 def codes() -> dict[str, ErrorCode]:
-    """Every code but those of syntax, whose fixtures are the syntax's."""
+    """Every code except those of syntax, which have their own fixtures."""
     found = [code for code in vars(errors).values() if isinstance(code, ErrorCode)]
     assert len({code.code for code in found}) == len(found)
     return {code.code: code for code in found if not code.code.startswith("RW1")}

@@ -1,8 +1,8 @@
-"""What is stored today, and what every earlier format of the catalog stored, as files; each is read, and written back.
+"""The formats stored today and by every earlier format of the catalog, as files; each is read, and written back.
 
-``fixtures/stored/catalog/NNNN.txt`` holds each text that a codec of this project ever wrote while the catalog had that
+``fixtures/stored/catalog/NNNN.txt`` has each text that a codec of this project ever wrote while the catalog had that
 format: every kind of record with its required fields alone and with all of its fields, every kind of change, and
-before-images. They never change; a new field adds lines to the newest file.
+before-images. These files never change; a new field adds lines to the newest file.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ FORMATS = sorted(STORED.glob("catalog/[0-9][0-9][0-9][0-9].txt"))
 
 
 def stored_lines(path: Path) -> list[tuple[str, str, str]]:
-    """(what it is, its name, the stored text) of each line."""
+    """(kind of text, its name, the stored text) of each line."""
     what_name_text = (line.split(" ", 2) for line in path.read_text(encoding="utf-8").splitlines())
     return [(what, name, text) for what, name, text in what_name_text]
 

@@ -1,4 +1,4 @@
-"""The live tests with their warehouses in an object store, one file per seed."""
+"""The live tests, with their warehouses in an object store, one file per seed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Random histories of tables and recomputed views with pauses of an hour or a week in them, in one session."""
+"""Random histories of tables and recomputed views, with pauses of an hour or a week, in one session."""
 
 from __future__ import annotations
 

@@ -160,7 +160,8 @@ def read_checkpoint(files: CheckpointFiles) -> Checkpoint:
 
 
 def stamp_of(files: CheckpointFiles) -> str:
-    """A digest of what a running query changes: planned and committed batches, and the lists of file sources."""
+    """A digest of the files that a running query changes: planned and committed batches, and the lists of file
+    sources."""
     digest = hashlib.sha256()
     folders = ["offsets", "commits", *(f"sources/{name}" for name in sorted(files.stamps("sources")))]
     for folder in folders:
@@ -227,7 +228,7 @@ def _watermark(files: CheckpointFiles, batch: int) -> int:
 
 
 def _operators(files: CheckpointFiles) -> tuple[str, ...]:
-    """The stateful operators, by name; those without metadata (Spark before 3.5) are reported as state."""
+    """The stateful operators, by name; operators without metadata (Spark before 3.5) are reported as state."""
     found: dict[str, None] = {}
     for operator in sorted(files.stamps("state"), key=lambda name: (len(name), name)):
         for name in (f"state/{operator}/_metadata/metadata", f"state/{operator}/_metadata/v2/0"):

@@ -133,7 +133,7 @@ class CheckpointFiles:
             fresh.chmod(owner.st_mode & 0o7777)
             if os.geteuid() == 0:
                 os.chown(fresh, owner.st_uid, owner.st_gid)
-        # Removed first: Hadoop reads a file without a checksum unchecked, so that it never sees a stale one.
+        # Removed first: Hadoop does not check a file without a checksum, so that it never reads a stale checksum.
         checksum.unlink(missing_ok=True)
         fresh.replace(path)
         if has_checksum:

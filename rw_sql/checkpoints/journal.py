@@ -1,4 +1,4 @@
-"""The journal of rewrites, stored inside the checkpoint: backups, actor and reason, and what undo needs."""
+"""The journal of rewrites, stored inside the checkpoint: backups, actor, reason, and the data for undo."""
 
 from __future__ import annotations
 

@@ -19,7 +19,8 @@ _HEADER_LINES = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetEntry:
-    """The entry of one batch. ``names`` and ``offsets`` have one element per source; a missing offset is None.
+    """The entry of one batch. ``names`` and ``offsets`` have one element per source; an offset that does not exist yet
+    is None.
 
     In ``v1`` a source's name is its index: ``0``, ``1``, … ``ending`` is the newline after the last source, if any.
     """

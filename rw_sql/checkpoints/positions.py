@@ -1,7 +1,7 @@
 """Reads and moves the offsets of the supported kinds of sources: Kafka, Delta and files.
 
-A position is always **the next to read**: a Kafka offset, the version of a Delta table, the number of a file source's
-list of files (one higher than Spark's ``logOffset``, which is the last one read).
+A position is always **the next to read**: a Kafka offset, the version of a Delta table, or the number of a file
+source's list of files (one higher than Spark's ``logOffset``, which is the last list read).
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ MAX_POSITION = 2**63 - 1
 class SourcePosition:
     """One source of a checkpoint: its name (in a ``v1`` log its index), its kind, and the positions of its splits.
 
-    ``text`` is its offset as Spark wrote it, None if it has none yet. ``detail`` describes what the numbers cannot
-    express. ``table`` is the id of the Delta table; ``is_in_snapshot``: the initial snapshot of the table is being
-    read.
+    ``text`` is its offset as Spark wrote it; None if it has no offset yet. ``detail`` describes facts that the numbers
+    cannot express. ``table`` is the id of the Delta table; ``is_in_snapshot``: the initial snapshot of the table is
+    being read.
     """
 
     name: str
@@ -112,7 +112,7 @@ def move_delta(text: str, version: int) -> str:
 
 
 def move_files(next_list: int) -> str | None:
-    """A file source's offset before a list of files; None (no offset) before the first."""
+    """A file source's offset just before a list of files; None (no offset) for the first list."""
     return _written({"logOffset": next_list - 1}) if next_list > 0 else None
 
 

@@ -54,7 +54,7 @@ def in_use(path: str) -> SqlError:
 
 
 def rewrite(files: CheckpointFiles, wanted: Rewrite, *, actor: str, watch_seconds: float) -> JournalEntry:
-    """Rewrites the checkpoint, or raises SqlError and leaves every file as it was.
+    """Rewrites the checkpoint, or raises SqlError and leaves every file unchanged.
 
     The journal is written first: if this process is killed during the rewrite, :func:`undo` restores the files.
     """
@@ -113,7 +113,7 @@ def find_undoable(files: CheckpointFiles, checkpoint: Checkpoint) -> JournalEntr
 
 
 def undo(files: CheckpointFiles, checkpoint: Checkpoint, entry: JournalEntry, *, watch_seconds: float) -> None:
-    """Restores the files that a rewrite replaced. Raises SqlError, with every file as it was, if the job advances
+    """Restores the files that a rewrite replaced. Raises SqlError, with every file unchanged, if the job advances
     meanwhile."""
     with _locked(files):
         watch(files, checkpoint.stamp, watch_seconds)
@@ -145,8 +145,8 @@ def _put_back(files: CheckpointFiles, entry: JournalEntry) -> None:
 
 @contextmanager
 def _locked(files: CheckpointFiles) -> Iterator[None]:
-    """Allows one rewriting process at a time. Only on a local path: elsewhere the comparison before each write must
-    do."""
+    """Allows one rewriting process at a time. Only on a local path. In other stores, only the comparison before each
+    write protects the checkpoint."""
     if not files.is_local:
         yield
         return

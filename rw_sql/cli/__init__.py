@@ -1,4 +1,4 @@
-"""The command line ``rw-sql``. Only this and ``magics`` print.
+"""The command line ``rw-sql``. Only this package and ``magics`` print.
 
 
 Imports: everything. Imported by: nothing.

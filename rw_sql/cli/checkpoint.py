@@ -179,7 +179,7 @@ def undo(
     dry_run: DryRun = False,
     output: _MoveOutput = "text",
 ) -> None:
-    """Restore what the newest rewrite replaced, unless the job was started since."""
+    """Restore the files that the newest rewrite replaced, unless the job was started since."""
     from rw_sql.cli.checkpoint_run import undo_checkpoint
 
     require_move_output(output, is_dry_run=dry_run)

@@ -68,7 +68,7 @@ _STOPPED = "Is the job that runs on this checkpoint stopped? Type yes: "
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Upstreams:
-    """How to connect to a job's upstreams: Kafka's options, and the Delta tables."""
+    """The settings to connect to a job's upstreams: Kafka's options, and the Delta tables."""
 
     options: tuple[Option, ...] = ()
     tables: tuple[str, ...] = ()
@@ -295,7 +295,7 @@ def move_checkpoint(
         console_for().print(Text(render(statement) + ";"))
         return
     inspector = upstreams.inspector()
-    # The preview does not include the question whether the job is stopped: that is a question of its own.
+    # The preview does not ask whether the job is stopped; a separate question asks that.
     asked = replace(statement, is_assumed_stopped=True)
     plan = lower_inject_checkpoint_offsets(asked, inspector.snapshot, inspector)
     _carry_out(
@@ -311,7 +311,7 @@ def move_checkpoint(
 def undo_checkpoint(
     path: str, *, watch: str | None, is_assumed_stopped: bool, is_yes: bool, is_dry_run: bool, output: str
 ) -> None:
-    """Restores what the newest rewrite replaced, after a confirmation."""
+    """Restores the files that the newest rewrite replaced, after a confirmation."""
     seconds = WATCH_SECONDS if watch is None else duration_seconds(watch)
     if seconds is None:
         raise SqlError(
@@ -411,5 +411,5 @@ def _as_rows(table: Table) -> Rows:
 
 
 def print_json(value: object) -> None:
-    """Prints one JSON document on standard output, and nothing else."""
+    """Prints one JSON document on standard output and no other text."""
     sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=False, default=str) + "\n")

@@ -104,7 +104,7 @@ def topics(
     ] = None,
     output: _Output = "text",
 ) -> None:
-    """List the topics, after creating, growing or deleting one."""
+    """List the topics, after creating, extending or deleting one."""
     from rw_sql.cli import kafka_topics
 
     require_output(output, OUTPUTS)
@@ -175,7 +175,7 @@ def produce(
 def records_of(
     lines: Iterable[bytes], *, file: str, key: str | None, partition_by: str | None, partitions: int
 ) -> Iterator[Record]:
-    """One record per line; a file's byte-order mark is part of none.
+    """The records, one per line; a byte-order mark at the start of the file is left out.
 
     Raises SqlError if a line lacks a requested field.
     """

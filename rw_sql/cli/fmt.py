@@ -23,7 +23,7 @@ OUTPUTS = ("text", "json")
 
 
 class NoCatalog:
-    """The catalog for reading a file without a warehouse: no object is known, and every parameter may be rw_sql's."""
+    """The catalog for reading a file without a warehouse: it has no objects, and every parameter may be rw_sql's."""
 
     def has_object(self, name: object) -> bool:
         """Always False: a name alone makes no statement rw_sql's."""
@@ -145,9 +145,7 @@ def fmt_command(
     ] = False,
     output: Annotated[str, output_option(*OUTPUTS)] = "text",
 ) -> None:
-    """Lay out the statements and queries of SQL files; - goes to standard output. Needs no Spark.
-
-    Comments and line ends stay, and so do Spark's statements other than queries.
-    """
+    """Rewrite the statements of SQL files in canonical form; for ``-``, write them to standard output. Needs no
+    Spark."""
     require_output(output, OUTPUTS)
     raise typer.Exit(run_fmt(files_of(files), check=check, is_canonical=canonical, output=output))

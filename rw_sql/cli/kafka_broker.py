@@ -1,7 +1,7 @@
 """A real Kafka broker for development and tests: one KRaft node with its data in a folder.
 
 The first time, Spark's own resolver downloads Kafka's jars. The class path is then stored in the user's cache folder,
-and the broker starts in about three seconds.
+so that the broker starts in about three seconds.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ START_SECONDS = 300.0
 _STOP_SECONDS = 60.0
 _RESOLVE_ATTEMPTS = 3
 _HEAP = "512m"
-# Spark's own versions of these are on the class path instead: two bindings of one logger would conflict.
+# Spark's own versions of these are on the class path instead, because two bindings of one logger would conflict.
 _NOT_FROM_KAFKA = ("slf4j", "org.apache.logging.log4j")
 _FROM_SPARK = ("scala-library-", "slf4j-api-", "log4j-api-", "log4j-core-", "log4j-slf4j2-impl-")
 
@@ -85,7 +85,7 @@ def start_broker(
     try:
         _wait_until_it_answers(process, info, home)
     except BaseException:
-        # Ctrl-C included: the caller does not know yet that there is a broker to stop.
+        # On any exception, Ctrl-C included: the caller does not have the broker's handle yet, so it could not stop it.
         process.kill()
         process.wait()
         raise
@@ -273,7 +273,7 @@ def _wait_until_it_answers(process: subprocess.Popen[bytes], info: BrokerInfo, h
 
     deadline = time.monotonic() + START_SECONDS
     while process.poll() is None and time.monotonic() < deadline:
-        # Another process may use the port: only this folder's own cluster counts.
+        # Another process may use the port, so only this folder's own cluster counts.
         if _is_port_open(info.bootstrap) and answering_cluster(info.bootstrap, seconds=5) == info.cluster_id:
             return
         time.sleep(0.05)

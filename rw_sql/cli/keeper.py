@@ -1,10 +1,11 @@
-"""Ends everything that a run of tests, the demo, benchmarks or proofs has started, however the run itself ends.
+"""Ends all processes that a run of tests, the demo, benchmarks or proofs has started, however the run itself ends.
 
-Every process that the run starts, directly or not, inherits a mark in its environment: brokers, JVMs and servers
-included. A keeper, a small process that outlives the run, waits for the run's end and then ends every process with its
-mark. If the keeper was killed too, the next run does it. On Linux ``/proc`` shows environments, elsewhere ``ps`` does.
+Every process that the run starts, directly or not, inherits a mark in its environment, including brokers, JVMs and
+servers. A keeper, a small process that outlives the run, waits for the run's end and then ends every process with its
+mark. If the keeper was killed too, the keeper of the next run ends them. On Linux ``/proc`` shows environments; on
+other systems ``ps`` does.
 
-The keeper runs this file by itself: only the standard library may be imported at the top.
+The keeper runs this file alone, so only the standard library may be imported at the top.
 """
 
 from __future__ import annotations
@@ -29,14 +30,14 @@ _held: list[int] = []
 
 
 def keep_tidy() -> None:
-    """Marks everything that this process starts from now on, so that it ends with it; ends what earlier runs left
-    running."""
+    """Marks all processes that this process starts from now on, so that they end with it; ends the processes that
+    earlier runs left."""
     end_orphans()
     mark = f"{os.getpid()}:{_start_of(os.getpid())}:{_namespace()}"
     environment = {name: value for name, value in os.environ.items() if name != MARK}
     reading, writing = os.pipe()
     try:
-        # In a session of its own: Ctrl-C at the terminal must not reach it.
+        # In a separate session, so that Ctrl-C at the terminal does not reach it.
         subprocess.Popen(
             [sys.executable, "-I", "-S", __file__, mark],
             stdin=reading,

@@ -123,10 +123,11 @@ def shell(
         list[str] | None, typer.Option("--file", "-f", metavar="FILE", help="Run the statements of a file, and leave.")
     ] = None,
 ) -> None:
-    """Run statements interactively, or those of -c, of -f or of a pipe.
+    """Run statements interactively, or the statements of -c, of -f or of a pipe.
 
-    With -c, -f or a pipe, the first error ends it: the exit status is 0 if all is done, 1 if a statement failed, 3 if
-    one lacks a confirmation, 130 after Ctrl-C. What only reads the catalog starts no Spark there.
+    With -c, -f or a pipe, the first error ends the run. The exit status is 0 if all statements are done, 1 if a
+    statement failed, 3 if one lacks a confirmation, 130 after Ctrl-C. In these modes, statements that only read the
+    catalog do not start Spark.
     """
     from rw_sql.cli.shell.loop import run_shell
 

@@ -21,15 +21,20 @@ if TYPE_CHECKING:
 _NO_WIDTH = 100_000
 
 _MOST_LINES = 6
-"""A result of several columns with a taller cell is printed row by row, one line per column, as psql's ``\\x`` does:
-beside such a cell the other cells of its row would be mostly blank."""
+"""The maximum height of a cell in a table, in lines.
+
+A result of several columns with a taller cell is printed row by row, one line per column, like psql's ``\\x``, because
+the other cells of its row would be mostly blank.
+"""
 
 
 _WIDEST_WORD = 24
-"""A cell's longer words may be broken to make a table fit; a header is never broken."""
+"""The maximum length of a word that stays whole when a table must fit; longer words of cells may be broken, headers
+never."""
 
 Layout = Literal["auto", "table", "records"]
-"""``records``: row by row, a column to a line. ``auto``: only what is too tall or too wide for a table."""
+"""``records``: row by row, with one line per column. ``auto``: row by row only if the result is too tall or too wide
+for a table."""
 
 
 def console_for(stream: TextIO | None = None) -> Console:
@@ -38,17 +43,17 @@ def console_for(stream: TextIO | None = None) -> Console:
     stream = stream or sys.stdout
     if stream.isatty():
         console = Console(file=stream, highlight=False)
-        if console.is_dumb_terminal:  # which says how wide it is all the same
+        if console.is_dumb_terminal:  # its width is set anyway
             console.width = shutil.get_terminal_size().columns
         return console
     return Console(file=stream, highlight=False, width=_NO_WIDTH, color_system=None)
 
 
 def print_rows(console: Console, rows: Rows, *, layout: Layout = "auto") -> None:
-    """Prints a result as a table and how many rows it has; a result without columns prints nothing.
+    """Prints a result as a table with its number of rows; prints nothing for a result without columns.
 
-    Rows with tall cells, and those of a table that does not fit with its headers whole, are printed one below the
-    other, a column to a line, unless ``layout`` says otherwise.
+    Rows with tall cells, and rows of a table that does not fit with whole headers, are printed row by row, unless
+    ``layout`` requires a table.
     """
     if not rows.columns:
         return
@@ -83,7 +88,7 @@ def _column_widths(rows: Rows, width: int) -> list[int] | None:
     left = width - 3 * len(rows.columns) - 1 - sum(least)
     if left < 0:
         return None
-    # The columns that need the least get all that they need, and the others share the rest.
+    # The columns that need the least width get it in full, and the others share the rest.
     order = sorted(range(len(least)), key=lambda index: wanted[index] - least[index])
     for position, index in enumerate(order):
         more = min(wanted[index] - least[index], left // (len(order) - position))

@@ -28,5 +28,6 @@ def run_pyspark(arguments: list[str]) -> NoReturn:
             "PYTHONSTARTUP": str(startup),
         }
         command = [str(home / "bin" / "pyspark"), *DELTA_OPTIONS, *arguments]
-        # In the place of this process: signals, Ctrl-C among them, reach the shell, and no kill leaves it behind.
+        # Replaces this process, so that signals (including Ctrl-C) reach the shell, and no kill leaves the shell
+        # running.
         os.execve(command[0], command, environment)

@@ -1,4 +1,4 @@
-"""Asks the operator to confirm an unsafe statement: the source of the answer, and the preview before it."""
+"""Asks the operator to confirm an unsafe statement, after showing its preview."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``rw-sql source``: the statements on one source as commands; ``--show-sql`` prints the statement."""
+"""``rw-sql source``: commands for the statements about one source; ``--show-sql`` prints the statement."""
 
 from __future__ import annotations
 
@@ -351,7 +351,7 @@ def undo(
 def continuity(
     source: _Source, warehouse: WarehouseOption = None, output: _Output = "text", show_sql: ShowSql = False
 ) -> None:
-    """SHOW SOURCE CONTINUITY: the prediction compared with what happened."""
+    """SHOW SOURCE CONTINUITY: the prediction compared with the actual effect."""
     from rw_sql.cli.source_statements import source_name
     from rw_sql.syntax.statements import ShowSourceContinuity
 

@@ -75,7 +75,7 @@ def is_look(statement: Statement) -> bool:
 
 
 def _run(context: Context, text: str, ask: Answer | None = None) -> Table:
-    """Runs a statement by its text, so that an error points into what --show-sql prints."""
+    """Runs a statement by its text, so that an error points into the text that --show-sql prints."""
     try:
         return answer_of(context, parse_statement(text), ask=ask)
     except SqlError as error:

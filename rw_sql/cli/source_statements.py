@@ -1,4 +1,4 @@
-"""Turns the words of ``rw-sql source`` into one statement each."""
+"""Converts the arguments of ``rw-sql source`` to one statement each."""
 
 from __future__ import annotations
 
@@ -178,7 +178,7 @@ def inject_statement(
 
 
 def allowed_words(words: Sequence[str], known: Sequence[str]) -> tuple[str, ...]:
-    """ALLOW. Raises SqlError for a word that the statement does not know."""
+    """The words of ALLOW. Raises SqlError for a word that the statement does not accept."""
     allowed = tuple(dict.fromkeys(word.upper() for word in words))
     if strange := [word for word in allowed if word not in known]:
         listed = ", ".join(known).lower()

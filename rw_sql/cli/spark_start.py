@@ -38,8 +38,8 @@ def spark_for(
     """An attached session while a command runs. Spark's own output does not reach the terminal.
 
     With ``run_jobs=False`` the process runs no jobs; ``config`` adds Spark settings. The JVM writes to a temporary
-    file, which is printed if it does not start and else goes with the command. ``status`` shows meanwhile that Spark
-    starts; without it a terminal gets a line.
+    file. The file is printed if the JVM does not start, and deleted with the end of the command otherwise. ``status``
+    shows meanwhile that Spark starts; without it, one line is printed at a terminal.
     """
     stderr = console_for(sys.stderr)
     if stderr.is_terminal and status is None:
@@ -60,16 +60,17 @@ def start_spark(
     on_failure: Callable[[str], object],
     is_beside_prompt: bool = False,
 ) -> SparkSession:
-    """Starts Spark and attaches to a warehouse; ``on_failure`` receives what the JVM wrote if that fails.
+    """Starts Spark and attaches to a warehouse; if that fails, ``on_failure`` receives the output of the JVM.
 
-    With ``is_beside_prompt``, another thread uses the terminal meanwhile: what Python writes to it still comes there.
+    With ``is_beside_prompt``, another thread uses the terminal meanwhile, so Python's output still appears there.
     """
     from rw_sql.session.attach import connect
 
     with tempfile.TemporaryFile() as messages:
         saved = os.dup(2)
         before = sys.stderr
-        # The JVM is started as a child and keeps the file as its standard error; Python gets its own back.
+        # The JVM is started as a child process and keeps the file as its standard error; Python gets its own standard
+        # error back.
         if is_beside_prompt:
             sys.stderr = own_stderr()
         os.dup2(messages.fileno(), 2)

@@ -1,4 +1,4 @@
-"""The SQL files of a folder, as every command that takes one finds them."""
+"""Finds the SQL files of a folder, for every command that accepts a folder."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ if TYPE_CHECKING:
 
 
 def folder_files(folder: str) -> list[str]:
-    """The SQL files of a folder and its subfolders, hidden ones left out. Raises SqlError where there is none."""
+    """The SQL files of a folder and its subfolders, hidden ones left out. Raises SqlError for a folder without SQL
+    files."""
     root = Path(folder)
     if not root.is_dir():
         raise SqlError(FILE_UNREADABLE, f'"{folder}" is no folder', hint="give a folder that exists")
@@ -29,5 +30,5 @@ def folder_files(folder: str) -> list[str]:
 
 
 def files_of(paths: Sequence[str]) -> list[str]:
-    """Paths with the SQL files of a folder in its place. Raises SqlError for a folder without one."""
+    """The paths, with each folder replaced by its SQL files. Raises SqlError for a folder without SQL files."""
     return [file for path in paths for file in (folder_files(path) if Path(path).is_dir() else [path])]

@@ -1,7 +1,8 @@
-"""A status line below what runs for longer than a second: how long it has run, and what it waits for.
+"""A status line for commands that run longer than a second: the time that has passed, and the jobs that the command
+waits for.
 
-At a terminal it is redrawn in place and gone when the statement has ended. Elsewhere it is a line on standard error now
-and then, less often the longer it takes.
+At a terminal it is redrawn in place, and removed when the statement has ended. Elsewhere it is an occasional line on
+standard error, less frequent the longer the statement takes.
 """
 
 from __future__ import annotations
@@ -40,29 +41,29 @@ _BAR = 20
 
 
 class Progress(Protocol):
-    """What runs, and the jobs that it waits for."""
+    """A running activity, and the jobs that it waits for."""
 
     @property
     def what(self) -> str:
-        """What it does, in words."""
+        """The activity in words."""
         ...
 
     @property
     def jobs(self) -> tuple[JobPhase, ...]:
-        """Where the jobs stand that it waits for."""
+        """The phases of the jobs that it waits for."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Doing:
-    """What a command does that is no statement, such as starting Spark."""
+    """An activity of a command other than a statement, such as starting Spark."""
 
     what: str
     jobs: tuple[JobPhase, ...] = ()
 
 
 class StatusLine:
-    """The status line of a command. ``describe`` is called from a thread of its own while a statement runs."""
+    """The status line of a command. ``describe`` is called from a separate thread while a statement runs."""
 
     def __init__(
         self,
@@ -72,7 +73,7 @@ class StatusLine:
         is_quiet: bool = False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """With ``is_quiet``, nothing is printed where lines are not redrawn in place."""
+        """With ``is_quiet``, nothing is printed on streams that cannot be redrawn in place."""
         self._describe = describe
         self._stream = stream
         self._is_quiet = is_quiet
@@ -86,8 +87,8 @@ class StatusLine:
 
     @contextmanager
     def running(self, *, line_after: float = SHOWN_AFTER) -> Iterator[None]:
-        """Shows the status of what runs inside, once that has taken a second; ``line_after`` so many seconds where it
-        is not redrawn in place."""
+        """Shows the status of the block once it has run for a second; on a stream that is not redrawn in place, after
+        ``line_after`` seconds."""
         if self._thread is None:
             self._thread = threading.Thread(target=self._watch, name="rw_sql-status", daemon=True)
             self._thread.start()
@@ -140,7 +141,7 @@ class StatusLine:
                     self._changed.wait(left)
                     continue
                 run = self._run
-            # Reading what the jobs do may take a while: the statement must be able to end meanwhile.
+            # Reading the activity of the jobs may take a while, and the statement must be able to end meanwhile.
             progress = self._describe()
             with self._changed:
                 if run == self._run and self._started is not None:
@@ -167,7 +168,7 @@ def _is_redrawn(console: Console) -> bool:
 
 
 def own_stderr() -> TextIO:
-    """Standard error by a descriptor of its own, which stays the terminal's while the other is a file."""
+    """Standard error through a separate descriptor, which still reaches the terminal while the usual one is a file."""
     try:
         return os.fdopen(os.dup(sys.stderr.fileno()), "w", buffering=1, encoding="utf-8", errors="backslashreplace")
     except (OSError, ValueError):  # a stream without a descriptor, as in a notebook
@@ -175,7 +176,7 @@ def own_stderr() -> TextIO:
 
 
 def line_of(progress: Progress, seconds: float) -> str:
-    """The status in one line: ``running for 12 s: planning``; behind it the jobs, separated by ``;``."""
+    """The status in one line: ``running for 12 s: planning``, followed by the jobs, separated by ``;``."""
     jobs = [str(job) for job in progress.jobs[:_MOST_JOBS]]
     more = len(progress.jobs) - len(jobs)
     return "; ".join(

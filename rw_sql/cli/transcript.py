@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Transcript:
-    """Prints a script as it runs. ``run_statements`` calls ``answer`` and ``show``."""
+    """Prints a script as it runs. ``run_statements`` calls its methods ``answer`` and ``show``."""
 
     def __init__(
         self,
@@ -42,7 +42,7 @@ class Transcript:
 
     @property
     def answer(self) -> Answer | None:
-        """Answers the question before an unsafe statement; the statement is printed before its preview."""
+        """Answers the question before an unsafe statement. The statement is printed before its preview."""
         return None if self._answer is None else self._ask
 
     def show(self, statement: StatementText, result: DataFrame | None) -> None:

@@ -57,7 +57,7 @@ class UpstreamSplit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Upstream:
-    """The state of the upstream at one moment. If it cannot be read, ``error`` says why and ``splits`` is empty.
+    """The state of the upstream at one moment. If it cannot be read, ``error`` is the reason and ``splits`` is empty.
 
     ``missing`` are names in the options that do not exist upstream (topics), and ``present`` are then the names that do
     exist, as far as the upstream lists them. ``sparse`` maps a topic whose offsets do not count its records (compacted,
@@ -78,7 +78,7 @@ class Upstream:
 
 
 def missing_hint(wanted: str, present: Iterable[str]) -> str:
-    """What to type instead of a topic that is not there, out of those that are."""
+    """A hint with the most similar existing topics, in place of a topic that does not exist."""
     known = sorted(present)
     near = get_close_matches(wanted, known, n=_MOST_TOPICS, cutoff=0.6)
     if near:
@@ -96,8 +96,8 @@ _MOST_TOPICS = 3
 class GroupOffsets:
     """The offsets that a consumer group has committed: per split the next record to read; other splits are missing.
 
-    ``members`` is its current number of consumers; with any, its offsets advance. ``groups`` are the existing groups,
-    if this one has committed nothing.
+    ``members`` is its current number of consumers; while it has any, its offsets advance. ``groups`` are the existing
+    groups, if this one has committed nothing.
     """
 
     offsets: Mapping[str, int] = field(default_factory=dict)
@@ -122,9 +122,9 @@ class RecordFetcher(Protocol):
     """Fetches small batches in this process, over connections that stay open. One thread fetches at a time."""
 
     def connect(self, splits: Sequence[str]) -> None:
-        """Opens the connections that the first fetch of these splits needs, without waiting long.
+        """Opens the connections that the first fetch of these splits needs, and does not wait long.
 
-        Raises nothing if the upstream does not answer; the first fetch then fails instead.
+        Raises nothing if the upstream does not respond; the first fetch then fails instead.
         """
         ...
 
@@ -154,7 +154,7 @@ class KeepingConnector(Protocol):
     """A connector that keeps connections open between requests."""
 
     def reconnect(self, options: Mapping[str, str]) -> None:
-        """Uses new connections from now on, because host names may have come to mean other servers."""
+        """Uses new connections from now on, because host names may now refer to other servers."""
         ...
 
 
@@ -217,7 +217,8 @@ class Connector(Protocol):
         ...
 
     def record_times(self, options: Mapping[str, str], offsets: Mapping[str, int]) -> Mapping[str, int]:
-        """When the record at each split's offset was written, in milliseconds since 1970; omitted if not known soon."""
+        """The time when the record at each split's offset was written, in milliseconds since 1970; left out if not
+        known soon."""
         ...
 
     def group_offsets(
@@ -232,8 +233,8 @@ class Connector(Protocol):
         ...
 
     def start_offset(self, options: Mapping[str, str], split: UpstreamSplit, at_times: Mapping[str, int]) -> int:
-        """The first offset of a split without a state, by ``scan.startup.mode``; ``at_times`` has those for timestamp
-        mode."""
+        """The first offset of a split without a state, by ``scan.startup.mode``; ``at_times`` are the offsets for
+        timestamp mode."""
         ...
 
     def startup_time(self, options: Mapping[str, str]) -> int | None:
@@ -336,7 +337,7 @@ class SnapshotReader(Protocol):
         options. Reading may be lazy. The caller keeps the DataFrame until everything derived from it is done, so that
         resources may be tied to its lifetime. A missing upstream column, a value that does not fit its type and a
         record that does not decode are errors, now or at the action: a refresh that cannot read everything changes
-        nothing. Of several rows with the same key, any one may be returned.
+        nothing. Of several rows with the same key, the method may return any one.
         """
         ...
 
@@ -379,12 +380,12 @@ class ColumnReader(Protocol):
     def column_misfit(self, options: Mapping[str, str], columns: Mapping[str, str]) -> ColumnMisfit | None:
         """The first of ``columns`` (name → Spark type) that the upstream cannot provide; None if it has all.
 
-        None also if the upstream does not answer, which a look reports.
+        None also if the upstream does not respond, which a look reports.
         """
         ...
 
     def row_estimate(self, options: Mapping[str, str]) -> int | None:
-        """The approximate number of rows; None if not known soon. Raises nothing if the upstream does not answer."""
+        """The approximate number of rows; None if not known soon. Raises nothing if the upstream does not respond."""
         ...
 
     def read_columns(

@@ -1,4 +1,5 @@
-"""The types of connections: which connectors use them, and which options they accept. Specs mark those options."""
+"""The types of connections: the connectors that use each, and the options that each accepts. The specs mark the options
+that a connection accepts."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ def connection_types() -> tuple[str, ...]:
 
 
 def is_of_sources(kind: str) -> bool:
-    """True if sources with positions use connections of this type: looking at one shows its cluster."""
+    """True if sources with positions use connections of this type; a look at such a connection shows its cluster."""
     return kind in _sources()
 
 
@@ -32,12 +33,13 @@ def connection_spec(kind: str) -> ConnectorSpec:
 
 
 def connection_sink(kind: str) -> str:
-    """The sink connector that checks a connection of a type that no source uses."""
+    """The sink connector that checks a connection type that no source uses."""
     return _sinks()[kind]
 
 
 def place_of(kind: str, key: str) -> str | None:
-    """Where an option belongs that this connection type does not accept, as text for a hint; None if nowhere."""
+    """The statement that accepts an option which this connection type refuses, as text for a hint; None if no statement
+    does."""
     for other in connection_types():
         known = connection_spec(other).option(key)
         if known is not None and known.is_of_connection:

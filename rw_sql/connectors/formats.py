@@ -1,6 +1,6 @@
 """The valid clauses FORMAT … ENCODE … (…): supported pairs, their meaning and their options.
 
-Each connector's ``sources/<name>.toml`` lists the pairs that it accepts. The words are RisingWave's.
+Each connector's ``sources/<name>.toml`` lists the pairs that it accepts. The keywords are RisingWave's.
 """
 
 from __future__ import annotations
@@ -155,14 +155,15 @@ _INSTEAD = {
 
 
 def instead_of(format: str, encode: str) -> str | None:
-    """What to use instead of a pair that only RisingWave supports."""
+    """The alternative to a pair that only RisingWave supports."""
     return _INSTEAD.get(format) or _INSTEAD.get(encode)
 
 
 def find_encode_fault(
     format: str, encode: str, options: Mapping[str, str], *, has_header_lines: bool = False
 ) -> EncodeFault | None:
-    """The first option that would have no effect; None if all have one. The pair must be one of :data:`SPECS`.
+    """The first option that would have no effect; None if all options have an effect. The pair must be one of
+    :data:`SPECS`.
 
     ``has_header_lines``: the connector reads files, which may begin with a header line.
     """

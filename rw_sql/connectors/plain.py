@@ -22,9 +22,9 @@ _MODE = "scan.startup.mode"
 class PlainConnector(ABC):
     """See :class:`rw_sql.connectors.base.Connector` for the contract of each method.
 
-    ``other_targets`` are the targets of INJECT that it supports besides VALUES, as a hint names them. ``offsets_count``
-    is EXACTLY if each offset is one record, AT_MOST if some are none, and None if offsets do not count records; the
-    number of records in a batch is checked against it before the commit.
+    ``other_targets`` are the targets of INJECT that it supports besides VALUES, as a hint lists them. ``offsets_count``
+    is EXACTLY if each offset is one record, AT_MOST if some offsets have no record, and None if offsets do not count
+    records. The number of records in a batch is checked against it before the commit.
     """
 
     other_targets = "TO EARLIEST, TO LATEST or TO OFFSET"
@@ -101,7 +101,7 @@ class PlainConnector(ABC):
         return None
 
     def watch(self, options: Mapping[str, str]) -> UpstreamWatch | None:
-        """None: incarnations never change, or reading itself detects the change."""
+        """None: incarnations never change, or reading itself detects a change."""
         return None
 
     def encode_state(self, state: SplitState) -> str:

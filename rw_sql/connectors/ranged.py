@@ -1,4 +1,4 @@
-"""A base for connectors whose upstream can read any range of offsets: files, tables, most things with an API.
+"""A base for connectors whose upstream can read any range of offsets: files, tables, and most APIs.
 
 A subclass defines its options, its splits (``look``), and the records of a range (``read_batch``). The stream of a
 source then only carries the ranges of each batch; ``read_batch`` reads them, as it does for a view's backfill and for
@@ -77,9 +77,9 @@ class RangedConnector(PlainConnector):
     ) -> DataFrame:
         """The records whose offset is in ``[start, end)`` of its split. Adjacent ranges return each record once.
 
-        ``encoding`` is the source's. ``lives`` are the expected incarnations of the splits: reading another one fails.
-        With ENCODE PARQUET the DataFrame also has ``_rw_row``, a struct of the columns, and ``_rw_fault``, the error of
-        a record that could not be read.
+        ``encoding`` is the source's. ``lives`` are the expected incarnations of the splits. Reading another incarnation
+        fails. With ENCODE PARQUET the DataFrame also has ``_rw_row``, a struct of the columns, and ``_rw_fault``, the
+        error of a record that could not be read.
         """
 
     def is_finished(self, state: SplitState) -> bool:

@@ -56,7 +56,7 @@ class SinkShape:
 class SinkLook:
     """The result of a look at a sink's target. At most one of these is set: ``error`` (no answer), ``missing`` (a named
     object does not exist), ``misfit`` (it cannot store these rows), ``doubt`` (by their types, it may refuse most of
-    these rows); ``hint`` is the remedy for the last three. ``named`` is the missing object as the options name it.
+    these rows); ``hint`` is the remedy for the last three. ``named`` is the missing object as the options write it.
 
     A ``doubt`` prevents CREATE SINK; a sink that exists already still runs.
     """
@@ -77,7 +77,7 @@ STOP, SKIP, REPLACE = "stop", "skip", "replace"
 class SinkError(Exception):
     """The target did not accept a batch. The text can be used in a message: it contains no secret.
 
-    This class itself means that the target is unavailable; the batch is retried later.
+    This class itself means that the target is unavailable. The batch is retried later.
     """
 
 
@@ -99,10 +99,10 @@ class Refusal:
 
 
 class RefusedRowsError(SinkError):
-    """The target answers and refuses rows of the batch permanently.
+    """The target is available and refuses rows of the batch permanently.
 
-    Nothing of the batch is written, except with ``is_rest_written``: then all other rows are. ``refusals`` has at least
-    one row but not necessarily all: more may follow when the batch is retried without them.
+    No row of the batch is written, except with ``is_rest_written``: then all other rows are written. ``refusals`` has
+    at least one row but not necessarily all: more may follow when the batch is retried without them.
     """
 
     def __init__(self, refusals: Sequence[Refusal], *, is_rest_written: bool = False) -> None:
@@ -163,7 +163,8 @@ class SinkConnector(Protocol):
     def look(
         self, options: Mapping[str, str], shape: SinkShape | None, *, timeout: float = RESOLVE_TIMEOUT_SECONDS
     ) -> SinkLook:
-        """Checks whether the target can store such rows; with None, only whether it answers (for a connection).
+        """Checks whether the target can store such rows; without a shape, checks only whether it responds (for a
+        connection).
 
         Errors are returned, never raised. Writes nothing.
         """

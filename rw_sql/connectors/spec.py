@@ -69,7 +69,7 @@ class OptionSpec:
 
     ``java`` describes the Java client's equivalent if it is not just another name. ``is_of_connection``: CREATE
     CONNECTION accepts it too. ``connection_key`` is its name in a connection if that differs; such a connection's type
-    has a spec of its own. ``is_alterable``: as in RisingWave, ALTER SOURCE … CONNECTOR WITH may change it; UNSAFE SET
+    then has its own spec. ``is_alterable``: as in RisingWave, ALTER SOURCE … CONNECTOR WITH may change it; UNSAFE SET
     may change every option. ``is_ignored``: accepted for compatibility of definitions, without effect. ``also`` are
     names that other systems use: not accepted, but hints prefer them. ``instead`` are alternative options: only one of
     them may be set, and an ALTER that sets one replaces the others.
@@ -108,7 +108,7 @@ class OptionSpec:
         return fold(value.strip()) == fold(self.default)
 
     def fault(self, value: str) -> str | None:
-        """The error of a value, as the end of a sentence that names the option; None if it is valid.
+        """The error of a value, as the end of a sentence that names the option; None for a valid value.
 
         The value itself is shown only if the option is not a secret.
         """
@@ -172,8 +172,8 @@ class ConnectorSpec:
     """The spec of a connector. ``formats`` maps a FORMAT to its ENCODEs, in upper case.
 
     ``default_format`` applies to a source without FORMAT … ENCODE; None if the clause is required. ``connection_kind``
-    is the type of its connections, if that is not its own name. ``example`` is a script for its page. ``is_batch``:
-    only REFRESH TABLE reads it, as a whole.
+    is the type of its connections, if it differs from the connector's own name. ``example`` is a script for its page.
+    ``is_batch``: the connector is read only by REFRESH TABLE, and always as a whole.
     """
 
     name: str
@@ -302,7 +302,8 @@ def check_include(spec: ConnectorSpec, kind: str, span: Span | None = None) -> I
 
 
 def duration_seconds(text: str) -> float | None:
-    """Seconds of a duration such as ``10s``, ``500ms``, ``1 min`` or ``5`` (seconds); None if it is not one."""
+    """The seconds of a duration such as ``10s``, ``500ms``, ``1 min`` or ``5`` (seconds); None if the text is no
+    duration."""
     match = _DURATION.fullmatch(text)
     if match is None:
         return None

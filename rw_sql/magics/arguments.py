@@ -21,7 +21,8 @@ _ASSIGNMENT = re.compile(r"\s*([^\W\d]\w*)\s*<<\s*")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arguments:
-    """The options of a cell. ``frame_name`` gets the last result as a DataFrame, ``result_name`` the result itself."""
+    """The options of a cell. ``frame_name`` is the variable for the last result as a DataFrame, ``result_name`` the
+    variable for the result itself."""
 
     is_confirmed: bool = False
     tokens: frozenset[str] = frozenset()
@@ -64,6 +65,6 @@ def read_arguments(line: str) -> Arguments:
 
 
 def read_assignment(line: str) -> tuple[str | None, str]:
-    """The name before ``<<``, None without one, and the rest of the line."""
+    """The name before ``<<`` (None without one), and the rest of the line."""
     found = _ASSIGNMENT.match(line)
     return (found[1], line[found.end() :]) if found is not None else (None, line)

@@ -39,8 +39,8 @@ class StatementMagic:
         """Runs the statement on the line, or the cell's statements, and shows each result as it arrives.
 
         Returns the last result, which IPython shows; ``NAME <<`` assigns it instead, and ``-o NAME`` assigns its
-        DataFrame too. ``:name`` is a variable: from ``--var``, from ``\\set`` in this or an earlier cell, or of the
-        notebook. ``%rw watch [SECONDS]`` shows the jobs until it is interrupted.
+        DataFrame too. ``:name`` is a variable: from ``--var``, from ``\\set`` in this or an earlier cell, or a variable
+        of the notebook. ``%rw watch [SECONDS]`` shows the jobs until it is interrupted.
         """
         if cell is None:
             words = line.split()

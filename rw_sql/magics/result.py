@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 _NUMBERS = ("tinyint", "smallint", "int", "bigint", "float", "double", "decimal")
 _MOST_ROWS = 200
-"""How many rows are read for display. The DataFrame has all of them."""
+"""How many rows are read for display; the DataFrame has all rows."""
 
 
 class CellResult:

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from rw_sql.session.results import Rows
 
 ROWS_SEEN = 20
-"""How many rows are seen at once: HTML scrolls to the others, text leaves them out."""
+"""How many rows are visible at once: HTML scrolls to the others, text omits them."""
 
 # Every style is inline: a front end may sanitize a <style>, and a notebook has many tables. No colour is set, so that
 # the front end's light or dark theme applies.
@@ -25,8 +25,8 @@ _LINES = "white-space: pre; text-align: left; vertical-align: top; font-family: 
 class ResultTable:
     """A result that IPython displays; all values are escaped.
 
-    ``numbers`` says of each column whether its values are numbers, which are aligned at the right. A text of several
-    lines, such as a plan or a preview, is shown in a fixed width.
+    ``numbers`` tells for each column whether its values are numbers, which are right-aligned. A text of several lines,
+    such as a plan or a preview, is shown in a fixed-width font.
     """
 
     def __init__(self, rows: Rows, numbers: Sequence[bool] = ()) -> None:

@@ -9,7 +9,8 @@ from typing import Any
 
 
 class CellVariables(Mapping[str, str]):
-    """``own`` come first (None: unset), then the notebook's variables that are texts, numbers, booleans or times."""
+    """``own`` variables come first (None: unset), then the notebook's variables whose values are texts, numbers,
+    booleans or times."""
 
     def __init__(self, own: Mapping[str, str | None], namespace: Mapping[str, Any]) -> None:
         self._own = own

@@ -1,4 +1,4 @@
-"""Reads ``catalog/NNNN_*.sql``: the metastore's tables as Delta schemas, its views as templates.
+"""Reads ``catalog/NNNN_*.sql``: the metastore's tables as Delta schemas, and its views as templates.
 
 The files contain only CREATE TABLE, ALTER TABLE … ADD COLUMNS and CREATE VIEW, in Spark's SQL. This module reads them
 with a few rules instead of the SQL parser: opening a metastore then needs neither grammar nor Spark, and the text of a

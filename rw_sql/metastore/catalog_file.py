@@ -1,6 +1,6 @@
-"""A catalog as one JSON file: what a script is checked against where its warehouse cannot be reached.
+"""A catalog as one JSON file, for checking a script where its warehouse cannot be reached.
 
-Definitions, assigned splits and the positions that statements set are in it; values of secrets are not.
+The file contains definitions, assigned splits and the positions that statements set; it contains no values of secrets.
 """
 
 from __future__ import annotations
@@ -52,7 +52,8 @@ def _public(record: ObjectRecord) -> ObjectRecord:
 def catalog_from_json(text: str, name: str) -> Snapshot:
     """The catalog of a file's text; ``name`` is how a message calls the file.
 
-    Raises SqlError INVALID_OPTION where it is no such file, and METASTORE_IS_NEWER where a newer rw_sql wrote it.
+    Raises SqlError INVALID_OPTION for a file of another kind, and METASTORE_IS_NEWER for a file that a newer rw_sql
+    wrote.
     """
     try:
         body = msgspec.json.decode(text)

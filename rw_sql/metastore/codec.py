@@ -1,7 +1,8 @@
 """Converts records, changes and before-images to JSON and back.
 
-msgspec writes the fields of the dataclasses in order, and checks the types of what it reads. Reading is strict. A kind
-or field that this version does not know comes from a newer version; ignoring it would lose it at the next write.
+msgspec writes the fields of the dataclasses in order, and checks the types of the values that it reads. Reading is
+strict. A kind or field unknown to this version comes from a newer version, and ignoring it would lose it at the next
+write.
 """
 
 from __future__ import annotations
@@ -47,10 +48,10 @@ def record_to_json(record: ObjectRecord) -> str:
 
 
 def record_from_json(text: str) -> ObjectRecord:
-    """The record; fields that an older version did not write get their defaults.
+    """The record. Fields that an older version did not write get their defaults.
 
-    Raises SqlError METASTORE_IS_NEWER for a kind or field that this version does not know, and ValueError for text that
-    is not a record.
+    Raises SqlError METASTORE_IS_NEWER for a kind or field unknown to this version, and ValueError for text that is not
+    a record.
     """
     return record_from_data(msgspec.json.decode(text))
 
@@ -75,7 +76,7 @@ def record_from_data(data: Any) -> ObjectRecord:
 
 
 def _require_known(what: str, record: type[Any], data: Any) -> None:
-    """msgspec itself skips the fields that a dataclass does not have."""
+    """msgspec itself would skip fields that a dataclass does not have."""
     if isinstance(data, dict) and (unknown := data.keys() - _FIELDS[record]):
         raise SqlError(METASTORE_IS_NEWER, f'{what} has a field "{min(unknown)}", unknown here', hint=_UPGRADE)
 
@@ -161,10 +162,10 @@ def before_from_json(text: str) -> BeforeImage:
 
 
 def apply_before(operation: OperationRecord) -> tuple[Change, ...]:
-    """The changes that restore the definitions, assignments and positions of before an operation.
+    """The changes that restore the definitions, assignments and positions from before an operation.
 
     Applied right after the operation, they restore the catalog's content; its epoch still grows. Drops come first, so
-    that a name is free before its earlier owner takes it back.
+    that a name is free before its former owner takes it back.
     """
     return changes_back(before_from_json(operation.before))
 

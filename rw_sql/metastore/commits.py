@@ -1,4 +1,5 @@
-"""What a commit of the metastore comes to: the new epoch, or another statement that was faster."""
+"""The outcome of a commit of the metastore: the new epoch, or a conflict with a statement that was committed
+earlier."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lease:
-    """The lease of a warehouse: which process runs its jobs.
+    """The lease of a warehouse: the process that runs its jobs.
 
     Process ids are valid on ``host``; ``process_start`` distinguishes a process from a later one with the same id.
     ``applied_epoch`` is the newest epoch that the owner's reconciler has applied.
@@ -123,8 +123,8 @@ class PointDependent:
 class RewindPoint:
     """The state that REWIND restores: a source and all its dependents just before an unsafe operation took effect.
 
-    If no point could be recorded, ``reason`` says why and the other fields are empty. ``states`` are the positions as
-    the connector's JSON; ``folder`` contains copies of the dependents' checkpoints.
+    If no point could be recorded, ``reason`` states the cause and the other fields are empty. ``states`` are the
+    positions as the connector's JSON; ``folder`` contains copies of the dependents' checkpoints.
     """
 
     source_id: int

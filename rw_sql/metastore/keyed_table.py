@@ -24,7 +24,7 @@ _log = logging.getLogger(__name__)
 class KeyedTable:
     """An append-only table whose current rows, the newest per key, are cached in memory and updated incrementally.
 
-    ``trim`` receives the current rows and returns those worth keeping when the table is folded. Upkeep folds the table
+    ``trim`` receives the current rows and returns the rows to keep when the table is folded. Upkeep folds the table
     when folding removes more rows than it keeps, as ``worth_folding`` decides.
     """
 
@@ -42,7 +42,7 @@ class KeyedTable:
         self._lock = RLock()
 
     def rows(self) -> Mapping[Key, Row]:
-        """The current rows. The returned mapping never changes; a later call may return another one."""
+        """The current rows. The returned mapping never changes; a later call may return a new one."""
         if self._table.latest_version() <= self._version:
             return self._rows
         with self._lock:

@@ -1,4 +1,4 @@
-"""Debounced background work: requests that arrive within a short time are done as one."""
+"""Debounced background work: requests that arrive within a short time are handled together."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _LOOK_SECONDS = 0.1
 class DebouncedTask:
     """A piece of work that runs on another thread, once for all requests that arrive before it starts. Thread-safe.
 
-    The work starts ``seconds`` after the first request, and at once if :meth:`flush` is called or the interpreter
-    exits, which waits for it. ``work`` must handle its own errors. A request that arrives while the work runs starts
-    another thread, so that ``work`` may run on several threads at once.
+    The work starts ``seconds`` after the first request. It starts at once if :meth:`flush` is called or the interpreter
+    exits, and the exit waits for it. ``work`` must handle its own errors. A request that arrives while the work runs
+    starts another thread, so that ``work`` may run on several threads at once.
     """
 
     def __init__(self, work: Callable[[], None], name: str, *, seconds: float = 0.0) -> None:
@@ -60,7 +60,7 @@ class DebouncedTask:
 
     def _wait_and_do(self) -> None:
         until = time.monotonic() + self.seconds
-        # If the interpreter is exiting, no further requests can come, and the exit waits for this thread.
+        # If the interpreter is exiting, no further requests can arrive, and the exit waits for this thread.
         while time.monotonic() < until and main_thread().is_alive() and not self._hurry.wait(_LOOK_SECONDS):
             pass
         with self._lock:

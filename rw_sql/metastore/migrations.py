@@ -45,9 +45,10 @@ def migrate(directory: str, catalog: Catalog) -> None:
 
 
 def require_format(directory: str, catalog: Catalog) -> None:
-    """Returns where the warehouse has the catalog's newest format. Writes nothing.
+    """Checks that the warehouse has the catalog's newest format. Writes nothing.
 
-    Raises SqlError METASTORE_IS_NEWER where it has a newer one, NOT_SUPPORTED where it has yet to be migrated.
+    Raises SqlError METASTORE_IS_NEWER if the warehouse has a newer format, and NOT_SUPPORTED if it must be migrated
+    first.
     """
     seen = StoredTable(join(directory, "migrations")).transaction(_APPLIED)
     if seen > catalog.number:

@@ -41,13 +41,14 @@ KEYED = "keyed"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Maintenance:
-    """How a view's table is kept up to date. It is decided when the view is created; ``reason`` says why.
+    """The way in which a view's table is kept up to date. It is decided when the view is created; ``reason`` is the
+    cause of the decision.
 
-    An empty ``strategy`` means: a view without keys appends the rows of its query, a view with keys replaces rows by
+    With an empty ``strategy``, a view without keys appends the rows of its query, and a view with keys replaces rows by
     key. ``query`` is the job's query if it differs from the view's own: it also yields the ``hidden`` columns (a Spark
     schema in JSON), which only the stored table has. ``touched`` is a query for the values of the columns ``partition``
     in changed input rows: the view's rows with these values are recomputed. ``is_one_row``: an aggregation without
-    groups, which has a row even for empty input.
+    groups, which returns a row even for empty input.
     """
 
     strategy: str = ""
@@ -73,15 +74,15 @@ class Maintenance:
 class MaterializedViewRecord:
     """A materialized view. ``inputs`` are the ids of the sources and views that its query reads.
 
-    ``query`` is Spark SQL; ``dialect`` tells what the definition's query is written in, 'spark' or 'risingwave'.
-    ``schema`` is its Delta schema as Spark's JSON. ``keys`` are the columns that identify a row where rows are
-    replaced (aggregates); empty where they are only appended. ``has_change_feed``: its table keeps the changes of its
-    rows, since a sink or another view reads them. ``histories`` fix what came before the view of those sources whose
-    log it does not just read from the beginning, as :mod:`rw_sql.model.backfill_ranges` writes them.
-    ``backfill_rate_limit`` is how many records of them it reads a second (None: no limit; 0: none).
-    ``kept_generation`` is the generation beside the view's own whose table and checkpoint are kept, since it served
-    last (0: the one before); ``last_generation`` is the newest there ever was, where that is not the view's own.
-    ``sees`` is the first id that was not given away when it got its query, where that was after it was made.
+    ``query`` is Spark SQL; ``dialect`` is the dialect of the definition's query, 'spark' or 'risingwave'. ``schema`` is
+    its Delta schema as Spark's JSON. ``keys`` are the columns that identify a row if rows are replaced (aggregates);
+    empty if rows are only appended. ``has_change_feed``: its table keeps the changes of its rows, because a sink or
+    another view reads them. ``histories`` are the backfills of its sources, as :mod:`rw_sql.model.backfill_ranges`
+    writes them. A source whose log the view reads from the beginning has none. ``backfill_rate_limit`` is the number of
+    backfill records that it reads per second (None: no limit; 0: none). ``kept_generation`` is the generation besides
+    the view's own whose table and checkpoint are kept, because it served last (0: the generation before).
+    ``last_generation`` is the newest generation that ever existed, if that is not the view's own. ``sees`` is the first
+    id that was still free when the view got its present query, if that was after its creation.
     """
 
     id: int
@@ -105,13 +106,14 @@ class MaterializedViewRecord:
 
 
 OVERWRITE, IGNORE, IF_NOT_NULL = "overwrite", "ignore", "if_not_null"
-"""What an insert does if its key exists: replaces the row; is ignored; replaces only with the values that are not null.
+"""The effect of an insert whose key exists: it replaces the row; it is ignored; it replaces only with the values that
+are not null.
 """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableRecord(MaterializedViewRecord):
-    """A table with a connector: a source and the rows that its records become. Its job is like that of a view.
+    """A table with a connector: a source, and the rows made from its records. Its job is like that of a view.
 
     ``definition`` is its canonical CREATE TABLE text. ``source_id`` is its associated source, which has the same name
     and cannot be dropped without it; None after DROP CONNECTOR. ``inputs`` is that source, or empty; ``query`` computes
@@ -119,9 +121,9 @@ class TableRecord(MaterializedViewRecord):
     same columns if rows are replaced, and empty if rows are only appended. ``conflict`` is OVERWRITE, IGNORE or
     IF_NOT_NULL; a row is ignored if its ``version_columns`` are older than those of the existing row with its key.
     ``added_columns`` are (name, id): objects with a lower id were created before the column and do not see it.
-    ``dropped_columns`` are columns that only the table's files still have, ``dropped_fields`` those that only the
-    source's log still has. ``stored_names`` are (name, name in the files) of columns whose names differ there: renaming
-    a column rewrites no file.
+    ``dropped_columns`` are columns that remain only in the table's files; ``dropped_fields`` remain only in the
+    source's log. ``stored_names`` are (name, name in the files) of columns whose names differ there: renaming a column
+    rewrites no file.
     """
 
     source_id: int | None = None
@@ -138,7 +140,8 @@ class TableRecord(MaterializedViewRecord):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeltaTableRecord:
-    """A Delta table that rw_sql does not manage and that a view or sink reads; listed while anything reads it.
+    """A Delta table that rw_sql does not manage and that a view or sink reads. It is listed as long as an object reads
+    it.
 
     ``name`` is its name in the queries that Spark runs, ``written`` its name in statements; ``schema`` is the schema of
     its rows, as Spark's JSON. Without ``has_change_feed``, only appends to the table are supported.
@@ -226,7 +229,8 @@ class SchemaRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PauseRecord:
-    """A pause of one source (``source_id``) or of all sources (None). A source runs only if no pause applies to it."""
+    """A pause of one source (``source_id``) or of all sources (None). A source runs only while no pause applies to
+    it."""
 
     id: int
     name: str
@@ -249,7 +253,7 @@ class ParameterRecord:
 class RewindRecord:
     """The newest REWIND of a source: it restores the state before ``operation``; its own number is ``epoch``.
 
-    The source's dependents run again when the owner has carried it out.
+    The source's dependents run again when the owner has completed it.
     """
 
     id: int
@@ -264,9 +268,9 @@ class RewindRecord:
 class RebuildRecord:
     """The rebuild of a view: a second table that replaces the view's table when it has caught up.
 
-    ``histories`` are those of the new one, as in :class:`MaterializedViewRecord`; ``created_at_ms`` is 0 in rebuilds
-    of before they told it. ``view`` is the new one where it has another query, or reads one that has; None where it is
-    only made anew.
+    ``histories`` are those of the new table, as in :class:`MaterializedViewRecord`; ``created_at_ms`` is 0 in rebuilds
+    by older versions, which did not record it. ``view`` is the new record if the view, or a view that it reads, has
+    another query; None if the rebuild repeats the same query.
     """
 
     id: int
@@ -298,7 +302,7 @@ ObjectRecord = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AssignedSplit:
-    """A split that a fragment reads; ``epoch`` is that of the statement that assigned it."""
+    """A split that a fragment reads; ``epoch`` is the epoch of the statement that assigned it."""
 
     fragment: str
     split: str

@@ -12,7 +12,7 @@ being loaded into a staging table. FINISHING: the rows that differ are being mer
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RefreshRecord:
-    """The refresh state of a table. Exactly the refreshable tables have one.
+    """The refresh state of a table. Only refreshable tables have one.
 
     ``refresh`` counts the refreshes started so far; ``interval_s`` is the interval of automatic ones. ``triggered_ms``
     is the start of the newest refresh, ``succeeded_ms`` the end of the newest successful one; ``failure`` is the error

@@ -1,7 +1,7 @@
 """Facts about the running jobs: the lease, runs, statuses, progress and positions.
 
 Writing them does not advance the epoch. Each table is appended to by compare-and-set. The newest row of a key is the
-current one and upkeep removes the others, so that days of heartbeats every two seconds leave only a few dozen files.
+current one, and upkeep removes the others. Days of heartbeats every two seconds therefore leave only a few dozen files.
 """
 
 from __future__ import annotations
@@ -91,7 +91,8 @@ class JobStore:
         return _lease(self._leases().rows())
 
     def take_lease(self, lease: Lease, replacing: Lease | None) -> bool:
-        """Writes the lease if the stored one still equals ``replacing``; returns False if another process was first."""
+        """Writes the lease if the stored one still equals ``replacing``; returns False if another process wrote a lease
+        first."""
 
         def choose(present: Mapping[_Key, _Row]) -> Sequence[_Row]:
             return [_lease_row(lease)] if _lease(present) == replacing else []
@@ -111,7 +112,7 @@ class JobStore:
         return self.renew_lease(replace(lease, is_released=True))
 
     def claim_run(self, job: str, epoch: int, owner: str) -> Run:
-        """Claims the job's next run number. No two callers get the same one."""
+        """Claims the job's next run number. No two callers get the same number."""
         return self.claim_runs([job], epoch, owner)[0]
 
     def claim_runs(self, jobs: Sequence[str], epoch: int, owner: str) -> tuple[Run, ...]:
@@ -188,9 +189,10 @@ class JobStore:
         return tuple(sorted(found, key=lambda chunk: chunk.chunk))
 
     def note_positions(self, positions: Sequence[NotedPosition]) -> tuple[NotedPosition, ...]:
-        """Records positions per fragment and split; returns those refused because a newer one is stored.
+        """Records positions per fragment and split; returns the positions that were refused because a newer one is
+        stored.
 
-        Positions are compared by (epoch, run, log_version). A position that is stored already is not written again.
+        Positions are compared by (epoch, run, log_version). A position that is already stored is not written again.
         """
 
         def choose(present: Mapping[_Key, _Row]) -> Sequence[_Row]:

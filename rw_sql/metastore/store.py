@@ -83,7 +83,7 @@ class Metastore:
         self._pending: deque[dict[str, Any]] = deque()
         self._projecting_later = DebouncedTask(self._project_or_warn, "projection", seconds=_PROJECTING_SECONDS)
         self._projecting = Lock()
-        # Upkeep of the log runs beside new commits, as it does when another process performs it.
+        # Upkeep of the log runs in parallel with new commits, as upkeep by another process does.
         self._turns = DebouncedTask(self._upkeep_or_warn, "upkeep")
         self._upkeeping = Lock()
         self._load()
@@ -94,8 +94,8 @@ class Metastore:
 
         Completes projections that a crashed process left incomplete. For a URI, the object store's options come from
         the environment. With ``only_reads`` nothing is written. Raises SqlError METASTORE_IS_NEWER if a newer version
-        wrote it, INVALID_PARAMETER for a path that Delta cannot address, and NOT_SUPPORTED for a warehouse that has
-        yet to be migrated and is only to be read.
+        wrote it, and INVALID_PARAMETER for a path that Delta cannot address. With ``only_reads``, raises NOT_SUPPORTED
+        for a warehouse that must be migrated first.
         """
         catalog = catalog or load_catalog()
         directory = _directory(warehouse)
@@ -109,9 +109,10 @@ class Metastore:
 
     @classmethod
     def peek(cls, warehouse: str) -> Snapshot:
-        """The catalog of a warehouse as it is now; nothing is created, migrated or completed there.
+        """The present catalog of a warehouse; nothing is created, migrated or completed there.
 
-        Raises SqlError FILE_UNREADABLE where there is no warehouse that this version reads, and as :meth:`open`.
+        Raises SqlError FILE_UNREADABLE if there is no warehouse that this version can read, and the errors of
+        :meth:`open`.
         """
         try:
             return cls(_directory(warehouse), load_catalog()).snapshot()
@@ -144,7 +145,7 @@ class Metastore:
         """Commits an operation that was planned on a snapshot, atomically, as the next epoch.
 
         ``on_append`` is called right after the commit and must not block. Another thread updates the projections,
-        together with those of operations that follow shortly, or at once if a caller waits for them. Raises
+        together with those of operations that follow shortly. It does so at once if a caller waits for them. Raises
         ConcurrentCommit if another operation came first, and ValueError if the changes do not fit the snapshot.
         Outcomes and upkeep in between do not conflict.
         """
@@ -374,7 +375,7 @@ class Metastore:
         self._forgotten.clear()
         snapshot = snapshot_from(tables, oldest)
         for at, actor, text in operation_rows(rows, oldest):
-            # Skip changes that a projection already contains: a repeated drop would not find its object.
+            # Skips changes that a projection already contains, because a repeated drop would not find its object.
             missing = [change for change in changes_from_json(text) if at > projected[projection_of(change)]]
             effect = effect_of(snapshot, at, actor, missing)
             self._recent.append(effect)
@@ -428,7 +429,7 @@ class Metastore:
                 except Moved:
                     continue
                 if table.is_upkeep_due(before):
-                    # It replaces all rows: while commits keep coming it would always lose.
+                    # It replaces all rows, so it would always lose against commits that keep arriving.
                     table.upkeep(lambda rows: fold_rows(projection, rows))
 
     def _project_or_warn(self) -> None:
@@ -447,7 +448,7 @@ class Metastore:
 
     def _upkeep(self) -> None:
         """Upkeep of the log. Also advances the epoch of projections without changes, to keep opening fast."""
-        # A handle of its own, so that commits do not wait for upkeep.
+        # A separate handle, so that commits do not wait for upkeep.
         StoredTable(self._operations.uri).upkeep()
         snapshot = self._seen[1]
         for name, table in self._projections.items():
@@ -461,7 +462,7 @@ class Metastore:
 
 
 def _directory(warehouse: str) -> str:
-    """Where the catalog of a warehouse lies. Raises SqlError INVALID_PARAMETER for a path that Delta cannot address."""
+    """The folder of a warehouse's catalog. Raises SqlError INVALID_PARAMETER for a path that Delta cannot address."""
     if warehouse.startswith("file://"):
         warehouse = warehouse.removeprefix("file://")
     if "://" not in warehouse:

@@ -47,7 +47,7 @@ _log = logging.getLogger(__name__)
 
 
 class Moved(Exception):  # noqa: N818 - an ordinary event
-    """The table has a later version than the one that the commit was based on. Nothing was written."""
+    """The table has a later version than the one that the commit was based on. The commit wrote nothing."""
 
 
 def join(directory: str, name: str) -> str:
@@ -68,8 +68,8 @@ def create_table(
             mode="ignore",
             partition_by=list(partition_by),
             configuration=dict(properties),
-            # With retries, the second creator would commit the table's metadata again with another id, and a reader of
-            # the first metadata, such as a stream's checkpoint, would no longer recognize the table.
+            # With retries, the second creator would commit the table's metadata again with another id. A reader of the
+            # first metadata, such as a stream's checkpoint, would then no longer recognize the table.
             commit_properties=CommitProperties(max_commit_retries=0),
         )
     except (DeltaError, OSError):
@@ -130,7 +130,7 @@ class StoredTable:
         newest = max(self._newest, self._handle.version())
         while os.path.exists(f"{self._log_directory}/{newest + 1:020d}.json"):
             newest += 1
-        # The directory has changed for no known reason: the next version's file may have been created and cleaned up
+        # The directory has changed for an unknown reason: the next version's file may have been created and cleaned up
         # while this process slept. A listing shows it.
         if listed_at != self._listed_at:
             if newest == self._newest:
@@ -185,7 +185,7 @@ class StoredTable:
             except CommitFailedError as error:
                 raise Moved(self.uri) from error
             if transaction is not None and self.version == before + 1:
-                # Spares the handle from reading the log for what was just written.
+                # Spares the handle from reading the log for the transaction that was just written.
                 self._transactions = {(transaction[0], before + 1): transaction[1]}
             if self._read_version == before and (added := self._added(before, before + 1)) is not None:
                 self._read |= added
@@ -266,9 +266,9 @@ class StoredTable:
         """Removes replaced files, compacts or folds the others, writes a checkpoint, cleans the log.
 
         ``fold`` receives all rows and returns those to keep, or None to skip folding; ``replace`` does the same from
-        the handle, for a caller that has cached the rows. If another process commits first, the work is left to the
-        next run. Files that one run replaces are removed by the next one, so that readers of an older version have time
-        to finish; files of commits that failed are removed after a day.
+        the handle, for a caller that has cached the rows. If another process commits first, the remaining work is left
+        to the next run. Files that one run replaces are removed by the next one, so that readers of an older version
+        have time to finish; files of commits that failed are removed after a day.
         """
         with self.lock:
             version = self._handle.version()

@@ -26,11 +26,11 @@ _NUMBERED = re.compile(r"(.*?)(0|[1-9][0-9]{0,17})")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SplitHistory:
-    """The history of one split: offsets ``[start, end)`` of this incarnation, without the ranges in ``gone``.
+    """The history of one split: offsets ``[start, end)`` of this incarnation, except the ranges in ``gone``.
 
     ``start`` may lie after the reader's position; then ``end`` equals ``start``, and rows below it are not live.
     ``since`` is the epoch of the statement that set the split's position. ``is_guarded``: of the rows read from that
-    position only those at or above ``start`` are live, and rows read from an earlier position are not live at all.
+    position, only those at or above ``start`` are live. Rows read from an earlier position are not live at all.
     """
 
     split: str
@@ -199,7 +199,7 @@ class BackfillChunk:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HistoryPlan:
-    """Where the rest of a history is read. Its chunks do not overlap."""
+    """The places from which the rest of a history is read. Its chunks do not overlap."""
 
     from_log: tuple[BackfillChunk, ...] = ()
     from_upstream: tuple[BackfillChunk, ...] = ()
@@ -246,7 +246,7 @@ def next_chunk(portions: Sequence[BackfillChunk], most: int) -> tuple[BackfillCh
         if known is None or portion.start < known.start:
             first[portion.split] = portion
     chosen: list[BackfillChunk] = []
-    # Small chunks first: the part of their share that they do not use goes to the others.
+    # Small chunks first, because the unused part of their share goes to the other chunks.
     by_size = sorted(first.values(), key=lambda portion: (portion.end - portion.start, portion.split))
     for at, portion in enumerate(by_size):
         share = max(1, most // (len(by_size) - at)) if most > 0 else 0

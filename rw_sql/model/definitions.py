@@ -65,9 +65,9 @@ HIDDEN_COLUMNS = (
     ("_rw_raw", "BINARY"),
     ("_rw_bucket", "INT"),
 )
-"""The hidden columns of every log: where a row came from; the run and batch that wrote it (the batch is NULL in rows
-from before the column existed); the epoch of the statement whose position the run continued; what did not decode and
-why; and the hour (since 1970) in which it was written, by which the log is partitioned."""
+"""The hidden columns of every log, in order: the row's origin (split and offset); the run and batch that wrote it (the
+batch is NULL in rows from before the column existed); the epoch of the statement whose position the run continued; the
+values that did not decode, and why; and the hour (since 1970) of the write, by which the log is partitioned."""
 
 INCLUDE_TYPES = {
     "key": "BINARY",
@@ -268,7 +268,7 @@ def has_unchanged(statement: CreateSource | CreateTable) -> bool:
 
 
 def unchanged_path(names: Sequence[str]) -> str:
-    """The path of a column or of a part of a struct as one text; a name with a dot is quoted."""
+    """The path of a column or of a part of a struct as one text. A name with a dot is quoted."""
     return ".".join(name if "." not in name and "`" not in name else quoted_for_spark(name) for name in names)
 
 

@@ -84,10 +84,10 @@ class ReaderSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyedRows:
-    """How a table with a primary key applies its input; columns have the names used in its files.
+    """The way in which a table with a primary key applies its input; columns have the names used in its files.
 
-    ``paths``: if records may omit unchanged values, the columns that are read from record fields, with each field's
-    path. ``is_computed``: some columns are computed from others.
+    ``paths``: the columns that are read from record fields, with each field's path, if records may omit unchanged
+    values. ``is_computed``: some columns are computed from others.
     """
 
     primary_key: tuple[str, ...]
@@ -191,7 +191,7 @@ JobSpec = IngestSpec | ViewSpec | SinkSpec | RefreshSpec
 
 
 def named_splits(snapshot: Snapshot, source: SourceRecord, splits: Iterable[str]) -> tuple[str, ...]:
-    """The splits that belong to what the source's properties name now; other splits are orphans."""
+    """The splits that belong to the objects that the source's properties name now; other splits are orphans."""
     kind = connector(source.connector)
     topics = set(kind.named_topics(visible(source_options(snapshot, source))))
     return tuple(sorted(split for split in splits if kind.split_topic(split) in topics))
@@ -200,7 +200,7 @@ def named_splits(snapshot: Snapshot, source: SourceRecord, splits: Iterable[str]
 def ingest_spec(snapshot: Snapshot, source: SourceRecord) -> IngestSpec | None:
     """The shared reader that a source should run now; None if nothing reads the source, it is paused, or its rate is 0.
 
-    None too for a source that is not shared.
+    It is None too for a source that is not shared.
     """
     is_read = any(isinstance(user, _READERS) for user in snapshot.users_of(source.id))
     if not source.is_shared or not is_read or is_suspended(snapshot, source):
@@ -350,7 +350,7 @@ def refresh_spec(table: TableRecord) -> RefreshSpec:
 
 
 def desired_jobs(snapshot: Snapshot, only: Collection[int] | None = None) -> dict[str, JobSpec]:
-    """All jobs that should run, by id: sources, tables, views, sinks. With ``only``, the jobs of those objects."""
+    """All jobs that should run, by id: sources, tables, views, sinks. With ``only``, just the jobs of those objects."""
     wanted: dict[str, JobSpec] = {}
     for record in _records(snapshot, "source", only):
         if isinstance(record, SourceRecord) and (spec := ingest_spec(snapshot, record)) is not None:

@@ -172,7 +172,7 @@ def find_secret(snapshot: Snapshot, name: Name) -> SecretRecord:
 
 
 def find_relation(snapshot: Snapshot, name: str) -> ObjectRecord | None:
-    """The table, source or view of that name, or None. The three kinds share one namespace."""
+    """The table, source or view of that name; None if there is none. The three kinds share one namespace."""
     for kind in RELATION_KINDS:
         record = snapshot.find(kind, name)
         if record is not None:

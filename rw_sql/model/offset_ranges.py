@@ -1,4 +1,5 @@
-"""Arithmetic of offset ranges: which offsets a source's log contains, and what a move repeats or skips. Pure."""
+"""Arithmetic of offset ranges: the offsets that a source's log contains, and the offsets that a move repeats or skips.
+Pure."""
 
 from __future__ import annotations
 
@@ -26,7 +27,7 @@ class ReadIncarnation:
 class LogPiece:
     """Offsets ``[start, end)`` of one incarnation of a split that the log contains exactly once, in rows of these runs.
 
-    Successive runs continue each other; a piece ends where a statement moved the position.
+    Successive runs continue each other; a piece ends at a position that a statement set.
     """
 
     first_run: int

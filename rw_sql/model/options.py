@@ -39,8 +39,8 @@ _OWN = frozenset({"connector", "connection", "type", PAUSED_AT_BIRTH})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SecretReference:
-    """A reference to a secret as the value of an option. ``is_file``: the option takes the path of a file with the
-    value.
+    """A reference to a secret as the value of an option. ``is_file``: the option's value is the path of a file with the
+    secret's value.
 
     ``epoch`` is that of the secret's last change: a new value makes the references unequal, which restarts the jobs
     that use it.
@@ -150,7 +150,8 @@ def uses_of(snapshot: Snapshot, statement: CreateSource | CreateSink) -> tuple[i
 def check_options(
     kind: Connector | SinkConnector, options: Mapping[str, str], written: Sequence[Option], otherwise: Span
 ) -> None:
-    """Checks that options belong to the connector and are consistent. Raises OptionError at the first one that is not.
+    """Checks that options belong to the connector and are consistent. Raises OptionError for the first option that does
+    not or is not.
 
     If that option is not in ``written``, because it comes from a connection, the error points at ``otherwise``.
     """
@@ -174,9 +175,11 @@ def place_of_error(error: OptionError, option: Option) -> Span:
 
 
 def effective_options(spec: ConnectorSpec, options: PlannedOptions) -> PlannedOptions:
-    """The options that affect a job, sorted. Equal options give the same job, wherever they were written.
+    """The options that affect a job, sorted. Equal options give the same job, whether the source or its connection sets
+    them.
 
-    Options that the client ignores are left out, and so are options of a connection that only repeat a default.
+    Two kinds of options are left out: options that the client ignores, and options of a connection that only repeat a
+    default.
     """
     heeded = []
     for key, value in options:

@@ -1,4 +1,4 @@
-"""Which views and sinks are paused, directly or through their sources."""
+"""Determines which views and sinks are paused, directly or through their sources."""
 
 from __future__ import annotations
 

@@ -35,7 +35,8 @@ def relation_of(record: ObjectRecord) -> Relation:
 
 
 def seen_columns(record: ObjectRecord, by: ObjectRecord) -> tuple[tuple[str, str], ...]:
-    """The columns of a relation that another object sees: not those that were added after the object got its query."""
+    """The columns of a relation that another object sees: all except those that were added after the object got its
+    query."""
     until = max(by.id, by.sees) if isinstance(by, MaterializedViewRecord) else by.id
     later = (
         {name for name, since in record.added_columns if since > until} if isinstance(record, TableRecord) else set()
@@ -75,7 +76,7 @@ def _ddl(kind: object) -> str:
 
 
 def nullable_schema(schema: str) -> str:
-    """A Spark schema in JSON with all columns nullable: of a deleted row only the keys are known."""
+    """A Spark schema in JSON with all columns nullable, because only the keys of a deleted row are known."""
     return nullable_fields(json.loads(schema)["fields"])
 
 

@@ -1,4 +1,5 @@
-"""Whether a source has one shared reader or a direct reader per view. This is fixed when the source is created."""
+"""Determines whether a source has one shared reader or a direct reader per view. This is fixed when the source is
+created."""
 
 from __future__ import annotations
 

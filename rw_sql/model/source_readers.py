@@ -46,7 +46,8 @@ class Reader:
 
 
 def readers_of(snapshot: Snapshot, source: SourceRecord) -> tuple[Reader, ...]:
-    """The readers of a source: the one of a shared source, running or not; otherwise one per view that reads it."""
+    """The readers of a source: for a shared source its one reader, running or not; otherwise one per view that reads
+    the source."""
     if source.is_shared:
         fragment = ingest_fragment(source.id)
         return (Reader(source=source, fragment=fragment, job=fragment),)

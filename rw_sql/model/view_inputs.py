@@ -133,7 +133,7 @@ def view_inputs(snapshot: Snapshot, view: MaterializedViewRecord | SinkRecord) -
 
 
 def _stored(table: TableRecord) -> tuple[str, ...]:
-    """The columns of a table's files, including those that its job has yet to add."""
+    """The columns of a table's files, including columns that its job has not added yet."""
     return (*(stored for _, stored in stored_columns(table)), *table.dropped_columns)
 
 

@@ -82,7 +82,7 @@ _OF_SESSION = (ast.ShowParameter, ast.ShowCreate, ast.ShowObjects)
 
 
 def _told(statement: ast.Statement, what: str) -> Plan:
-    """The plan of a statement that the executor carries out itself, for EXPLAIN."""
+    """The plan that EXPLAIN shows for a statement that the executor carries out itself."""
     return Plan(statement=statement, changes=(ResultRow(object="", change="NOTHING", detail=what),))
 
 
@@ -95,7 +95,8 @@ def lower(
     shares_sources: bool = True,
     search_path: tuple[str, ...] = DEFAULT_PATH,
 ) -> Plan:
-    """The plan of one statement. The inspector gives the facts it depends on. Raises SqlError; changes nothing.
+    """The plan of one statement. The inspector provides the facts on which the plan depends. Raises SqlError; changes
+    nothing.
 
     ``query_dialect`` is the dialect of views' queries: 'spark' or 'risingwave'. ``shares_sources``: new sources are
     shared by default. ``search_path`` are the schemas in which bare names are looked for.

@@ -1,4 +1,4 @@
-"""Carries out plans: the owner of a warehouse, its jobs, and what a statement reads and waits for.
+"""Carries out plans: the owner of a warehouse, its jobs, and the reads and waits of statements.
 
 Rooms, from the top: ``control`` decides which jobs run; ``views``, ``ingest``, ``sinks`` and ``refresh`` are the jobs;
 ``observe``, ``sql``, ``backfill``, ``direct``, ``upkeep``, ``rewind`` and ``positions`` serve them; ``jobs`` is shared

@@ -216,8 +216,8 @@ class Attached:
         return tuple(sorted({record.name for kind in RELATION_KINDS for record in snapshot.all(kind)}))
 
     def route(self, text: str) -> Statement | None:
-        """The parsed statement if the text is an rw_sql statement, None if it is Spark's. Raises SqlError for a faulty
-        one."""
+        """The parsed statement if the text is an rw_sql statement; None if it is Spark's. Raises SqlError for an
+        invalid rw_sql statement."""
         if not could_be_ours(text):
             return None
         try:
@@ -243,14 +243,14 @@ class Attached:
         except SqlError as error:
             raise error.located(text) from error.__cause__
         except (Py4JError, OSError):
-            # Spark failed to produce the result; the statement itself is committed, or was refused earlier.
+            # Spark failed to produce the result; the statement itself has been committed, or was refused earlier.
             self._runtime.context.sessions.require_alive("what was asked of the catalog is done")
             raise
         finally:
             self._state.waiting.end()
 
     def dry_run(self) -> DryRun:
-        """Statements explained one after the other, from the present catalog and this session's parameters on."""
+        """Explains statements one after the other, beginning with the present catalog and this session's parameters."""
         return DryRun(self._runtime.context, self._state.parameters)
 
     def refuse_changes(self, text: str) -> None:
@@ -350,9 +350,9 @@ def _leave_out_checksums(spark: SparkSession) -> None:
 def attach(spark: SparkSession, warehouse: str | None = None, *, run_jobs: bool = True) -> Attached:
     """Extends an existing session: from now on ``spark.sql`` accepts rw_sql's statements.
 
-    If no process runs the warehouse's jobs, this one does from now on, unless all of its sessions were attached with
-    ``run_jobs=False``. Raises SqlError DELTA_MISSING, with the command line to use, if the session was built without
-    Delta.
+    If no process runs the warehouse's jobs, this process runs them from now on, unless all of its sessions were
+    attached with ``run_jobs=False``. Raises SqlError DELTA_MISSING, with the command line to use, if the session was
+    built without Delta.
     """
     ended = attached_to(spark)
     if ended is not None:
@@ -425,12 +425,12 @@ def _stop_all() -> None:
 
 
 def catalog_of(attached: Attached) -> Snapshot:
-    """The catalog of a session's warehouse by now."""
+    """The present catalog of a session's warehouse."""
     return attached._runtime.context.metastore.snapshot()
 
 
 def statement_progress(attached: Attached) -> StatementProgress:
-    """What a session's running statement does, for a status line: it may be read from another thread."""
+    """The activity of a session's running statement, for a status line; another thread may call this."""
     return progress_of(attached._runtime.context, attached._state.waiting)
 
 

@@ -19,7 +19,8 @@ _VERSION = re.compile(r'version "(?:1\.)?(\d+)')
 
 
 def check_java() -> None:
-    """Checks that the Java that Spark will start is new enough. Raises SqlError RW404 with the fix if it is not.
+    """Checks that the Java version that Spark will start is new enough. Raises SqlError RW404 with the fix if it is
+    not.
 
     Spark starts ``$JAVA_HOME/bin/java`` if JAVA_HOME is set, else the first ``java`` on the PATH.
     """

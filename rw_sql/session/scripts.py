@@ -39,8 +39,8 @@ def answering(
     answer: Callable[[Question], bool] | None,
     on_progress: Callable[[BackfillProgress], None] | None = None,
 ) -> Iterator[Attached]:
-    """The attached session, in which ``answer`` confirms unsafe statements (None: no one can) while a script runs.
-    ``on_progress`` receives the progress of a view that a statement waits for."""
+    """The attached session, in which ``answer`` confirms unsafe statements (None: nobody can confirm) while a script
+    runs. ``on_progress`` receives the progress of a view that a statement waits for."""
     attached = attached_to(spark) or attach(spark)
     before, attached.ask = attached.ask, answer
     told, attached.on_progress = attached.on_progress, on_progress
@@ -88,8 +88,9 @@ def run_statements(
 ) -> None:
     """Runs a script's statements until the first error; ``on_result`` receives each result before the next one starts.
 
-    ``answer`` confirms unsafe statements (None: no one can), ``on_progress`` receives the progress of a view that a
-    statement waits for. Raises SqlError located in the script (file, line, column); the statements before it stay done.
+    ``answer`` confirms unsafe statements (None: nobody can confirm). ``on_progress`` receives the progress of a view
+    that a statement waits for. Raises SqlError located in the script (file, line, column); the effects of the
+    statements before it remain.
     """
     with answering(spark, answer, on_progress) as attached:
         for part in split_script(text):

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 
 class TakesStatements(Protocol):
-    """How an attached session handles a text of ``spark.sql``; :class:`rw_sql.session.attach.Attached` implements
-    it."""
+    """The handling of a text of ``spark.sql`` by an attached session; :class:`rw_sql.session.attach.Attached`
+    implements it."""
 
     def route(self, text: str) -> Statement | None:
         """The parsed statement if it is rw_sql's, None if it is Spark's."""
@@ -119,7 +119,7 @@ def _wrap_table(
 
 
 def wrap_shell_sql(spark: SparkSession) -> None:
-    """Rebinds the pyspark shell's own ``sql``, which was bound before the method was wrapped."""
+    """Rebinds the pyspark shell's own ``sql`` function, which was bound before the method was wrapped."""
     shell = sys.modules.get("__main__")
     bound = getattr(shell, "sql", None)
     is_of_spark = getattr(bound, "__self__", None) is spark

@@ -1,5 +1,5 @@
-"""A warehouse without Spark: for statements that read the catalog, the jobs' tables and the upstreams, or that change
-the catalog for the process that runs the jobs."""
+"""A warehouse without Spark, for two kinds of statements: those that read the catalog, the jobs' tables and the
+upstreams, and those that change the catalog for the process that runs the jobs."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
 @contextmanager
 def sparkless(location: str | None, *, only_reads: bool = False) -> Iterator[Context]:
-    """An existing warehouse, open while a command runs. With ``only_reads`` nothing is written to it.
+    """An existing warehouse, open while a command runs. With ``only_reads``, nothing is written to the warehouse.
 
-    Raises SqlError UNDEFINED_OBJECT if there is none.
+    Raises SqlError UNDEFINED_OBJECT if the warehouse does not exist.
     """
     warehouse = warehouse_at(location)
     if not warehouse.list_names(f"{warehouse.uri}/rw_catalog/migrations/_delta_log"):

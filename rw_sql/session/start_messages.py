@@ -1,4 +1,4 @@
-"""Keeps Spark's start-up messages, some dozen lines that ask for nothing, out of a terminal and a notebook."""
+"""Hides Spark's start-up messages, some dozen lines that need no action, from a terminal or notebook."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ _START_UP = re.compile(
 
 @contextmanager
 def without_start_messages() -> Iterator[None]:
-    """Filters the standard error of a process that is started inside, for as long as that process lives.
+    """Filters the standard error of a process that is started inside the block, for as long as that process lives.
 
-    Its known start-up lines are left out, everything else comes through. If the block raises, the lines that were left
-    out are written too: one of them may be the reason.
+    Its known start-up lines are left out; all other lines are passed on. If the block raises, the hidden lines are
+    written too, because one of them may be the reason.
     """
     try:
         ours = os.dup(2)
@@ -53,7 +53,8 @@ def without_start_messages() -> Iterator[None]:
 
 
 class _Filter:
-    """Copies lines from one descriptor to another, but for the start-up lines. Ends when every writer has gone."""
+    """Copies lines from one descriptor to another, without the start-up lines. Ends when every writer has closed the
+    descriptor."""
 
     def __init__(self, read_end: int, target: int) -> None:
         self._target = target
@@ -73,7 +74,7 @@ class _Filter:
                         self._left_out.append(line)
 
     def show_all(self) -> None:
-        """Writes the lines that were left out, and every later one."""
+        """Writes the hidden lines, and every later one."""
         with self._lock:
             self._shows_all = True
             for line in self._left_out:
@@ -81,7 +82,7 @@ class _Filter:
             self._left_out.clear()
 
     def forget(self) -> None:
-        """Drops the lines that were left out, and keeps no later one: the process may live for months."""
+        """Drops the hidden lines and stores no later ones, because the process may live for months."""
         with self._lock:
             self._keeps = False
             self._left_out.clear()

@@ -1,4 +1,4 @@
-"""Texts that are nobody's statement and nearly one: ``SHOW SOURCS``, ``SELEC 1``, ``DROP SUORCE s``."""
+"""Suggests a statement for texts that are nearly one: ``SHOW SOURCS``, ``SELEC 1``, ``DROP SUORCE s``."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 _MOST_WORDS = 3
-"""How many words a statement has before a mistyped one, at most: ``CREATE OR REPLACE SUORCE``."""
+"""The maximum number of words before a mistyped one: ``CREATE OR REPLACE SUORCE``."""
 
 _OF_RISINGWAVE = frozenset({"TIMEZONE"})
 """Parameters that RisingWave shows, and whose statements move here unchanged."""
@@ -28,10 +28,11 @@ _OPENING = frozenset({
 
 
 def near_statement(text: str, parameters: Iterable[str] = ()) -> SqlError | None:
-    """The error for a text that nobody takes, with the statement that was probably meant; None where none is near.
+    """The error for a text that neither rw_sql nor Spark accepts, with the statement that was probably meant; None if
+    none is similar.
 
-    Only the first words count: what stands behind them is for whoever takes such a statement to judge. ``parameters``
-    are the names that SHOW knows besides what it lists.
+    Only the first words count; the parser of the suggested statement checks the rest. ``parameters`` are the names that
+    SHOW accepts besides its listings.
     """
     try:
         statement = parse_statement(text)
@@ -42,7 +43,7 @@ def near_statement(text: str, parameters: Iterable[str] = ()) -> SqlError | None
 
 
 def not_shown(text: str, statement: ast.Statement, parameters: Iterable[str] = ()) -> SqlError | None:
-    """The error for a SHOW of something that neither Spark nor rw_sql lists; None for any other statement."""
+    """The error for a SHOW of an object kind that neither Spark nor rw_sql lists; None for any other statement."""
     shown = statement.statement if isinstance(statement, ast.Explain) else statement
     if not isinstance(shown, ast.ShowParameter):
         return None
@@ -64,7 +65,7 @@ def not_shown(text: str, statement: ast.Statement, parameters: Iterable[str] = (
 
 
 def _listed() -> frozenset[str]:
-    """The words that the grammar takes behind SHOW."""
+    """The words that the grammar accepts after SHOW."""
     text = "SHOW"
     parser = Parser(text, scan(text), 0, 1)
     try:
@@ -75,7 +76,7 @@ def _listed() -> frozenset[str]:
 
 
 def _is_slip(error: SqlError, text: str) -> bool:
-    """Whether an error names the word that was probably meant, and nothing but a statement's words stand before it."""
+    """True if an error suggests a word, and only words of a statement precede it."""
     if error.span is None or not (error.hint or "").startswith(NEAR):
         return False
     before = [token for token in scan(text[: error.span.start]) if token.text]

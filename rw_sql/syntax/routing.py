@@ -1,4 +1,5 @@
-"""Routes a text to rw_sql or to Spark. The first words decide; if both know them, rw_sql's clauses and names do."""
+"""Routes a text to rw_sql or to Spark. The first words decide. If both systems have statements with these words,
+rw_sql's clauses and names decide."""
 
 from __future__ import annotations
 
@@ -55,7 +56,7 @@ _OURS_ALONE = re.compile(
 
 
 def route(text: str, catalog: CatalogView) -> Statement | None:
-    """The statement if the text is rw_sql's, None if it must go to Spark unchanged.
+    """The statement if the text is rw_sql's; None if the text must go to Spark unchanged.
 
     Raises SqlError for an invalid text if its first words belong to rw_sql only, or if an rw_sql clause or object
     precedes the error.
@@ -91,7 +92,7 @@ _NAMED_ALIKE = (
 
 
 def is_ours(statement: Statement, catalog: CatalogView) -> bool:
-    """True if a parsed statement is rw_sql's although Spark has one with the same syntax."""
+    """True if a parsed statement is rw_sql's although Spark has a statement with the same syntax."""
     match statement:
         case ast.Explain():
             return is_ours(statement.statement, catalog)
@@ -162,7 +163,7 @@ _ALTER_CLAUSES = (("UNSAFE",), ("CONNECTOR",), ("SWAP",), ("ALTER", "WATERMARK")
 
 
 def _was_ours(text: str, error: SqlError, catalog: CatalogView) -> bool:
-    """True if an rw_sql clause or name precedes the error in a text whose first words Spark knows too."""
+    """True if an rw_sql clause or name precedes the error in a text whose first words also begin a Spark statement."""
     from rw_sql.syntax.lexing.tokens import WORD, scan
 
     if error.span is None:

@@ -1,4 +1,4 @@
-"""Checkpoints written by hand, file by file as Spark 4.2 writes them, and what a running query does to them."""
+"""Handwritten checkpoints in the file format of Spark 4.2, and the changes that a running query makes to them."""
 
 from __future__ import annotations
 
@@ -51,9 +51,10 @@ def make_checkpoint(
     operators: Sequence[str] = (),
     uncommitted: int = 0,
 ) -> Path:
-    """A checkpoint with one entry a batch, each a line per source; ``names`` makes it offset log v2.
+    """A checkpoint with one entry per batch, each with one line per source; ``names`` selects version 2 of the offset
+    log.
 
-    The last ``uncommitted`` batches are planned only.
+    The last ``uncommitted`` batches are only planned.
     """
     put(path, "metadata", json.dumps({"id": QUERY}, separators=(",", ":")))
     for number, lines in enumerate(batches):
@@ -79,13 +80,13 @@ def commit_batch(path: Path, number: int, watermark_ms: int = 0) -> None:
 
 
 def list_files(path: Path, number: int, *listed: Path, source: str = "0") -> None:
-    """A list of files that the file source took up in one batch."""
+    """A list of files that the file source read in one batch."""
     entries = [_written({"path": f"file://{file}", "timestamp": 1, "batchId": number}) for file in listed]
     put(path, f"sources/{source}/{number}", "\n".join(["v1", *entries]))
 
 
 def make_table(path: Path, *rows: int, table_id: str = TABLE_ID) -> Path:
-    """A Delta table's log: a version per number of rows that it added; a negative one replaced them."""
+    """A Delta table's log: one version per number of added rows; a negative number replaced rows."""
     for version, count in enumerate(rows):
         actions: list[Mapping[str, object]] = [{"commitInfo": {"timestamp": 1_000_000 * version}}]
         if version == 0:
@@ -108,7 +109,7 @@ def put(path: Path, name: str, text: str) -> None:
 
 
 def tree(path: Path) -> dict[str, bytes]:
-    """Every file of a checkpoint but those of its journal."""
+    """All files of a checkpoint except those of its journal."""
     return {
         str(file.relative_to(path)): file.read_bytes()
         for file in sorted(path.rglob("*"))
@@ -117,7 +118,7 @@ def tree(path: Path) -> dict[str, bytes]:
 
 
 def checksums_hold(path: Path) -> bool:
-    """Whether every checksum is that of its file: Hadoop refuses to read one whose is not."""
+    """True if every checksum matches its file; Hadoop refuses to read a file with a wrong checksum."""
     return all(
         file.with_name(file.name[1:-4]).read_bytes() is not None
         and checksum_of(file.with_name(file.name[1:-4]).read_bytes()) == file.read_bytes()

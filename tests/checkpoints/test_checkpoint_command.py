@@ -1,4 +1,4 @@
-"""``rw-sql checkpoint`` on checkpoints written by hand: what it prints, asks and refuses. No Spark, no broker."""
+"""``rw-sql checkpoint`` on handwritten checkpoints: its output, questions and refusals. No Spark, no broker."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ MOVE = ("--assume-stopped", "--yes", "--watch", "10ms")
 
 
 def run(*arguments: object) -> str:
-    """What the command prints. Raises what it raises."""
+    """The output of the command. Raises the command's error."""
     done = CliRunner().invoke(app, ["checkpoint", *map(str, arguments)], catch_exceptions=False)
     assert done.exit_code == 0, done.output
     return done.stdout
@@ -239,7 +239,7 @@ print("all done")
     [(["yes\n", "yes\n"], True), (["yes\n", "no\n"], False), (["no\n"], False), (["\x04"], False)],
 )
 def test_at_a_terminal(job: Path, answers: list[str], is_done: bool) -> None:
-    """Asked twice: whether the job is stopped, and whether to go ahead."""
+    """The command asks two questions: whether the job is stopped, and whether to proceed."""
     before = tree(job)
     outer, inner = pty.openpty()
     program = "from rw_sql.cli.main import app; app()"

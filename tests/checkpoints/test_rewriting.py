@@ -1,4 +1,4 @@
-"""Rewriting the files of a checkpoint: what changes, what does not, and what a process that runs on it does to that."""
+"""Rewriting the files of a checkpoint: the changed and unchanged files, and the case of a running process."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def test_a_job_that_moves_while_it_is_watched(tmp_path: Path, happens: str) -> N
 
 
 def test_a_job_that_shows_itself_at_the_very_moment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It was idle while it was watched, and plans its next batch between the last look and the rewrite."""
+    """The job is idle during the watch, and plans its next batch between the last look and the rewrite."""
     path = make_checkpoint(tmp_path / "c", [kafka(a=[1])], [kafka(a=[5])])
     before = tree(path)
     plain = CheckpointFiles.write
@@ -171,7 +171,8 @@ def test_a_checkpoint_that_moved_since_it_was_seen(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("written", [0, 1, 2])
 def test_a_rewrite_that_was_killed_halfway(tmp_path: Path, written: int) -> None:
-    """Killed after the journal and ``written`` of its two files: it is told, and undo puts back what was there."""
+    """A kill after the journal and ``written`` of the two files: the command reports it, and undo restores the old
+    files."""
     path = make_checkpoint(tmp_path / "c", [kafka(a=[1])], [kafka(a=[5])])
     before = tree(path)
     done = move(path, {"0": kafka(a=[2])})
@@ -220,7 +221,7 @@ def test_files_without_checksums_stay_without(tmp_path: Path) -> None:
 
 
 def test_on_an_object_store(tmp_path: Path) -> None:
-    """fsspec's memory stands for one: no rename, no checksums, no lock."""
+    """fsspec's memory file system replaces an object store: no rename, no checksums, no lock."""
     local = make_checkpoint(tmp_path / "c", [kafka(a=[1])], [kafka(a=[5])])
     root = f"memory://{tmp_path.name}/c"
     at = CheckpointFiles.at(root)
@@ -237,7 +238,7 @@ def test_on_an_object_store(tmp_path: Path) -> None:
 
 
 def test_the_checksum_is_hadoops() -> None:
-    """A file that Spark 4.2 wrote, and the checksum that Hadoop put beside it."""
+    """A file that Spark 4.2 wrote, with the checksum file that Hadoop wrote beside it."""
     metadata = b'{"id":"35f20518-8d17-4f7d-a78f-14faf0c2d96c"}'
     assert checksum_of(metadata).hex() == "63726300000002009f656635"
     assert len(checksum_of(b"x" * 1031)) == 8 + 3 * 4
@@ -293,7 +294,8 @@ def test_kinds_of_positions() -> None:
 
 
 def test_files_of_a_compacted_list(tmp_path: Path) -> None:
-    """Spark puts the lists so far into one file, each file with the number of its list, and removes the old ones."""
+    """Spark compacts the previous lists into one file, which keeps the list number of each entry, and removes the old
+    lists."""
     path = make_checkpoint(tmp_path / "c", [files(3)])
     entries = [json.dumps({"path": f"file:///in/{number}", "timestamp": 1, "batchId": number}) for number in range(3)]
     put(path, "sources/0/2.compact", "\n".join(["v1", *entries]))

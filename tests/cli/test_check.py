@@ -1,4 +1,4 @@
-"""``rw-sql check`` says what is wrong with each statement, and needs no Spark."""
+"""``rw-sql check`` reports the errors of each statement without Spark."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The commands as an operator runs them: processes of their own, on real Spark, judged by what they print."""
+"""The commands as an operator runs them: as separate processes on real Spark, judged by their output."""
 
 from __future__ import annotations
 
@@ -99,12 +99,12 @@ def test_a_script_stops_at_its_first_error_and_tells_where(tmp_path: Path) -> No
 
 
 def without_status(error: str) -> str:
-    """Standard error without the lines that say what a long statement does."""
+    """Standard error without the status lines of long statements."""
     return "".join(line for line in error.splitlines(keepends=True) if not line.startswith("running for "))
 
 
 class Terminal:
-    """A command at a terminal of its own: what is typed to it, and what it shows."""
+    """A command at its own terminal: its input and its display."""
 
     def __init__(self, folder: Path, *words: str) -> None:
         self._end, inner = pty.openpty()
@@ -118,7 +118,7 @@ class Terminal:
                 **os.environ,
                 "RW_SQL_WAREHOUSE": str(folder / "warehouse"),
                 "XDG_STATE_HOME": str(folder),
-                # A terminal that answers no questions about itself.
+                # A terminal that answers no queries about its capabilities.
                 "TERM": "dumb",
                 "PROMPT_TOOLKIT_NO_CPR": "1",
                 "COLUMNS": "200",
@@ -133,7 +133,7 @@ class Terminal:
         os.write(self._end, line.encode() + b"\n")
 
     def wait_for(self, wanted: str, *, seconds: float = 180) -> None:
-        """Returns when the terminal shows a text; what stands behind it is kept for the next call."""
+        """Returns when the terminal shows a text; the text after it is kept for the next call."""
         deadline = time.monotonic() + seconds
         while wanted not in self._shown:
             ready, _, _ = select.select([self._end], [], [], max(0.0, deadline - time.monotonic()))
@@ -145,7 +145,7 @@ class Terminal:
         self._shown = self._shown.partition(wanted)[2]
 
     def close(self) -> None:
-        """Ends what was started here, if it still runs."""
+        """Ends the process that was started here, if it still runs."""
         if self.process.poll() is None:
             os.killpg(self.process.pid, signal.SIGKILL)
         os.close(self._end)

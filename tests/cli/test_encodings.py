@@ -1,4 +1,4 @@
-"""Files as editors leave them: byte-order marks, other encodings, line ends, characters that nobody sees."""
+"""Files in the forms that editors write: byte-order marks, other encodings, line ends, invisible characters."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A missing or too old Java is told in one sentence with the fix."""
+"""For a missing or outdated Java, the error is one sentence with the remedy."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rw_sql.session.java import check_java
 
 
 def fake_java(folder: Path, version_line: str) -> Path:
-    """A program at ``<folder>/bin/java`` that tells this version, as real ones do: on standard error."""
+    """A program at ``<folder>/bin/java`` that prints this version to standard error, as real ones do."""
     java = folder / "bin" / "java"
     java.parent.mkdir(parents=True)
     java.write_text(f"#!/bin/sh\necho '{version_line}' >&2\n")

@@ -1,4 +1,4 @@
-"""``rw-sql fmt`` lays out statements and queries, and leaves everything else as it is."""
+"""``rw-sql fmt`` writes statements in canonical form and leaves all other text unchanged."""
 
 from __future__ import annotations
 

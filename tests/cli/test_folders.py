@@ -1,4 +1,4 @@
-"""A folder of SQL as ``check``, ``fmt``, ``test``, ``diff`` and ``apply`` read it: one and the same for all of them."""
+"""``check``, ``fmt``, ``test``, ``diff`` and ``apply`` read a folder of SQL in the same way."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def run(*words: str) -> tuple[int, str, str]:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A folder whose files stand in the wrong order, and an environment."""
+    """A folder with files in the wrong order, and an environment."""
     folder = tmp_path / "pipelines"
     (folder / "views").mkdir(parents=True)
     (folder / "a.sql").write_text(VIEW, encoding="utf-8")
@@ -155,7 +155,7 @@ def test_variables_of_scripts_are_checked_as_run_replaces_them(tmp_path: Path) -
 
 
 def test_a_folder_is_formatted(folder: Path) -> None:
-    # What is a statement only with its values stays as it is.
+    # A statement that parses only with the values of its variables stays unchanged.
     text = "\\set t 'a'\nCREATE   SOURCE :name (id INT) WITH (connector = 'datagen');\n"
     (folder / "script.sql").write_text(text, encoding="utf-8")
     (folder / "views" / "s.sql").write_text(SOURCE + CONNECTION + "CREATE SOURCE x (${wrong;\n", encoding="utf-8")

@@ -1,4 +1,4 @@
-"""The command's edges that need no Spark: help, what is imported when, errors as messages with exit status 1."""
+"""The parts of the command that need no Spark: help, lazy imports, and errors as messages with exit status 1."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.support.waits import LAST_RESORT_SECONDS
 def rw_sql(
     *words: str, env: dict[str, str] | None = None, input: str | None = None
 ) -> subprocess.CompletedProcess[str]:
-    """Runs the command in a process of its own."""
+    """Runs the command in a separate process."""
     program = "from rw_sql.cli.main import app; app()"
     return subprocess.run(
         [sys.executable, "-c", program, *words],

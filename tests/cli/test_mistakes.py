@@ -1,7 +1,7 @@
-"""What a mistyped statement is told before Spark sees it: what is wrong, where, and what to type next.
+"""The error for a mistyped statement, raised before Spark reads it: the mistake, its place, and a hint.
 
-``tests/fixtures/mistakes/statements.sql`` holds the statements, blank lines between them, the ``.txt`` beside it the
-errors.
+``tests/fixtures/mistakes/statements.sql`` has the statements, separated by blank lines; the ``.txt`` file beside it has
+the errors.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Results are readable in a pipe: nothing is wrapped or cut, NULL is told from the text, bytes are hexadecimal."""
+"""Results are readable in a pipe: nothing is wrapped or cut, NULL differs from the text ``NULL``, and bytes are
+hexadecimal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The pages of the command line, the Python API, the catalog, parameters and metrics say what the code says."""
+"""The generated pages of the command line, the Python API, the catalog, parameters and metrics match the code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Spark's own errors, told like ours: the message without plans, at the word that Spark points at."""
+"""Spark's own errors in rw_sql's form: the message without plans, at the word that Spark points at."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``rw-sql source``: every command is one statement, and prints it on demand."""
+"""Every command of ``rw-sql source`` is one statement, and prints it on demand."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 PROGRAM = [sys.executable, "-c", "from rw_sql.cli.main import app; app()"]
 
-# Commands one after the other in one process, each with a Spark of its own: only the JVM is not started anew.
+# The commands run one after the other in one process, each with its own Spark; only the JVM is not restarted.
 COMMANDS = """
 import contextlib, io, json, sys
 from rw_sql.cli.main import app
@@ -41,7 +41,7 @@ print(json.dumps(told))
 
 
 def told(*words: str) -> str:
-    """What ``--show-sql`` prints."""
+    """The output of ``--show-sql``."""
     result = CliRunner().invoke(app, ["source", *words, "--show-sql"])
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception

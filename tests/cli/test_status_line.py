@@ -1,4 +1,5 @@
-"""The status line: nothing under a second, then what runs, where it stands, and nothing behind the statement's end."""
+"""The status line shows nothing in the first second, then the activity and progress, and nothing after the end of the
+statement."""
 
 from __future__ import annotations
 
@@ -31,7 +32,7 @@ class Clock:
 
 
 class Terminal(io.StringIO):
-    """A stream that says that it is a terminal."""
+    """A stream that reports to be a terminal."""
 
     def isatty(self) -> bool:
         return True

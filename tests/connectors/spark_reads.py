@@ -1,8 +1,9 @@
-"""A process with a Spark session that reads through connectors; a session of its own keeps other tests' sessions whole.
+"""A process with a Spark session that reads through connectors. A separate session leaves the sessions of other tests
+unchanged.
 
 One JSON line in: ``{connector, options, positions, …}``. One out: ``{batches, end, types, beginning}`` or ``{error}``.
-Each request is read until nothing is left. ``beginning`` is what the checkpoint says of where the source began; where
-it is asked with, it is there beforehand.
+Each request is read until no record is left. ``beginning`` is the start of the source according to the checkpoint; if a
+request contains it, it is stored beforehand.
 """
 
 from __future__ import annotations

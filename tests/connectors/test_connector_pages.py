@@ -1,4 +1,4 @@
-"""The connectors' pages say what their specs say."""
+"""The connectors' pages match their specs."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_every_option_stands_on_its_page_with_its_meaning(name: str) -> None:
 def test_a_page_s_example_is_right(spec: ConnectorSpec) -> None:
     checked = list(check_script(spec.example, spec.name))
     assert checked
-    # The view that a sink reads is no part of its page.
+    # A sink's page does not create the view that the sink reads.
     errors = [found.error for found in checked if found.error is not None]
     assert [error for error in errors if error.kind is not UNDEFINED_OBJECT] == []
     statements = [parse_statement(text) for text in spec.example.split(";") if text.strip()]

@@ -1,4 +1,4 @@
-"""What connectors accept: specs, their faults and hints, and the registry."""
+"""The options that connectors accept: specs, their faults and hints, and the registry."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows that a target refuses: each is told from a target that is away, by its index and column."""
+"""Rows that a target refuses are distinguished from an unreachable target, and named by index and column."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def test_postgres_names_the_row_and_the_column(postgres: PostgresInfo) -> None:
     skipping = JdbcSink().open(given | {"on_error": "skip"}, VALUES, "me")
     assert refused(skipping, rows) == [(4 + at, column, why) for at, (_, column, why) in enumerate(cases)]
     assert postgres.run(f"SELECT * FROM {name}") == []
-    # Whoever stops at the first row is told of that one only, and goes on once it is gone.
+    # With ``only_first``, only the first refused row is reported; without that row, the batch continues.
     stopping = JdbcSink().open(given, VALUES, "me")
     assert refused(stopping, rows) == [(4, cases[0][1], cases[0][2])]
     skipping.write(rows.take(pa.array([0, 1, 2, 3, rows.num_rows - 1])), 0)

@@ -93,7 +93,7 @@ def test_where_a_reader_begins_is_said_as_spark_says_it(read: Read, broker: Brok
     of_spark = read("kafka", options, positions)["beginning"]
     assert of_spark.splitlines()[0] == told.splitlines()[0]
     assert json.loads(of_spark.splitlines()[1]) == json.loads(told.splitlines()[1])
-    # Spark begins there, and asks nothing about where the stream was told to.
+    # Spark begins there, and does not query the start again.
     answer = read("kafka", options, dict.fromkeys(positions, 0), beginning=told)
     rows = sorted((row["_rw_split"], row["_rw_offset"]) for batch in answer["batches"] for row in batch)
     assert rows == [(f"{topic_name}:0", 3), *((f"{topic_name}:1", offset) for offset in (1, 2, 3))]

@@ -1,7 +1,7 @@
-"""A session that states what it wants and owns no jobs: one block, in which it is killed.
+"""A session without jobs that runs one block and is killed in it.
 
-Run as ``python -m tests.crash.block_child <warehouse>`` with the fault point in the environment. It needs no Spark:
-the readers run in the owner's process, and no result is shown.
+Run as ``python -m tests.crash.block_child <warehouse>`` with the fault point in the environment. It needs no Spark: the
+readers run in the owner's process, and no result is shown.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ BLOCK = (
 
 
 class NoSpark:
-    """A process without Spark, whose end is nobody's concern."""
+    """A process without Spark, so that no check of Spark fails."""
 
     def require_alive(self, done: str | None = None) -> None:
-        """It has nothing that could have ended."""
+        """Does nothing: there is no Spark that could have ended."""
 
 
 def main() -> None:

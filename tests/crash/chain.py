@@ -1,7 +1,8 @@
-"""One warehouse that outlives a chain of kills: each process is killed at its own point, the next one goes on, at once
-or, as is drawn by lot, an hour or a week later.
+"""One warehouse that survives a chain of kills: each process is killed at its own point, and the next one continues. It
+starts at once, or by random choice an hour or a week later.
 
-After the last one, what the log and the views hold is compared with what the steps alone say.
+After the last process, the contents of the log and the views are compared with the contents computed from the steps
+alone.
 """
 
 from __future__ import annotations
@@ -46,11 +47,11 @@ _PR_SET_CHILD_SUBREAPER = 36
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kill:
-    """Where a process dies and what of it: ``python``, its ``jvm``, or ``both``.
+    """The place of a kill and its target: ``python``, its ``jvm``, or ``both``.
 
-    ``point`` is a fault point (``name@n``: at its n-th passing), armed when the process comes to ``at``: the label of a
-    statement, ``after <label>`` for what follows the statement, START or END. With ``reconnects`` a process whose JVM
-    was killed connects again itself.
+    ``point`` is a fault point (``name@n``: at its n-th passing). It is armed when the process reaches ``at``: the label
+    of a statement, ``after <label>`` for the time after it, START or END. With ``reconnects``, a process whose JVM was
+    killed connects again by itself.
     """
 
     point: str
@@ -73,7 +74,7 @@ class Kill:
 
 @dataclass(slots=True)
 class SplitIdentity:
-    """What was seen of one process."""
+    """The observations of one process."""
 
     status: int
     died_at: str | None = None
@@ -99,7 +100,7 @@ class Chain:
             create_topic(bootstrap, self.topics[name], partitions)
 
     def run(self, kills: Sequence[Kill]) -> Mapping[str, int]:
-        """Lets every kill happen, then the workflow end, and compares. Raises AssertionError."""
+        """Runs every kill and then the rest of the workflow, and compares. Raises AssertionError."""
         started = time.monotonic()
         with reaping_orphans():
             for kill in kills:
@@ -117,7 +118,7 @@ class Chain:
         }
 
     def suffer(self, kill: Kill) -> None:
-        """One process up to its kill; asserts that it came by SIGKILL, there, to what was to be killed."""
+        """Runs one process up to its kill; asserts that SIGKILL came at that point and hit the intended target."""
         life = self.live(kill)
         assert life.died_at == kill.point.partition("@")[0], self.story(f"{kill}: not reached, status {life.status}")
         lease = Metastore.open(str(self.warehouse)).jobs.lease()
@@ -141,7 +142,7 @@ class Chain:
             )
 
     def live(self, kill: Kill | None) -> SplitIdentity:
-        """Starts a process and does what it asks for until it is gone."""
+        """Starts a process and answers its requests until it ends."""
         pause = self.pauses.pass_over(self.warehouse)
         self.lives += 1
         ours, theirs = socket.socketpair()
@@ -198,7 +199,7 @@ class Chain:
                     life.said.append(message["says"])
 
     def fill(self, topic: str, ends: Sequence[int]) -> None:
-        """Produces what is missing up to the ends."""
+        """Produces the missing records up to the ends."""
         filled = self.filled[topic]
         missing = [
             Record(value=value(topic, partition, offset), partition=partition)
@@ -222,7 +223,8 @@ class Chain:
             reaped(pid)
 
     def compare(self) -> None:
-        """What is there must be what the steps say, in the log and in both views. Raises AssertionError."""
+        """Asserts that the log and both views contain exactly the rows that follow from the steps. Raises
+        AssertionError."""
         expected = times_read()
         kinds = [row.kind for row in Metastore.open(str(self.warehouse)).operations() if row.kind != "DISCOVER SPLITS"]
         assert len(kinds) == len(LABELS), self.story(f"{len(LABELS)} statements led to {kinds}")
@@ -239,7 +241,7 @@ class Chain:
         assert found == per_key, self.story(f"view per_key: {found}, not {per_key}")
 
     def log_rows(self) -> Counter[tuple[str, int, int]]:
-        """How often each record stands in the source's log."""
+        """How often each record is in the source's log."""
         table = DeltaTable(str(self.warehouse / "data" / str(SOURCE_ID) / "1")).to_pyarrow_table(
             columns=["_rw_split", "_rw_offset", "v", "topic", "k"]
         )
@@ -257,7 +259,7 @@ class Chain:
         return self.folder / f"life-{life}.log"
 
     def story(self, what: str) -> str:
-        """What went wrong, with the end of what the last process said."""
+        """A description of the failure, with the end of the last process's output."""
         path = self.log(self.lives)
         tail = path.read_text(encoding="utf-8", errors="replace").splitlines()[-40:] if path.exists() else []
         return "\n".join([what, f"(process {self.lives} of {self.folder})", *tail])
@@ -289,7 +291,7 @@ def assert_same(found: Counter[tuple[str, int, int]], wanted: Counter[tuple[str,
 
 @contextmanager
 def reaping_orphans() -> Iterator[None]:
-    """A killed process's JVM becomes a child of this one (Linux), which so learns what ended it."""
+    """A killed process's JVM becomes a child of this process (Linux), so that this process gets its exit status."""
     is_linux = sys.platform == "linux"
     if is_linux:
         ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
@@ -301,7 +303,7 @@ def reaping_orphans() -> Iterator[None]:
 
 
 def reaped(pid: int) -> int | None:
-    """How an orphan ended; None where it is no child of this process. Waits for it."""
+    """The exit status of an orphan; None if it is not a child of this process. Waits for it."""
     never = threading.Event()
     deadline = time.monotonic() + _GONE_SECONDS
     while True:

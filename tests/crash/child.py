@@ -1,7 +1,8 @@
-"""A process of the workflow: goes on with it from what the catalog holds, and is killed on the way if it is told to be.
+"""A process of the workflow: it continues from the state in the catalog, and is killed on the way if the task requires
+it.
 
-Run as ``python -m tests.crash.child <json>``. Speaks JSON lines over the inherited socket ``channel``; the parent alone
-produces records, so that what is upstream does not depend on when this process dies.
+Run as ``python -m tests.crash.child <json>``. It speaks JSON lines over the inherited socket ``channel``. Only the
+parent produces records, so that the upstream's content does not depend on when this process dies.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ _LOOK_SECONDS = 0.002
 
 
 class Child:
-    """One life of the workflow's process."""
+    """One process of the workflow."""
 
     def __init__(self, task: dict[str, Any]) -> None:
         self.task = task
@@ -50,13 +51,13 @@ class Child:
         self.born = time.monotonic()
 
     def tell(self, **message: object) -> None:
-        """Tells the parent something, from any thread."""
+        """Sends a message to the parent, from any thread."""
         with self.telling:
             self.channel.write(json.dumps(message) + "\n")
             self.channel.flush()
 
     def ask(self, **message: object) -> None:
-        """Tells the parent something and waits until it is done."""
+        """Sends a request to the parent and waits until it is done."""
         self.tell(**message)
         self.channel.readline()
 
@@ -81,7 +82,7 @@ class Child:
         spark.stop()
 
     def connect(self) -> SparkSession:
-        """A session on the warehouse whose owner says yes to everything."""
+        """A session on the warehouse that confirms every statement."""
         spark = rw_sql.connect(self.warehouse, config=FEW_ROWS)
         rw_sql.attach(spark, self.warehouse).ask = lambda _: True
         return spark
@@ -135,14 +136,14 @@ class Child:
             faults.arm(self.kill["point"], self.kill["kills"], lambda name: self.tell(died_at=name))
 
     def kill_at_spark_append(self) -> None:
-        """Kills as soon as Spark has begun to write a data file for the log: its commit has not come yet."""
+        """Kills as soon as Spark has begun to write a data file for the log, before its commit."""
         folder = Path(self.warehouse) / "data" / str(SOURCE_ID)
         before = set(folder.glob("*/_rw_writing/**/*.parquet"))
         look(lambda: bool(set(folder.glob("*/_rw_writing/**/*.parquet")) - before))
         faults.kill(SPARK_APPEND)
 
     def wait_for_death(self, spark: SparkSession) -> None:
-        """Waits for the kill: of this process, or of its JVM, which a statement then finds."""
+        """Waits for the kill of this process, or of its JVM, which a statement then detects."""
         process = gateway_process()
         try:
             process.wait(LAST_RESORT_SECONDS)
@@ -152,7 +153,7 @@ class Child:
         spark.sql("SHOW JOBS")
 
     def notice(self, spark: SparkSession, error: Exception) -> None:
-        """What a process sees whose JVM was killed: statements fail at once, and the lease is given back."""
+        """The behaviour of a process whose JVM was killed: statements fail at once, and the lease is released."""
         try:
             status = gateway_process().wait(5)
         except TimeoutExpired:
@@ -194,7 +195,7 @@ def gateway_process() -> Any:
 
 
 def look(is_met: Callable[[], bool]) -> bool:
-    """Whether the condition came to hold within the time allowed."""
+    """True if the condition became true within the allowed time."""
     never = threading.Event()
     deadline = time.monotonic() + LAST_RESORT_SECONDS
     while not is_met():
@@ -205,7 +206,7 @@ def look(is_met: Callable[[], bool]) -> bool:
 
 
 def main() -> NoReturn:
-    """One life."""
+    """Runs one process of the workflow."""
     owner.DISCOVERY_SECONDS = _DISCOVERY_SECONDS
     Child(json.loads(sys.argv[1])).run()
     sys.exit(0)

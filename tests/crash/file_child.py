@@ -1,4 +1,4 @@
-"""A process that reads a folder into a view until all is there, or until it is killed at a fault point.
+"""A process that reads a folder into a view until all records are there, or until it is killed at a fault point.
 
 Run as ``python -m tests.crash.file_child`` it takes its task as JSON on the standard input.
 """

@@ -1,7 +1,7 @@
-"""A view whose history is being read, in processes that are killed one after the other.
+"""A view during its backfill, in processes that are killed one after the other.
 
-Run as ``python -m tests.crash.histories`` this is one such process, its task as JSON on the standard input: it goes on
-with the view from what the catalog holds, is killed at a fault point or comes to the end, and writes down what it read.
+``python -m tests.crash.histories`` is one such process, with its task as JSON on standard input. It continues the view
+from the state in the catalog, is killed at a fault point or reaches the end, and records the ranges that it read.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ GROUPS = 7
 
 
 class KilledHistory:
-    """A topic of records, a source that began at its end, and two views of all of it: one appends, one counts."""
+    """A topic of records, a source that began at its end, and two views of all records: one appends, one counts."""
 
     def __init__(
         self,
@@ -72,7 +72,7 @@ class KilledHistory:
         self.orphans: list[int] = []
 
     def run(self, points: Sequence[str]) -> Mapping[str, int]:
-        """Kills one process at each of the points, lets the next one end, and compares. Raises AssertionError."""
+        """Kills one process at each of the points, lets the next one finish, and compares. Raises AssertionError."""
         for number, point in enumerate(points):
             status = self._live(point)
             assert status == -signal.SIGKILL, f"{point} (kill {number}): status {status}\n{self.lives.said()}"
@@ -86,7 +86,7 @@ class KilledHistory:
         counted = Counter(number % GROUPS for number in range(self.records + 10))
         assert {int(group): n for group, n in found["counted"].items()} == counted
         read = sum(json.loads(line) for line in (self.folder / "read.jsonl").read_text().splitlines())
-        # Both views read the topic once; a kill makes each of them read one chunk again at most.
+        # Both views read the topic once; a kill makes each of them read at most one chunk again.
         again = read - 2 * self.records
         assert 0 <= again <= 2 * self.chunk * len(points), f"{again} records were read again by {len(points)} kills"
         return {"processes killed": len(points), "records read again": again, "records compared": 2 * self.records}
@@ -113,7 +113,7 @@ def _differences(found: Counter[str], expected: Counter[str]) -> str:
 
 
 def go_on(spark: SparkSession, task: Mapping[str, Any]) -> None:
-    """The source and the views, made where they are missing, and what they hold once all is read."""
+    """Creates the source and the views if they are missing, and returns their rows once all records are read."""
     if not spark.sql("SHOW SOURCES").collect():
         spark.sql(
             f"CREATE SOURCE s (id BIGINT) WITH (connector = 'kafka', topic = '{task['topic']}', "
@@ -131,7 +131,7 @@ def go_on(spark: SparkSession, task: Mapping[str, Any]) -> None:
             spark.sql(f"CREATE MATERIALIZED VIEW {view} {begin} AS {query}")
     spark.sql("WAIT")
     spark.sql("SET statement_timeout = '120s'")
-    # Tells of a job that was not waited for.
+    # Prints the jobs for which FLUSH did not wait.
     print([tuple(row) for row in spark.sql("FLUSH").collect()], flush=True)
     found = {
         "appended": [str(row[0]) for row in spark.sql("SELECT id FROM appended").collect()],
@@ -141,7 +141,7 @@ def go_on(spark: SparkSession, task: Mapping[str, Any]) -> None:
 
 
 def around(task: Mapping[str, Any]) -> ExitStack:
-    """Chunks as small as the task wants, and every one that is read upstream noted, whether or not it is committed."""
+    """Makes chunks as small as the task requires, and records every chunk that is read upstream, committed or not."""
     from rw_sql.runtime.backfill import job as backfill
 
     read = backfill.BackfillReader._from_upstream
@@ -163,7 +163,7 @@ def _main(task: dict[str, Any]) -> None:
     from rw_sql.runtime.support import faults
 
     with around(task):
-        # Before the jobs go on: they may be through their history when the first statement is told.
+        # Armed before the jobs continue, because they may complete their history before the first statement runs.
         faults.arm(task["point"], "both")
         spark = rw_sql.connect(task["warehouse"], config=settings_for(task["records"]))
         go_on(spark, task)

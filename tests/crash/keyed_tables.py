@@ -1,7 +1,7 @@
 """A table that follows updates and deletes of its keys, in processes that are killed one after the other.
 
-Run as ``python -m tests.crash.keyed_tables`` this is one such process, its task as JSON on the standard input: it goes
-on with the table and the views over it, is killed at a fault point or comes to the end, and writes down what it read.
+``python -m tests.crash.keyed_tables`` is one such process, with its task as JSON on standard input. It continues the
+table and its views, is killed at a fault point or reaches the end, and records the ranges that it read.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ POINTS = (
     "view.after_claim",
     "fence.after",
 )
-"""Fault points that each life passes while it reads."""
+"""Fault points that each process passes while it reads."""
 
 PARTITIONS = 2
 CLASSES = 7
@@ -51,7 +51,8 @@ _DELETED = 0.2
 
 @dataclass(slots=True)
 class KilledTable:
-    """A topic of updates and deletes, what a dictionary makes of them, and the processes that keep the table."""
+    """A topic of updates and deletes, the rows that a dictionary makes from them, and the processes that maintain the
+    table."""
 
     folder: Path
     bootstrap: str
@@ -77,7 +78,7 @@ class KilledTable:
         create_topic(self.bootstrap, self.topic, PARTITIONS)
 
     def run(self, points: Sequence[str]) -> Mapping[str, int]:
-        """Kills one process at each of the points, lets the next one end, and compares. Raises AssertionError."""
+        """Kills one process at each of the points, lets the next one finish, and compares. Raises AssertionError."""
         share = self.updates // (len(points) + 1)
         for number, point in enumerate(points):
             self._produce(share)
@@ -100,7 +101,7 @@ class KilledTable:
         values = [(id_, value) for id_, value in self.rows.items() if value is not None]
         odd = {id_: value for id_, value in values if value % 2}
         assert dict(found["odd"]) == odd, _differences(dict(found["odd"]), odd)
-        # Views that are computed again: of the classes that a change touches, and as a whole.
+        # Recomputed views: of the groups that a change affects, and as a whole.
         greatest = {
             number: max((v for id_, v in values if id_ % CLASSES == number), default=None) for number in counted
         }
@@ -125,7 +126,7 @@ class KilledTable:
         produce(self.bootstrap, self.topic, records)
 
     def _expire(self) -> None:
-        """The broker keeps nothing for a week: what the table's log holds goes from the topic."""
+        """The broker keeps no record for a week: records that the table's log contains are removed from the topic."""
         source = Metastore.open(str(self.folder / "warehouse")).snapshot().find("source", "t")
         log = self.folder / "warehouse" / "data" / str(source.id if source is not None else 0) / "1"
         if not log.is_dir():
@@ -155,7 +156,7 @@ def _differences(found: Mapping[int, int | None], expected: Mapping[int, int | N
 
 
 def go_on(spark: SparkSession, task: Mapping[str, Any]) -> None:
-    """The table and the views, made where they are missing, and what they hold once all is read."""
+    """Creates the table and the views if they are missing, and returns their rows once all records are read."""
     spark.sql("SET statement_timeout = '600s'")
     made = {row[2] for row in spark.sql("SHOW JOBS").collect()}
     for name, statement in (
@@ -202,7 +203,7 @@ def _main(task: dict[str, Any]) -> None:
     import rw_sql
     from rw_sql.runtime.support import faults
 
-    # Before the jobs go on: they may have read all there is when the first statement is told.
+    # Armed before the jobs continue, because they may have read all records before the first statement runs.
     faults.arm(task["point"], "both")
     spark = rw_sql.connect(task["warehouse"], config=settings_for(task["updates"]))
     go_on(spark, task)

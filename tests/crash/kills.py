@@ -1,4 +1,4 @@
-"""The points at which processes are killed, and the chain of kills that one warehouse has to live through."""
+"""The points at which processes are killed, and the chain of kills that one warehouse must survive."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ POINTS: Mapping[str, tuple[str, ...]] = {
     "ingest.before_claim": _STARTS,
     "ingest.after_claim": _STARTS,
     "ingest.after_first_note": _STARTS,
-    # A run that follows one of its own process needs no fence.
+    # A run that follows a run of the same process needs no fence.
     "fence.before": (START,),
     "fence.after": (START,),
     "ingest.after_position": _STARTS,
@@ -100,7 +100,7 @@ SINK_POINTS = (
     "sink.before_stop",
     "sink.after_stop",
 )
-"""Those of a sink's job, which has a test of its own."""
+"""The points of a sink's job, which has a separate test."""
 
 KINDS: Mapping[str, tuple[Kill, ...]] = {
     "a small batch": (
@@ -138,18 +138,18 @@ KINDS: Mapping[str, tuple[Kill, ...]] = {
 }
 """Kills in the middle of small and large batches and between the steps of UNSAFE SET, RESET and INJECT, by kind.
 
-A statement whose process dies before the commit is said again by the next one. Where the JVM alone dies before the
-commit, the statement is refused; after the append it is committed, and the next process finishes it. The last process
-whose JVM is killed connects again itself. The proof ``kill-chains`` deals every point there is with every victim.
+If a process dies before the commit of a statement, the next process issues the statement again. If only the JVM dies
+before the commit, the statement is refused; after the append it is committed, and the next process finishes it. The
+last process whose JVM is killed connects again by itself. The proof ``kill-chains`` uses every point with every target.
 """
 
 DRAWS = math.lcm(*map(len, KINDS.values()))
-"""So many seeds in a row draw each of these kills."""
+"""That many consecutive seeds draw each of these kills."""
 
 
 def drawn_chain(seed: int) -> tuple[Kill, ...]:
     """One kill of each kind, in the order of the workflow."""
-    # All but the last statements are done when a process is killed that has just begun.
+    # When a newly started process is killed, all but the last statements are done.
     late = Kill(point="", at="after resume_again").step - 0.5
 
     def when(kill: Kill) -> float:
@@ -168,11 +168,11 @@ _PAIRS = tuple(
 )
 
 DEALT = -(-len(_PAIRS) // _DEALT_KILLS)
-"""So many seeds in a row, from a multiple of it on, deal every point with every victim once."""
+"""That many consecutive seeds, starting at a multiple of it, use every point with every target once."""
 
 
 def dealt_chain(seed: int) -> tuple[Kill, ...]:
-    """A chain of kills at places drawn by lot, no two at the same one unless they must."""
+    """A chain of kills at random places, no two at the same place unless necessary."""
     dice = random.Random(seed // DEALT)
     pairs = dice.sample(_PAIRS, len(_PAIRS))
     dice = random.Random(seed)

@@ -1,4 +1,4 @@
-"""Processes that do their part of one test, one after the other, each from what the one before left behind."""
+"""Processes that do parts of one test, one after the other, each from the state that the previous one left."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _ROOT = Path(__file__).parents[2]
 
 @contextmanager
 def replaced(module: ModuleType | type, **values: object) -> Iterator[None]:
-    """Other values in the place of some of a module's, for a while."""
+    """Replaces some values of a module within the block."""
     before = {name: getattr(module, name) for name in values}
     for name, value in values.items():
         setattr(module, name, value)
@@ -39,14 +39,14 @@ def replaced(module: ModuleType | type, **values: object) -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lives:
-    """Runs a module as a process, its task as JSON on the standard input. All of them say it into one file.
+    """Runs a module as a process, its task as JSON on the standard input. All of them write their output to one file.
 
-    A process that nobody kills does ``go_on`` of the module and ends. Where ``spark`` is given, this process does that
-    itself: a JVM of its own spends most of its life on loading what this one has loaded already. ``around`` of the
-    module, where it has one, holds what is to be set before the warehouse's jobs start.
+    A process that is not killed runs the module's ``go_on`` and ends. If ``spark`` is given, this process runs
+    ``go_on`` itself, because a new JVM would spend most of its time on loading classes that this one has loaded. The
+    module's ``around``, if it has one, makes the settings that are needed before the warehouse's jobs start.
 
-    Their warehouse is in ``folder``. Between two of them passes what ``pauses`` draw; where that is a week,
-    ``expire`` then takes away what an upstream does not keep for so long.
+    Their warehouse is in ``folder``. ``pauses`` draws the time between two processes. After a week, ``expire`` removes
+    the records that an upstream would not keep for so long.
     """
 
     module: str
@@ -57,7 +57,7 @@ class Lives:
     spark: SparkSession | None = None
 
     def live(self, task: Mapping[str, object], *, is_killed: bool) -> int:
-        """What came of one process: its return code. Raises TimeoutExpired where it lives too long."""
+        """Runs one process and returns its exit status. Raises TimeoutExpired if it runs too long."""
         pause = self.pauses.pass_over(self.folder / "warehouse")
         if PAUSES[pause] >= WEEK and self.expire is not None:
             self.expire()
@@ -88,10 +88,10 @@ class Lives:
                 module.go_on(spark, task)
             finally:
                 rw_sql.detach(spark)
-                # What Delta keeps of the warehouse's tables is of before the next process and the next pause.
+                # Delta's cached state of the warehouse's tables is older than the next process and the next pause.
                 jvm: Any = spark._jvm
                 jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
 
     def said(self) -> str:
-        """The end of what they said."""
+        """The end of their output."""
         return (self.folder / "said.txt").read_text(errors="replace")[-3000:]

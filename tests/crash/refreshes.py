@@ -1,7 +1,7 @@
-"""A table that is refreshed, in processes that are killed one after the other, and views on it.
+"""A refreshable table and views on it, in processes that are killed one after the other.
 
-Run as ``python -m tests.crash.refreshes`` this is one such process, its task as JSON on the standard input: it goes on
-from what the catalog holds, is killed at a fault point or comes to the end, and writes down what there is.
+``python -m tests.crash.refreshes`` is one such process, with its task as JSON on standard input. It continues from the
+state in the catalog, is killed at a fault point or reaches the end, and records the rows.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ POINTS = (
     "refresh.cleaned",
     "refresh.idle",
 )
-"""The fault points of a refresh of a table with rows, in the order in which a process comes to them."""
+"""The fault points of a refresh of a table with rows, in the order in which a process passes them."""
 
 RECOVERY_POINTS = (
     "refresh.before_claim",
@@ -51,7 +51,7 @@ RECOVERY_POINTS = (
     "refresh.before_recovery",
     "refresh.after_recovery",
 )
-"""Those of a start that any process passes."""
+"""The points of a start, which every process passes."""
 
 KINDS = 5
 Rows = dict[int, str]
@@ -69,7 +69,7 @@ def changed(rows: Rows, draw: random.Random) -> Rows:
 
 
 class KilledRefresh:
-    """A table that is read as a whole, and two views on it: one has its rows, one counts them by a group."""
+    """A table that is read as a whole, and two views on it: one copies its rows, one counts them by a group."""
 
     def __init__(self, folder: Path, *, rows: int, chunk: int, seed: int, spark: SparkSession | None = None) -> None:
         self.folder = folder
@@ -87,7 +87,7 @@ class KilledRefresh:
         self.changes = 0
 
     def run(self, points: Sequence[str]) -> Mapping[str, int]:
-        """Kills one process at each of the points, and compares after each whole refresh. Raises AssertionError."""
+        """Kills one process at each of the points, and compares after each complete refresh. Raises AssertionError."""
         self._put()
         self._live((), chunk=len(self.rows))
         self._compare()
@@ -99,7 +99,7 @@ class KilledRefresh:
         return {"processes killed": self.killed, "rows compared": 3 * len(self.rows), "rows changed": self.changes}
 
     def _put(self) -> None:
-        """What the upstream holds from now on."""
+        """Replaces the content of the upstream."""
         keys = list(self.rows)
         self.draw.shuffle(keys)
         rows = pa.table({"id": pa.array(keys, pa.int64()), "word": [self.rows[key] for key in keys]})
@@ -127,7 +127,7 @@ class KilledRefresh:
         self.found = found
 
     def _require_only_changes(self, before: Rows) -> None:
-        """The change feed of the table since it was loaded first tells of the rows that differ, each once."""
+        """The table's change feed since its first load contains each differing row exactly once."""
         expected = Counter(
             {
                 "delete": len(before.keys() - self.rows.keys()),
@@ -149,11 +149,12 @@ def _differences(found: Rows, expected: Rows) -> str:
 
 
 def go_on(spark: SparkSession, task: Mapping[str, Any]) -> None:
-    """A table and views, made where they are missing, a refresh where this upstream was not loaded; what they hold."""
+    """Creates a table and views if they are missing, and runs a refresh if this upstream was not loaded; returns the
+    rows."""
     folder = Path(task["folder"])
     spark.sql("SET statement_timeout = '600s'")
     first = folder / "first.json"
-    # A JVM that has just begun would load for seconds what it takes to ask the views of the catalog.
+    # A new JVM would need seconds to load the classes for querying the catalog's views.
     metastore = Metastore.open(str(folder / "warehouse"))
     if metastore.snapshot().find("table", "t") is None:
         spark.sql(
@@ -171,7 +172,7 @@ def go_on(spark: SparkSession, task: Mapping[str, Any]) -> None:
 
     begun = folder / "begun.txt"
     spark.sql("WAIT")
-    # Whether this upstream was loaded already is told by its version; a refresh that failed is done again.
+    # The version shows whether this upstream was already loaded; a failed refresh is repeated.
     version = DeltaTable(str(folder / "upstream")).version()
     while not begun.exists() or begun.read_text() != str(version):
         spark.sql("REFRESH TABLE t")
@@ -192,7 +193,7 @@ def go_on(spark: SparkSession, task: Mapping[str, Any]) -> None:
 
 
 def around(task: Mapping[str, Any]) -> AbstractContextManager[None]:
-    """Chunks as small as the task wants: a process goes on with a merge as soon as it has begun."""
+    """Makes chunks as small as the task requires, because a process continues a merge as soon as it has started."""
     from rw_sql.runtime.refresh import staging
 
     return replaced(staging, CHUNK_ROWS=task["chunk"])

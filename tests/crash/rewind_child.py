@@ -1,7 +1,7 @@
-"""An owner's part in a REWIND, in a process of its own, in which it is killed.
+"""An owner's part in a REWIND, in a separate process that is killed in it.
 
-Run as ``python -m tests.crash.rewind_child <warehouse>`` with the fault point in the environment. It needs no Spark:
-the jobs stand still meanwhile.
+Run as ``python -m tests.crash.rewind_child <warehouse>`` with the fault point in the environment. It needs no Spark,
+because the jobs are stopped meanwhile.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from tests.runtime.mini_streams import MiniWarehouse
 
 
 def main() -> None:
-    """Carries out what the catalog wants; killed on the way if a fault point is armed."""
+    """Carries out the REWIND in the catalog; killed on the way if a fault point is armed."""
     MiniWarehouse.opened(Path(sys.argv[1])).settle()
     print("done", flush=True)
 

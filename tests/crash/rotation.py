@@ -1,7 +1,8 @@
-"""Credentials are changed under running sources and a sink, and the process that changes them is killed on the way.
+"""Credentials change under running sources and a sink, and the process that changes them is killed on the way.
 
-The parent sees on which side of the commit a kill came, and lets the broker accept only what must hold from then on.
-So the next process reads and writes everything only if every dependent runs with that, and none with the other.
+The parent finds out whether a kill came before or after the commit, and lets the broker accept only the credentials
+that are valid from then on. So the next process reads and writes everything only if every dependent uses the valid
+credentials.
 
 Run as ``python -m tests.crash.rotation`` this is one such process, its task as JSON on the standard input.
 """
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
 CONNECTION, SECRET = "ALTER CONNECTION", "ALTER SECRET"
 SOURCES = ("a", "b")
 BEFORE = ("statement.planned", "statement.before_commit", "metastore.before_append")
-"""A process that is killed here has changed nothing."""
+"""The points where a killed process has changed nothing."""
 
 AFTER = (
     "metastore.after_append",
@@ -71,7 +72,7 @@ AFTER = (
     "statement.applied",
     "statement.told",
 )
-"""A process that is killed here has committed: what its jobs have come to differs from point to point."""
+"""The points where a killed process has committed; the state of its jobs differs from point to point."""
 
 EXIT_NOT_REACHED = 3
 _ROWS = 5
@@ -81,7 +82,7 @@ _ROOT = Path(__file__).parents[2]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RotationKill:
-    """What is altered, and where the process that does it is killed: Python alone, or its JVM too."""
+    """The altered object, and the place and target of the kill: Python alone, or its JVM too."""
 
     alters: str
     point: str
@@ -90,7 +91,7 @@ class RotationKill:
 
 @dataclass(slots=True)
 class Login:
-    """What the broker accepts."""
+    """The credentials that the broker accepts."""
 
     user: str
     secret: str
@@ -116,12 +117,12 @@ class Rotation:
         set_scram_password(secured.plain, self.login.user, self.login.password)
 
     def made_login(self) -> Login:
-        """Credentials that nobody had before."""
+        """New credentials that were never used before."""
         fresh = uuid.uuid4().hex[:8]
         return Login(user=f"user.{fresh}", secret=f"s_{fresh}", password=f"password of {fresh}")
 
     def run(self, kills: Sequence[RotationKill]) -> Mapping[str, int]:
-        """Lets every kill happen, and looks after each whether all dependents go on. Raises AssertionError."""
+        """Runs every kill, and checks after each that all dependents continue. Raises AssertionError."""
         for kill in kills:
             self.suffer(kill)
         self.live(None, {})
@@ -144,7 +145,7 @@ class Rotation:
         status = self.live(kill, changes)
         assert status == -signal.SIGKILL, self.story(f"{kill}: status {status}")
         is_committed = self.committed(kill.alters) > done
-        # The owner's turn comes whenever it comes, also for the statement before.
+        # The owner's points come at any time, also for the previous statement.
         if not kill.point.startswith("owner."):
             assert is_committed is (kill.point in AFTER), self.story(f"{kill}: committed: {is_committed}")
         kept, gone = (new, self.login) if is_committed else (self.login, new)
@@ -154,13 +155,13 @@ class Rotation:
         self.login = kept
 
     def committed(self, kind: str) -> int:
-        """How many statements of a kind the catalog holds."""
+        """The number of statements of a kind in the catalog."""
         if self.lives == 0:
             return 0
         return sum(each.kind == kind for each in Metastore.open(str(self.folder / "warehouse")).operations())
 
     def live(self, kill: RotationKill | None, changes: Mapping[str, Any]) -> int:
-        """One process: it reads what is new, tells its rows, and then changes what it is told to change."""
+        """Runs one process: it reads new records, reports its rows, and then makes the given changes."""
         self.pauses.pass_over(self.folder / "warehouse")
         self.lives += 1
         ids = range(self.produced, self.produced + _ROWS)
@@ -189,7 +190,7 @@ class Rotation:
         return status
 
     def process(self, task: Mapping[str, Any]) -> int:
-        """A process of its own that does a task: its return code."""
+        """Runs a task in a separate process; returns its exit status."""
         with self.log().open("wb") as log:
             done = subprocess.run(
                 [sys.executable, "-m", "tests.crash.rotation"],
@@ -204,7 +205,7 @@ class Rotation:
         return done.returncode
 
     def go_on_here(self, spark: SparkSession, task: Mapping[str, Any]) -> int:
-        """What a process does that nobody kills, in this one: its Spark has loaded already what another would first."""
+        """Runs the task of a process that is not killed in this process, whose Spark is already loaded."""
         self.log().write_text("the process of the test itself\n", encoding="utf-8")
         with replaced_key(self.key):
             rw_sql.attach(spark, task["warehouse"]).ask = None
@@ -215,11 +216,11 @@ class Rotation:
         return os.EX_OK
 
     def log(self) -> Path:
-        """What the last process said."""
+        """The output of the last process."""
         return self.folder / f"life-{self.lives}.log"
 
     def story(self, what: str) -> str:
-        """What went wrong, with the end of what the last process said."""
+        """A description of the failure, with the end of the last process's output."""
         tail = self.log().read_text(encoding="utf-8", errors="replace").splitlines()[-30:]
         return "\n".join([what, f"(process {self.lives} of {self.folder})", *tail])
 
@@ -251,7 +252,7 @@ def create(spark: Any, task: Mapping[str, Any]) -> None:
 
 @contextmanager
 def replaced_key(key: str) -> Iterator[None]:
-    """What secrets are sealed with, in this process for a while."""
+    """Replaces the key of the secrets in this process for the block."""
     before = os.environ.get(KEY_VARIABLE)
     os.environ[KEY_VARIABLE] = key
     try:
@@ -263,7 +264,8 @@ def replaced_key(key: str) -> Iterator[None]:
 
 
 def go_on(spark: SparkSession, task: Mapping[str, Any]) -> None:
-    """All that is made, made by the first process; what the views and the sink's topic hold once all is read."""
+    """The first process creates all objects; returns the rows of the views and of the sink's topic once all records are
+    read."""
     from tests.integration.test_live_sinks import consumed
 
     if task["login"] is not None:
@@ -276,7 +278,7 @@ def go_on(spark: SparkSession, task: Mapping[str, Any]) -> None:
 
 
 def main() -> None:
-    """One life, up to its kill if it has one."""
+    """Runs one process, up to its kill if it has one."""
     from rw_sql.runtime.support import faults
     from tests.support.spark_settings import FEW_ROWS
 
@@ -293,7 +295,7 @@ def main() -> None:
     faults.arm(task["point"], task["kills"])
     spark.sql(task["alter"])
     if task["point"].startswith("owner."):
-        # The statement returns once its jobs run on the change; that the owner writes it down may come after.
+        # The statement returns once its jobs use the change; the owner may record that later.
         time.sleep(_OWNER_SECONDS)
     print(f"{task['point']} was not passed", flush=True)
     os._exit(EXIT_NOT_REACHED)

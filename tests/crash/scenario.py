@@ -1,8 +1,8 @@
-"""A workflow as a list of steps, and what must come of it: computed from the steps, with none of the product's code.
+"""A workflow as a list of steps, and its expected result, computed from the steps without any code of the product.
 
-A source is made, read in small and large batches, paused in the middle, moved between topics while it runs and while it
-is paused, reset and injected. Every statement commits exactly one operation, so that a process which takes the workflow
-over knows from their number where to go on.
+A source is created and read in small and large batches. It is paused in the middle, moved between topics while running
+and while paused, reset and injected. Every statement commits exactly one operation, so that a process that takes over
+the workflow can tell from their number where to continue.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ class Flush:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Say:
-    """A statement. ``{a}``, ``{b}``, ``{c}`` and ``{bootstrap}`` in it are filled in.
+    """A statement. ``{a}``, ``{b}``, ``{c}`` and ``{bootstrap}`` in it are replaced.
 
-    ``reads`` are the topics that are read after it, None where that does not change. ``starts`` are the positions it
-    sets; a split that comes in without one starts at 0.
+    ``reads`` are the topics that are read after the statement; None if they do not change. ``starts`` are the positions
+    that it sets; a split that is added without one starts at 0.
     """
 
     label: str
@@ -57,7 +57,7 @@ class Grow:
 Step = Produce | Flush | Grow | Say
 
 PARTITIONS = {"a": 3, "b": 2, "c": 4}
-"""The topics as they are made."""
+"""The topics with their initial numbers of partitions."""
 
 STEPS: tuple[Step, ...] = (
     Produce(topic="a", ends=(10, 10, 10)),
@@ -83,11 +83,11 @@ STEPS: tuple[Step, ...] = (
     Flush(),
     Say(label="pause_before_large", text="PAUSE SOURCE s"),
     Produce(topic="a", ends=(7_000, 7_000, 7_000)),
-    # One batch of more rows than the driver takes: Spark itself appends it, to the log and to the view.
+    # One batch with more rows than the driver handles: Spark itself appends it, to the log and to the view.
     Say(label="resume_large", text="RESUME SOURCE s"),
     Flush(),
     Produce(topic="a", ends=(7_050, 7_050, 7_050)),
-    # Not waited for: the pause comes wherever the reader is, and nothing may be lost or repeated.
+    # No wait: the pause comes wherever the reader is, and no record may be lost or repeated.
     Say(label="pause_midway", text="PAUSE SOURCE s"),
     Say(label="resume_midway", text="RESUME SOURCE s"),
     Produce(topic="b", ends=(100, 120)),
@@ -128,7 +128,7 @@ STEPS: tuple[Step, ...] = (
         forgets=True,
     ),
     Flush(),
-    # Its splits were forgotten, so that all of it is read again, in a large batch.
+    # Its splits were discarded, so that everything is read again, in a large batch.
     Say(label="move_back_running", text="ALTER SOURCE s UNSAFE SET (topic = '{a}')", reads=("a",)),
     Flush(),
     Say(label="move_on_running", text="ALTER SOURCE s UNSAFE SET (topic = '{c}')", reads=("c",)),
@@ -140,7 +140,8 @@ LABELS = tuple(step.label for step in STEPS if isinstance(step, Say))
 
 
 def first_step(statements_done: int) -> int:
-    """Where to go on after so many statements: what was produced or waited for after the last of them is done again."""
+    """The step at which to continue after so many statements. Produce and wait steps after the last statement are
+    repeated."""
     said = [at for at, step in enumerate(STEPS) if isinstance(step, Say)]
     return 0 if statements_done == 0 else said[statements_done - 1] + 1
 
@@ -151,7 +152,7 @@ def record(topic: str, partition: int, offset: int) -> dict[str, object]:
 
 
 def value(topic: str, partition: int, offset: int) -> bytes:
-    """That record as it is produced."""
+    """The value of the record that is produced at that place."""
     return json.dumps(record(topic, partition, offset)).encode()
 
 

@@ -1,11 +1,12 @@
-"""Random schedules: records are produced, views made and dropped, positions moved, partitions added, processes killed.
+"""Random schedules: records are produced, views created and dropped, positions moved, partitions added, processes
+killed.
 
-What a view must hold is told by its record in the catalog and by the log, not by what read them: each offset of its
-history once, and every row that the log got after the version its history was planned at. What the log must hold is
-told by the topic: from each position that a statement set, every record once and none left out.
+The expected rows of a view come from its record in the catalog and from the log, not from the code that read them: each
+offset of its history once, and every row of the log after the version at which the history was planned. The expected
+rows of the log come from the topic: every record once from each position that a statement set, with none left out.
 
-Run as ``python -m tests.crash.schedules`` this is one process of a schedule, its task as JSON on the standard input: it
-goes on where the one before was killed, and is killed itself at the moment that the task names, or comes to the end.
+``python -m tests.crash.schedules`` is one process of a schedule, with its task as JSON on standard input. It continues
+where the previous process was killed. It is killed at the moment that the task names, or reaches the end.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ _MOST_SECONDS_TO_KILL = 2.0
 
 @dataclass(slots=True)
 class KilledSchedule:
-    """One schedule: its topic, and the processes that come to its end one after the other."""
+    """One schedule: its topic, and the processes that run it to its end one after the other."""
 
     folder: Path
     bootstrap: str
@@ -75,7 +76,7 @@ class KilledSchedule:
         create_topic(self.bootstrap, self.topic, 2)
 
     def run(self, kills: int) -> Mapping[str, int]:
-        """Lets so many processes be killed, each in a later step, and the last one compare. Raises AssertionError."""
+        """Kills that many processes, each in a later step, and lets the last one compare. Raises AssertionError."""
         draw = random.Random(self.seed)
         killed = 0
         for step in sorted(draw.sample(range(self.steps), kills)):
@@ -86,7 +87,7 @@ class KilledSchedule:
             }
             status = self._live(task)
             if (self.folder / "facts.json").exists():
-                # The moment came when all was done.
+                # The kill came after all steps were done.
                 break
             assert status == -signal.SIGKILL, f"{task}: status {status}\n{self._told()}"
             killed += 1
@@ -117,7 +118,7 @@ class KilledSchedule:
 
 @dataclass(slots=True)
 class Schedule:
-    """One source ``s`` over the topic, and views that come and go: what one process does of it."""
+    """One source ``s`` over the topic, and views that are created and dropped: the part of one process."""
 
     spark: SparkSession
     warehouse: str
@@ -133,7 +134,7 @@ class Schedule:
     step: int = 0
 
     def run(self, steps: int, kill: Mapping[str, Any]) -> Mapping[str, int]:
-        """The steps that are left, all that was produced, and a comparison. Raises AssertionError."""
+        """Runs the remaining steps, and compares; returns the figures. Raises AssertionError."""
         self._attach()
         first = self._take_up()
         acts: tuple[Callable[[], None], ...] = (
@@ -154,7 +155,7 @@ class Schedule:
             if step == kill["step"]:
                 threading.Thread(target=self._die, args=(kill["after"],), daemon=True).start()
             self.draw = random.Random(f"{self.seed}/{step}")
-            # What is under way when the process dies is not begun again: the next one goes on after it.
+            # A step that is in progress when the process dies is not repeated: the next process continues after it.
             self.step = step + 1
             self._note()
             self.draw.choice(acts)()
@@ -179,7 +180,8 @@ class Schedule:
         }
 
     def _take_up(self) -> int:
-        """What the process before left: the topic's ends, the views, a source that stands still. The next step."""
+        """Reads the state that the previous process left: the topic's ends, the views, a stopped source. The next
+        step."""
         file = self.folder / "state.json"
         state = json.loads(file.read_text()) if file.exists() else {"step": 0, "made": 0}
         self.made, self.step = state["made"], state["step"]

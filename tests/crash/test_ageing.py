@@ -1,4 +1,4 @@
-"""What makes a warehouse old does: everything that is stored in it says so, and it can still be read."""
+"""The ageing of a warehouse: all stored times are older, and all data can still be read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``rw-sql apply`` that is killed at each of its steps: the same command goes on, until nothing is left to change."""
+"""``rw-sql apply`` is killed at each of its steps: the same command then continues until no difference is left."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ if TYPE_CHECKING:
     from rw_sql.cli.kafka_broker import BrokerInfo
 
 KILLS = (
-    # Before anything is done, and within the unsafe statement's block: nothing of it, or all of it.
+    # Before any change, and within the unsafe statement's block: all of its effect, or none.
     "apply.before_change",
     "metastore.before_append",
     "metastore.after_append",
-    # The rebuild is asked for and not waited for; its rows are there and do not serve; they serve.
+    # The rebuild is requested and not waited for; its rows exist and do not serve; they serve.
     "statement.after_commit",
     "rebuild.before_swap",
     "rebuild.after_swap",
-    # Only the view is left that is created.
+    # Only the creation of the view remains.
     "apply.before_change",
     "statement.before_commit",
 )
-"""Where the processes are killed, one after the other, each going on where the one before it ended."""
+"""The points at which the processes are killed, one after the other, each continuing where the previous one ended."""
 
 SOURCE = (
     "CREATE SOURCE s (id INT, k INT) WITH (connector = 'kafka', topic = '${TOPIC}', "

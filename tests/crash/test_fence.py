@@ -1,4 +1,4 @@
-"""A run that was taken over writes nothing any more, by delta-rs or by Spark, not even what was on its way."""
+"""A run that was taken over writes nothing more, through delta-rs or Spark, not even a commit in progress."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ SCHEMA = json.dumps(
 
 
 class ObjectStore(Warehouse):
-    """A folder that is treated as an object store: Delta's own writer appends large batches there."""
+    """A folder that is treated as an object store, where Delta's own writer appends large batches."""
 
     @property
     def is_local(self) -> bool:
@@ -66,7 +66,7 @@ def commits(folder: Path) -> list[JobCommit]:
 
 
 def clean(folder: Path) -> None:
-    """Delta's own clean-up, at a time when all commits so far are old: those before its checkpoint go."""
+    """Delta's own clean-up, at a time when all commits so far are old: it removes those before the checkpoint."""
     long_ago = time.time() - 30 * 24 * 3600
     for file in (folder / "table" / "_delta_log").iterdir():
         os.utime(file, (long_ago, long_ago))
@@ -184,7 +184,8 @@ def test_a_fence_stops_an_append_that_spark_has_begun(
         assert begun.exists(), on_its_way
         second = opened(tmp_path, 2, kind)
         go.touch()
-        # Delta's own refusal was seen as a Python exception of Delta's and, once, as py4j's; what tells is not known.
+        # Delta's own refusal appeared as a Python exception of Delta's and, once, as py4j's; the cause of the
+        # difference is unknown.
         with pytest.raises((FencedError, PySparkException, Py4JJavaError), match=r"taken over|DELTA_CONCURRENT"):
             on_its_way.result(LAST_RESORT_SECONDS)
     assert held(tmp_path) == []

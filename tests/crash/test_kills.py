@@ -1,4 +1,5 @@
-"""A warehouse outlives the kills of its processes: nothing lost, nothing repeated that no statement asked for."""
+"""A warehouse survives the kills of its processes: no row is lost, and none is repeated unless a statement requires
+it."""
 
 from __future__ import annotations
 
@@ -32,7 +33,7 @@ _PROJECTIONS = ("objects", "fragment_splits", "source_state")
 @pytest.mark.spark
 @pytest.mark.kafka
 def test_rows_equal_the_oracle_after_a_chain_of_kills(broker: BrokerInfo, tmp_path: Path, seed: int) -> None:
-    """A kill of each kind, drawn by the commit; the proof ``kill-chains`` goes through all points and victims."""
+    """One kill of each kind, drawn by the commit; the proof ``kill-chains`` covers all points and targets."""
     chain = Chain(tmp_path, broker.bootstrap, seed=seed)
     kills = drawn_chain(seed)
     facts = chain.run(kills)

@@ -1,4 +1,4 @@
-"""Where a reader stands is read from its log's own commits, whatever was killed and whatever Delta cleaned away."""
+"""A reader's position comes from its log's own commits, whatever was killed and whatever Delta cleaned up."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Log:
         return PutSplitStates(fragment=JOB, states=states, log_version=log_version)
 
     def start(self) -> JobOutput:
-        """What a start does before it reads its position."""
+        """The actions of a start before it reads its position."""
         run = self.metastore.jobs.claim_run(JOB, self.metastore.snapshot().epoch, "me")
         note_positions(self.context, self.source, run=run.run, epoch=run.epoch)
         path = self.context.log_path(self.source)
@@ -75,7 +75,8 @@ class Log:
         return found.log_version
 
     def clean(self) -> None:
-        """Delta's clean-up when all commits so far are old: those before its checkpoint go, with what they say."""
+        """Delta's clean-up when all commits so far are old: it removes those before the checkpoint, with their
+        metadata."""
         path = self.folder / "data" / "1" / "1"
         long_ago = time.time() - 30 * 24 * 3600
         for file in (path / "_delta_log").iterdir():

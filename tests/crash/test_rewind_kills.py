@@ -1,4 +1,4 @@
-"""REWIND in a process that is killed with SIGKILL: the next one finishes it, and the rows are as if it had not been."""
+"""A process in a REWIND is killed with SIGKILL: the next process finishes it, with the same rows as without a kill."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def carry_out(warehouse: str, point: str) -> int:
-    """What comes of a process that is to be killed at a fault point: its return code."""
+    """Runs a process that is to be killed at a fault point; returns its exit status."""
     return subprocess.run(
         [sys.executable, "-m", "tests.crash.rewind_child", warehouse],
         cwd=ROOT,
@@ -41,7 +41,7 @@ def test_killed_twice_on_the_way(tmp_path: Path) -> None:
     mini.read_views()
     mini.run("PAUSE SOURCE s", "INJECT SOURCE OFFSETS s VALUES ('1-0' = 6) ALLOW DUPLICATES")
     operation = mini.epoch()
-    # The point, too, is made by a process that comes after one that was killed in making it.
+    # The rewind point too is made by a process that follows one that was killed while making it.
     warehouse = mini.context.warehouse.uri
     assert carry_out(warehouse, "rewind_point.after_copy") == -signal.SIGKILL
     grow_old(tmp_path / "warehouse", HOUR)

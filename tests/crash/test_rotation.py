@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 KILLS = (
-    # The catalog knows; no job has heard of it.
+    # The catalog has the change; no job has read it.
     RotationKill(alters=CONNECTION, point="metastore.after_append"),
     # One of three jobs runs with the new value, the others are being stopped.
     RotationKill(alters=SECRET, point="reconciler.after_start"),
@@ -31,7 +31,7 @@ KILLS = (
 @pytest.mark.spark
 @pytest.mark.kafka
 def test_all_dependents_run_on_one_side(spark: SparkSession, secured: Secured, tmp_path: Path, seed: int) -> None:
-    """One of the kills, drawn by the commit; the proof ``rotation-kills`` goes through all points."""
+    """One of the kills, drawn by the commit; the proof ``rotation-kills`` covers all points."""
     kills = one_of([KILLS], seed)
     rotation = Rotation(tmp_path, secured, spark=spark)
     facts = rotation.run(kills)

@@ -1,4 +1,4 @@
-"""Who may take a warehouse over, and what still holds of what its last owner said."""
+"""The conditions for taking over a warehouse, and the validity of its last owner's reports."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def other() -> Iterator[subprocess.Popen[bytes]]:
-    """Another process, which lives until it is killed."""
+    """Another process, which runs until it is killed."""
     process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     yield process
     process.kill()
@@ -103,14 +103,14 @@ def test_elsewhere_the_heartbeat_tells() -> None:
     lease = lease_of(gone(), gone())
     assert is_held(lease, is_local=False, now_ms=lease.expires_ms - 1)
     assert not is_held(lease, is_local=False, now_ms=lease.expires_ms)
-    # Also on a local path where process ids mean something else: another host, boot or container.
+    # This also applies on a local path if process ids have another meaning: another host, boot or container.
     away = replace(lease, host="elsewhere")
     assert is_held(away, is_local=True, now_ms=lease.expires_ms - 1)
     assert not is_held(away, is_local=True, now_ms=lease.expires_ms)
 
 
 def late(lease: Lease, seconds: float) -> Lease:
-    """The lease as it is so long after its last heartbeat."""
+    """The lease so many seconds after its last heartbeat."""
     ago = int(seconds * 1000)
     return replace(lease, heartbeat_ms=lease.heartbeat_ms - ago, expires_ms=lease.expires_ms - ago)
 
@@ -141,7 +141,7 @@ def test_another_machines_lease_is_judged_by_this_ones_clock(tmp_path: Path, ske
     def taken() -> Lease | None:
         return try_take(facts, "me", os.getpid(), is_local=False, watch=watch)
 
-    # It renews every two seconds, whatever its clock says.
+    # It renews every two seconds, whatever its clock shows.
     for beat in range(1, 12):
         clock[0] += 2.0
         assert facts.renew_lease(replace(lease, heartbeat_ms=lease.heartbeat_ms + beat * 2000))
@@ -174,14 +174,14 @@ class ObjectStore(Warehouse):
 
 
 class Sessions:
-    """Spark, as far as statements ask whether it lives."""
+    """The part of Spark that statements check to see whether it runs."""
 
     def require_alive(self, _: str = "") -> None:
-        """It does."""
+        """Does nothing: Spark runs."""
 
 
 class Catalog:
-    """A warehouse whose source 1 is paused at epoch 2, with what somebody said of its job."""
+    """A warehouse whose source 1 is paused at epoch 2, with a reported status of its job."""
 
     def __init__(self, folder: Path, state: str, kind: type[Warehouse] = Warehouse) -> None:
         self.metastore = Metastore.open(str(folder))
@@ -236,7 +236,7 @@ def test_statements_wait_for_an_owner_whose_heartbeat_is_late(tmp_path: Path, ot
         waiting = threads.submit(executor.wait_applied, 3, 60.0)
         assert catalog.metastore.jobs.renew_lease(replace(lease, applied_epoch=3))
         assert waiting.result()
-    # Nor has a reader stopped because its owner is late to say so.
+    # A late report of the owner does not mean that a reader has stopped.
     with pytest.raises(SqlError, match="did not stop within"):
         lock_sources(catalog.context, catalog.metastore.snapshot(), [1], 0.1, lambda: None)
 

@@ -1,4 +1,5 @@
-"""The benchmark harness: ours and the peer's alternate, the verdict follows the goal, the page keeps its words."""
+"""The benchmark harness: rw_sql and the peer alternate, the verdict follows from the goal, and the page keeps its
+prose."""
 
 from __future__ import annotations
 

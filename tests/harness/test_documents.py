@@ -1,4 +1,4 @@
-"""What the documents promise: links lead somewhere, statements parse, commands and targets exist."""
+"""The documents: links lead to existing places, statements parse, commands and targets exist."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from rw_sql.syntax import could_be_ours, split_script
 ROOT = Path(__file__).parents[2]
 _LISTED = subprocess.run(["git", "ls-files", "*.md", "*.sql"], cwd=ROOT, capture_output=True, text=True, check=True)
 DOCUMENTS = sorted(ROOT / name for name in _LISTED.stdout.split() if name.endswith(".md"))
-# The reference is made from the grammar, whose own tests parse its examples; clauses stand there by themselves.
+# The reference is generated from the grammar, whose own tests parse its examples; it also shows single clauses.
 PROSE = [path for path in DOCUMENTS if path != ROOT / "docs" / "reference" / "language.md"]
 SCRIPTS = sorted((ROOT / "examples").glob("*.sql"))
 
@@ -42,7 +42,7 @@ PYTHON = sorted(
         ["git", "ls-files", "*.py"], cwd=ROOT, capture_output=True, text=True, check=True
     ).stdout.split()
 )
-# Decisions and the changelog say what was there when they were written.
+# Decisions and the changelog describe the state at the time of writing.
 CURRENT = [path for path in DOCUMENTS if "decisions" not in path.parts and path.name != "CHANGELOG.md"]
 VARIABLES = {
     found for path in PYTHON for found in re.findall(r"\bRW_SQL_[A-Z_]*[A-Z]\b", path.read_text(encoding="utf-8"))
@@ -51,7 +51,7 @@ CATALOG = "\n".join(path.read_text(encoding="utf-8") for path in sorted((ROOT / 
 
 
 def anchors(text: str) -> set[str]:
-    """What a link to a heading is called on GitHub."""
+    """The anchor of a heading on GitHub."""
     return {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in HEADING.findall(text)}
 
 
@@ -71,7 +71,7 @@ def test_links_lead_somewhere(document: Path) -> None:
 
 
 def missing_paths(text: str) -> set[str]:
-    """The paths of the repository that a text names between backquotes and that do not exist."""
+    """The paths of the repository that a text names between backquotes but that do not exist."""
     return {path for path in PATH.findall(text) if not any((folder / path).exists() for folder in SEARCHED)}
 
 

@@ -1,4 +1,4 @@
-"""However a run of tests ends, nothing that it started goes on."""
+"""However a run of tests ends, no process that it started continues."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_waits():
 
 
 def run_of(folder: Path, text: str, started: int) -> tuple[subprocess.Popen[str], list[int]]:
-    """A run of a test that waits, as a shell would start it, and the processes that it says it started."""
+    """Starts a run of a waiting test as a shell would; returns it and the processes that it reports to have started."""
     test = folder / "test_waits.py"
     test.write_text(text, encoding="utf-8")
     process = subprocess.Popen(
@@ -58,7 +58,7 @@ def run_of(folder: Path, text: str, started: int) -> tuple[subprocess.Popen[str]
         stderr=subprocess.STDOUT,
         text=True,
         start_new_session=True,
-        # A run that nohup started ignores it, and so would all that it starts.
+        # A run started by nohup ignores the signal, and so would all processes that it starts.
         preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL),
     )
     assert process.stdout is not None
@@ -75,7 +75,7 @@ def run_of(folder: Path, text: str, started: int) -> tuple[subprocess.Popen[str]
 
 
 def read(path: Path) -> list[bytes]:
-    """The words of a command line in /proc; none of one that has ended."""
+    """The words of a command line in /proc; empty for a process that has ended."""
     try:
         return path.read_bytes().split(b"\0")
     except OSError:
@@ -83,7 +83,7 @@ def read(path: Path) -> list[bytes]:
 
 
 def wait_until(is_met: Callable[[], bool]) -> None:
-    """Returns once it holds; fails after a while."""
+    """Returns once the condition holds; fails after a time limit."""
     never, deadline = threading.Event(), time.monotonic() + _SECONDS
     while not is_met():
         assert time.monotonic() < deadline
@@ -126,7 +126,8 @@ def test_a_keeper_that_was_killed_too_is_made_up_for(tmp_path: Path) -> None:
 
 
 def test_what_others_started_is_left_alone() -> None:
-    """That of a run which goes on, and of another container, whose process ids mean nothing here."""
+    """Processes of another running run are left alone, and so are those of another container, whose process ids are
+    meaningless here."""
     elsewhere = {**os.environ, keeper.MARK: "1:1:pid:[0]"}
     other = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, env=elsewhere)
     own = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)

@@ -1,4 +1,4 @@
-"""The search for what must not be there finds it in every format that a process leaves behind."""
+"""The search for forbidden texts finds them in every format that a process leaves behind."""
 
 from __future__ import annotations
 

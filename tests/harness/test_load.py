@@ -1,4 +1,4 @@
-"""Busy neighbours compute and end with whoever started them; a sample is the same for the same seed."""
+"""Busy neighbours compute, and end with the process that started them; the sample is the same for the same seed."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_neighbours_end_when_their_parent_is_killed() -> None:
 
 @dataclass(frozen=True)
 class Item:
-    """What the sample looks at of a collected test."""
+    """The parts of a collected test that the sample uses."""
 
     nodeid: str
     path: Path

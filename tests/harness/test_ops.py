@@ -35,7 +35,7 @@ LABELS = {
     "instance",
     "pod",
 }
-"""Those of the metrics, and those that Prometheus adds."""
+"""The labels of the metrics, and those that Prometheus adds."""
 
 needs_promtool = pytest.mark.skipif(
     shutil.which("promtool") is None, reason="promtool is not installed (Debian: apt-get install prometheus)"
@@ -54,7 +54,7 @@ def dashboard() -> dict[str, Any]:
 
 
 def expressions() -> Iterator[tuple[str, str]]:
-    """Each expression, with where it stands."""
+    """Each expression with its place."""
     for rule in rules():
         yield rule["alert"], rule["expr"]
     board = dashboard()

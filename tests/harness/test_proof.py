@@ -1,4 +1,4 @@
-"""The proof harness: what passed is not run again, what failed is, and the page says so."""
+"""The proof harness: passed seeds are not run again, failed ones are, and the page reports both."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a release goes by: a version in one place, a changelog cut into versions, development tools that are locked."""
+"""The rules of a release: a version in one place, a changelog divided into versions, locked development tools."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def locked_for(python: str) -> dict[str, Version]:
 
 
 def required() -> list[Requirement]:
-    """What the package needs, and every extra that a target of the Makefile installs."""
+    """The package's requirements, and every extra that a target of the Makefile installs."""
     project = PROJECT["project"]
     extras = {"dev", "demo", "docs", "release", "notebook", "s3"}
     texts = [*project["dependencies"], *(text for extra in extras for text in project["optional-dependencies"][extra])]

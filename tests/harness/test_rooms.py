@@ -1,4 +1,5 @@
-"""The house: each package says what lives there and where to begin, and the tests have the folders of the package."""
+"""The structure of the repository: each package documents its content and where to begin, and the tests have the same
+folders as the package."""
 
 from __future__ import annotations
 
@@ -44,7 +45,7 @@ PRIVATE = re.compile(
 
 
 def test_the_private_parts_of_pyspark_are_used_in_one_place() -> None:
-    """Of the others, one is a DataFrame itself, and two run where ``rw_sql.runtime`` is not imported."""
+    """Two modules are exceptions: one is itself a DataFrame, and one runs where ``rw_sql.runtime`` is not imported."""
     users = {
         str(path.relative_to(ROOT))
         for path in (ROOT / "rw_sql").rglob("*.py")

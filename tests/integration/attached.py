@@ -1,4 +1,4 @@
-"""A Spark session attached to a fresh warehouse, as a test speaks to it, and waiting for what happens elsewhere."""
+"""A Spark session attached to a new warehouse, with helpers for tests, and waits for conditions elsewhere."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ _LOOK_SECONDS = 0.1
 
 
 def wait_until(is_met: Callable[[], bool], what: str) -> None:
-    """Returns once the condition holds, which is seldom looked at: each look may be a statement."""
+    """Returns once the condition holds. The condition is checked rarely, because each check may be a statement."""
     waits.wait_until(is_met, what, look_seconds=_LOOK_SECONDS)
 
 
 def produce_json(bootstrap: str, topic: str, rows: Iterable[Mapping[str, object]], partition: int | None = None) -> int:
-    """Puts rows as JSON objects into a topic, all into one partition if it is given."""
+    """Writes rows as JSON objects to a topic, all to one partition if it is given."""
     return produce(bootstrap, topic, [Record(value=json.dumps(row).encode(), partition=partition) for row in rows])
 
 
@@ -43,7 +43,7 @@ class Job:
 
 
 class AttachedSession:
-    """Statements to one attached session, with its answers as plain Python values."""
+    """Runs statements on one attached session, and returns plain Python values."""
 
     def __init__(self, spark: SparkSession, warehouse: str, *, run_jobs: bool = True) -> None:
         self.spark = spark
@@ -61,12 +61,12 @@ class AttachedSession:
         return self.spark.sql(text).collect()
 
     def run(self, *statements: str) -> None:
-        """Statements one by one."""
+        """Runs statements one by one."""
         for statement in statements:
             self.sql(statement)
 
     def answer(self, yes: bool) -> None:
-        """Who is asked before an unsafe statement says this from now on."""
+        """Sets the answer to the questions of all following unsafe statements."""
 
         def say(question: Question) -> bool:
             self.questions.append(question)

@@ -1,6 +1,6 @@
-"""What records of the change formats come to, once more: in plain Python, record by record, and random records for it.
+"""A second implementation of the change formats in plain Python, record by record, and random records for it.
 
-It shares nothing with the decoder but the documentation of the formats.
+It shares only the documentation of the formats with the decoder.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ Change = tuple[int | None, Row]
 
 
 class MisfitError(Exception):
-    """A record, or a row of it, is none."""
+    """A record, or one of its rows, is invalid."""
 
 
 class Number(str):
-    """A number as it is written."""
+    """A number in its written form."""
 
 
 def parse(raw: bytes | None) -> Any:
@@ -242,7 +242,7 @@ def _moved(row: dict[str, str | None], old: dict[str, str | None] | None, *, is_
 
 
 def changes_of(format: str, key: bytes | None, value: bytes | None) -> list[Change]:
-    """The changes that a record tells."""
+    """The changes that a record describes."""
     try:
         return {"UPSERT": _upsert, "DEBEZIUM": _debezium, "MAXWELL": _maxwell, "CANAL": _canal}[format](key, value)
     except MisfitError:
@@ -332,7 +332,7 @@ def _canal(key: bytes | None, value: bytes | None) -> list[Change]:
 
 
 def record(random: Random, format: str) -> tuple[bytes | None, bytes | None]:
-    """A record of a format, mostly a right one."""
+    """A random record of a format, mostly a valid one."""
     key = _random_key(random)
     row = _random_row(random, key, format)
     other = _random_row(random, _random_key(random), format)
@@ -408,7 +408,7 @@ def _random_row(random: Random, key: Row, format: str) -> Row:
     row = dict(key)
     for name, values in makers.items():
         if random.random() < 0.35:
-            # Right ones come first: most records are to be rows.
+            # Valid values come first, because most records should be rows.
             row[name] = random.choice(values[:2] if random.random() < 0.7 else values)
     if format == "CANAL":
         row = {name: value if value is None or isinstance(value, str) else text_of_python(value)

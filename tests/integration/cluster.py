@@ -1,4 +1,4 @@
-"""A standalone Spark cluster on the loopback, of whose workers one may see another folder than the others at a path."""
+"""A standalone Spark cluster on the loopback, where single workers may see another folder at a path than the others."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _JAVA = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx256m")
 
 
 def why_no_blind_worker() -> str:
-    """Why no worker of this machine can be made blind; empty where one can."""
+    """The reason why no worker on this machine can be made blind to a folder; empty if one can."""
     if shutil.which("unshare") is None:
         return "unshare is not installed"
     done = subprocess.run(
@@ -37,7 +37,7 @@ def why_no_blind_worker() -> str:
 
 @dataclass(slots=True)
 class Cluster:
-    """A master and its workers, each with a folder of its own for what it runs. One core and 1 GB a worker."""
+    """A master and its workers, each with its own folder for the code that it runs. One core and 1 GB a worker."""
 
     folder: Path
     master: str = ""
@@ -52,14 +52,15 @@ class Cluster:
         return self
 
     def add_worker(self, name: str, *, blind_to: Path | None = None) -> None:
-        """Starts a worker. One that is ``blind_to`` a folder sees an empty one in its place, as its executors do."""
+        """Starts a worker. A worker that is ``blind_to`` a folder sees an empty one in its place, and so do its
+        executors."""
         place = self.folder / name
         place.mkdir()
         words = ["--host", "127.0.0.1", "--webui-port", "0", "--cores", "1", "--memory", "1g"]
         self._run(name, "worker.Worker", [*words, "--work-dir", str(place), self.master], blind_to)
 
     def wait_for_workers(self, *names: str) -> None:
-        """Returns once the master knows all of them."""
+        """Returns once all workers are registered with the master."""
         for name in names:
             wait_until(partial(self._is_known, name), f"worker {name} is up")
 
@@ -71,7 +72,7 @@ class Cluster:
         self._on(name, f'while umount "{folder}" 2> /dev/null; do :; done')
 
     def give_own_copy(self, name: str, folder: Path) -> None:
-        """Lets a blind worker see what others write to a folder, and keeps what it writes there to itself."""
+        """Lets a blind worker read the files that others write to a folder, and hides its own writes from them."""
         above = self.folder / f"{name}-writes"
         above.mkdir()
         layers = f"lowerdir={self._real(name)},upperdir={above}/upper,workdir={above}/work"
@@ -79,7 +80,7 @@ class Cluster:
         self._on(name, f'{make} && mount -t overlay overlay -o "{layers}" "{folder}"')
 
     def _real(self, name: str) -> Path:
-        """Where a blind worker has what all others see."""
+        """The path under which a blind worker has the folder that all others see."""
         return self.folder / f"{name}-real"
 
     def _on(self, name: str, script: str) -> None:
@@ -88,7 +89,7 @@ class Cluster:
 
     def _run(self, name: str, cls: str, words: list[str], blind_to: Path | None = None) -> Path:
         java = f"{os.environ['JAVA_HOME']}/bin/java" if "JAVA_HOME" in os.environ else "java"
-        # As spark-class starts them, which takes another JVM to find this command out.
+        # Started as spark-class would start them; spark-class itself would need another JVM to determine this command.
         command = [java, "-cp", str(_HOME / "jars" / "*"), *_JAVA, f"org.apache.spark.deploy.{cls}", *words]
         if blind_to is not None:
             real = self._real(name)
@@ -103,7 +104,7 @@ class Cluster:
         }
         log = self.folder / f"{name}.log"
         with log.open("wb") as out:
-            # A group of its own: its end is the end of its executors too.
+            # A separate process group, so that ending it also ends its executors.
             started = subprocess.Popen(
                 command,
                 stdout=out,

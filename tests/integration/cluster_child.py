@@ -1,7 +1,8 @@
-"""A process whose Spark has a master that is not local, and an executor that sees another folder as the warehouse.
+"""A process whose Spark has a master that is not local, and an executor that sees another folder at the warehouse's
+path.
 
-Run as ``python -m tests.integration.cluster_child <folder>``. What it finds is the last line of its output, as JSON. A
-process of its own, since a process has one Spark.
+Run as ``python -m tests.integration.cluster_child <folder>``. Its findings are the last line of its output, as JSON. A
+separate process, because a process has only one Spark.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ def main(folder: Path) -> dict[str, object]:
             },
         )
         session = AttachedSession(spark, str(warehouse))
-        # Not before there are two executors: else the first batch may have no other than the one that sees.
+        # Waits for both executors, because otherwise the first batch might use only the executor that sees the folder.
         cluster.wait_for_workers("seeing", "blind")
         wait_until(lambda: len(_executors(session)) == 2, "both executors are there")
         session.run(f"CREATE MATERIALIZED VIEW kept AS SELECT id FROM delta.`{given}`")
@@ -64,7 +65,7 @@ def main(folder: Path) -> dict[str, object]:
         view = int(refused.job.removeprefix("mv-"))
         table = warehouse / "data" / str(view) / "1"
         was_written = table.exists()
-        # What is worse: it reads what others write, and only what it writes itself nobody sees.
+        # The worse case: it reads the files of others, but nobody sees its own writes.
         cluster.give_own_copy("blind", warehouse)
         one_way = _job(session, lambda job: "the driver does not see" in job.reason, "the view is refused again")
         os.environ[CHECK_VARIABLE] = "off"
@@ -94,7 +95,7 @@ def main(folder: Path) -> dict[str, object]:
 
 
 def _merge(session: AttachedSession, path: Path) -> tuple[str, int, int]:
-    """What a large keyed batch dies of, the table's rows after it, and the newest batch that it says it has."""
+    """The error of a large keyed batch, the table's rows after it, and the newest batch number in the table."""
     own = SparkSessions(session.spark, is_local=True).new()
     rows = own.range(20_000, numPartitions=4).selectExpr("id", "id AS n")
     warehouse = Warehouse.at(session.warehouse)
@@ -114,7 +115,7 @@ def _executors(session: AttachedSession) -> list[str]:
 
 
 def _job(session: AttachedSession, is_met: Callable[[Job], bool], what: str) -> Job:
-    """The view's job, once it is as is asked for."""
+    """The view's job, once it meets the condition."""
     wait_until(lambda: is_met(session.job("kept")), what)
     return session.job("kept")
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def made_code(spark: SparkSession) -> Iterator[None]:
-    """Spark makes code, as users' sessions do: without, its ``catalog.listTables`` cannot decode its own rows."""
+    """Spark generates code, as in users' sessions; without it, ``catalog.listTables`` cannot decode its own rows."""
     before = {key: FEW_ROWS[key] for key in ("spark.sql.codegen.factoryMode", "spark.sql.codegen.wholeStage")}
     spark.conf.set("spark.sql.codegen.factoryMode", "FALLBACK")
     spark.conf.set("spark.sql.codegen.wholeStage", "true")
@@ -28,7 +28,7 @@ def made_code(spark: SparkSession) -> Iterator[None]:
 
 @pytest.fixture
 def warehouse(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """Where a test's warehouse is to be: a folder of the test's, or below a bucket (``--warehouse s3``)."""
+    """The place of a test's warehouse: the test's own folder, or below a bucket (``--warehouse s3``)."""
     if request.config.getoption("--warehouse") == "s3":
         return str(request.getfixturevalue("s3_store").warehouse())
     return str(tmp_path / "warehouse")
@@ -39,11 +39,11 @@ def session(spark: SparkSession, warehouse: str) -> Iterator[AttachedSession]:
     """The Spark session attached to an empty warehouse, whose jobs this process runs."""
     attached = AttachedSession(spark, warehouse)
     if "://" in warehouse:
-        # A batch of a stateful view is hundreds of requests, and the tests' store is one Python process.
+        # A batch of a stateful view takes hundreds of requests, and the tests' store is a single Python process.
         attached.run("SET statement_timeout = '300s'")
     yield attached
     attached.detach()
-    # Delta keeps what it knows of every table for an hour: of tables that nobody reads again, by the hundred.
+    # Delta caches the state of every table for an hour, here of hundreds of tables that are never read again.
     jvm: Any = spark._jvm
     jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
 

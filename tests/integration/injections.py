@@ -1,7 +1,8 @@
-"""Random moves of one source on a real broker: what each preview predicts is counted again from the rows themselves.
+"""Random moves of one source on a real broker: the predictions of each preview are compared with counts from the rows
+themselves.
 
-Every record says which topic and which life of it it was produced to, every row which partition and offset it came
-from. So after a move it is known of each row whether it was there before, and of each record whether it ever came.
+Every record contains its topic and the topic's incarnation, and every row its partition and offset. So after a move, it
+is known for each row whether it was there before, and for each record whether it ever arrived.
 """
 
 from __future__ import annotations
@@ -51,12 +52,12 @@ _ROW = re.compile(r"^\s+(\S+:\d+)\s+(\d+|-)\s+(\d+|-)\s+(\[\d+, \d+\)|not there|
 _COUNT = r"{} (?:at most )?(\d+)"
 
 Row = tuple[str, int, int]
-"""A record as a row tells it: what it was produced to (``topic#life``), its partition and its offset."""
+"""A record as its row describes it: its topic (``topic#life``), its partition and its offset."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Step:
-    """One move, and what happens to the topic while the source is paused before it. Numbers are per mille."""
+    """One move, and the changes of the topic while the source is paused before it. Numbers are per mille."""
 
     move: str
     more: tuple[int, ...]
@@ -68,7 +69,7 @@ class Step:
 
 @dataclass(frozen=True, kw_only=True)
 class Scenario:
-    """A topic and what becomes of the source that reads it."""
+    """A topic, and the history of the source that reads it."""
 
     kind: str
     records: tuple[int, ...]
@@ -125,7 +126,7 @@ def _values(named: Mapping[str, object]) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Predicted:
-    """What was said of one split: its position before and after, and the verdict."""
+    """The prediction for one split: its position before and after, and the verdict."""
 
     old: int | None
     new: int
@@ -134,7 +135,7 @@ class Predicted:
 
 @dataclass(slots=True)
 class Totals:
-    """What the moves of a run came to."""
+    """The totals of the moves of a run."""
 
     moves: int = 0
     rows: int = 0
@@ -156,7 +157,7 @@ class MovedSource:
         self.rows: Counter[Row] = Counter()
         self.stands: dict[int, int] = {}
         self.reached: dict[int, int] = {}
-        """Where the newest read of a partition ended, in this life of the topic."""
+        """The end of the newest read of a partition, in this incarnation of the topic."""
         self.others: list[str] = []
         self._make_topic()
         self._produce(scenario.records)
@@ -182,7 +183,7 @@ class MovedSource:
         create_topic(self.bootstrap, self.topic, self.partitions, config)
 
     def _produce(self, counts: tuple[int, ...]) -> None:
-        """So many more records per partition; the time of a record is its offset, in seconds."""
+        """Produces that many more records per partition; the time of a record is its offset, in seconds."""
         ends = self.bounds()
         value = json.dumps({"id": f"{self.topic}#{self.life}"}).encode()
         made = [
@@ -210,15 +211,15 @@ class MovedSource:
                     self.topic, record.value, record.key, partition=record.partition, timestamp=record.timestamp_ms
                 )
             if start % 3:
-                # What was not sent yet would be thrown away: nothing aborted would lie there, and a broker that has not
-                # heard of the transaction refuses its end.
+                # Unsent records would be discarded: then the topic would contain no aborted records, and a broker that
+                # has not received the transaction refuses its end.
                 producer.flush(30)
                 producer.abort_transaction(30)
             else:
                 producer.commit_transaction(30)
 
     def bounds(self) -> dict[int, tuple[int, int]]:
-        """What each partition holds, as the broker tells it now."""
+        """The present range of offsets in each partition, from the broker."""
         return bounds_of(self.bootstrap, self.topic)
 
     def present(self) -> dict[int, list[int]]:
@@ -236,7 +237,7 @@ class MovedSource:
         self.stands = {part: end for part, (_, end) in self.bounds().items()}
 
     def run(self) -> Totals:
-        """All steps, each one checked."""
+        """Runs all steps, with a check after each."""
         for step in self.scenario.steps:
             self._step(step)
         return self.total
@@ -268,7 +269,7 @@ class MovedSource:
         self.total.targets[step.move] += 1
 
     def _predicted(self, previews: list[str]) -> dict[int, Predicted]:
-        """What the previews say together: the last one of each split that a statement moves."""
+        """The combined predictions of the previews: the last one for each moved split."""
         found: dict[int, Predicted] = {}
         for preview in previews:
             for split, old, new, _, verdict in _ROW.findall(preview):
@@ -280,7 +281,7 @@ class MovedSource:
         return found
 
     def _new_topic(self, step: Step) -> None:
-        """The topic made again, or another one; either way its records are others."""
+        """Creates the topic again, or another topic; either way its records are different."""
         if step.move == "recreate":
             delete_topic(self.bootstrap, self.topic)
         self.life += 1
@@ -303,7 +304,7 @@ class MovedSource:
         if move == "forget":
             self.session.sql(f"RESET SOURCE SPLITS {source} WITH (FORGET_OFFSETS = true)")
             return
-        # Whoever stands where records have expired must be moved: every split is named then, and within bounds.
+        # If records have expired at a position, it must be moved: every split is then named, and within bounds.
         bounds = self.bounds()
         is_whole = not step.is_partial or any(self.stands[part] < start for part, (start, _) in bounds.items())
         chosen = [part for part in bounds if is_whole or step.places[part] % 2 == 0] or [0]
@@ -406,7 +407,7 @@ class MovedSource:
             read = sorted(off for (_, where, off), n in came.items() if where == part for _ in range(n))
             due = [offset for offset in present[part] if offset >= new]
             if self.scenario.kind == COMPACTED:
-                # What the cleaner takes between the read and this look was there.
+                # Records that the cleaner removes between the read and this look did exist.
                 assert set(due) <= set(read), f"partition {part}: {read} came, not {due}\n{preview}"
                 assert all(offset >= new for offset in read), f"partition {part}: {read} came\n{preview}"
                 assert len(read) == len(set(read)), f"partition {part}: {read} came\n{preview}"
@@ -416,7 +417,7 @@ class MovedSource:
                 assert part not in self.reached, f"partition {part}: {verdict}\n{preview}"
                 continue
             duplicates = sum((life, part, offset) in before for offset in read)
-            # Of a split that nothing was read of, a gap is what lies between its positions.
+            # For a split that was never read, a gap is the range between its positions.
             skipped = range(self.reached.get(part, new if move.old is None else move.old), new)
             missing = [offset for offset in skipped if (life, part, offset) not in self.rows]
             if self.scenario.kind != RETAINED:

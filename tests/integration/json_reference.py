@@ -1,7 +1,7 @@
-"""What a value of FORMAT PLAIN ENCODE JSON comes to, once more: in plain Python, and random texts for it.
+"""A second implementation of FORMAT PLAIN ENCODE JSON in plain Python, and random texts for it.
 
-It shares nothing with the decoder but the documentation of the format. Whether a text is JSON at all is Python's
-``json`` to say, without its constants, and Jackson's ObjectMapper, which must agree.
+It shares only the documentation of the format with the decoder. Python's ``json`` (without its constants) and Jackson's
+ObjectMapper decide whether a text is JSON; they must agree.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ class WrongError(Exception):
 
 
 class Number(str):
-    """A number as it is written."""
+    """A number in its written form."""
 
 
 class Members(list[tuple[str, Any]]):
-    """An object as it is written: equal names one after the other."""
+    """An object in its written form: equal names one after the other."""
 
 
 # What a text comes to
@@ -64,7 +64,7 @@ def parse(raw: bytes, longest_number: int | None = LONGEST_NUMBER) -> Any:
 
 
 def row_of(raw: bytes) -> dict[str, Any]:
-    """The row of a value. Raises WrongError where it has none."""
+    """The row of a value. Raises WrongError if the value has none."""
     found = parse(raw, longest_number=None)
     if not isinstance(found, Members):
         raise WrongError("no object")
@@ -79,7 +79,7 @@ def row_of(raw: bytes) -> dict[str, Any]:
 
 
 def _check_limits(value: Any, depth: int, longest_number: int | None) -> None:
-    """Raises WrongError for what is deeper than Jackson takes, or has a longer number."""
+    """Raises WrongError for a text that is nested more deeply than Jackson accepts, or has a longer number."""
     if depth > DEEPEST:
         raise WrongError("too deep")
     match value:
@@ -382,7 +382,7 @@ class Texts:
 
 
 def compare(spark: SparkSession, seed: int, count: int) -> Counter[str]:
-    """Decodes so many random texts and asserts that each is what it must be: one right row, or one error."""
+    """Decodes that many random texts and asserts that each gives its expected result: one right row, or one error."""
     texts = Texts(Random(f"json {seed}"))
     values = [texts.draw() for _ in range(count)]
     statement = source_definition(
@@ -418,7 +418,7 @@ def compare(spark: SparkSession, seed: int, count: int) -> Counter[str]:
 
 
 def _alike(told: Any, wanted: Any) -> bool:
-    """Whether two values are the same; JSON within text may escape other characters, and has the same digits."""
+    """True if two values are the same. JSON within text may escape other characters, but has the same digits."""
     match wanted:
         case dict():
             return told is not None and told.keys() == wanted.keys() and all(_alike(told[k], wanted[k]) for k in wanted)
@@ -452,7 +452,8 @@ def _plain(value: Any) -> Any:
 
 
 def _by_jackson(spark: SparkSession, values: list[bytes]) -> list[bool]:
-    """Whether Jackson reads each as one JSON value: of its text, since it guesses at the encoding of bytes."""
+    """Whether Jackson reads each value as one JSON value. It gets the text, because it guesses the encoding of
+    bytes."""
     from py4j.protocol import Py4JJavaError
 
     jvm: Any = spark._jvm

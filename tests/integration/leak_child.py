@@ -1,8 +1,8 @@
-"""A process that has secrets, says and does everything that could give them away, and is killed in the middle.
+"""A process with secrets that uses every feature that could leak them, and is killed in the middle.
 
-Run as ``python -m tests.integration.leak_child``, its task as JSON on the standard input. What it is told and shown
-goes to files under its folder. A canary goes the ways that a secret must not go, so that whoever searches it can
-tell that a search finds.
+Run as ``python -m tests.integration.leak_child``, its task as JSON on the standard input. Its output goes to files
+under its folder. A canary value takes the ways that a secret must not take, so that a search that finds it is known to
+work.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ _PAGES = (
 
 
 class Child:
-    """The process and the folder of what it leaves behind."""
+    """The process and the folder with its output."""
 
     def __init__(self, task: dict[str, Any]) -> None:
         self.root = Path(task["root"])
@@ -72,7 +72,7 @@ class Child:
             (self.root / name).mkdir()
 
     def connect(self) -> SparkSession:
-        """A session that tells as much as it can: every log at DEBUG, the UI on, the event log compressed."""
+        """A session with as much output as possible: every log at DEBUG, the UI on, the event log compressed."""
         logging.basicConfig(level=logging.DEBUG, filename=self.root / "logs" / "python.log")
         log4j = self.root / "log4j2.properties"
         log4j.write_text(_LOG4J.format(file=self.root / "logs" / "log4j.log"), encoding="utf-8")
@@ -118,7 +118,7 @@ class Child:
             self.keep("answers", told)
 
     def keep(self, folder: str, text: str) -> None:
-        """Writes what was shown to a file of its own."""
+        """Writes displayed text to a separate file."""
         self.answers += 1
         (self.root / folder / f"{self.answers}.txt").write_text(text, encoding="utf-8")
 
@@ -179,7 +179,7 @@ class Child:
             "SHOW METRICS",
             *(f"SELECT * FROM rw_catalog.{view}" for view in task["views"]),
         )
-        # Held, so that what it leaves on the local disk is not cleaned up.
+        # The frame is kept, so that its files on the local disk are not cleaned up.
         kept = spark.sql(f"SELECT c, count(*) FROM VALUES ('{canary}'), ('x') AS t (c) GROUP BY c")
         kept = kept.persist(StorageLevel.DISK_ONLY)
         kept.collect()
@@ -217,7 +217,7 @@ class Child:
         )
 
     def metrics(self, spark: SparkSession) -> None:
-        """What Prometheus is told, and what the status page and ``rw-sql status`` show."""
+        """The metrics for Prometheus, the status page, and the output of ``rw-sql status``."""
         import rw_sql
         from rw_sql.runtime.status.http_server import StatusServer
 
@@ -249,7 +249,7 @@ class Child:
         produce(self.task["plain"], topic, [Record(value=json.dumps(row).encode()) for row in rows])
 
     def notebook(self, spark: SparkSession, literal: str, wrong: str) -> None:
-        """Cells of an IPython shell: what they print, show and raise."""
+        """Cells of an IPython shell: their printed output, results and errors."""
         from IPython.core.interactiveshell import InteractiveShell
 
         shell = InteractiveShell.instance()
@@ -268,7 +268,7 @@ class Child:
             self.keep("notebook", printed.getvalue())
 
     def pages(self, spark: SparkSession) -> None:
-        """Every page of Spark's UI, those they lead to, and what its REST answers."""
+        """Every page of Spark's UI, the pages linked from it, and the answers of its REST interface."""
         base = spark.sparkContext.uiWebUrl
         assert base is not None
         base = re.sub(r"//[^:/]+:", "//127.0.0.1:", base)

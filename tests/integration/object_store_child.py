@@ -1,7 +1,8 @@
-"""A process that writes large batches into tables in an object store, and stops itself where it is told to.
+"""A process that writes large batches into tables in an object store, and suspends itself at given points.
 
-Each line of standard input is a task as JSON, each line of standard output what came of it. ``pause`` names the fault
-point at which the process and its JVM stop (SIGSTOP), right after they said so; whoever started it lets them go on.
+Each line of standard input is a task as JSON, and each line of standard output its result. ``pause`` names the fault
+point at which the process and its JVM stop (SIGSTOP), right after they have reported it; the parent process resumes
+them.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Random histories of two tables and views that are computed again, with pauses of an hour or a week in them.
+"""Random histories of two tables and recomputed views, with pauses of an hour or a week.
 
-Rows are put and deleted, sometimes waited for and sometimes not; in a pause all that is stored becomes old, while the
-jobs run on or after they were stopped in the middle of a batch. At each pause, and in the end, every view is compared
-with what its query gives for the rows of a dictionary.
+Rows are inserted and deleted, sometimes with a wait and sometimes without. In a pause, all stored data becomes old,
+while the jobs continue to run or have been stopped in the middle of a batch. At each pause, and at the end, every view
+is compared with the result of its query for the rows of a dictionary.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _DELETED = 0.25
 class OldHistory:
     """One history, drawn by a seed: so many steps with a pause in most of them.
 
-    ``pause`` lets so many seconds pass while the jobs run; by default files become so much older.
+    ``pause`` lets that many seconds pass while the jobs run; by default it makes the files older instead.
     """
 
     session: AttachedSession
@@ -67,7 +67,7 @@ class OldHistory:
             self.pause = partial(age_files, Path(self.session.warehouse))
 
     def run(self, steps: int) -> Mapping[str, int]:
-        """Goes through all of it. Raises AssertionError with the story where a view is not what it must be."""
+        """Runs the whole history. Raises AssertionError with the history if a view differs from its expected rows."""
         self._create()
         for _ in range(steps):
             for name in self.draw.choice((["a"], ["b"], ["a", "b"], ["b", "a"])):
@@ -79,7 +79,8 @@ class OldHistory:
         return self.facts
 
     def run_quiet(self) -> Mapping[str, int]:
-        """All views; what is there is read, a pause, and then both tables are written to at once, some times."""
+        """All views: existing rows are read, then comes a pause, then both tables are written to at once, several
+        times."""
         self._create(sorted(QUERIES))
         for _ in range(3):
             for name in self.tables:
@@ -120,7 +121,7 @@ class OldHistory:
         self.story.append(f"{len(records)} records to {name}")
 
     def _pause(self) -> None:
-        """The jobs run on, and what they have written so far has become old."""
+        """The jobs continue, and all that they have written so far becomes old."""
         seconds = self.draw.choice((HOUR, WEEK))
         assert self.pause is not None
         self.pause(seconds)
@@ -128,7 +129,7 @@ class OldHistory:
         self.story.append(f"-- {seconds:.0f} s pass")
 
     def _stop_for_a_while(self) -> None:
-        """The jobs stop wherever they are, perhaps with a batch planned that is not committed, and go on later."""
+        """The jobs stop at any point, perhaps with a batch planned and not committed, and continue later."""
         seconds = self.draw.choice((HOUR, WEEK + HOUR))
         self.session.detach()
         grow_old(Path(self.session.warehouse), seconds)
@@ -151,7 +152,7 @@ class OldHistory:
         self.story.append("-- compared")
 
     def _wanted(self) -> dict[str, list[tuple[Any, ...]]]:
-        """What the queries give for the dictionaries, in a session that knows of no table of ours."""
+        """The results of the queries for the dictionaries, in a session without rw_sql's tables."""
         spark = self.session.spark.newSession()
         for name, rows in self.tables.items():
             spark.createDataFrame(sorted(rows.items()), "id INT, v INT").createOrReplaceTempView(name)

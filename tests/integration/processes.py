@@ -1,4 +1,4 @@
-"""``rw-sql serve`` as a process of its own, and programs at a terminal."""
+"""``rw-sql serve`` as a separate process, and programs at a terminal."""
 
 from __future__ import annotations
 
@@ -44,18 +44,18 @@ class Server:
         return self.process.pid
 
     def is_serving(self) -> bool:
-        """Whether it said that it does, or stands by. Fails where it has ended."""
+        """True if it has reported that it serves or stands by. Fails if it has ended."""
         said = self.said()
         assert self.process.poll() is None, said
         return "serving" in said or "standing by" in said
 
     def said(self) -> str:
-        """All it wrote so far."""
+        """The output so far."""
         self._log.seek(0)
         return self._log.read().decode(errors="replace")
 
     def kill(self) -> None:
-        """SIGKILL, as a machine that goes down."""
+        """SIGKILL, like a power failure of the machine."""
         self.process.send_signal(signal.SIGKILL)
         assert self.process.wait(LAST_RESORT_SECONDS) == -signal.SIGKILL
 
@@ -73,13 +73,13 @@ class Server:
 
 
 def owner_pid(warehouse: str) -> int | None:
-    """The process that holds the lease of a warehouse."""
+    """The process id of a warehouse's owner."""
     lease = Metastore.open(warehouse).jobs.lease()
     return None if lease is None or lease.is_released else lease.python_pid
 
 
 class Terminal:
-    """A program at a terminal of its own: what is typed, and what it shows."""
+    """A program at its own terminal: its input and its display."""
 
     def __init__(self, end: int, process: subprocess.Popen[bytes]) -> None:
         self._end = end
@@ -101,7 +101,7 @@ class Terminal:
         os.write(self._end, b"\x03")
 
     def read_until(self, wanted: str, seconds: float = LAST_RESORT_SECONDS) -> str:
-        """What it shows from here up to and with a text."""
+        """Its output from here up to and including a text."""
         shown, self._more = self._more, ""
         deadline = time.monotonic() + seconds
         while wanted not in shown:

@@ -1,4 +1,4 @@
-"""What a statement's answer says without the JVM is what Spark says of the same rows."""
+"""The result of a statement without the JVM equals Spark's result for the same rows."""
 
 from __future__ import annotations
 

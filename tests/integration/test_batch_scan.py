@@ -1,4 +1,5 @@
-"""SELECT … FROM source in plain Spark: what is upstream at that moment, no more of it read than the query asks for."""
+"""SELECT … FROM source in plain Spark reads the records that are upstream at that moment, and no more of them than the
+query needs."""
 
 from __future__ import annotations
 
@@ -66,7 +67,7 @@ def test_a_source_without_an_end_is_refused_and_a_table_of_ones_own_is_read(sess
     assert refused.value.code == "RW301"
     with pytest.raises(SqlError):
         session.sql("EXPLAIN SELECT * FROM G")
-    # Words that name no relation have nothing to do with it.
+    # Words that are not names of relations do not matter.
     assert session.sql("SELECT 'g' AS g, max(g) AS n FROM (SELECT id AS g FROM range(3))")[0].n == 2
     assert session.sql("EXPLAIN SELECT 1 AS one")
     session.sql("CREATE SOURCE h (id BIGINT) WITH (connector = 'datagen', datagen.rows.total = '50')")

@@ -32,7 +32,7 @@ BEFORE = (
     "statement.before_commit",
     "metastore.before_append",
 )
-"""Where a killed block has done nothing."""
+"""The points where a killed block has had no effect."""
 
 AFTER = (
     "metastore.after_append",
@@ -42,10 +42,10 @@ AFTER = (
     "statement.applied",
     "statement.told",
 )
-"""Where it is done."""
+"""The points where the block has taken effect."""
 
 SHORT = ("block.holding", "block.held", "metastore.before_append", "metastore.after_append", "statement.after_commit")
-"""What the tests try; the proof tries all."""
+"""The points that the tests use; the proof uses all."""
 
 RECORDS = 40
 
@@ -59,7 +59,8 @@ def test_all_or_none(session: AttachedSession, broker: BrokerInfo, topic_name: s
 
 
 def kill_at(points: Sequence[str], session: AttachedSession, bootstrap: str, topic: str) -> None:
-    """A block a point, each killed there. Raises AssertionError where one is half done or the source does not go on."""
+    """Runs one block per point, each killed there. Raises AssertionError if one is half done or the source does not
+    continue."""
     create_topic(bootstrap, topic, 1)
     produce_json(bootstrap, topic, [{"id": at} for at in range(RECORDS)])
     session.allow_unsafe()
@@ -72,7 +73,7 @@ def kill_at(points: Sequence[str], session: AttachedSession, bootstrap: str, top
     end = RECORDS
     for point in points:
         assert Counter(id_ for (id_,) in session.flushed_rows_of("m")) == expected, point
-        # The jobs run on over what is an hour old by now.
+        # The jobs continue on data that is an hour old by now.
         age_files(Path(session.warehouse), HOUR)
         epoch = session.epoch()
         killed = run_block(session.warehouse, point)
@@ -81,7 +82,7 @@ def kill_at(points: Sequence[str], session: AttachedSession, bootstrap: str, top
         assert session.epoch() == epoch + is_done, point
         if is_done:
             expected += Counter(range(end - 5, end))
-        # The state it had: it runs, and what comes is read.
+        # The source has its former state: it runs, and new records are read.
         produce_json(bootstrap, topic, [{"id": end}])
         expected[end] += 1
         end += 1
@@ -91,7 +92,7 @@ def kill_at(points: Sequence[str], session: AttachedSession, bootstrap: str, top
 
 
 def run_block(warehouse: str, point: str) -> subprocess.CompletedProcess[str]:
-    """The block in a process of its own, which is killed at a fault point."""
+    """The block in a separate process, which is killed at a fault point."""
     return subprocess.run(
         [sys.executable, "-m", "tests.crash.block_child", warehouse],
         cwd=ROOT,

@@ -1,4 +1,4 @@
-"""What plain Spark reads of the catalog, by whatever way it names it."""
+"""The catalog in plain Spark, by each way to name it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def source_names(session: AttachedSession) -> set[str]:
 
 @pytest.fixture
 def two(spark: SparkSession, tmp_path: Path) -> tuple[AttachedSession, AttachedSession]:
-    """Two sessions of one Spark, each with a warehouse and a source of its own."""
+    """Two sessions of one Spark, each with its own warehouse and source."""
     made = []
     for name, session in (("first", spark), ("second", spark.newSession())):
         attached = AttachedSession(session, str(tmp_path / name), run_jobs=False)

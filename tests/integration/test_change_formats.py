@@ -1,4 +1,4 @@
-"""The documented records of every change format, and the rows they come to: one Spark job for each definition."""
+"""The documented records of every change format, and their rows: one Spark job for each definition."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def definition(text: str) -> CreateSource:
 
 
 def as_bytes(given: Any) -> bytes | None:
-    """What a record holds of what a fixture says."""
+    """The bytes of a record for the description in a fixture."""
     if given is None:
         return None
     if isinstance(given, dict) and set(given) == {"text"}:
@@ -47,7 +47,7 @@ def as_bytes(given: Any) -> bytes | None:
 
 
 def records_of(spark: SparkSession, records: list[tuple[bytes | None, bytes | None]]) -> DataFrame:
-    """Records as a reader gives them, all of one split."""
+    """Records as a reader returns them, all of one split."""
     rows = [("t:0", at, key, value, "0", None, None) for at, (key, value) in enumerate(records)]
     return spark.createDataFrame(rows, RECORDS).coalesce(1)
 
@@ -68,7 +68,7 @@ def plain(value: Any) -> Any:
 
 
 def decoded(spark: SparkSession, statement: CreateSource, records: list[tuple[bytes | None, bytes | None]]) -> Any:
-    """Per record what came of it, in order: the log's rows without their hidden columns, as fixtures write them."""
+    """The result of each record, in order: the log's rows without their hidden columns, in the form of the fixtures."""
     frame = decode(records_of(spark, records), statement, run=1, batch=0, bucket=0)
     assert frame.schema == log_schema(statement) or frame.dtypes == [
         (field.name, field.dataType.simpleString()) for field in log_schema(statement)
@@ -118,5 +118,5 @@ def test_random_records_against_a_decoder_in_plain_python(spark: SparkSession, f
         outcomes.update(op for op, _ in wanted)
         told = [(change.get("op"), change.get("row", {})) for change in came]
         assert told == [(op, plain(row)) for op, row in wanted], (key, value, came)
-    # Enough of each: one that is all errors would prove nothing.
+    # Enough of each kind: a run with only errors would prove nothing.
     assert all(outcomes[op] >= 40 for op in (1, -1, None)), outcomes

@@ -1,4 +1,4 @@
-"""Checkpoints of plain Structured Streaming, made without rw_sql: moved, gone on from, and put back."""
+"""Checkpoints of plain Structured Streaming, made without rw_sql: moved, continued, and restored."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ ROCKS = {
 }
 """Spark 4's newer formats: named sources in offset log v2, and state whose versions the commit log names.
 
-Lists of files are compacted as soon as there are two, as they are after ten of them by default.
+Lists of files are compacted after two lists, instead of ten by default.
 """
 
 
@@ -65,7 +65,7 @@ class Job:
     batches: list[int] = field(default_factory=list)
 
     def run(self, *, once: bool = False, fails: bool = False) -> list[tuple[Any, ...]]:
-        """Starts it, lets it read all there is (or its planned batch alone), and the rows that it wrote."""
+        """Starts it, lets it read all records (or its planned batch alone), and returns the rows that it wrote."""
         rows: list[tuple[Any, ...]] = []
 
         def write(batch: DataFrame, number: int) -> None:
@@ -91,21 +91,21 @@ class Job:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Told:
-    """What the command printed, and the error it ended with."""
+    """The command's output, and the error with which it ended."""
 
     out: str
     error: str | None
 
 
 def rw_sql(*arguments: str) -> Told:
-    """The command, without a terminal. It sees no more of this process's Spark than another process would."""
+    """The command, without a terminal. Like any other process, it sees only the files of the jobs of this process."""
     done = CliRunner().invoke(app, ["checkpoint", *arguments])
     assert done.exception is None or isinstance(done.exception, SqlError), done.exception
     return Told(out=done.stdout, error=str(done.exception) if done.exception is not None else None)
 
 
 def set_offsets(job: Job, *arguments: str, allow: str = "duplicates") -> dict[str, str]:
-    """Moves a job, puts it back, and moves it again: the verdict that was foretold for each split that it moved."""
+    """Moves a job, restores it, and moves it again; returns the predicted verdict for each moved split."""
     options = ["--assume-stopped", "--yes", "--output", "json", "--watch", "50ms", "--allow", allow]
     command = ["set-offsets", str(job.checkpoint), *arguments, *options]
     before = tree(job.checkpoint)
@@ -154,7 +154,8 @@ def counted(read: Callable[[SparkSession], DataFrame]) -> Callable[[SparkSession
 
 
 def test_a_running_count(spark_with_kafka: SparkSession, broker: BrokerInfo, topic_name: str, tmp_path: Path) -> None:
-    """Back, undone, back for good, and forward: the counts are those of before plus what was foretold."""
+    """Moved back, undone, moved back for good, and forward: the counts are the previous ones plus the predicted
+    ones."""
     topic(broker, topic_name, 2)
     send(broker, topic_name, list("aabbb"), 0)
     send(broker, topic_name, list("cccc"), 1)
@@ -200,7 +201,7 @@ def test_a_count_moves_to_another_topic(
 def test_a_windowed_aggregate_with_a_watermark(
     spark_with_kafka: SparkSession, broker: BrokerInfo, topic_name: str, tmp_path: Path
 ) -> None:
-    """Records before the watermark are dropped, as foretold; those of the open window count again."""
+    """Records before the watermark are dropped, as predicted; those of the open window count again."""
     topic(broker, topic_name)
 
     def read(session: SparkSession) -> DataFrame:
@@ -233,7 +234,7 @@ def test_a_windowed_aggregate_with_a_watermark(
 def test_a_stream_stream_join(
     spark_with_kafka: SparkSession, broker: BrokerInfo, topic_name: str, tmp_path: Path
 ) -> None:
-    """One of the two sources goes back: its records meet the other's in the state that was kept."""
+    """One of the two sources moves back: its records join the other's in the kept state."""
     left, right = topic(broker, f"{topic_name}.left"), topic(broker, f"{topic_name}.right")
 
     def read(session: SparkSession) -> DataFrame:
@@ -247,7 +248,7 @@ def test_a_stream_stream_join(
     assert job.run() == [("a1", "a9"), ("b1", "b9")]
     assert set_offsets(job, "--set", f"{right}:0=1", "--bootstrap", broker.bootstrap) == {f"{right}:0": "DUPLICATES 1"}
     send(broker, left, ["a2"])
-    # a9 is still in the state once; b9 is read again and meets b1 of the state.
+    # a9 is still in the state once; b9 is read again and joins b1 of the state.
     assert job.run() == [("a2", "a9"), ("b1", "b9")]
 
 
@@ -319,7 +320,8 @@ def live(spark: SparkSession, tmp_path: Path) -> Iterator[tuple[StreamingQuery, 
 
 
 def test_a_live_checkpoint(session: AttachedSession, live: tuple[StreamingQuery, Path]) -> None:
-    """Refused to the process that runs it, by name, and to any other, by what its files do; stopped, it is moved."""
+    """The process that runs it gets a refusal with its name, and any other process a refusal because its files change.
+    Once stopped, the checkpoint is moved."""
     query, checkpoint = live
     session.allow_unsafe()
     statement = f"INJECT CHECKPOINT OFFSETS '{checkpoint}' VALUES ('version' = 0) WITH (watch = '100ms')"
@@ -353,7 +355,7 @@ def test_a_live_checkpoint(session: AttachedSession, live: tuple[StreamingQuery,
 
 
 def _settle(checkpoint: Path) -> None:
-    """A query that was stopped within a batch leaves it planned: it is taken for granted here that it was committed."""
+    """A query that was stopped within a batch leaves it planned; this helper marks it as committed."""
     planned = max(int(file.name) for file in (checkpoint / "offsets").iterdir() if file.name.isdigit())
     for file in ("commits/{}", "commits/.{}.crc"):
         source = checkpoint / file.format(planned - 1)

@@ -31,7 +31,7 @@ def test_an_executor_that_does_not_see_the_warehouse_loses_no_row(tmp_path: Path
     )
     assert done.returncode == 0, done.stderr[-4000:]
     found = json.loads(done.stdout.splitlines()[-1])
-    # Refused before the first batch, in words that say which executor does not see which folder, and what to do.
+    # Refused before the first batch. The reason names the executor and the folder that it does not see, and the remedy.
     warehouse = tmp_path / "warehouse"
     for refused in (found["refused"], found["one_way"]):
         assert refused.startswith(f"UNSHARED {warehouse}: ")
@@ -41,15 +41,15 @@ def test_an_executor_that_does_not_see_the_warehouse_loses_no_row(tmp_path: Path
     assert "it does not see what the driver wrote: no such file or directory" in found["refused"]
     assert "the driver does not see what it writes" in found["one_way"]
     assert not found["was_written"]
-    # Without the check the batch stalls, with both numbers, and commits nothing.
+    # Without the check, the batch stalls with both numbers and commits nothing.
     assert f"Spark's tasks report {ROWS} rows in " in found["stalled"]
     assert "nothing of the batch is committed" in found["stalled"]
     assert found["committed"] == 0
-    # Of a MERGE Spark makes the commit itself: it is taken back.
+    # Spark itself commits a MERGE, so the commit is reverted.
     reason, rows, batch = found["merged"]
     assert reason.startswith("MISCOUNT Spark's tasks report ")
     assert "of which the driver does not find" in reason
     assert (rows, batch) == (1, 0)
-    # Once the executor sees the folder, it goes on by itself.
+    # Once the executor sees the folder, the job continues by itself.
     assert found["is_whole"]
     assert found["left"] == []

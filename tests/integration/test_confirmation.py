@@ -1,4 +1,4 @@
-"""A yes holds for one request only, whoever gives it."""
+"""A confirmation is valid for one request only, whoever gives it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LAST = "INJECT SOURCE OFFSETS s TO LATEST"
 
 @pytest.fixture
 def paused(session: AttachedSession) -> AttachedSession:
-    """A session with a paused source ``s`` of 20 rows, nobody to ask, and the switch on."""
+    """A session with a paused source ``s`` of 20 rows, nobody to ask, and unsafe operations enabled."""
     session.run(
         "CREATE SOURCE s (id INT) WITH (connector = 'datagen', datagen.rows.total = '20', paused = 'true')",
         "ALTER SYSTEM SET enable_unsafe_ops = true",

@@ -1,4 +1,4 @@
-"""How often Spark reads a good record's value: once, whatever is asked of it."""
+"""Spark reads a good record's value exactly once, whatever columns a query uses."""
 
 from __future__ import annotations
 
@@ -35,6 +35,6 @@ def test_good_rows_are_read_once(spark: SparkSession, encode: str, parser: str, 
     rows = decode(records, statement, run=0, batch=0, bucket=0).where(f"{ERROR} IS NULL")
     found: Any = rows.select("id", rows.columns[1])
     plan = cast("str", found._jdf.queryExecution().executedPlan().toString())
-    # What a record is read again by, where the first reading may have missed something, is one expression behind ELSE.
+    # If the first reading may have missed something, the record is read again by one expression after ELSE.
     steps = [line.split("ELSE transform(array(_rw_text")[0] for line in plan.splitlines()]
     assert sum(step.count(parser) for step in steps) == 1, plan

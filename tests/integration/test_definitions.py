@@ -1,4 +1,4 @@
-"""SHOW CREATE says what the catalog holds, and says it so that it can be run elsewhere."""
+"""SHOW CREATE prints the catalog's definition in a form that can be run elsewhere."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 
 
 def records(session: AttachedSession) -> dict[str, dict[str, Any]]:
-    """The catalog's records of sources and views by name, without what is an id, a time or the ends at that time."""
+    """The catalog's records of sources and views by name, without ids, times and the end offsets of that time."""
     rows = session.sql("SELECT name, record FROM rw_catalog.rw_objects WHERE kind IN ('source', 'materialized_view')")
     found = {row.name: json.loads(row.record) for row in rows}
     for record in found.values():

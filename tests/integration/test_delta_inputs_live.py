@@ -1,4 +1,4 @@
-"""Views and sinks over Delta tables that are the user's own."""
+"""Views and sinks over the user's own Delta tables."""
 
 from __future__ import annotations
 

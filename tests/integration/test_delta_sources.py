@@ -1,4 +1,4 @@
-"""A Delta table as a source: what is appended, from a version on, and what becomes of commits that change rows."""
+"""A Delta table as a source: its appended rows, from a version on, and the effect of commits that change rows."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_versions_of_a_table(session: AttachedSession, tmp_path: Path) -> None:
         f"WITH (connector = 'delta', delta.path = '{path}')",
         "CREATE MATERIALIZED VIEW v AS SELECT id, day, at FROM o",
     )
-    # The table as it is comes first, then what is appended.
+    # The existing rows of the table come first, then the appended ones.
     assert session.flushed_rows_of("v") == [(1, "a", "0")]
     insert("(3, 'a', 0)", "(4, 'c', 0)")
     insert("(5, NULL, 0)")
@@ -45,7 +45,7 @@ def test_versions_of_a_table(session: AttachedSession, tmp_path: Path) -> None:
     wanted += [(5, None, "4")]
     assert session.flushed_rows_of("v") == wanted
 
-    # A commit that changes rows stalls it, with the way behind it.
+    # A commit that changes rows stalls the source; the reason shows how to continue after that commit.
     session.run(f"UPDATE delta.`{path}` SET more = 9 WHERE id = 3")
     insert("(6, 'a', 0)")
     wait_until(lambda: session.job("o").state == "STALLED", "the update is noticed")

@@ -1,7 +1,7 @@
-"""The SQL of the README, the tutorial and the how-to guides does what the pages say, on Spark and a broker.
+"""The SQL of the README, the tutorial and the how-to guides has the documented results on Spark and a broker.
 
-A page's blocks run from top to bottom, in a warehouse with what the page takes for granted; where a result stands below
-a query, the query gives it. Topics, addresses and paths of a page stand for those of the test.
+A page's blocks run from top to bottom, in a warehouse with the objects that the page assumes. If a result follows a
+query, the query must return it. Topics, addresses and paths of a page are replaced by those of the test.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ NEW = ({"id": 6, "customer": "ann", "amount": 3}, {"id": 7, "customer": "cid", "
 
 @dataclass(slots=True)
 class Reader:
-    """Somebody who reads a page: where they are, what they have, and what the page's words stand for there.
+    """A reader of a page: the working folder, the existing objects, and the replacements for the page's words.
 
-    ``at`` is how sources reach the broker, ``before`` what they do in a terminal before the SQL block of a number,
-    counted from 0; ``secured`` is a broker that wants to know who asks, started when a page is the first to need it.
+    ``at`` is the broker's address for sources. ``before`` maps the number of an SQL block, from 0, to the reader's
+    actions in a terminal before it. ``secured`` is a broker with authentication, started when the first page needs it.
     """
 
     session: AttachedSession
@@ -60,7 +60,7 @@ class Reader:
     left: ExitStack = field(default_factory=ExitStack)
 
     def topic(self, name: str, partitions: int = 1, *, at: BrokerInfo | None = None) -> str:
-        """Makes a topic that no other page has; the page's name stands for it from then on."""
+        """Creates a topic for this page alone; it replaces the page's name from then on."""
         made = self.words.setdefault(f"'{name}'", f"'{name}.{self.folder.name}'").strip("'")
         create_topic((at or self.broker).bootstrap, made, partitions)
         for number in range(partitions):
@@ -92,7 +92,7 @@ class Reader:
         )
 
     def connection(self) -> None:
-        """The connection that sources are made with from then on."""
+        """Creates the connection that later sources use."""
         self.session.run(f"CREATE CONNECTION brokers WITH (type = 'kafka', {self.at})")
         self.at = "connection = brokers"
 
@@ -195,7 +195,7 @@ def password(reader: Reader) -> None:
         reader.connection()
         reader.sources("orders")
         reader.views()
-        # The broker takes one password a user: it has the new one before the statement tries it.
+        # The broker has one password per user, so it gets the new one before the statement tries it.
         set_scram_password(reader.broker.bootstrap, "reader-1", "the second password")
 
     reader.before[1] = log_in
@@ -230,7 +230,7 @@ PAGES: dict[str, Callable[[Reader], None]] = {
     "docs/how-to/write-a-connector.md": connector,
     "docs/how-to/monitor.md": jobs,
 }
-"""Every page with SQL that is to be typed as it stands, and what it takes for granted."""
+"""Every page with SQL that can be typed unchanged, with the preparation of its assumptions."""
 
 
 def test_no_page_with_sql_is_left_out() -> None:
@@ -284,7 +284,7 @@ def test_a_page_runs(
 
 
 def put(words: dict[str, str], text: str) -> str:
-    """A page's SQL with what its words stand for; none of what was put in is looked at again."""
+    """A page's SQL with its words replaced; replaced text is not searched again."""
     return re.sub(
         "|".join(re.escape(word) for word in sorted(words, key=len, reverse=True)), lambda m: words[m[0]], text
     )

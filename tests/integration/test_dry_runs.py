@@ -1,4 +1,4 @@
-"""A dry run explains each statement on the catalog that those before it lead to, and changes nothing."""
+"""A dry run explains each statement on the catalog as the statements before it leave it, and changes nothing."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def refused(dry: DryRun, text: str) -> str:
 
 
 def is_open(dry: DryRun) -> bool:
-    """Whether a block is open, asked anew each time: a type checker takes a property for a constant."""
+    """Whether a block is open. A function, because a type checker treats a property as constant."""
     return dry.has_open_block
 
 

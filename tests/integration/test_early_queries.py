@@ -1,5 +1,4 @@
-"""A reader's query that is started before its run: it reads nothing until then, and nothing of a dead one is gone on
-with."""
+"""A reader's query that starts before its run reads nothing until then, and no batch of a dead query is continued."""
 
 from __future__ import annotations
 
@@ -24,7 +23,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 
 
 def _create(session: AttachedSession, broker: BrokerInfo, topic: str, records: int) -> None:
-    """A source of one partition with so many records, and a view ``v`` that has them."""
+    """A source of one partition with that many records, and a view ``v`` that has read them."""
     create_topic(broker.bootstrap, topic, 1)
     produce_json(broker.bootstrap, topic, [{"id": number} for number in range(records)])
     session.allow_unsafe()
@@ -41,13 +40,13 @@ def _ids(session: AttachedSession) -> list[int]:
 
 
 def _checkpoints(session: AttachedSession) -> Path:
-    """Those of the source's runs."""
+    """The folder of the source's checkpoints, one per run."""
     (found,) = Path(session.warehouse, "checkpoints").glob("ingest-*")
     return found
 
 
 def _ending(session: AttachedSession) -> Any:
-    """What is left of the source's last run in this process."""
+    """The resources that remain of the source's last run in this process."""
     owner: Any = session.attached._runtime.owner
     return next(iter(owner._reconciler._stopped_readers.values()), None)
 
@@ -70,7 +69,7 @@ def test_a_source_that_is_paused_again_has_read_nothing(
         session.run("RESUME SOURCE s")
         wait_until(lambda: _ending(session).prepared is not None, "its next run is prepared")
         early = _ending(session).prepared.result().early
-        # It has planned its first batch, which is there already, and waits.
+        # It has planned its first batch, whose entry exists already, and waits.
         planned = _checkpoints(session) / str(early.run) / "offsets" / "0"
         wait_until(planned.exists, "its first batch is planned")
         assert early.query.isActive
@@ -94,7 +93,7 @@ def test_what_a_killed_process_has_started_for_a_run_is_begun_anew(
     session.run("PAUSE SOURCE s")
     session.detach()
     (last,) = _checkpoints(session).iterdir()
-    # A batch that was planned, of the run that comes next: up to the tenth record.
+    # A planned batch of the next run: up to the tenth record.
     left = last.with_name(str(int(last.name) + 1))
     shutil.copytree(last, left)
     for file in (left / "commits").iterdir():
@@ -105,6 +104,6 @@ def test_what_a_killed_process_has_started_for_a_run_is_begun_anew(
     again.allow_unsafe()
     again.run("INJECT SOURCE OFFSETS s TO OFFSET 20", "RESUME SOURCE s")
     assert _ids(again) == [*range(10), *range(20, 40)]
-    # Gone on with, that batch fails, and what is read twice by then depends on where it ended.
+    # If it were continued, that batch would fail, and the repeated records would depend on its end.
     job = again.job("s")
     assert (job.run, job.restarts) == (int(left.name), 0)

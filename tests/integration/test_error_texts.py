@@ -92,7 +92,7 @@ def told(act):
 
 
 def printed(body: str, folder: Path) -> str:
-    """What a program of its own prints; its Spark is its own."""
+    """The output of a separate program with its own Spark."""
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM + body],
         cwd=folder,

@@ -1,4 +1,5 @@
-"""The project in ``examples/pipelines`` as its users have it: its tests pass, and each environment comes to it."""
+"""The project in ``examples/pipelines`` from its users' view: its tests pass, and each environment reaches its
+definitions."""
 
 from __future__ import annotations
 

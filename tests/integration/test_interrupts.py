@@ -1,4 +1,4 @@
-"""Ctrl-C ends the statement that runs and nothing else: the next one answers, and no job has started again."""
+"""Ctrl-C ends only the running statement: the next statement answers, and no job has restarted."""
 
 from __future__ import annotations
 
@@ -28,13 +28,14 @@ SOURCE = "CREATE SOURCE s (id INT) WITH (connector = 'datagen', datagen.rows.tot
 
 
 def typed(shell: Terminal, line: str, wanted: str) -> str:
-    """Types a line; what is shown up to the prompt behind a text that it must show."""
+    """Types a line; returns the output up to the next prompt, which must contain a text."""
     shell.type_line(line)
     return shell.read_until(wanted) + shell.read_until("rw_sql> ")
 
 
 def interrupted(shell: Terminal, statement: str, wanted: str = "cancelled") -> str:
-    """Types a statement behind another, and Ctrl-C once that has answered; what is shown up to the next prompt."""
+    """Types a statement after another, and Ctrl-C once the first has answered; returns the output up to the next
+    prompt."""
     shell.type_line(f"SELECT 'be' || 'gun' AS b; {statement};")
     shell.read_until("begun")
     shell.read_until("(1 row)")
@@ -85,7 +86,7 @@ def test_at_the_shell(tmp_path: Path) -> None:
         shell.interrupt()  # running
         said += shell.read_until("cancelled") + shell.read_until("rw_sql> ")
         said += typed(shell, "SELECT 40 + 4 AS x;", "44")
-        # A call that has no job to cancel is left behind.
+        # A call without a job to cancel is abandoned.
         (tmp_path / "stuck" / "_delta_log").mkdir(parents=True)
         os.mkfifo(tmp_path / "stuck" / "_delta_log" / "_last_checkpoint")
         said += interrupted(shell, f"SELECT * FROM delta.`{tmp_path}/stuck`")
@@ -150,7 +151,7 @@ def test_a_cell(tmp_path: Path) -> None:
 
 
 def read_until(client: BlockingKernelClient, kind: str) -> None:
-    """Reads what a kernel says up to the first message of a kind."""
+    """Reads a kernel's messages up to the first one of a kind."""
     while True:
         message = client.get_iopub_msg(timeout=LAST_RESORT_SECONDS)
         assert message["msg_type"] != "error", message["content"]

@@ -1,4 +1,5 @@
-"""What records come to in a table with a primary key, against a dictionary that takes them one after the other."""
+"""The rows that records give in a table with a primary key, compared with a dictionary that applies them one after the
+other."""
 
 from __future__ import annotations
 
@@ -28,7 +29,7 @@ Rows = dict[Row, Row]
 
 
 def records(draw: random.Random, count: int, *, deletes: bool) -> list[Row]:
-    """Records in the order in which a log got them: a run that reads on, and one that reads some of it again."""
+    """Records in the order of a log: from a run that continues, and from a run that reads some of them again."""
     found: list[Row] = []
     for run, batch, split in itertools.product((1, 2), (0, 1), ("t:0", "t:1")):
         for place in range(count):
@@ -73,7 +74,7 @@ def frame_of(spark: SparkSession, log: list[Row], *, deletes: bool) -> DataFrame
 
 
 def applied(rows: Rows, changes: DataFrame) -> Rows:
-    """The table after changed rows, each with KEEP. A row that is there already must not be among them."""
+    """The table after changed rows, each with KEEP. A row that the table already has must not be among them."""
     then = dict(rows)
     for *values, is_kept in changes.collect():
         row = tuple(values)
@@ -150,7 +151,7 @@ def unchanged_records(draw: random.Random, count: int, *, moves: bool) -> list[R
 
 
 def replayed_unchanged(log: Iterable[Row]) -> dict[object, Told]:
-    """The table by the book: each record takes what it leaves out from the row that was there."""
+    """The table by definition: each record takes its omitted values from the existing row."""
     then: dict[object, Told] = {}
     gone: tuple[object, Told | None] = (None, None)
     for key, v, note, doc, *_, offset, op, paths in log:

@@ -1,4 +1,4 @@
-"""BEGIN UNSAFE … COMMIT on running sources: rows show that what was predicted is what happened."""
+"""BEGIN UNSAFE … COMMIT on running sources: the rows show that the predictions came true."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.long]
 
 @pytest.fixture
 def running(session: AttachedSession, broker: BrokerInfo, topic_name: str) -> Iterator[AttachedSession]:
-    """A running source ``s`` on a partition into which somebody produces all the time, and a view ``m`` of its ids."""
+    """A running source ``s`` on a partition to which records are produced all the time, and a view ``m`` of its ids."""
     create_topic(broker.bootstrap, topic_name, 1)
     produce_json(broker.bootstrap, topic_name, [{"id": at} for at in range(50)])
     session.allow_unsafe()
@@ -50,7 +50,7 @@ def running(session: AttachedSession, broker: BrokerInfo, topic_name: str) -> It
 
 
 def repeated(session: AttachedSession) -> Counter[int]:
-    """How often more than once each id is in the view; none may be missing."""
+    """How often each id is repeated in the view; none may be missing."""
     found = Counter(id_ for (id_,) in session.flushed_rows_of("m"))
     assert set(found) == set(range(max(found) + 1))
     return Counter({id_: times - 1 for id_, times in found.items() if times > 1})
@@ -60,7 +60,7 @@ def test_a_block_repeats_what_it_says_while_the_source_never_stops_getting_recor
     operations = running.epoch()
     running.run("BEGIN UNSAFE REASON 'a bad deployment'", "PAUSE SOURCE s")
     assert [row.change for row in running.sql("INJECT SOURCE OFFSETS s TO SHIFT -20")] == ["INJECTED", "NOTICE"]
-    # Inside, what was said so far is there already; outside, the source runs on.
+    # Inside the block, its statements already have an effect; outside, the source runs on.
     assert running.sql("SHOW SOURCES")[0].state == "PAUSED"
     states = [running.attached.block_state]
     reached = running.positions("s")

@@ -1,4 +1,4 @@
-"""Tables fed by change streams, from a real broker, against a dict that the same changes are made to."""
+"""Tables with change streams from a real broker, compared with a dict to which the same changes are applied."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ Row = dict[str, Any]
 
 @dataclass(slots=True)
 class Upstream:
-    """A table of a database, changed at random, and what tells of its changes."""
+    """A database table that changes at random, and the records that describe its changes."""
 
     format: str
     random: Random
     rows: dict[int, Row] = field(default_factory=dict)
 
     def history(self, changes: int) -> list[Record]:
-        """So many changes, and the records that tell them."""
+        """That many changes, and the records that describe them."""
         told: list[Record] = []
         for _ in range(changes):
             told += self._change()
-        # What is no event changes nothing.
+        # A value that is no event changes nothing.
         return [*told, Record(key=b'{"id": 1}', value=b'{"op": "c", "type": "insert"')]
 
     def _change(self) -> list[Record]:
@@ -102,7 +102,8 @@ def _record(key: Row | None, value: Any) -> Record:
     return Record(
         key=None if told is None else json.dumps(told).encode(),
         value=None if value is None else json.dumps(value).encode(),
-        # An upstream's tables whose keys may change are one stream; keys that come apart may not overtake each other.
+        # If keys may change, an upstream's tables are one stream, because changes of a key must not overtake each
+        # other.
         partition=0 if told is None or "pk.id" in told else None,
     )
 

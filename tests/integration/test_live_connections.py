@@ -1,4 +1,4 @@
-"""One ALTER reaches everything that uses a connection or a secret; what is refused changes nothing; no row is lost."""
+"""One ALTER reaches all users of a connection or a secret. A refused ALTER changes nothing, and no row is lost."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def runs(session: AttachedSession) -> dict[str, int | None]:
 
 
 def restarted(session: AttachedSession, before: dict[str, int | None]) -> set[str]:
-    """Whose run is another one now, once all run."""
+    """The jobs whose run is a new one, once all run."""
     wait_until(lambda: {job.state for job in session.jobs().values()} == {"RUNNING"}, "all run")
     after = runs(session)
     return {name for name in before if before[name] != after[name]}
@@ -138,7 +138,7 @@ def test_passwords_rotate_under_running_sources_and_sinks(
 
 
 def take_up(session: AttachedSession, source: str, topic: str, offset: int) -> None:
-    """Lets a source go on in another cluster, where it stood in the first."""
+    """Makes a source continue in another cluster, at its position in the first one."""
     session.run(
         f"PAUSE SOURCE {source}",
         f"RESET SOURCE SPLITS {source} WITH (FORGET_OFFSETS = true)",

@@ -1,4 +1,5 @@
-"""``rw-sql apply`` and ``rollback`` on a live warehouse: it comes to the folder, goes on after a failure, and back."""
+"""``rw-sql apply`` and ``rollback`` on a live warehouse: it reaches the folder's state, continues after a failure, and
+returns."""
 
 from __future__ import annotations
 
@@ -42,7 +43,7 @@ def test_a_warehouse_comes_to_a_folder_and_goes_back(
 ) -> None:
     @contextmanager
     def running(warehouse: str | None, *, run_jobs: bool = True) -> Iterator[SparkSession]:
-        """The session that is there: what a command starts is shown by the tests of ``rw-sql run``."""
+        """The existing session; the tests of ``rw-sql run`` show the sessions that commands start."""
         assert warehouse == session.warehouse
         assert run_jobs
         yield session.spark
@@ -65,7 +66,7 @@ def test_a_warehouse_comes_to_a_folder_and_goes_back(
         assert result.exit_code == 0, result.output
         return result.stdout
 
-    # Broken off half way, by a view whose query is wrong: what is done stays, and the same command goes on.
+    # Interrupted half-way by a view with a wrong query: completed changes stay, and the same command continues.
     write(TOP.replace("n > 0", "nothing > 0"), COUNTS, SOURCE)
     with pytest.raises(SqlError, match="nothing"):
         run("apply", str(folder), "--yes")
@@ -75,7 +76,7 @@ def test_a_warehouse_comes_to_a_folder_and_goes_back(
     session.run("FLUSH")
     assert session.rows_of("top") == [(0, 10), (1, 10), (2, 10)]
     assert run("diff", str(folder), "--exit-code") == ""
-    # Another query, a property, a name, and what the folder has no more, at once; by a plan that was saved.
+    # Another query, a property, a name, and an object that the folder no longer has, in one saved plan.
     write(
         SOURCE.replace("topic", "source_rate_limit = 1000, topic"),
         COUNTS.replace("count(*) AS n", "count(*) AS n, max(id) AS last"),

@@ -1,4 +1,5 @@
-"""Sources of files, of a folder and of a bucket: what is read, again or not at all, and what becomes of changes."""
+"""Sources of files, in a folder and in a bucket: which records are read, repeated or skipped, and the effect of changed
+files."""
 
 from __future__ import annotations
 
@@ -59,7 +60,7 @@ def test_files_are_read_once_again_and_not_at_all(session: AttachedSession, fold
     wanted = [(1, "a.json"), (2, "a.json"), (3, "b.json.gz"), (4, "b.json.gz")]
     assert session.flushed_rows_of("v") == wanted
 
-    # A new one, without an end to its last line and with a line that is none.
+    # A new file with a last line that has no end and one invalid line.
     put(folder, "c.json", ids(5) + "broken\n" + ids(6).strip())
     wait_until(lambda: (6, "c.json") in session.rows_of("v"), "c.json is read")
     wanted += [(5, "c.json"), (6, "c.json")]
@@ -67,7 +68,7 @@ def test_files_are_read_once_again_and_not_at_all(session: AttachedSession, fold
     (error,) = session.sql("SELECT * FROM `f$errors`")
     assert (bytes(error.bytes), error.split, error.offset) == (b"broken", "c.json", 9)
 
-    # Forget one file, read it again; skip one.
+    # Discards the position of one file, which is read again, and skips another.
     session.run("PAUSE SOURCE f")
     put(folder, "d.json", ids(7, 8))
     session.run(
@@ -80,12 +81,12 @@ def test_files_are_read_once_again_and_not_at_all(session: AttachedSession, fold
     assert session.flushed_rows_of("v") == wanted
     assert session.positions("f")["d.json"] == (folder / "d.json").stat().st_size
 
-    # A view that is made now gets each record once, but for the one that was left out.
+    # A view created now gets each record once, except for the one that was left out.
     session.run("CREATE MATERIALIZED VIEW late AS SELECT id FROM f")
     assert session.flushed_rows_of("late") == [(1,), (2,), (3,), (4,), (5,), (6,)]
     assert session.rows_of("f", "id") == [(number,) for number in range(1, 9)]
 
-    # What SHOW CREATE says is what there is, and makes it again.
+    # SHOW CREATE prints the present definition, and running it creates the same source.
     session.run(f"ALTER SOURCE f UNSAFE SET (match_pattern = '*.json*', posix_fs.root = '{folder}')")
     shown = session.sql("SHOW CREATE SOURCE f")[0][1]
     assert f"posix_fs.root = '{folder}'" in shown

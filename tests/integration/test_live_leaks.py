@@ -1,4 +1,5 @@
-"""A secret is nowhere: not in what a process says, shows, logs or stores, nor in what is left when it is killed."""
+"""A secret appears nowhere: not in a process's messages, displays, logs or files, nor in the files that remain after a
+kill."""
 
 from __future__ import annotations
 
@@ -50,7 +51,7 @@ PLACES = (
     "warehouse/data",
     "warehouse/rw_catalog",
 )
-"""Where a canary went that was treated as a secret must not be."""
+"""The places where a canary value that was treated as a secret must not appear."""
 
 
 VALUES = ("one", "two", "wrong", "plain", "key", "database")
@@ -72,14 +73,14 @@ def bucket() -> Iterator[str]:
 
 @pytest.fixture
 def database(request: pytest.FixtureRequest) -> PostgresInfo | None:
-    """PostgreSQL where it is installed: without, the child's connection to one leads nowhere."""
+    """PostgreSQL if it is installed; otherwise the child's connection to it reaches no server."""
     return request.getfixturevalue("postgres") if programs() is not None else None
 
 
 def test_a_secret_is_found_nowhere_and_a_canary_everywhere(
     secured: Secured, bucket: str, database: PostgresInfo | None, tmp_path: Path
 ) -> None:
-    # Spark copies its jars to where it works; those it copies from hold nothing that is made up only now.
+    # Spark copies its jars to its working folder; the originals contain no value that was created just now.
     jars = list(Path.home().glob(".ivy2*/jars/*.jar"))
     # No letter of theirs needs escaping anywhere, so that no form of them is overlooked.
     mark = uuid.uuid4().hex[:8]
@@ -131,7 +132,7 @@ def test_a_secret_is_found_nowhere_and_a_canary_everywhere(
         assert len(database.run("SELECT name FROM leaks")) == 10
     seen = {line.split()[1] for line in first_lines(root / "pages") if line.startswith("200 ")}
     assert {"/environment/", "/SQL/", "/StreamingQuery/", "/jobs/", "/metrics/json/"} <= seen, sorted(seen)
-    # Their beginnings: what is cut short is a leak too.
+    # The beginnings of the values, because a truncated value is a leak too.
     found = search_all(root, [canary, *(value[:14] for value in values)], leave_out=PRIVATE, older=jars)
     hits = {str(hit.path.relative_to(root)) for hit in found.pop(canary)}
     missing = [place for place in PLACES if not any(hit.startswith(place) for hit in hits)]

@@ -1,4 +1,4 @@
-"""Tables that are loaded as a whole: what is in them after a REFRESH, and what those that read them get to see."""
+"""Tables that are loaded as a whole: their rows after a REFRESH, and the changes that their readers see."""
 
 from __future__ import annotations
 
@@ -282,7 +282,8 @@ def test_texts_of_postgres_are_read_exactly_or_not_at_all(spark: SparkSession) -
 def test_a_first_refresh_is_spread_by_what_the_upstream_holds(
     session: AttachedSession, orders: Upstream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The table is empty then: by its own rows a whole upstream would be compared in two partitions."""
+    """The table is empty at that time, and its own row count would give only two partitions for comparing a whole
+    upstream."""
     monkeypatch.setattr(loading, "_PARTITION_ROWS", 100)
     met: list[str | None] = []
 
@@ -370,7 +371,7 @@ def test_where_a_key_comes_twice_it_is_compared_the_slow_way(rows: Callable[[lis
     for twice in ([*old, old[0]], [*old, ("b", 2, None, None, None)], [("a", 2, None, None, None)] * 2):
         with held(quickly_changed_rows(rows(twice), rows(old), ["k"])) as (quick, _):
             assert not had_each_key_once(quick, len(old))
-    # Of a key that the table does not have, the one that counts is found here too.
+    # For a key that the table does not have, the row that counts is found here too.
     new = [*old, *(("c", n, None, None, None) for n in (3, 1, 2))]
     with held(quickly_changed_rows(rows(new), rows(old), ["k"])) as (quick, _):
         assert had_each_key_once(quick, len(old))

@@ -1,4 +1,4 @@
-"""REWIND on a live session: views go back and on as if the operation had never been, whatever they are."""
+"""REWIND on a live session: views of every kind return to the state without the operation, and continue."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Ids = Counter[int]
 
 
 def require(session: AttachedSession, of_s: Ids, of_t: Ids) -> None:
-    """The views are what a query over these records gives, each as often as it was delivered."""
+    """The views contain the result of their queries over these records, each as often as it was delivered."""
     session.run("FLUSH")
     assert Counter(session.rows_of("m")) == Counter({(id_, id_ % 3): n for id_, n in of_s.items()})
     assert Counter(session.rows_of("top")) == Counter({(id_,): n for id_, n in of_s.items()})
@@ -50,7 +50,7 @@ def records(ids: Iterable[int]) -> list[dict[str, int]]:
 
 
 def sent(folder: Path) -> Ids:
-    """What the sink has sent out, each as often as it did."""
+    """The rows that the sink has sent, with their numbers."""
     return Counter(DeltaTable(str(folder / "archive")).to_pyarrow_table()["id"].to_pylist())
 
 
@@ -89,7 +89,7 @@ def test_what_an_operation_brought_is_taken_back(
     of_s.update(range(12, 15))
     of_t.update([104, 105])
     require(session, of_s + Counter(range(7, 12)), of_t)
-    # While the source runs; what came since is not lost: it is read again.
+    # While the source runs; later records are not lost: they are read again.
     out = of_s + Counter(range(7, 12))
     assert sent(tmp_path) == out
     with pytest.raises(SqlError, match='sink "archive" has sent rows since'):
@@ -106,7 +106,7 @@ def test_what_an_operation_brought_is_taken_back(
     of_s.update(range(15, 20))
     of_t.update([106])
     require(session, of_s, of_t)
-    # What a sink has sent stays; what is read again goes out again, and nothing is left out.
+    # Rows that a sink has sent stay; records that are read again are sent again, and none is left out.
     assert sent(tmp_path) == out + Counter(range(12, 20))
     told = {row.operation: row.status for row in session.sql("SHOW SOURCE CONTINUITY s")}
     assert (told[operation], told[rewind], told[None]) == ("TAKEN BACK", "AS PREDICTED", "UNBROKEN")
@@ -115,7 +115,7 @@ def test_what_an_operation_brought_is_taken_back(
     offered = session.sql("SELECT epoch, undo FROM rw_catalog.rw_operations WHERE is_unsafe ORDER BY epoch")
     assert [tuple(row) for row in offered] == [(operation, f"UNDO OPERATION {operation}"), (rewind, None)]
     points = Metastore.open(session.warehouse).jobs.rewind_points()
-    # The sink stands still for the rewind, so it does not arrive at the rewind's own point.
+    # The sink stops for the rewind, so it has not caught up at the rewind's own point.
     assert [point.operation for point in points] == [operation, rewind]
     assert points[0].reason is None
     assert "sink archive" in (points[1].reason or "")
@@ -177,7 +177,7 @@ def test_a_view_gets_another_query_while_records_come(
         "FLUSH",
     )
     before = session.rows_of("c")
-    # What nothing has read so far is read for the new query, while the old one still serves.
+    # Unread records are read for the new query, while the old one still serves.
     query = "SELECT k, count(*) AS n, sum(id) AS total FROM t GROUP BY k"
     session.run(f"ALTER MATERIALIZED VIEW c AS {query}")
     begun = session.epoch()
@@ -198,7 +198,7 @@ def test_a_view_gets_another_query_while_records_come(
     expected = [(k, at // 3, sum(range(k, at, 3))) for k in range(3)]
     assert session.rows_of("c") == expected
     assert session.rows_of("top") == [(k, n) for k, n, _ in expected]
-    # The old rows serve again at once, and read on from where they stood.
+    # The old rows serve again at once, and continue from their old position.
     produce_json(broker.bootstrap, topic_name, records(range(30, 60)))
     session.run(f"UNDO OPERATION {begun}")
     assert session.spark.table("c").columns == ["k", "n"]
@@ -206,7 +206,7 @@ def test_a_view_gets_another_query_while_records_come(
     session.run("FLUSH")
     assert session.rows_of("c") == [(k, 20) for k in range(3)]
     assert session.rows_of("top") == [(k, 20) for k in range(3)]
-    # Undone while it is on its way, nothing is left of it; the next goes into a table of its own.
+    # If it is undone in progress, nothing of it remains; the next rebuild uses a new table.
     session.run("ALTER MATERIALIZED VIEW c AS SELECT k, count(*) AS n, max(id) AS last FROM s GROUP BY k")
     session.run(f"UNDO OPERATION {session.epoch()}")
     session.run(

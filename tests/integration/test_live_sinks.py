@@ -1,4 +1,5 @@
-"""Sinks as they run: what arrives in topics, tables and files, once or in order, across pauses, restarts and kills."""
+"""Running sinks: the rows that arrive in topics, tables and files, once or in order, across pauses, restarts and
+kills."""
 
 from __future__ import annotations
 
@@ -27,7 +28,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.long]
 
 
 def consumed(bootstrap: str, topic: str) -> list[tuple[Any, Any]]:
-    """All records of a topic of one partition, in order: (key, value) as JSON, None where there is none."""
+    """All records of a topic with one partition, in order: (key, value) as JSON, None for a missing part."""
     from confluent_kafka import Consumer, TopicPartition
 
     made: Any = Consumer
@@ -62,7 +63,7 @@ def to_kafka(name: str, of: str, topic: str, broker: BrokerInfo, form: str, *opt
 
 
 def test_kafka(session: AttachedSession, broker: BrokerInfo, topic_name: str) -> None:
-    """Rows, changes by key and Debezium's records, with what is there first; paused, resumed, dropped."""
+    """Rows, changes by key and Debezium's records, existing rows first; paused, resumed, dropped."""
     topics = {name: f"{topic_name}.{name}" for name in ("in", "plain", "upsert", "debezium", "late", "recent")}
     for topic in topics.values():
         create_topic(broker.bootstrap, topic, 1)
@@ -124,7 +125,7 @@ def test_tables_and_files(
     postgres: PostgresInfo,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Delta, files and PostgreSQL, across a restart of the jobs; a target that goes away and comes back."""
+    """Delta, files and PostgreSQL, across a restart of the jobs; a target that becomes unreachable and returns."""
     monkeypatch.setenv("SINK_TEST_PASSWORD", PASSWORD)
     create_topic(broker.bootstrap, topic_name, 1)
     postgres.run("CREATE TABLE counts (word TEXT PRIMARY KEY, n BIGINT, note TEXT DEFAULT 'kept')")
@@ -166,7 +167,7 @@ def test_tables_and_files(
     everything = (rows, upper[1:], [("a", 2, "kept"), ("b", 2, "kept"), ("c", 1, "kept"), ("d", 1, "kept")])
     assert written() == everything
     assert (session.job("archive").run or 0) > (before or 0)
-    # The table goes away: the sink stands still with the reason, and goes on by itself when the table is back.
+    # The table is renamed away: the sink stalls with the reason, and continues by itself when the table is back.
     postgres.run("ALTER TABLE counts RENAME TO away")
     produce_json(broker.bootstrap, topic_name, [{"id": 7, "word": "d"}])
     wait_until(lambda: session.job("pg").state == "STALLED", "the sink stands still")
@@ -184,7 +185,8 @@ def test_rows_that_the_target_refuses(
     postgres: PostgresInfo,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A refused row stops a sink by name, goes to a table of its own, or is written with other characters."""
+    """A refused row stops a sink with a message about the row, goes to a separate table, or is written with replaced
+    characters."""
     monkeypatch.setenv("SINK_TEST_PASSWORD", PASSWORD)
     create_topic(broker.bootstrap, topic_name, 1)
     postgres.run("CREATE TABLE refusing (id INT PRIMARY KEY, word VARCHAR(5))")
@@ -214,7 +216,7 @@ def test_rows_that_the_target_refuses(
     produce_json(broker.bootstrap, topic_name, [{"id": 4, "word": "\0"}, {"id": 5, "word": "longer"}])
     wait_until(lambda: "(id = 5): value too long" in session.job("pg").reason, "the sink stands still again")
     postgres.run("ALTER TABLE refusing ALTER word TYPE VARCHAR(6)")
-    # What was mended there is tried again by a statement at once, and otherwise by itself.
+    # After a repair in the target, a statement retries at once; otherwise the sink retries by itself.
     session.run("PAUSE SINK pg", "RESUME SINK pg", "FLUSH")
     assert postgres.run("SELECT * FROM refusing WHERE id > 3 ORDER BY id") == [(4, "\ufffd"), (5, "longer")]
     figures = {row.name: row.value for row in session.sql("SHOW METRICS") if "object=pg" in row.labels}

@@ -25,7 +25,7 @@ def over(broker: BrokerInfo, topic: str) -> str:
 
 
 def definitions(session: AttachedSession) -> tuple[str, str]:
-    """What SHOW CREATE says of the table and of its source."""
+    """The output of SHOW CREATE for the table and for its source."""
     return tuple(session.sql(f"SHOW CREATE {kind} t")[0][1] for kind in ("TABLE", "SOURCE"))
 
 
@@ -57,7 +57,7 @@ def test_what_is_done_to_the_source_of_a_table(session: AttachedSession, broker:
     assert f"topic = '{new}'" in of_table
     assert f"topic = '{new}'" in of_source
 
-    # One record is passed by and one read again: the key's row is what the topic says last, and is counted once.
+    # One record is skipped and one read again: the key's row is the topic's last one, and is counted once.
     produce_json(broker.bootstrap, new, [{"id": 2, "n": 21}, {"id": 5, "n": 50}])
     session.run(
         "FLUSH", "PAUSE SOURCE t", f"INJECT SOURCE OFFSETS t VALUES ('{new}:0' = 1) ALLOW DUPLICATES", "RESUME SOURCE t"
@@ -115,7 +115,8 @@ def test_csv_records_from_before_a_column_came_stay_readable(
         "ALTER TABLE t ADD COLUMN note VARCHAR",
         "RESUME SOURCE t",
     )
-    # Of before any column came, of each width in between, of now; too short, too long, and of a wrong value.
+    # Records from before any column was added, of each number of columns in between, and of the present one; records
+    # that are too short or too long, and wrong values.
     send("3,c", "4,d,40", "5,e,50,five", "6", "7,g,70,x,y", "8,h,eight", "9,", "10,j,,", '11,"k,k"')
     session.sql("FLUSH")
     assert session.rows_of("t", "id, name, number, twice, note") == [
@@ -172,7 +173,7 @@ def test_columns_come_and_go_below_views_of_all_of_them(
     assert session.flushed_rows_of("t") == [(1, 1, None, None, "0"), (2, 2, 200, 2000, "1")]
     assert session.rows_of("few") == [(1, 1), (2, 2)]
     assert session.rows_of("every") == [(1, 1, None, "0"), (2, 2, 200, "1")]
-    # More than a driver takes by itself: Spark writes them.
+    # More rows than a driver handles by itself: Spark writes them.
     rows = [{"id": number, "a": number, "b": 0, "c": 0, "d": 0} for number in range(3, 20_103)]
     session.run("PAUSE SOURCE t")
     produce_json(broker.bootstrap, topic_name, rows)
@@ -198,7 +199,7 @@ def test_a_column_is_renamed_below_views_and_sinks(
     )
     assert session.flushed_rows_of("few") == [(1,), (2,)]
     session.run("ALTER TABLE t RENAME COLUMN a TO b_half", "ALTER TABLE t RENAME COLUMN b TO a")
-    # What follows the table and does not name its renamed columns has gone on; what comes now sees the new names.
+    # Readers of the table that do not name its renamed columns continue; new readers see the new names.
     session.run(
         "CREATE MATERIALIZED VIEW every AS SELECT * FROM t",
         f"CREATE SINK k FROM t WITH (connector = 'deltalake', location = '{target}', type = '{how}')",
@@ -210,7 +211,7 @@ def test_a_column_is_renamed_below_views_and_sinks(
     assert session.rows_of("per_c") == [(5, 2), (7, 1)]
     assert session.rows_of("every", "id, b_half, a") == [(1, 1, 2), (2, 2, 4), (3, 3, 6)]
     assert session.rows_of(f"delta.`{target}`", "id, b_half, a") == [(1, 1, 2), (2, 2, 4), (3, 3, 6)]
-    # More than a driver takes by itself: Spark writes them.
+    # More rows than a driver handles by itself: Spark writes them.
     rows = [{"id": number, "a": number} for number in range(4, 20_104)]
     session.run("PAUSE SOURCE t", "ALTER TABLE t ADD COLUMN d INT FROM e")
     produce_json(broker.bootstrap, topic_name, [*rows, {"id": 0, "a": 0, "e": 9}])

@@ -40,7 +40,7 @@ def test_what_a_move_did_is_given_back(session: AttachedSession, broker: BrokerI
     once = Counter(range(20))
     assert counted(session) == once
     definition = session.sql("SHOW CREATE SOURCE s")[0].create_sql
-    # A running source is moved away, and back: it goes on where it was.
+    # A running source is moved away and back: it continues at its old position.
     session.run(f"ALTER SOURCE s UNSAFE SET (topic = '{other}')")
     moved = newest_operation(session)
     assert counted(session) == once + Counter(range(100, 105))
@@ -49,7 +49,7 @@ def test_what_a_move_did_is_given_back(session: AttachedSession, broker: BrokerI
     assert session.sql("SHOW CREATE SOURCE s")[0].create_sql == definition
     assert session.positions("s")[f"{topic_name}:0"] in (10, 11)
     assert counted(session) == once + Counter(range(100, 105)) + Counter([20])
-    # An injection that has repeated rows is undone: it goes on where the reader stood when it was said.
+    # An injection that repeated rows is undone: the source continues at the reader's position before the injection.
     session.run("PAUSE SOURCE s", "INJECT SOURCE OFFSETS s VALUES ('1' = 4)", "RESUME SOURCE s")
     injected = newest_operation(session)
     expected = once + Counter(range(100, 105)) + Counter([20]) + Counter(range(14, 20))
@@ -119,5 +119,5 @@ def test_random_operations_are_undone_in_reverse_order(
 
 
 def counted(session: AttachedSession) -> Counter[int]:
-    """How often each id is in the view, once all is read."""
+    """How often each id is in the view, once all records are read."""
     return Counter(id_ for (id_,) in session.flushed_rows_of("m"))

@@ -1,4 +1,4 @@
-"""Jobs that look after their tables while they run: readers go on, across restarts."""
+"""Jobs do the upkeep of their tables while they run; readers continue, also across restarts."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ SOURCE = (
 
 @pytest.fixture
 def often(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A turn of upkeep every three versions. What is not needed any more stays for seconds instead of a minute and an
-    hour: who reads a table's log has listed its files a moment before."""
+    """Runs upkeep every three versions. Unneeded files stay for seconds instead of a minute and an hour, because a
+    reader of a table's log may have just listed its files."""
     monkeypatch.setattr(log_upkeep, "EVERY_VERSIONS", 3)
     monkeypatch.setattr(table_files, "MOST_SMALL_FILES", 2)
     monkeypatch.setattr(table_files, "GRACE_SECONDS", 10.0)
@@ -38,7 +38,7 @@ def often(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def read_everything(session: AttachedSession) -> int:
-    """Stops the reading; how many rows each of the views then stands for."""
+    """Stops reading; returns the number of rows in each of the views."""
     session.run("PAUSE SOURCE s", "FLUSH")
     (total,) = session.sql("SELECT sum(n) AS n FROM counted")
     rows = session.sql("SELECT count(*) AS n, count(DISTINCT id) AS ids FROM plain")[0]
@@ -75,7 +75,7 @@ def test_views_and_sinks_go_on_while_what_they_read_is_cleaned(
     assert len(DeltaTable(log).file_uris()) <= 12
     session.detach()
 
-    # All of them start again on what is left.
+    # All of them start again on the remaining files.
     session = AttachedSession(spark, warehouse)
     newest = latest_version(place, log)
     wait_until(lambda: commit_versions(place, log)[0] > newest, "the log begins after where it stood")

@@ -1,4 +1,4 @@
-"""Views over a source against batch queries on its rows, and one that fails beside one that does not."""
+"""Views over a source, compared with batch queries on its rows, and a failing view beside a working one."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What a mistaken query is told, wherever it is typed: what is wrong, where, and what to type next.
+"""The error for a mistaken query, wherever it is typed: the mistake, its place, and a hint.
 
-``tests/fixtures/mistakes/queries.sql`` holds the statements, blank lines between them, the ``.txt`` beside it what each
-is told.
+``tests/fixtures/mistakes/queries.sql`` has the statements, separated by blank lines; the ``.txt`` file beside it has
+the errors.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Large batches in an object store: written by Spark, committed by whoever comes first, and never by a run that was
-fenced out, wherever that was paused."""
+"""Large batches in an object store: Spark writes them, the first process to commit wins, and a fenced run never
+commits, wherever it was suspended."""
 
 from __future__ import annotations
 
@@ -75,7 +75,8 @@ class Child:
         return rows
 
     def sql(self, *texts: str) -> list[tuple[Any, ...]]:
-        """Statements of a session that is attached to a warehouse of its own and runs its jobs; the last one's rows."""
+        """Runs statements in a session that is attached to its own warehouse and runs its jobs; returns the last
+        statement's rows."""
         rows: list[tuple[Any, ...]] = []
         for text in texts:
             self.tell("sql", "", text=text)
@@ -126,7 +127,7 @@ def test_a_large_append_is_what_spark_wrote_and_delta_rs_committed(child: Child)
     assert child.do("append", "odd", batch=1, **given) == "committed"
     table = DeltaTable(child.path("odd"))
     assert (table.transaction_version("mv-1"), len(table.partitions())) == ((1 << 32) + 2, 1)
-    # What Spark needed to write them is gone, and what the table does not know is no file of it.
+    # Spark's working files are gone, and files that the table does not list do not belong to it.
     found = child.warehouse.files.find(child.path("odd"))
     assert {path.rpartition("/")[2] for path in found if path.endswith(".parquet")} == {
         uri.rpartition("/")[2] for uri in table.file_uris()
@@ -145,7 +146,7 @@ def test_a_large_merge_replaces_deletes_and_adds(child: Child, feed: bool) -> No
     change = [(2, "b", True), (3, "gone", False), (7, "b", True), (8, "never", False)]
     with_keep = "k long, v string, _rw_keep boolean"
     assert child.do("merge", table, *change, batch=2, keys=["k"], schema=with_keep) == "committed"
-    # What holds none of the keys stays as it is.
+    # A file that contains none of the keys stays unchanged.
     assert len(before & set(DeltaTable(child.path(table)).file_uris())) == 1
     assert child.do("merge", table, (None, "b"), batch=3, keys=["k"]) == "committed"
     kept = {(1, "a"), (2, "b"), (7, "b"), (10, "a"), (11, "a"), (None, "b")}
@@ -198,7 +199,7 @@ def test_a_commit_that_was_on_its_way_takes_no_ones_place(child: Child, do: str,
 
 
 def test_every_commit_is_a_conditional_write(child: Child) -> None:
-    """Those of the tests before it in this process too, where they ran."""
+    """Includes the commits of the earlier tests of this process, if they ran."""
     child.make("conditional")
     child.do("append", "conditional", *some(1, 2), batch=0)
     child.do("merge", "conditional", *some(2, 3, value="b"), batch=1, keys=["k"])
@@ -208,6 +209,6 @@ def test_every_commit_is_a_conditional_write(child: Child) -> None:
 
 
 def state_of(pid: int) -> str:
-    """A process's state: T where it is stopped."""
+    """A process's state: T if it is stopped."""
     with open(f"/proc/{pid}/stat", encoding="utf-8") as file:
         return file.read().rpartition(")")[2].split()[0]

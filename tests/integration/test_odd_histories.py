@@ -1,4 +1,4 @@
-"""Histories of topics whose offsets have holes, of two sources at once, and one that is called off."""
+"""Histories of topics whose offsets have holes, of two sources at once, and a cancelled one."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ COMPACTED = {"cleanup.policy": "compact", "segment.ms": "100", "min.cleanable.di
 
 @dataclass(slots=True)
 class Topics:
-    """The session, and topics with a source each that begins at its end."""
+    """The session and its topics; each topic has a source that begins at the topic's end."""
 
     session: AttachedSession
     broker: BrokerInfo
@@ -56,7 +56,7 @@ class Topics:
         produce(self.broker.bootstrap, self.topic(source), records)
 
     def transactions(self, source: str, count: int) -> None:
-        """So many transactions of seven records, every third taken back."""
+        """That many transactions of seven records; every third is aborted."""
         import confluent_kafka
 
         topic = self.topic(source)
@@ -75,7 +75,7 @@ class Topics:
         return Counter(self.session.flushed_rows_of(view, "part, place"))
 
     def expected(self, source: str) -> Counter[tuple[str, str]]:
-        """The partition and offset of each record that a consumer of Kafka's own gets, once."""
+        """The partition and offset of each record that Kafka's own consumer gets, once each."""
         offsets = offsets_of(self.broker.bootstrap, self.topic(source))
         return Counter((str(part), str(place)) for part, places in offsets.items() for place in places)
 
@@ -109,7 +109,7 @@ def test_a_history_of_a_compacted_topic_is_what_compaction_left(topics: Topics) 
     whole = topics.expected("s").total()
 
     def is_compacted() -> bool:
-        # A segment is compacted once a later one has begun: at the first record after its 100 ms.
+        # A segment is compacted once a later one has begun, here with the first record after 100 ms.
         topics.produce("s", range(120, 122))
         return topics.expected("s").total() < whole
 
@@ -117,7 +117,7 @@ def test_a_history_of_a_compacted_topic_is_what_compaction_left(topics: Topics) 
     topics.create_source("s")
     _make(topics.session, "v", "SELECT part, place FROM s")
     found = topics.found("v")
-    # The cleaner may have gone on since the view read: what is there now was there then.
+    # The cleaner may have continued since the view read the topic, but records that exist now existed then.
     assert not topics.expected("s") - found
     assert set(found.values()) == {1}
     ends = {part: max(places) for part, places in offsets_of(topics.broker.bootstrap, topics.topic("s")).items()}
@@ -132,7 +132,7 @@ def test_a_join_has_the_history_of_both_sides_once(topics: Topics) -> None:
     for source in ("a", "b"):
         topics.create_source(source, "id BIGINT, side STRING")
     _make(topics.session, "pairs", "SELECT a.id, a.place AS one, b.place AS other FROM a JOIN b ON a.id = b.id")
-    # Each of these meets a record of the other side's history, and each other.
+    # Each of these joins a record of the other side's history, and they join each other.
     topics.produce("a", range(25, 35), side="a")
     topics.produce("b", range(20, 40), side="b")
     times = {"a": Counter([*range(30), *range(25, 35)]), "b": Counter([*range(30), *range(20, 40)])}

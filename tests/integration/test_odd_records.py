@@ -1,4 +1,4 @@
-"""Records that are late, missing, huge, empty or not what was declared: each is in its place, and counted."""
+"""Records that are late, missing, huge, empty or undeclared: each is in its place, and counted."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def create(session: AttachedSession, broker: BrokerInfo, topic: str, columns: st
 
 
 def produce_huge(broker: BrokerInfo, topic: str, *values: bytes) -> None:
-    """Records that are larger than a client takes without being told."""
+    """Records that are larger than a client's default limit."""
     producer = Producer({"bootstrap.servers": broker.bootstrap, "message.max.bytes": 2 * HUGE})
     for value in values:
         producer.produce(topic, value)
@@ -49,7 +49,7 @@ def test_what_does_not_decode_is_shown_with_its_bytes_and_counted(
     session: AttachedSession, broker: BrokerInfo, topic_name: str
 ) -> None:
     create_topic(broker.bootstrap, topic_name, 1, {"max.message.bytes": str(2 * HUGE)})
-    # Wider than what Delta keeps statistics of by itself: the errors are counted from statistics.
+    # More columns than Delta keeps statistics of by default; the errors are counted from statistics.
     columns = "id INT, name VARCHAR, " + ", ".join(f"c{number} INT" for number in range(30))
     create(session, broker, topic_name, columns)
     # Nothing has read it, and there is no log yet.
@@ -113,7 +113,7 @@ def test_an_empty_topic_and_one_record(session: AttachedSession, broker: BrokerI
     produce_json(broker.bootstrap, topic_name, [{"id": 1}], 1)
     assert session.flushed_rows_of("v") == [(1,)]
     assert told(session)["log_rows"] == 1
-    # Of a topic of many partitions Spark would make most consumers anew for each batch.
+    # For a topic with many partitions, Spark would create most consumers again for each batch.
     settings: Any = session.spark._jvm
     assert settings.org.apache.spark.SparkEnv.get().conf().get(CONSUMER_CACHE) == str(KEPT_CONSUMERS)
 

@@ -1,4 +1,4 @@
-"""What was planned is read at its version, however old that has become, and whatever came since."""
+"""A planned batch reads its versions, however old they have become and whatever was committed since."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.spark, pytest.mark.long]
 
 SEED = 5
-"""It has a pause, and two stops, one of them with records on their way."""
+"""This history has a pause and two stops, one of them with unread records."""
 
 SCHEMA = json.dumps(
     {"type": "struct", "fields": [{"name": "id", "type": "long", "nullable": True, "metadata": {}}]},
@@ -57,7 +57,7 @@ def test_a_version_of_our_tables_is_read_however_old_it_is(tmp_path: Path, spark
         spark.read.format("delta").option("versionAsOf", old).load(output.path).collect()
     job_session = SparkSessions(spark).new()
     assert ids(job_session.read.format("delta").option("versionAsOf", old).load(output.path)) == [0, 1]
-    # A query that reads a source runs in the user's session, whose own time travel stays as it was.
+    # A query that reads a source runs in the user's session, whose own time travel setting stays unchanged.
     assert ids(table_at(spark, output.path, old)) == [0, 1]
     with pytest.raises(PySparkException, match="BEYOND_DELETED_FILE_RETENTION"):
         spark.read.format("delta").option("versionAsOf", old).load(output.path).collect()
@@ -68,7 +68,8 @@ def test_a_version_of_our_tables_is_read_however_old_it_is(tmp_path: Path, spark
 
 
 def test_a_table_of_somebody_else_is_read_from_where_its_reader_stood(tmp_path: Path, spark: SparkSession) -> None:
-    """Its source was paused for longer than the table's deleted files are kept, and more came than one batch reads."""
+    """Its source was paused for longer than the table's deleted files are kept, and more rows arrived than one batch
+    reads."""
     path = str(tmp_path / "theirs")
     for number in range(4):
         write_deltalake(path, pa.table({"id": pa.array([number], pa.int64())}), mode="append")
@@ -107,7 +108,7 @@ def test_a_view_that_joins_two_tables_goes_on_after_a_quiet_hour(
     assert session.flushed_rows_of("joined") == [(1, 1, 1)]
     age_files(Path(session.warehouse), HOUR)
 
-    # A batch is planned for what came to one table, and by the time it reads them the other has moved on as well.
+    # A batch is planned for the new rows of one table; by the time it reads them, the other table has changed too.
     moved: list[int] = []
 
     def moving(context: Context, spark: SparkSession, given: ViewInput, version: int) -> DataFrame:
@@ -128,7 +129,7 @@ def test_a_view_that_joins_two_tables_goes_on_after_a_quiet_hour(
 
 @pytest.mark.kafka
 def test_a_history_with_pauses_in_it(session: AttachedSession, broker: BrokerInfo) -> None:
-    """One of those that the proof ``old-histories`` goes through."""
+    """One of the histories that the proof ``old-histories`` covers."""
     facts = OldHistory(session, broker.bootstrap, seed=SEED).run(steps=4)
     assert facts["pauses"] > 0
     assert facts["restarts"] > 0

@@ -1,4 +1,4 @@
-"""Views that read a source by themselves: their state outlives every move, and rows are those that were predicted."""
+"""Views that read a source directly: their state survives every move, and their rows match the predictions."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ def row(id_: int, second: int) -> dict[str, object]:
 
 @dataclass(slots=True)
 class Oracle:
-    """What the views must hold, by the records that each reader was said to read."""
+    """The expected rows of the views, from the records that each reader should have read."""
 
     reads: Counter[int] = field(default_factory=Counter)
     windows: Counter[tuple[int, str]] = field(default_factory=Counter)
 
     def read(self, records: Iterable[tuple[int, int]], *, watermark: int = -(2**31)) -> None:
-        """Records (id, second) come; windows that ended before the watermark (in seconds) take none any more."""
+        """Adds records (id, second); windows that ended before the watermark (in seconds) accept no more of them."""
         for id_, second in records:
             self.reads[id_] += 1
             begin = second // 60 * 60
@@ -81,7 +81,8 @@ def create(session: AttachedSession, bootstrap: str, topic: str, names: str) -> 
 
 
 def query_ids(session: AttachedSession) -> dict[str, str]:
-    """The id of each view's streaming query, which is its checkpoint's: state is kept as long as it stays."""
+    """The id of each view's streaming query, which is stored in its checkpoint: state is kept as long as the id
+    stays."""
     found = {}
     for name in VIEWS:
         record = session.attached._runtime.context.metastore.snapshot().find("materialized_view", name)
@@ -129,13 +130,13 @@ def test_a_topic_moved_and_offsets_injected_keep_the_state(
     operation = newest_operation(session)
     oracle.read(moved)
     oracle.require(session)
-    # And back to where each reader stood.
+    # Moves back to each reader's old position.
     later = [(30, 300), (31, 310)]
     produce_json(broker.bootstrap, topic_name, [row(*record) for record in later], 0)
     session.run(f"UNDO OPERATION {operation}")
     oracle.read(later)
     oracle.require(session)
-    # A partition that comes later is read from its first record.
+    # A partition that is added later is read from its first record.
     add_partitions(broker.bootstrap, topic_name, 3)
     produce_json(broker.bootstrap, topic_name, [row(40, 320)], 2)
     oracle.read([(40, 320)])
@@ -147,7 +148,7 @@ def test_a_topic_moved_and_offsets_injected_keep_the_state(
     repeated = [row for row in told if row.kind == "INJECT SOURCE OFFSETS" and row.predicted == "DUPLICATES 6"]
     assert [(row.duplicates, row.gaps, row.status) for row in repeated] == [(6, 0, "AS PREDICTED")] * len(VIEWS)
     assert {row.status for row in told if row.kind == "READING"} == {"UNBROKEN"}
-    # Another process would find the same: nothing is read twice, and the state is there.
+    # Another process would find the same: nothing is read twice, and the state is kept.
     session.detach()
     again = AttachedSession(session.spark, session.warehouse)
     try:
@@ -209,7 +210,7 @@ def test_two_sources_of_one_group_and_a_foreign_consumer_in_it_get_every_record(
 
 
 class BrokenOffError(Exception):
-    """In the place of a kill between two steps: nothing that follows is done."""
+    """Replaces a kill between two steps: no later step runs."""
 
 
 def test_a_move_that_breaks_off_at_any_step_is_taken_up(
@@ -253,7 +254,7 @@ def test_a_move_that_breaks_off_at_any_step_is_taken_up(
     for point in (
         "reader.after_journal",
         "reader.after_rewrite",
-        # The rows are in the view and Spark does not know: the batch is finished before the move.
+        # The rows are in the view and Spark has not recorded them: the batch is finished before the move.
         "view.after_batch",
     ):
         if point == "view.after_batch":

@@ -1,4 +1,4 @@
-"""A source of the connector in ``examples/own_connector``: rows that are there, that are added, and again."""
+"""A source of the connector in ``examples/own_connector``: existing rows, added rows, and repeated rows."""
 
 from __future__ import annotations
 

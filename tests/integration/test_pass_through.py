@@ -1,6 +1,7 @@
-"""What is not ours reaches Spark byte for byte, with the result of a session that was never attached.
+"""Statements that are not rw_sql's reach Spark byte for byte, with the same result as in a session that was never
+attached.
 
-Of an error the class, condition, parameters and message are the same; its text is what rw_sql makes of them.
+For an error, the class, condition, parameters and message are the same; rw_sql rewrites its text.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ _COUNTED = re.compile(r"#\d+L?|plan_id=\d+|\[id=#\d+\]|\d+\.\d+ ms|Time Taken.*|
 
 
 def outcome(spark: SparkSession, text: str) -> tuple[str, ...]:
-    """What comes of a statement."""
+    """The result or error of a statement."""
     return outcome_of(lambda: spark.sql(text))
 
 
@@ -46,7 +47,7 @@ def message_of(error: PySparkException) -> str:
 
 
 def outcome_of(ask: Callable[[], DataFrame]) -> tuple[str, ...]:
-    """A call's schema and rows, or its error, without what is counted up."""
+    """The schema and rows of a call, or its error, without counters."""
     try:
         frame = ask()
         told = ("rows", frame.schema.simpleString(), *(str(row) for row in frame.collect()))
@@ -57,7 +58,7 @@ def outcome_of(ask: Callable[[], DataFrame]) -> tuple[str, ...]:
 
 
 def clean(spark: SparkSession) -> None:
-    """Back to a session that nothing was said to."""
+    """Returns the session to its initial state."""
     spark.sql("USE default").collect()
     spark.sql("DROP DATABASE IF EXISTS other CASCADE").collect()
     for table in spark.catalog.listTables("default"):
@@ -110,7 +111,7 @@ def test_every_statement_of_sparks_own(spark: SparkSession, tmp_path: Path, seen
 
 
 def test_arguments_go_through(session: AttachedSession) -> None:
-    """Whatever a session with Delta makes of them."""
+    """The arguments have the same effect as in a session with Delta."""
     spark = session.spark
     frame = spark.range(3)
     calls: tuple[Callable[[], DataFrame], ...] = (
@@ -136,7 +137,7 @@ def test_another_session_is_not_attached(session: AttachedSession) -> None:
 
 @pytest.mark.long
 def test_names_of_ours_do_not_hide_sparks(session: AttachedSession) -> None:
-    """An object called as Spark's own words; Spark's table of its own name stays readable beside it."""
+    """An object whose name is one of Spark's words; Spark's own table of that name stays readable beside it."""
     session.run(
         "CREATE TABLE orders_of_spark USING delta AS SELECT 1 AS id",
         "CREATE SOURCE tables (id INT) WITH (connector = 'datagen', datagen.rows.total = '3')",
@@ -231,7 +232,7 @@ def test_statements_of_sparks_do_not_change_what_is_ours(session: AttachedSessio
 
 @pytest.mark.long
 def test_names_of_ours_elsewhere_are_the_users(session: AttachedSession) -> None:
-    """In another database, and as a temporary view, the same name is nothing of ours."""
+    """In another database, and as a temporary view, the same name does not refer to rw_sql's object."""
     session.run(
         "CREATE SOURCE s (id INT) WITH (connector = 'datagen', datagen.rows.total = '3')",
         "CREATE MATERIALIZED VIEW totals AS SELECT count(*) AS n FROM s",

@@ -1,4 +1,4 @@
-"""Tests of pipelines by the product's runner: the guide's examples, reports of what differs, and what can be given."""
+"""Tests of pipelines by the product's runner: the guide's examples, reports of differences, and all kinds of inputs."""
 
 from __future__ import annotations
 

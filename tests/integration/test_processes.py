@@ -1,4 +1,4 @@
-"""Several processes on one warehouse: one owns its jobs, all speak to it, and none reads a row twice."""
+"""Several processes on one warehouse: one owns its jobs, all can use it, and none reads a row twice."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def create(session: AttachedSession, broker: BrokerInfo, topic: str) -> None:
 
 
 def look_at_page(server: Server) -> None:
-    """The endpoints of a server that runs the jobs, though nobody has looked before."""
+    """The endpoints of a server that runs the jobs, without any earlier request."""
     found = re.search(r"status page at (http://127\.0\.0\.1:\d+/)", server.said())
     assert found is not None, server.said()
 
@@ -105,7 +105,7 @@ def test_the_workflow_from_a_process_that_does_not_own(
         session.run("PAUSE SOURCE s", f"ALTER SOURCE s UNSAFE SET (topic = '{new}')")
 
         server.kill()
-        # Nobody runs the jobs now; what is wanted is committed all the same.
+        # No process runs the jobs now; the desired state is committed all the same.
         session.run("SET statement_timeout = '1s'", "RESET SOURCE SPLITS s")
         resumed = [tuple(row) for row in session.sql("RESUME SOURCE s")]
         assert ("s", "NOTICE", "committed, not yet applied") in resumed
@@ -119,7 +119,7 @@ def test_the_workflow_from_a_process_that_does_not_own(
         assert session.flushed_rows_of("how_often") == [(id_, 1) for id_ in expected]
         assert session.rows_of("every_row") == [(id_,) for id_ in expected]
 
-        # The view's state came with it: an id that the killed server counted is counted on.
+        # The view's state is kept too: the count of an id that the killed server counted continues.
         produce(broker, new, range(1150, 1200))
         produce(broker, new, range(5))
         counts = dict.fromkeys([*range(100), *range(1000, 1200)], 1) | dict.fromkeys(range(5), 2)
@@ -160,7 +160,7 @@ def test_of_processes_that_attach_at_once_one_owns_and_the_others_stand_by(
         produce(broker, topic_name, range(100, 200))
         servers.pop(first).kill()
         (second,) = servers
-        # The other server or this very process takes over, whoever looks first.
+        # Either the other server or this process takes over, depending on which looks first.
         wait_until(lambda: session.attached.is_owner or owner_pid(warehouse) == second, "somebody took over")
         produce(broker, topic_name, range(200, 300))
         assert session.flushed_rows_of("every_row") == [(id_,) for id_ in range(300)]

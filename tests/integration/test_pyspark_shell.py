@@ -1,4 +1,5 @@
-"""The workflow typed into a plain pyspark shell that attaches by itself: its own ``sql`` takes our statements too."""
+"""The workflow typed into a plain pyspark shell that attaches by itself; its own ``sql`` accepts rw_sql's statements
+too."""
 
 from __future__ import annotations
 
@@ -80,12 +81,12 @@ def test_the_workflow(broker: BrokerInfo, topic_name: str, tmp_path: Path) -> No
 
 
 def answer_after(shell: Terminal, wanted: str) -> None:
-    """What it prints before the next prompt has the text."""
+    """Asserts that the output before the next prompt contains the text."""
     assert wanted in shell.read_until("\n>>> ")
 
 
 def answer(shell: Terminal, line: str, wanted: str) -> None:
-    """Types a line; what it prints before the next prompt has the text."""
+    """Types a line; asserts that the output before the next prompt contains the text."""
     shell.type_line(line)
     shown = shell.read_until("\n>>> ").replace("\r", "")
     printed = shown.partition("\n")[2]

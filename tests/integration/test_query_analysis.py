@@ -1,4 +1,4 @@
-"""The analysis without Spark beside Spark's own analyzer: both take the same queries, and refuse the same ones."""
+"""The analysis without Spark, compared with Spark's own analyzer: both accept and refuse the same queries."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def _verdict(spark: SparkSession, query: str) -> str:
 def test_the_table_of_functions_is_of_this_spark(tabled: SparkSession) -> None:
     known = builtins()
     assert set(function_names(tabled)) <= known.keys()
-    # All of them take minutes: some, from all over the alphabet.
+    # Checking all functions takes minutes, so every 25th is checked.
     for name in sorted(known)[::25]:
         if name in function_names(tabled):
             taken = counts_of(tabled, name, (0, 1, 2, 3, 4))

@@ -1,4 +1,4 @@
-"""The process ends and another one attaches: everything goes on where it was."""
+"""The process ends and another one attaches: all jobs continue at their positions."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_positions_states_and_pauses_survive(
     session.run(f"INJECT SOURCE OFFSETS r TO EARLIEST FOR SPLITS ('{right}:0')")
     injected = session.positions("r")
     session.detach()
-    # What comes while nobody looks is read when somebody does, on top of what was counted before.
+    # Records that arrive while no process runs are read by the next one, in addition to the earlier counts.
     produce_json(broker.bootstrap, left, [{"id": id_} for id_ in range(5, 15)])
 
     session = AttachedSession(spark, warehouse)
@@ -55,7 +55,7 @@ def test_positions_states_and_pauses_survive(
     assert {name: job.run for name, job in session.jobs().items()} == {"l": 2, "r": None, "counted": 2, "joined": 2}
     again = produced_again(session, injected)
     session.run("RESUME SOURCE r", "FLUSH")
-    # Left now holds ids 5 to 9 twice; right holds those of the injected split once more.
+    # The left side now contains ids 5 to 9 twice; the right side contains the injected split's ids once more.
     joined = [row[0] for row in session.rows_of("joined")]
     for id_ in range(10):
         copies = (2 if id_ >= 5 else 1) * (2 if id_ in again else 1)
@@ -64,7 +64,7 @@ def test_positions_states_and_pauses_survive(
 
 
 def produced_again(session: AttachedSession, injected: dict[str, int | None]) -> set[int]:
-    """The ids that lie in the splits which were set back."""
+    """The ids in the splits that were moved back."""
     back = [split for split, position in injected.items() if position == 0]
     log = f"delta.`{session.warehouse}/data/2/1`"
     names = ", ".join(f"'{split}'" for split in back)

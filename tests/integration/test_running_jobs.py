@@ -1,4 +1,4 @@
-"""What a running warehouse does with new partitions, holds, large batches, failures, and sessions that come and go."""
+"""A running warehouse with new partitions, pauses, large batches, failures, and sessions that start and end."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_a_view_of_a_paused_source_rests_and_goes_on_with_it(
 
 
 def _queries(session: AttachedSession) -> int:
-    """How many streaming queries the JVM runs, in whichever session."""
+    """The number of streaming queries in the JVM, over all sessions."""
     java: Any = session.spark
     return int(java._jsparkSession.sharedState().activeStreamingQueries().size())
 
@@ -120,7 +120,7 @@ def test_a_view_that_fails_tells_the_cause(session: AttachedSession, monkeypatch
 
 
 def test_what_spark_does_for_a_batch_is_seen_task_by_task(spark: SparkSession, tmp_path: Path) -> None:
-    """Nothing of a batch is in any table until it is committed; that it moves is seen all the same."""
+    """No table shows anything of a batch before its commit, but its progress is visible."""
     folder = str(tmp_path)
 
     def wait_for_its_file(number: int) -> None:

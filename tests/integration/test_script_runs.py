@@ -1,4 +1,4 @@
-"""Scripts as ``rw-sql run`` runs them, on an attached session: what comes of each statement, and what is printed."""
+"""Scripts as ``rw-sql run`` runs them, on an attached session: the result of each statement, and the printed output."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ VARIABLES = {"total": "5", "my_token": "MY_ENVIRONMENT", "quoted": "it's", "back
 
 
 def run(session: AttachedSession, folder: Path, *files: str, **options: bool) -> tuple[RunReport, str]:
-    """What comes of scripts, and what their transcript shows."""
+    """The report of scripts, and their transcript."""
     scripts, hide = load_scripts([str(folder / file) for file in files], VARIABLES)
     shown = io.StringIO()
     report = RunReport(hide=hide)
@@ -86,7 +86,7 @@ def test_scripts_go_on_or_stop(
     assert shown.startswith("making s\nCREATE SOURCE s (id INT)")
     assert shown.index("the end of the first") < shown.index("ALTER SYSTEM")
     assert "MY_ENVIRONMENT" not in shown + errors + report.as_json() + report.as_junit()
-    # A literal is the value, in ours and in Spark's.
+    # A literal keeps its value, in rw_sql's statements and in Spark's.
     rows = json.loads(report.as_json())["statements"][4]["rows"]
     assert rows == [["it's", "a\\b", "a\\b"]]
 

@@ -36,7 +36,7 @@ def test_script(
 ) -> None:
     text = script.read_text(encoding="utf-8")
     records = read_records(text, str(script))
-    # All scripts share one broker.
+    # All scripts share one broker, so each uses topics with its own prefix.
     assert [topic for topic in topics_of(records) if not topic.startswith(script.stem)] == []
     names = {"bootstrap": broker.bootstrap, "dir": str(tmp_path), "warehouse": session.warehouse}
     is_recording = bool(request.config.getoption("--record"))

@@ -1,4 +1,4 @@
-"""Large batches as files that Spark writes and delta-rs commits: what they hold, and what their statistics say."""
+"""Large batches as files that Spark writes and delta-rs commits: their rows and their statistics."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def opened(folder: Path, spark_schema: str, **more: Any) -> JobOutput:
 
 
 def frame(spark: SparkSession, rows: list[tuple[Any, ...]], schema: str) -> DataFrame:
-    """In a job's own session, as batches are."""
+    """A frame in a job's own session, like a batch's."""
     return SparkSessions(spark, is_local=True).new().createDataFrame(rows, schema)
 
 
@@ -69,7 +69,7 @@ def test_rows_of_every_type_come_back_as_they_were(tmp_path: Path, spark: SparkS
     assert by_delta_rs.num_rows == 3
     # In any order: two tasks write a file each, and a table has no order of files.
     assert set(by_delta_rs["at"].to_pylist()) == {AT, None, LONG_AGO}
-    # What lies on disk is what the table knows, and nothing is left of the writing.
+    # The files on disk are the table's files, and no working file remains.
     on_disk = {file.name for file in Path(output.path).rglob("*.parquet")}
     assert on_disk == {Path(uri).name for uri in output.table.file_uris()}
     assert not list(Path(output.path, "_rw_writing").rglob("*.*"))
@@ -114,7 +114,7 @@ def test_columns_are_found_by_name_and_made_of_the_tables_types(tmp_path: Path, 
 
 
 def _with_harm(monkeypatch: pytest.MonkeyPatch, harm: Callable[[list[Path]], object]) -> None:
-    """Something happens to the files that Spark has just written, before they are committed."""
+    """Changes the files that Spark has just written, before they are committed."""
     save = spark_files._save
 
     def saved(rows: DataFrame, path: str) -> Any:

@@ -1,4 +1,4 @@
-"""A source that cannot go on says why, with the statement to type; typing it helps."""
+"""A source that cannot continue reports the reason with the statement to type, and that statement helps."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def produce(broker: BrokerInfo, topic: str, ids: range) -> None:
 
 
 def wait_for_reason(session: AttachedSession, words: str) -> str:
-    """The reason why source ``s`` stands still, once it has these words."""
+    """The reason why source ``s`` is stalled, once it contains these words."""
     wait_until(lambda: words in session.job("s").reason, f"the reason says {words}")
     assert session.job("s").state == "STALLED"
     return session.job("s").reason
@@ -93,7 +93,7 @@ def test_a_topic_that_is_made_again_within_a_large_batch(
     monkeypatch: pytest.MonkeyPatch,
     is_shared: bool,
 ) -> None:
-    """The batch has read the topic when it is deleted: nothing of it may be committed as the new one's offsets."""
+    """The topic is deleted after the batch has read it: the batch must not be committed as offsets of the new topic."""
     for place in (ingest, own):
         monkeypatch.setattr(place, "SMALL_ROWS", -1)
     made_again: list[str] = []

@@ -1,4 +1,4 @@
-"""What earlier versions wrote opens, runs, moves, undoes and rewinds: ``tests/fixtures/warehouses``, one a format."""
+"""Warehouses of earlier versions open, run, move, undo and rewind: ``tests/fixtures/warehouses``, one per format."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ AT_THE_BROKERS = {"orders", "copied"}
 
 
 def opens(session: AttachedSession, known: Contents) -> None:
-    """Everything is there as it was left, and every job is but for that whose brokers are gone."""
+    """All contents are unchanged, and every job runs except the one whose brokers no longer exist."""
     assert json.loads(json.dumps(contents(session))) == known
     session.sql("FLUSH")
     assert {view: [list(row) for row in session.rows_of(view)] for view in VIEWS} == known["rows"]
@@ -75,7 +75,7 @@ def opens(session: AttachedSession, known: Contents) -> None:
 
 
 def moves_to_another_broker(session: AttachedSession, broker: BrokerInfo, known: Contents) -> None:
-    """The connection leads to a new cluster, whose records the source, its view and the sink go on with."""
+    """The connection leads to a new cluster; the source, its view and the sink continue with its records."""
     for topic in ("orders", "copied"):
         create_topic(broker.bootstrap, topic, 1)
     produce_json(broker.bootstrap, "orders", [{"id": 100, "item": "a", "price": 1000}])
@@ -96,7 +96,7 @@ def moves_to_another_broker(session: AttachedSession, broker: BrokerInfo, known:
 
 
 def undoes_and_rewinds(session: AttachedSession, known: Contents) -> None:
-    """An operation of now is undone; one of then, whose rewind point was kept, is taken back with its rows."""
+    """UNDO reverts a new operation; REWIND reverts an old one, whose rewind point was kept, with its rows."""
     stood = session.positions("s")
     session.run("PAUSE SOURCE s", "INJECT SOURCE OFFSETS s VALUES ('2-1' = 15)")
     assert session.positions("s") == {**stood, "2-1": 15}

@@ -1,6 +1,6 @@
-"""The strategies of views over a view that replaces and deletes its rows, each against a batch query on its rows.
+"""The strategies of views over a view that replaces and deletes its rows, each compared with a batch query on its rows.
 
-The view below is written here, commit by commit; the jobs of those above are started as the reconciler starts them.
+The test writes the lower view commit by commit; the jobs of the upper ones are started as the reconciler starts them.
 """
 
 from __future__ import annotations
@@ -66,12 +66,12 @@ COMMITS = (
     [("a", 2, 6, True), ("c", 4, -1, True), ("b", None, None, False)],
     [(None, None, None, False), ("c", 3, 8, True), ("d", 1, 9, True), ("b", 3, 1, True)],
 )
-"""Of each commit the rows: those that are replaced or new, and the keys of those that go."""
+"""The rows of each commit: replaced or new ones, and the keys of deleted ones."""
 
 
 @dataclass(slots=True)
 class Below:
-    """The view ``best``, and the jobs of those over it."""
+    """The view ``best``, and the jobs of the views over it."""
 
     context: Context
     spark: SparkSession
@@ -110,7 +110,7 @@ class Below:
         self.batch += 1
 
     def wait(self, name: str) -> None:
-        """Until a view has read all there is; a job that broke off is started again."""
+        """Runs until a view has read all rows; a job that broke off is started again."""
         warehouse, record = self.context.warehouse, self.record(name)
 
         def has_arrived() -> bool:
@@ -136,7 +136,7 @@ class Below:
         return _sorted(self.spark.read.format("delta").load(path).selectExpr(*columns).collect())
 
     def expected(self, query: str) -> list[tuple[Any, ...]]:
-        """What a query gives over the tables as they are."""
+        """The result of a query over the present tables."""
         for record in self.context.metastore.snapshot().all("materialized_view"):
             path = self.context.warehouse.data(record.id, record.generation)
             self.spark.read.format("delta").load(path).createOrReplaceTempView(record.name)

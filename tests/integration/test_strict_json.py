@@ -31,7 +31,7 @@ def source(columns: str) -> CreateSource:
 
 
 def read(spark: SparkSession, columns: str, values: Sequence[bytes | None]) -> list[Result]:
-    """What became of each value: its row, or why it has none."""
+    """The result of each value: its row, or the reason why it has none."""
     statement = source(columns)
     records = spark.createDataFrame(
         [("t:0", at, None, value, "0", None, None) for at, value in enumerate(values)], json_reference.RECORDS
@@ -330,5 +330,5 @@ def test_the_change_formats_are_as_strict(spark: SparkSession, format: str) -> N
 @pytest.mark.long
 def test_random_texts_against_a_reader_in_plain_python(spark: SparkSession) -> None:
     outcomes = json_reference.compare(spark, seed=-1, count=150)
-    # Enough of each: one that is all errors would prove nothing.
+    # Enough of each kind: a run with only errors would prove nothing.
     assert min(outcomes["rows"], outcomes["errors"], 3 * outcomes["of them JSON"]) >= 20, outcomes

@@ -23,7 +23,7 @@ OLD_PARTITIONS = 2
 
 @dataclass(slots=True)
 class MovingSource:
-    """A source ``s`` with a keyed view ``how_often`` (id, n) over it, and what its views must hold."""
+    """A source ``s`` with a keyed view ``how_often`` (id, n) over it, and the expected rows of its views."""
 
     session: AttachedSession
     broker: BrokerInfo
@@ -66,13 +66,13 @@ def moving(session: AttachedSession, broker: BrokerInfo) -> MovingSource:
 
 
 def once(*ids: Iterable[int]) -> dict[int, int]:
-    """Each of these ids, one time."""
+    """Each of these ids, once."""
     return {id_: 1 for group in ids for id_ in group}
 
 
 MOVES = ((1, True), (1, False), (3, True), (3, True), (2, False), (3, False))
-"""The partitions of each topic that the source moves to, and whether its splits are reset on the way: to fewer, to as
-many and to more partitions than it had before, each with a reset and without one."""
+"""The partitions of each topic to which the source moves, and whether its splits are reset: to fewer, as many and more
+partitions than before, each with and without a reset."""
 
 
 def test_the_moves_are_all_that_there_are() -> None:
@@ -138,7 +138,7 @@ def test_moved_back_without_reset_it_continues_where_it_left(moving: MovingSourc
     moving.produce(new, range(110, 120))
     assert moving.counts() == once(range(20), range(100, 110))
     moving.session.run("PAUSE SOURCE s", "RESET SOURCE SPLITS s", f"ALTER SOURCE s UNSAFE SET (topic = '{new}')")
-    # RESET forgot the orphans: what the source does not name any more starts as if it were new.
+    # RESET discarded the orphans: a topic that the source names again starts as if it were new.
     moving.session.run("RESUME SOURCE s")
     assert moving.counts() == once(range(20), range(110, 120)) | dict.fromkeys(range(100, 110), 2)
 
@@ -168,7 +168,7 @@ def test_another_broker(moving: MovingSource, second_broker: BrokerInfo, topic_n
     assert moving.counts() == once(range(10))
     _, view_run = moving.runs()
     elsewhere = MovingSource(session=moving.session, broker=second_broker)
-    # Enough for a continuation by number to go unnoticed, if it were one.
+    # Enough records that a wrong continuation by number would find offsets to read.
     elsewhere.produce(topic_name, range(100, 150))
 
     answers = moving.session.sql(
@@ -237,7 +237,7 @@ def test_a_recreated_topic_stalls_until_reset(moving: MovingSource, topic_name: 
     assert "RESET SOURCE SPLITS s" in moving.reason()
     assert set(moving.session.split_statuses("s").values()) == {"RECREATED"}
     assert moving.counts() == once(range(10))
-    # Neither a pause nor a new start of the process makes it go on by number.
+    # Neither a pause nor a restart of the process makes the source continue by number.
     moving.session.run("PAUSE SOURCE s", "RESUME SOURCE s")
     wait_until(lambda: "RECREATED" in moving.reason(), "the source says so again")
     assert moving.counts() == once(range(10))

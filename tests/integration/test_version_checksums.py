@@ -1,4 +1,4 @@
-"""Spark takes what it needs to know of a version from the checksum files that we write, and they are true."""
+"""Spark takes a version's metadata from the checksum files that rw_sql writes, and these are correct."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_spark_finds_the_checksums_of_our_commits_true(tmp_path: Path, spark: Sp
     require_valid()
     output.append_frame(spark.createDataFrame([(7, 2)], "id LONG, _rw_bucket INT"), 30, partition={"_rw_bucket": 2})
     require_valid()
-    # Spark's own commits go on from ours, and ours from Spark's.
+    # Spark's own commits build on rw_sql's, and the other way round.
     spark.createDataFrame([(8, 2)], "id LONG, _rw_bucket INT").write.format("delta").mode("append").save(output.path)
     require_valid()
     output.append_rows(_rows(9, bucket=2), 31)

@@ -1,4 +1,4 @@
-"""A view that is made later has what came before it once, and all that comes after."""
+"""A view that is created later gets the earlier records once, and all later ones."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Topic:
         )
 
     def produce(self, count: int) -> None:
-        """So many records to each partition; those of a later one are of an earlier time."""
+        """That many records to each partition; a partition with a higher number has earlier times."""
         records = [
             Record(
                 value=json.dumps({"id": place, "at": f"2023-11-14 22:{50 - number * 7 - place % 7}:00Z"}).encode(),
@@ -72,7 +72,7 @@ class Topic:
         return Counter(self.session.rows_of(view))
 
     def is_read(self) -> bool:
-        """Whether the source has read to the ends."""
+        """True if the source has read to the ends."""
         return [self.session.positions("s")[f"{self.name}:{number}"] for number in self.ends] == [*self.ends.values()]
 
     def move(self, *statements: str) -> None:
@@ -97,7 +97,7 @@ def test_after_a_rewind_an_old_view_has_records_twice_and_a_new_one_once(topic: 
     assert topic.rows("old") == topic.records() + twice
     assert topic.rows("new") == topic.records()
     assert topic.session.rows_of("counted") == [("0", 45), ("1", 45)]
-    # The next rewind is one that all of them see.
+    # All of them see the next rewind.
     topic.move("INJECT SOURCE OFFSETS s VALUES ('1' = 40) ALLOW DUPLICATES")
     again = Counter({("1", str(place)): 1 for place in range(40, 45)})
     assert topic.rows("new") == topic.records() + again
@@ -125,7 +125,7 @@ def test_latest_leaves_out_what_the_reader_is_still_to_read(topic: Topic) -> Non
     topic.make("since", "scan.startup.mode = 'latest'")
     topic.produce(3)
     assert topic.rows("since") == Counter({record: 1 for record in topic.records() if int(record[1]) >= 40})
-    # What an operator has read again is new to all views, wherever they began.
+    # Records that an operator has had read again are new to all views, wherever these began.
     topic.move("INJECT SOURCE OFFSETS s VALUES ('0' = 38) ALLOW DUPLICATES")
     again = Counter({("0", str(place)): 1 for place in range(38, 43)})
     assert topic.rows("since") == Counter({r: 1 for r in topic.records() if int(r[1]) >= 40}) + again

@@ -1,4 +1,4 @@
-"""What writers write for a value: each is read exactly, or the record is an error; the same in every format."""
+"""Values in the forms that writers use: each is read exactly, or the record is an error, the same in every format."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.spark
 REFUSED = object()
 NULL = object()
 
-# Of each type, JSON values as they are written, and what they are as text.
+# For each type, JSON values in their written form, and their texts.
 WRITTEN: dict[str, dict[str, Any]] = {
     "SMALLINT": {
         "5": "5", '"5"': "5", "-32768": "-32768", "32768": REFUSED, "70000": REFUSED, "1e3": REFUSED, "1.0": REFUSED,
@@ -120,9 +120,9 @@ NESTED: dict[str, dict[str, Any]] = {
 
 
 def read(spark: SparkSession, kinds: Sequence[str], format: str, values: list[bytes]) -> list[dict[str, Any] | object]:
-    """What comes of records with the columns ``v0``, ``v1`` … of these types: the values that are given, or REFUSED.
+    """Decodes records with the columns ``v0``, ``v1`` … of these types; returns their values, or REFUSED.
 
-    One query for all types: to compile it takes Spark longer than to run it.
+    One query for all types, because compiling it takes Spark longer than running it.
     """
     key = ", PRIMARY KEY (id)" if format == "DEBEZIUM ENCODE JSON" else ""
     columns = ", ".join(f"v{number} {kind}" for number, kind in enumerate(kinds))
@@ -136,7 +136,7 @@ def read(spark: SparkSession, kinds: Sequence[str], format: str, values: list[by
 
 
 def value_of(row: dict[str, Any] | object, column: int) -> Any:
-    """The value in a column; REFUSED of a refused record. No other column may have one."""
+    """The value in a column; REFUSED for a refused record. No other column may have one."""
     if not isinstance(row, dict):
         return row
     others = {name for name, value in row.items() if re.fullmatch(r"v\d+", name) and value is not None}

@@ -1,7 +1,7 @@
-"""Every wrong statement is refused with the recorded text, and leaves everything as it was.
+"""Every wrong statement is refused with the recorded text, and changes nothing.
 
-``tests/fixtures/errors/<situation>.sql`` holds the statements, blank lines between them, the ``.txt`` beside it what
-each is told.
+``tests/fixtures/errors/<situation>.sql`` has the statements, separated by blank lines; the ``.txt`` file beside it has
+the errors.
 """
 
 from __future__ import annotations
@@ -39,12 +39,13 @@ SITUATIONS: dict[str, Callable[[AttachedSession], None]] = {
     "in_a_block": lambda session: session.run("BEGIN UNSAFE"),
     "answered_no": lambda session: session.answer(False),
 }
-"""What is different from the switch being on and everybody saying yes."""
+"""The difference of each situation from the default: unsafe operations enabled, and every question confirmed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refusing:
-    """A warehouse with a running source ``orders``, a paused one ``held``, and ``moved``, whose splits are unknown."""
+    """A warehouse with a running source ``orders``, a paused source ``held``, and ``moved``, whose splits are
+    unknown."""
 
     session: AttachedSession
     names: dict[str, str]
@@ -96,7 +97,7 @@ def statements(path: Path) -> list[str]:
 
 
 def refusal(refusing: Refusing, statement: str) -> SqlError:
-    """The error of a statement, told soon, that left everything as it was."""
+    """The error of a statement; asserts that it came soon and that nothing changed."""
     with nothing_changes(refusing.session.warehouse):
         started = time.monotonic()
         with pytest.raises(SqlError) as caught:

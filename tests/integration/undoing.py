@@ -1,4 +1,5 @@
-"""Random operations on a live source, undone in reverse order: each undo must give back what its operation met."""
+"""Random operations on a live source, undone in reverse order: each undo must restore the state before its
+operation."""
 
 from __future__ import annotations
 
@@ -29,9 +30,9 @@ RECORDS = 12
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Met:
-    """What an operation meets: all that an undo gives back.
+    """The state before an operation: everything that an undo restores.
 
-    ``states`` is where the reader has come to, ``given`` where statements have put it.
+    ``states`` are the positions that the reader has reached, ``given`` those that statements have set.
     """
 
     definition: str
@@ -44,7 +45,7 @@ class Met:
 
 
 def met(warehouse: str) -> Met:
-    """How source ``s`` stands now."""
+    """The present state of source ``s``."""
     metastore = Metastore.open(warehouse)
     snapshot = metastore.snapshot()
     source = snapshot.find("source", "s")
@@ -90,7 +91,7 @@ def statements_of(lot: random.Random, topics: tuple[str, str]) -> tuple[str, ...
 
 
 def undo_all(session: AttachedSession, bootstrap: str, mark: str, *, seed: int, length: int) -> Mapping[str, int]:
-    """One sequence. Raises AssertionError where an undo does not give back what its operation met."""
+    """Runs one sequence. Raises AssertionError if an undo does not restore the state before its operation."""
     lot = random.Random(seed)
     topics = (f"{mark}.a", f"{mark}.b")
     for topic in topics:
@@ -133,6 +134,6 @@ def undo_all(session: AttachedSession, bootstrap: str, mark: str, *, seed: int, 
 
 
 def operations_since(session: AttachedSession, epoch: int) -> list[OperationRecord]:
-    """The operations after an epoch, oldest first, without what the owner discovered."""
+    """The operations after an epoch, oldest first, without the owner's discoveries."""
     found = Metastore.open(session.warehouse).operations(since=epoch + 1)
     return [record for record in reversed(found) if record.kind != DISCOVERY]

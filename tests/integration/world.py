@@ -1,4 +1,4 @@
-"""Everything that a refused statement must leave as it was, read past the session."""
+"""The state that a refused statement must not change, read without the session."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorldState:
-    """The catalog, its log of record, the jobs' runs and states, and where each source stands."""
+    """The catalog, its log of record, the jobs' runs and states, and the position of each source."""
 
     epoch: int
     operations: int
@@ -32,7 +32,7 @@ class WorldState:
 
 
 def state_of(warehouse: str) -> WorldState:
-    """How a warehouse stands now."""
+    """The present state of a warehouse."""
     metastore = Metastore.open(warehouse)
     snapshot = metastore.snapshot()
     kinds = ("source", "materialized_view", "connection", "secret", "pause", "parameter")
@@ -53,7 +53,7 @@ def state_of(warehouse: str) -> WorldState:
 
 @contextmanager
 def nothing_changes(warehouse: str) -> Iterator[None]:
-    """What runs inside must leave the warehouse as it is."""
+    """Asserts that the block does not change the warehouse."""
     before = state_of(warehouse)
     yield
     assert state_of(warehouse) == before

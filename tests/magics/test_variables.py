@@ -1,4 +1,4 @@
-"""What a cell's ``:name`` stands for."""
+"""The values of ``:name`` in a cell."""
 
 from __future__ import annotations
 

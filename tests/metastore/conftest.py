@@ -37,7 +37,7 @@ def metastore(warehouse: str) -> Metastore:
 
 @pytest.fixture
 def start_python() -> Callable[..., subprocess.Popen[str]]:
-    """Starts Python code in a process of its own, with its arguments in ``sys.argv``."""
+    """Starts Python code in a separate process, with its arguments in ``sys.argv``."""
 
     def start(code: str, *arguments: str) -> subprocess.Popen[str]:
         environment = {**os.environ, "PYTHONPATH": str(ROOT)}

@@ -95,7 +95,7 @@ SPLITS = ("t:0", "t:1", "t:2")
 
 
 class Model:
-    """What the catalog holds, as dictionaries that operations write to in place."""
+    """The catalog's content as dictionaries that operations modify in place."""
 
     def __init__(self) -> None:
         self.epoch = 0
@@ -176,7 +176,7 @@ def without_epochs(snapshot: Snapshot) -> tuple[object, ...]:
 
 
 def check_lookups(snapshot: Snapshot) -> None:
-    """What is found by name, id, kind and dependency agrees."""
+    """Asserts that lookups by name, id, kind and dependency agree."""
     for kind in KINDS:
         assert [record.id for record in snapshot.all(kind)] == sorted(record.id for record in snapshot.all(kind))
         for record in snapshot.all(kind):
@@ -195,7 +195,7 @@ def check_lookups(snapshot: Snapshot) -> None:
 
 @st.composite
 def operations(draw: st.DrawFn, objects: dict[int, ObjectRecord], next_id: int) -> tuple[Change, ...]:
-    """Changes that fit what the model holds, several to an operation and several to one key."""
+    """Changes that are valid for the model's content, several in one operation and several for one key."""
     present = dict(objects)
     changes: list[Change] = []
     for _ in range(draw(st.integers(1, 4))):

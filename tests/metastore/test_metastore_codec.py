@@ -24,7 +24,7 @@ from rw_sql.metastore.records import (
 )
 
 texts = st.text(max_size=20)
-# From the annotations, so that a new kind of record is covered as soon as it exists.
+# Derived from the annotations, so that a new kind of record is covered as soon as it exists.
 records = st.one_of(
     *(st.builds(record, **{f.name: ... for f in fields(record) if f.init}) for record in get_args(ObjectRecord))
 )

@@ -95,7 +95,7 @@ FAULT_POINTS = (
 
 @pytest.mark.long
 def test_processes_that_commit_at_once_all_get_their_own_epoch(warehouse: str, start_python: Start) -> None:
-    # They also find no metastore, and create it together; sixty commits have the log's upkeep among them.
+    # They find no metastore and create it together; their sixty commits include the log's upkeep.
     workers = [start_python(COMMIT_OFTEN, warehouse, f"w{number}") for number in range(4)]
     epochs = [epoch for worker in workers for epoch in json.loads(worker.communicate(timeout=LAST_RESORT_SECONDS)[0])]
     assert [worker.returncode for worker in workers] == [0, 0, 0, 0]
@@ -111,7 +111,7 @@ def test_processes_that_commit_at_once_all_get_their_own_epoch(warehouse: str, s
 
 
 def projected(warehouse: Path) -> dict[str, list[dict[str, object]]]:
-    """What plain SQL over the projections would see."""
+    """The rows that plain SQL over the projections would return."""
     found: dict[str, list[dict[str, object]]] = {}
     for name, keys in KEYS.items():
         rows = StoredTable(str(warehouse / "rw_catalog" / name)).read().sort_by("epoch").to_pylist()
@@ -146,13 +146,13 @@ def test_a_commit_is_whole_or_absent_wherever_its_process_dies(
     assert died_by_kill(start_python(CHANGE_AND_DIE, str(tmp_path / "crashed"), point, changes_to_json(CHANGES)))
     shutil.copytree(tmp_path / "crashed", tmp_path / "opened")
 
-    # Who had it open before sees the commit, and a process that only opens it completes the projections.
+    # A process that had it open before sees the commit, and a process that only opens it completes the projections.
     assert content(opened["crashed"].snapshot()) == content(oracle.snapshot())
     assert len(opened["crashed"].operations()) == oracle.snapshot().epoch
     assert content(Metastore.open(str(tmp_path / "opened")).snapshot()) == content(oracle.snapshot())
     assert projected(tmp_path / "opened") == projected(tmp_path / "oracle")
 
-    # The next commit of a process that was there all along completes them too.
+    # The next commit of a process that had the metastore open completes them too.
     for metastore in opened.values():
         last = make.operation(DropObject(id=1), PutObject(record=make.source(9, "orders")))
         metastore.commit(last, based_on=metastore.snapshot())

@@ -29,7 +29,7 @@ def test_the_lease_goes_to_one(metastore: Metastore, other: Metastore, make: Mak
     assert theirs.lease() == first
     renewed = replace(first, heartbeat_ms=7, applied_epoch=3)
     assert mine.renew_lease(renewed)
-    # It was looked at before the heartbeat, so the look is out of date.
+    # The first look was before the heartbeat, so it is out of date.
     assert not theirs.take_lease(second, first)
     assert theirs.take_lease(second, renewed)
     assert not mine.renew_lease(renewed)
@@ -91,13 +91,14 @@ def test_a_noted_position_never_goes_back(metastore: Metastore, other: Metastore
 
 
 def _impatient_catalog() -> Catalog:
-    """The shipped catalog with a log that is kept for a second, so that a test sees days of clean-up."""
+    """The shipped catalog with a log that is kept for a second, so that a test covers days of clean-up."""
     files = [(name, read_asset("catalog", name)) for name in list_assets("catalog", ".sql")]
     return parse_catalog((name, text.replace("interval 10 minutes", "interval 1 seconds")) for name, text in files)
 
 
 def _grow_old(warehouse: str) -> None:
-    """Lets the logs be an hour older: a fast machine writes a hundred commits within the second that they are kept."""
+    """Makes the logs an hour older, because a fast machine writes a hundred commits within the second for which they
+    are kept."""
     for file in Path(warehouse, "rw_catalog").glob("runtime_*/_delta_log/*"):
         os.utime(file, (time.time() - 3600,) * 2)
 

@@ -176,7 +176,8 @@ def test_projections_follow_a_commit_and_the_ones_after_it(
     metastore.faults = fault
     first = metastore.commit(make.source_with_splits(1, "orders", 2), based_on=metastore.snapshot())
     assert begun.wait(LAST_RESORT_SECONDS)
-    # The first commit's splits are being projected: nobody waits for that, and the second's are not told with them.
+    # The first commit's splits are being projected; nobody waits for that, and the second commit's splits are written
+    # separately.
     second = metastore.commit(make.source_with_splits(2, "late", 3), based_on=first.snapshot)
     splits = f"{warehouse}/rw_catalog/fragment_splits"
     assert StoredTable(splits).transaction("projected") == 0
@@ -471,7 +472,7 @@ def test_upkeep_keeps_the_files_few_and_loses_nothing(metastore: Metastore, ware
     assert len(metastore.operations()) == 121
     for name in TABLES:
         assert len(list(directory.joinpath(name).glob("*.parquet"))) <= 110, name
-    # The states that were replaced are gone from the projection, and a table that nothing touched knows the epoch.
+    # The replaced states are gone from the projection, and an unchanged table has the epoch.
     assert StoredTable(str(directory / "source_state")).read().num_rows < 121 * 40
     assert StoredTable(str(directory / "fragment_splits")).transaction("projected") > 61
 

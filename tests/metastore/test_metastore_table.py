@@ -36,7 +36,7 @@ def uri(tmp_path: Path) -> str:
 
 
 def test_a_table_that_is_made_by_several_at_once_is_made_once(tmp_path: Path) -> None:
-    """Made twice, its metadata would stand in it twice, with two ids."""
+    """If it were created twice, the table would have two sets of metadata with two ids."""
     for number in range(20):
         uri = str(tmp_path / str(number))
         start = Barrier(4)
@@ -88,14 +88,14 @@ def test_files_are_skipped_by_their_statistics(uri: str) -> None:
 
 @pytest.fixture
 def overtaken(uri: str) -> StoredTable:
-    """A handle whose next versions came, were put into a checkpoint, and were cleaned away."""
+    """A handle whose next versions were committed, checkpointed and cleaned up."""
     stale, writer = StoredTable(uri), StoredTable(uri)
     assert stale.read_new().version == 0
     for number in range(120):
         before = writer.version
         writer.append(rows(number))
         if writer.is_upkeep_due(before):
-            # Log clean-up counts in milliseconds, and keeps what is not older than now.
+            # Log clean-up counts in milliseconds, and keeps files that are not older than the present time.
             wait_until = time.time() + 0.01
             while time.time() < wait_until:
                 pass

@@ -1,4 +1,4 @@
-"""Which jobs a catalog wants, and the steps that lead there."""
+"""The jobs that a catalog requires, and the steps that lead there."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Offsets as other tools write them down: each form is told apart, read, and written as that tool takes it."""
+"""Offsets in the forms of other tools: each form is recognized, read, and written as its tool accepts it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The notebooks run from top to bottom, on a broker and a Spark of their own, with nobody at the keyboard."""
+"""The notebooks run from top to bottom, on their own broker and Spark, without a user at the keyboard."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ FOLDER = Path(__file__).parents[2] / "notebooks"
 def test_notebook(notebook: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.delenv("KAFKA_BOOTSTRAP", raising=False)
-    # With Spark's own settings, as on a reader's machine.
+    # With Spark's own settings, as on a user's machine.
     monkeypatch.setenv("SPARK_SUBMIT_OPTS", java_options())
     document = nbformat.read(FOLDER / notebook, as_version=4)
     client = NotebookClient(document, timeout=300, kernel_name="python3", resources={"metadata": {"path": tmp_path}})
     try:
         client.execute()
     finally:
-        # A notebook that failed half-way did not come to stop its broker, which outlives it.
+        # A notebook that failed half-way has not stopped its broker, which outlives it.
         for folder in tmp_path.glob("*/kafka"):
             stop_broker(folder)
     outputs = [output for cell in document.cells for output in cell.get("outputs", [])]

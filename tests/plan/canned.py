@@ -1,4 +1,4 @@
-"""A world of dictionaries that lowering reads. Nothing of it runs; a test says what there is."""
+"""A world of dictionaries that lowering reads. Nothing in it runs; a test sets its facts."""
 
 from __future__ import annotations
 
@@ -47,13 +47,14 @@ ONE_COLUMN = '{"type":"struct","fields":[{"name":"id","type":"integer","nullable
 
 @dataclass(slots=True)
 class CannedWorld:
-    """A catalog, what its upstreams hold, where its readers stand, and what its jobs do.
+    """A catalog, the content of its upstreams, the positions of its readers, and the statuses of its jobs.
 
-    ``topics`` are (address, topic) → splits. ``moved`` are positions that a log's commits have moved on; others are the
-    catalog's. ``pieces`` are what a log holds, ``run_number`` is the run that reads on, ``reader_epoch`` that of the
-    oldest run that may still commit. ``target`` is what a look at a sink's target finds,
-    ``misfits`` are the columns that a table of PostgreSQL cannot give. ``analysis`` is what
-    Spark makes of every query, ``analyze`` of each. ``tables`` are the user's own. ``asked`` are the calls so far.
+    ``topics`` are (address, topic) → splits. ``moved`` are positions that a log's commits have advanced; all others
+    come from the catalog. ``pieces`` are the contents of a log. ``run_number`` is the run that continues to read,
+    ``reader_epoch`` that of the oldest run that may still commit. ``target`` is the result of a look at a sink's
+    target, ``misfits`` are the columns that a PostgreSQL table cannot provide. ``analysis`` is Spark's result for every
+    query, ``analyze`` a function for each query. ``tables`` are the user's own tables. ``asked`` lists the calls so
+    far.
     """
 
     snapshot: Snapshot = field(default_factory=Snapshot)
@@ -116,7 +117,7 @@ class CannedWorld:
             raise error.located(text) from error
 
     def run(self, *texts: str) -> Plan:
-        """Plans statements one by one and puts what they change into the catalog; the last plan."""
+        """Plans statements one by one and applies their changes to the catalog; returns the last plan."""
         assert texts
         for text in texts:
             plan = self.plan(text)
@@ -125,7 +126,7 @@ class CannedWorld:
         return plan
 
     def commit(self, operation: Operation) -> None:
-        """Puts what an operation changes into the catalog, and the operation into the log of record."""
+        """Applies an operation to the catalog, and adds it to the log of record."""
         effect = effect_of(self.snapshot, self.snapshot.epoch + 1, "somebody", operation.changes)
         record = OperationRecord(
             epoch=effect.epoch,
@@ -149,12 +150,12 @@ class CannedWorld:
         self.snapshot = after(self.snapshot, changes)
         for change in changes:
             if isinstance(change, PutSplitStates):
-                # What a statement sets is not moved on by commits from before it.
+                # Commits from before a statement do not advance the position that it sets.
                 names = {*change.states, *(f"{change.fragment}/{split}" for split in change.states)}
                 self.moved = {split: at for split, at in self.moved.items() if split not in names}
 
     def read_on(self, source: str, **to: int) -> None:
-        """The source's reader reads on to these offsets (``new_0=7`` is split ``new:0``), and its log says so."""
+        """Makes the source's reader read up to these offsets (``new_0=7`` is split ``new:0``), as its log records."""
         states = self.full_states(source)
         for name, end in to.items():
             split = ":".join(name.rsplit("_", 1))
@@ -171,19 +172,19 @@ class CannedWorld:
             self.read.add(split)
 
     def explained(self, text: str) -> str:
-        """What EXPLAIN prints."""
+        """The output of EXPLAIN."""
         return "\n".join(explain_lines(self.plan(text, lower_explained)))
 
     def answers(self, text: str) -> list[tuple[str, str]]:
-        """Runs a statement: what it says it changed."""
+        """Runs a statement; returns its result rows."""
         return [(row.change, row.detail) for row in self.run(text).changes]
 
     def states(self, source: str) -> dict[str, int]:
-        """Where a source stands."""
+        """The positions of a source."""
         return {split: state.offset for split, state in self.full_states(source).items()}
 
     def full_states(self, source: str) -> Mapping[str, SplitState]:
-        """Where a source stands, and of which upstream."""
+        """The positions of a source, with the identity of their upstream."""
         record = self.snapshot.find("source", source)
         assert record is not None
         return positions_in(self, record.id).states
@@ -202,7 +203,7 @@ class CannedWorld:
 
     @property
     def inspector(self) -> CannedInspector:
-        """What planning reads this world by."""
+        """The inspector through which planning reads this world."""
         return CannedInspector(self)
 
     def asked_of(self, method: Callable[..., object]) -> list[Mapping[str, Any]]:
@@ -211,7 +212,7 @@ class CannedWorld:
 
 
 def create_source(name: str, topic: str, *options: str, at: str = HERE) -> str:
-    """A CREATE SOURCE of one column."""
+    """A CREATE SOURCE with one column."""
     more = "".join(f", {option}" for option in options)
     return (
         f"CREATE SOURCE {name} (id INT) WITH (connector = 'kafka', topic = '{topic}', "
@@ -230,7 +231,7 @@ def moved_world(*options: str) -> CannedWorld:
 
 
 def refused(world: CannedWorld, text: str) -> SqlError:
-    """Runs a statement that must be refused, which then has changed nothing."""
+    """Runs a statement that must be refused; asserts that it has changed nothing."""
     before = world.snapshot
     with pytest.raises(SqlError) as caught:
         world.run(text)
@@ -244,6 +245,6 @@ def told(text: str, error: SqlError) -> str:
 
 
 def refusals(world: CannedWorld, path: Path) -> list[str]:
-    """Each statement of a file, all of which must be refused, and what it is told."""
+    """The statements of a file, all of which must be refused, with their errors."""
     statements = path.read_text(encoding="utf-8").strip().split("\n\n")
     return [told(statement, refused(world, statement)) for statement in statements]

@@ -1,4 +1,4 @@
-"""The Inspector of a canned world. Each call of a method is noted in ``CannedWorld.asked``."""
+"""The Inspector of a canned world. Each call of a method is recorded in ``CannedWorld.asked``."""
 
 from __future__ import annotations
 
@@ -207,7 +207,7 @@ def _look(world: CannedWorld, options: dict[str, str]) -> Upstream:
 
 
 class CannedPositions(Port):
-    """Where statements put the readers, or where the world says they have moved."""
+    """The positions that statements set for the readers, or those that the world defines."""
 
     def of(self, source_id: int, fragment: str | None = None) -> Positions:
         return positions_in(self.world, source_id, fragment)
@@ -289,7 +289,7 @@ class CannedTables(Port):
 
 
 class CannedQueries(Port):
-    """What the world says that Spark makes of queries."""
+    """Spark's results for queries, as the world defines them."""
 
     def analyze(
         self,
@@ -308,7 +308,7 @@ class CannedQueries(Port):
 
 
 class CannedCheckpoints(CheckpointFolders, Port):
-    """Checkpoints, and what lies beside them, are files: these are real, but for texts that the world has."""
+    """Checkpoints and the files beside them are real files, except for texts that the world defines."""
 
     def __init__(self, world: CannedWorld) -> None:
         CheckpointFolders.__init__(self, world.running.get)

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from tests.plan.canned import CannedWorld
 
 NOW = 1_700_000_000_000
-"""What the canned world's clock says."""
+"""The time of the canned world's clock."""
 
 
 def create_refreshable(*options: str, columns: str = "id INT PRIMARY KEY, name VARCHAR", name: str = "t") -> str:
@@ -30,7 +30,7 @@ def refreshable_world(*options: str) -> CannedWorld:
 
 
 def state(world: CannedWorld, name: str = "t") -> RefreshRecord:
-    """What the table is doing about its REFRESH."""
+    """The table's refresh state."""
     record = refresh_of(world.snapshot, table(world, name).id)
     assert record is not None
     return record

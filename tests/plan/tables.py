@@ -1,4 +1,4 @@
-"""Tables with a connector in a catalog of dictionaries: their statements, and what Spark makes of their columns."""
+"""Tables with a connector in a catalog of dictionaries: their statements, and Spark's types for their columns."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def tables_world(*texts: str) -> CannedWorld:
 
 
 def analyzed(request: AnalyzedQuery) -> QueryAnalysis:
-    """The schema of a query over its relations, of columns, casts and what COALESCE takes."""
+    """The schema of a query over its relations: columns, casts and the arguments of COALESCE."""
     types = {name: kind for relation in request.relations for name, kind in relation.columns}
     fields = []
     query = parse_one(request.query, read="spark")
@@ -81,7 +81,7 @@ def source(world: CannedWorld, name: str = "t") -> SourceRecord:
 
 
 def shown(world: CannedWorld, kind: str) -> str:
-    """What SHOW CREATE says of ``t``."""
+    """The output of SHOW CREATE for ``t``."""
     plan = world.plan(f"SHOW CREATE {kind} t")
     assert plan.table is not None
     return str(plan.table.rows[0][1])

@@ -1,4 +1,4 @@
-"""Jobs that a test stops, fails and holds up at will, in a reconciler on a real metastore."""
+"""Jobs that a test can stop, fail and delay, in a reconciler on a real metastore."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class FakeJob:
-    """A job without a query. ``problem`` is what it says of itself; ``may_stop`` holds up its stop."""
+    """A job without a query. ``problem`` is its failure; ``may_stop`` delays its stop."""
 
     spec: JobSpec
     run: int = 1
@@ -88,7 +88,7 @@ class Jobs:
         return self.metastore.commit(operation, based_on=snapshot).epoch
 
     def put_view(self, name: str) -> MaterializedViewRecord:
-        """A new view that reads nothing."""
+        """A new view without inputs."""
         record = MaterializedViewRecord(
             id=self.metastore.snapshot().next_id, name=name, definition="", query="SELECT 1", schema="", inputs=()
         )
@@ -106,11 +106,11 @@ class Jobs:
         return self.commit(DropObject(id=record.id))
 
     def status(self, job: str) -> JobStatus | None:
-        """What the reconciler reported of a job last."""
+        """The last status of a job that the reconciler reported."""
         return self.metastore.jobs.job_statuses().get(job)
 
     def reach(self, is_met: Callable[[], bool], what: str) -> None:
-        """Lets the reconciler go round until something holds."""
+        """Runs the reconciler until the condition holds."""
 
         def turn() -> bool:
             self.reconciler.reconcile()

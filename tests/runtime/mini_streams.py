@@ -1,7 +1,7 @@
-"""Streaming queries of a few lines on real Delta tables, real checkpoints' files and a real metastore, without Spark.
+"""Small streaming queries on real Delta tables, checkpoint files and a real metastore, without Spark.
 
-They keep what Spark's keep: an entry per batch in ``offsets`` and ``commits``, the state of an aggregation by batch; a
-Delta source that reads its table whole first and then commit by commit, and fails where rows were removed.
+They store the same state as Spark's: an entry per batch in ``offsets`` and ``commits``, and the state of an aggregation
+by batch. Their Delta source reads its table first as a whole and then commit by commit, and fails on removed rows.
 """
 
 from __future__ import annotations
@@ -49,23 +49,23 @@ LOG = json.loads(_schema("id"))
 LOG["fields"].append({"name": "_rw_error", "type": "string", "nullable": True, "metadata": {}})
 LOG_SCHEMA = json.dumps(LOG)
 VIEWS = {"plain": (_schema("id"), ()), "counts": (_schema("k", "n"), ("k",)), "pairs": (_schema("a", "b"), ())}
-"""The views a test makes: rows as they come, counts by key, and each row with all before it of the same key."""
+"""The views of a test: unchanged rows, counts by key, and each row joined with all earlier ones of the same key."""
 
 
 class NoSpark:
-    """A process without Spark, whose end is nobody's concern."""
+    """A process without Spark, so that no check of Spark fails."""
 
     def require_alive(self, done: str | None = None) -> None:
-        """It has nothing that could have ended."""
+        """Does nothing: there is no Spark that could have ended."""
 
 
 class RemovedRowsError(Exception):
-    """What Spark's Delta source says of a commit that takes rows away."""
+    """The error of Spark's Delta source for a commit that removes rows."""
 
 
 @dataclass(slots=True)
 class MiniWarehouse:
-    """One source ``s`` of the rows 0, 1, 2, … and views on it, whose jobs run when a test says so."""
+    """One source ``s`` of the rows 0, 1, 2, … and views on it, whose jobs run when a test calls them."""
 
     context: Context
     session: SessionState = field(default_factory=lambda: SessionState(ask=lambda _: True))
@@ -73,7 +73,7 @@ class MiniWarehouse:
 
     @staticmethod
     def opened(folder: Path) -> MiniWarehouse:
-        """A warehouse that is there."""
+        """An existing warehouse, opened."""
         warehouse = Warehouse.at(str(folder))
         context = Context(
             warehouse=warehouse,
@@ -107,7 +107,7 @@ class MiniWarehouse:
         return found
 
     def run(self, *statements: str) -> Table:
-        """Statements one by one; the answer to the last."""
+        """Runs statements one by one; returns the result of the last."""
         for text in statements:
             answer = Executor(self.context, None).run(parse_statement(text), self.session)
         return answer
@@ -150,7 +150,7 @@ class MiniWarehouse:
         )
 
     def ingest(self, *counts: int) -> None:
-        """One run of the source's reader: a batch per number of rows. The reader must be wanted by the catalog."""
+        """One run of the source's reader: a batch per number of rows. The catalog must require the reader."""
         snapshot = self.context.metastore.snapshot()
         assert ingest_spec(snapshot, self.source) is not None, "nothing reads the source, or it is paused"
         job = ingest_fragment(self.source.id)
@@ -183,7 +183,7 @@ class MiniWarehouse:
         return sorted(DeltaTable(self.context.log_path(self.source)).to_pyarrow_table()["id"].to_pylist())
 
     def settle(self) -> None:
-        """What an owner does between stopping jobs and starting them: points are made, REWINDs carried out."""
+        """The owner's work between stopping and starting jobs: it makes rewind points and carries out REWINDs."""
         woken = threading.Event()
         rewinding = Rewinding(self.context, woken.set)
         while rewinding.withheld(self.context.metastore.snapshot(), {}) or rewinding.owed:
@@ -193,7 +193,7 @@ class MiniWarehouse:
 
 
 def expected(ids: Iterable[int]) -> dict[str, list[tuple[int, ...]]]:
-    """What the views come to for these rows, however they are divided into batches."""
+    """The views' rows for these source rows, however they are divided into batches."""
     listed = list(ids)
     counts = Counter(id_ % KEYS for id_ in listed)
     return {
@@ -228,7 +228,7 @@ class MiniView:
         )
 
     def run(self) -> None:
-        """Reads all there is: a batch that was planned already again, then one of what came since."""
+        """Reads all rows: first repeats a planned batch, then reads the new rows in another."""
         planned = self._batches("offsets")
         committed = max(self._batches("commits"), default=-1)
         for batch in [batch for batch in planned if batch > committed]:
@@ -303,7 +303,7 @@ class MiniView:
         self._warehouse.write_text(f"{self._folder}/commits/{batch}", 'v1\n{"nextBatchWatermarkMs":0}')
 
     def _state(self, batch: int) -> list[int]:
-        """What the batches before this one have seen."""
+        """The rows that the batches before this one have read."""
         if batch == 0:
             return []
         return [int(id_) for id_ in json.loads(self._warehouse.read_text(f"{self._folder}/state/0/0/{batch}.delta"))]

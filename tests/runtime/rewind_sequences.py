@@ -1,4 +1,5 @@
-"""Random lives of a source with views: read, moved, rewound, rewinds taken back, killed on the way. The rows tell."""
+"""Random histories of a source with views: reads, moves, rewinds, reverted rewinds, and kills on the way. The rows are
+the evidence."""
 
 from __future__ import annotations
 
@@ -30,7 +31,7 @@ REWIND_POINTS = (
     "rewind.before_note",
     "rewind.after_note",
 )
-"""Where a REWIND is killed: between any two of its steps."""
+"""The points where a REWIND is killed: between any two of its steps."""
 
 MAKING_POINTS = (
     "rewind_point.before_copy",
@@ -38,10 +39,10 @@ MAKING_POINTS = (
     "rewind_point.before_note",
     "rewind_point.after_note",
 )
-"""Where the making of a rewind point is."""
+"""The points where the making of a rewind point is killed."""
 
 SWAP_POINTS = ("rebuild.before_swap", "rebuild.after_swap")
-"""Where the end of a REBUILD is."""
+"""The points where the end of a REBUILD is killed."""
 
 
 class Killed(BaseException):
@@ -49,7 +50,8 @@ class Killed(BaseException):
 
 
 def live_on(folder: Path, *, seed: int, length: int) -> Mapping[str, int]:
-    """One life. Raises AssertionError where log or views are not what they would be had the operations not been."""
+    """Runs one history. Raises AssertionError if the log or the views differ from their content without the
+    operations."""
     lot = random.Random(seed)
     mini = MiniWarehouse.at(folder / "warehouse")
     for name in ("plain", "counts", "pairs"):

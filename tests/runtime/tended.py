@@ -1,6 +1,7 @@
-"""A source's log with readers, without Spark: batches, checkpoints and turns of upkeep as a test says.
+"""A source's log with readers, without Spark: batches, checkpoints and runs of upkeep when a test calls them.
 
-``python -m tests.runtime.tended <warehouse>`` runs one turn and ends, killed on the way if a fault point is armed.
+``python -m tests.runtime.tended <warehouse>`` runs upkeep once and ends; it is killed on the way if a fault point is
+armed.
 """
 
 from __future__ import annotations
@@ -50,9 +51,9 @@ SPLIT_NAME = "t:0"
 
 @dataclass(slots=True)
 class TendedLog:
-    """A log of one split whose every record has its offset as its id. ``hour`` is the bucket that batches go to.
+    """A log of one split in which each record's id is its offset. ``hour`` is the bucket of new batches.
 
-    ``later_seconds`` is how much later than now upkeep takes it to be.
+    ``later_seconds`` is the time by which upkeep's clock is ahead.
     """
 
     warehouse: Warehouse
@@ -107,7 +108,7 @@ class TendedLog:
         return self.warehouse.list_names(self.warehouse.replaced_files(self.source.id, 1))
 
     def append(self, batches: int = 1, rows: int = 2) -> None:
-        """So many batches."""
+        """Appends that many batches."""
         for _ in range(batches):
             offsets = range(self.end, self.end + rows)
             columns: dict[str, object] = {name: pa.nulls(rows, kind) for name, kind in HIDDEN.items()}
@@ -179,7 +180,7 @@ class TendedLog:
         self.upkeep().run()
 
     def ids(self, version: int | None = None) -> list[int]:
-        """The rows of the log, read by somebody who knows nothing of it."""
+        """The rows of the log, read without any cached state."""
         table = DeltaTable(self.output.path, version=version)
         return sorted(table.to_pyarrow_table(columns=["id"]).column("id").to_pylist())
 
@@ -194,11 +195,11 @@ class TendedLog:
         return found
 
     def versions(self) -> list[int]:
-        """The commits that are there."""
+        """The existing commits."""
         return commit_versions(self.warehouse, self.output.path)
 
     def files(self) -> int:
-        """How many live data files there are."""
+        """The number of live data files."""
         return len(DeltaTable(self.output.path).file_uris())
 
     def on_disk(self) -> set[str]:
@@ -206,7 +207,7 @@ class TendedLog:
         return {path for path in self.warehouse.older_files(self.output.path, -60.0) if "_delta_log" not in path}
 
     def unexplained(self) -> set[str]:
-        """The data files that are neither live nor named by a commit that is there."""
+        """The data files that are neither live nor named by an existing commit."""
         known = set(live_files(DeltaTable(self.output.path)))
         for version in self.versions():
             for action in read_actions(self.warehouse, self.output.path, version):

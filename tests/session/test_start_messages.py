@@ -1,4 +1,4 @@
-"""What comes of the messages of a process that is started without its start-up messages."""
+"""The messages of a process that is started without its start-up messages."""
 
 from __future__ import annotations
 

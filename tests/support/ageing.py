@@ -1,7 +1,7 @@
-"""Makes a warehouse old: all that is stored in it was written an hour or a week longer ago, and nobody had to wait.
+"""Makes a warehouse old: all stored data gets a time that is an hour or a week earlier, without any wait.
 
-What a file system, a Delta log and the catalog say of the past moves back, the clock stays. So whatever goes by the age
-of a file or of a commit, in Delta Lake, in delta-rs or in rw_sql, finds what it would find after such a pause.
+The times in the file system, a Delta log and the catalog move back; the clock does not. So all code that depends on the
+age of a file or of a commit, in Delta Lake, delta-rs or rw_sql, behaves as after such a pause.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 HOUR, WEEK = 3600.0, 7 * 24 * 3600.0
 
 PAUSES: Mapping[str, float] = {"at once": 0.0, "an hour later": HOUR, "a week later": WEEK + HOUR}
-"""When the next process starts; the last is beyond a week, which is how long a log waits for a reader."""
+"""The delay of the next process; the longest is more than a week, which is how long a log waits for a reader."""
 
 _GONE_SECONDS = 60.0
 _LOG_FILE = re.compile(r"\d{20}\.(json|crc)")
@@ -42,7 +42,7 @@ _OF_A_CHECKPOINT = (("add", "modificationTime"), ("remove", "deletionTimestamp")
 
 
 def grow_old(warehouse: Path, seconds: float) -> None:
-    """Moves all that a warehouse says of the past back by so much. Nobody may be running its jobs."""
+    """Moves all stored times of a warehouse back by that much. No process may be running its jobs."""
     milliseconds = int(seconds * 1000)
     for table in sorted(warehouse.glob("rw_catalog/*")):
         if (table / "_delta_log").is_dir():
@@ -55,9 +55,9 @@ def grow_old(warehouse: Path, seconds: float) -> None:
 
 
 def age_files(folder: Path, seconds: float) -> None:
-    """Moves back when the files of a folder were written: what Delta Lake takes for the times of a table's commits.
+    """Moves the modification times of a folder's files back; Delta Lake uses them as the times of a table's commits.
 
-    Safe while somebody reads and writes them.
+    Safe while other processes read and write them.
     """
     seen: set[int] = set()
     for path in sorted(folder.rglob("*"), reverse=True):
@@ -72,7 +72,7 @@ def age_files(folder: Path, seconds: float) -> None:
 
 @dataclass(slots=True)
 class Pauses:
-    """How long after the end of one process the next one starts, drawn by a seed."""
+    """The delay between the end of one process and the start of the next, drawn by a seed."""
 
     seed: int = 0
     drawn: list[str] = field(default_factory=list)
@@ -83,10 +83,11 @@ class Pauses:
         self._draw = random.Random(self.seed)
 
     def pass_over(self, warehouse: Path) -> str:
-        """Lets time pass, once everything of the last process is gone; how long, in words. The first begins at once."""
+        """Lets time pass once the last process is gone; returns the delay in words. The first process starts at
+        once."""
         if not (warehouse / "rw_catalog" / "operations").is_dir():
             return next(iter(PAUSES))
-        # Dealt like cards: among three in a row each is there once.
+        # Drawn like cards: three consecutive draws contain each value once.
         self._left = self._left or self._draw.sample(list(PAUSES), len(PAUSES))
         name = self._left.pop()
         if PAUSES[name]:
@@ -155,7 +156,7 @@ def _rewrite(file: Path, times: re.Pattern[str], milliseconds: int) -> None:
 
 
 def _replace(file: Path, write: Callable[[Path], object]) -> None:
-    """Puts another file in the place of one, which keeps its time; what Hadoop wrote beside it is of the old one."""
+    """Replaces a file and keeps its time; Hadoop's checksum beside it belongs to the old file."""
     stat = file.stat()
     unfinished = file.with_name(f".{file.name}.unfinished")
     write(unfinished)

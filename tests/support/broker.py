@@ -1,8 +1,8 @@
 """Fixtures of a real Kafka broker, one for the whole session.
 
-Take them in by ``pytest_plugins = ["tests.support.broker"]``.
+Import them by ``pytest_plugins = ["tests.support.broker"]``.
 
-Tests share the broker, never a topic: :func:`topic_name` gives each a name of its own.
+Tests share the broker, never a topic: :func:`topic_name` gives each test its own name.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Certificates for a broker and its clients, signed by an authority of their own."""
+"""Certificates for a broker and its clients, signed by a private authority."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Signed:
 
 
 def make_authority() -> Signed:
-    """An authority that signs for itself."""
+    """A self-signed authority."""
     key = rsa.generate_private_key(65537, 2048)
     built = _builder("authority", "authority", key).add_extension(x509.BasicConstraints(True, None), True)
     return Signed(key=key, certificate=built.sign(key, hashes.SHA256()))

@@ -1,9 +1,9 @@
-"""Fetches every jar that the tests need, and makes Spark's classes quick to load: ``python -m tests.support.jars``.
+"""Fetches every jar that the tests need, and makes Spark's classes load faster: ``python -m tests.support.jars``.
 
-A Spark JVM spends half of its first half minute on reading and checking some 28,000 classes, 7,000 of which it makes
-itself for Scala's functions. Java can keep most of the others as it made them (a dynamic CDS archive, JEP 350): those
-that a process loads which does what most tests do. Every JVM of the tests then maps that file. One that does not fit,
-after another Java or pyspark was installed, is passed over without a word, and all is as slow as without.
+A Spark JVM spends half of its first half minute on reading and checking some 28,000 classes; it generates 7,000 of them
+itself for Scala's functions. Java can store most of the others in their loaded form (a dynamic CDS archive, JEP 350),
+here those of a process that does what most tests do. Every JVM of the tests then maps that file. An archive that does
+not match, after another Java or pyspark was installed, is silently ignored, and the JVM starts as slowly as without it.
 """
 
 from __future__ import annotations
@@ -55,14 +55,14 @@ _STATEMENTS = (
 
 
 def main() -> None:
-    """Kafka's broker by its own way, Delta's and the Kafka reader's as a session takes them."""
+    """Fetches Kafka's broker in its own way, and the jars of Delta and the Kafka reader as a session does."""
     kafka_class_path()
     with TemporaryDirectory() as warehouse:
         spark = rw_sql.connect(warehouse, run_jobs=False, config={"spark.ui.enabled": "false"})
         SparkSessions(spark).load(connector("kafka").spark_packages())
         rw_sql.detach(spark)
         spark.stop()
-    # Jars of a file system are there from the start of a JVM: one of its own fetches them.
+    # A separate process, because the jars of a file system must be present from the start of a JVM.
     subprocess.run([sys.executable, "-m", "tests.support.jars", "s3"], stdout=subprocess.DEVNULL, check=True)
     Path(CLASSES).unlink(missing_ok=True)
     subprocess.run(
@@ -74,7 +74,7 @@ def main() -> None:
 
 
 def use() -> None:
-    """What most tests do: a source that is moved, a table, views that append, replace and join, and queries."""
+    """Does what most tests do: a moved source, a table, views that append, replace and join, and queries."""
     with TemporaryDirectory() as folder:
         broker = start_broker(Path(folder) / "kafka", port=0)
         try:

@@ -1,15 +1,15 @@
-"""How the JVMs of the tests are started."""
+"""The settings with which the JVMs of the tests are started."""
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
 
-# A test's JVM lives for a minute or two: the optimizing compiler costs it more than it gains, half of its CPU time in
-# all; a worker's JVM, which lives for twenty, gains nothing by it either. The other compiler alone gets 48 MB for its
-# code, which a worker's JVM fills in minutes; then nothing is compiled any more, and all takes five times as long. Room
-# for young objects and for classes from the start, since both grow by collections: every Spark makes five full ones for
-# its classes alone before its first statement.
+# A test's JVM lives for a minute or two. The optimizing compiler takes half of its CPU time, which is more than it
+# saves; a worker's JVM, which lives for twenty minutes, gains nothing by it either. Alone, the other compiler gets 48
+# MB for its code, which a worker's JVM fills in minutes. After that nothing is compiled any more, and all code takes
+# five times as long. Room for young objects and for classes from the start, because both otherwise grow by collections:
+# every Spark makes five full ones for its classes alone before its first statement.
 JAVA_OPTIONS = (
     "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m -XX:+UseSerialGC -Xmn256m -XX:MetaspaceSize=256m "
     "-Djdk.lang.Process.launchMechanism=VFORK"
@@ -20,5 +20,5 @@ CLASSES = str(Path(sys.prefix) / ".spark-classes.jsa")
 
 
 def java_options() -> str:
-    """The options of a Spark JVM, with the kept classes where they are there."""
+    """The options of a Spark JVM, with the class archive if it exists."""
     return f"{JAVA_OPTIONS} -XX:SharedArchiveFile={CLASSES}" if Path(CLASSES).exists() else JAVA_OPTIONS

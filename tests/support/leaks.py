@@ -21,13 +21,13 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _LONG_ENOUGH = 8
-"""Of fewer letters some forms are too short to tell anything."""
+"""Shorter texts are not searched, because some of their forms would match by chance."""
 
 _ZSTD = b"\x28\xb5\x2f\xfd"
 _LZ4 = b"\x04\x22\x4d\x18"
 _GZIP = b"\x1f\x8b"
 _READ_AHEAD = 1 << 16
-"""So many bytes Arrow reads at a time, and decodes later or never."""
+"""The number of bytes that Arrow reads at a time, before it decodes them."""
 _PARQUET = b"PAR1"
 _OWN_LZ4 = b"LZ4Block"
 """The framing of Spark's own LZ4 streams (lz4-java's), each block with a header of 21 bytes."""
@@ -42,7 +42,8 @@ class Found:
 
 
 def forms(text: str) -> dict[str, bytes]:
-    """A text as it may be written: plain, in UTF-16, in hexadecimal, in a URL, and in base64 at any offset."""
+    """The forms in which a text may be written: plain, in UTF-16, in hexadecimal, in a URL, and in base64 at any
+    offset."""
     raw = text.encode()
     made = {
         "plain": raw,
@@ -52,26 +53,26 @@ def forms(text: str) -> dict[str, bytes]:
         "a URL's": quote(text, safe="").encode(),
     }
     for shift in range(3):
-        # What depends on the bytes before and after is cut off.
+        # The characters that depend on the bytes before and after are cut off.
         coded = base64.b64encode(b"\0" * shift + raw)
         made[f"base64 at {shift}"] = coded[-(-8 * shift // 6) : 4 * ((shift + len(raw)) // 3)]
     return made
 
 
 def search(root: Path, text: str, *, leave_out: str = "\0") -> list[Found]:
-    """Where a text is under a folder. See :func:`search_all`."""
+    """The places of a text under a folder. See :func:`search_all`."""
     return search_all(root, [text], leave_out=leave_out)[text]
 
 
 def search_all(
     root: Path, texts: Iterable[str], *, leave_out: str = "\0", older: Iterable[Path] = ()
 ) -> dict[str, list[Found]]:
-    """Per text every file under a folder that holds it, in its name or in its content, in any form.
+    """For each text, the files under a folder whose name or content has the text, in any form.
 
-    Folders whose names begin with ``leave_out`` are not looked into, and of copies of ``older`` files, made before the
-    texts were, only the names. Texts that begin alike are found the faster: what
-    holds no form of their beginning holds none of theirs. Raises OSError or ValueError for a file that is in
-    a compressed format and cannot be decoded: what cannot be read cannot be said to be clean.
+    Folders whose names begin with ``leave_out`` are skipped. Of files that are copies of ``older`` ones, made before
+    the texts existed, only the names are searched. Texts with the same beginning are found faster: a file without any
+    form of the beginning contains none of them. Raises OSError or ValueError for a file in a compressed format that
+    cannot be decoded, because an unreadable file cannot count as clean.
     """
     wanted = {text: forms(text) for text in texts}
     beginning = _common_beginning(wanted)
@@ -98,7 +99,7 @@ def _common_beginning(texts: Collection[str]) -> str:
 
 
 def decoded(raw: bytes) -> Iterator[bytes]:
-    """A file's bytes, and what they hold where they are compressed or a container."""
+    """A file's bytes, and the decoded contents if they are compressed or a container."""
     yield raw
     if raw.startswith(_PARQUET) and raw.endswith(_PARQUET):
         yield from _parquet(raw)
@@ -116,7 +117,7 @@ def decoded(raw: bytes) -> Iterator[bytes]:
             for member in tape:
                 inner = tape.extractfile(member)
                 yield from decoded(inner.read()) if inner is not None else ()
-    # Files that many writers share hold one stream after another.
+    # Files that several writers share contain one stream after another.
     for magic, codec in ((_ZSTD, "zstd"), (_LZ4, "lz4")):
         at = raw.find(magic)
         while at >= 0:
@@ -135,8 +136,8 @@ def _parquet(raw: bytes) -> Iterator[bytes]:
 
 
 def _stream(raw: bytes, codec: str) -> tuple[bytes, int]:
-    """What can be decoded of streams one after the other, which may be cut off, or be none at all; and how many bytes
-    were read for it."""
+    """The decodable part of consecutive streams, which may be truncated or invalid, and the number of bytes read for
+    it."""
     parts = []
     source = pa.BufferReader(raw)
     read = 0

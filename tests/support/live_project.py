@@ -1,4 +1,4 @@
-"""The example project on a live warehouse: its commands run in the session that is there."""
+"""The example project on a live warehouse; its commands run in the existing session."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def project_topics(bootstrap: str, env: str) -> Iterator[None]:
 
 
 class LiveProject:
-    """A warehouse to which folders are applied, as a user does, by one Spark session."""
+    """A warehouse to which folders are applied, as by a user, with one Spark session."""
 
     def __init__(self, spark: SparkSession, warehouse: Path, bootstrap: str) -> None:
         self.session = AttachedSession(spark, str(warehouse))
@@ -45,7 +45,7 @@ class LiveProject:
         self._bootstrap = bootstrap
 
     def write(self, files: Mapping[str, str]) -> None:
-        """The folder holds these files, and nothing else."""
+        """Writes these files to the folder, and removes all others."""
         self._folder.mkdir(exist_ok=True)
         for path in self._folder.glob("*.sql"):
             path.unlink()
@@ -55,7 +55,8 @@ class LiveProject:
         (self._folder / "dev.env").write_text(values, encoding="utf-8")
 
     def run(self, command: str, *words: str) -> str:
-        """What a command prints of the folder. Raises its error, and AssertionError for another exit status than 0."""
+        """The output of a command on the folder. Raises its error, and AssertionError for an exit status other than
+        0."""
 
         @contextmanager
         def running(_warehouse: str | None, *, run_jobs: bool = True) -> Iterator[SparkSession]:
@@ -71,17 +72,17 @@ class LiveProject:
         return result.stdout
 
     def apply(self, files: Mapping[str, str]) -> str:
-        """Applies a folder of these files, whatever is dropped, left out or repeated."""
+        """Applies a folder with these files, and permits drops, gaps and duplicates."""
         self.write(files)
         return self.run("apply", "--yes", "--allow-drop", "--allow", "GAPS,DUPLICATES")
 
     def diff(self, files: Mapping[str, str]) -> str:
-        """What separates the warehouse from a folder of these files."""
+        """The differences between the warehouse and a folder with these files."""
         self.write(files)
         return self.run("diff", "--exit-code")
 
     def meaning(self) -> dict[tuple[str, str], object]:
-        """What its catalog says of every object."""
+        """The meaning of every object in its catalog."""
         return meaning_of(Metastore.open(self.session.warehouse).snapshot())
 
     def close(self) -> None:

@@ -44,13 +44,14 @@ def busy_neighbours(number: int, nice: int = 0) -> Iterator[list[int]]:
 
 
 def is_crash_or_live(item: pytest.Item) -> bool:
-    """Whether a test kills processes or runs statements against live jobs: those whose outcome a busy machine may
-    change."""
+    """True if a test kills processes or runs statements against live jobs; a busy machine may change the outcome of
+    these tests."""
     return item.get_closest_marker("crash") is not None or item.path.name.startswith("test_live_")
 
 
 def draw_sample(items: Sequence[pytest.Item], number: int, seed: int) -> list[pytest.Item]:
-    """The drawn tests among those of :func:`is_crash_or_live`, in their order; the same for the same seed and tests."""
+    """The drawn tests among those of :func:`is_crash_or_live`, in their order; the same seed and tests give the same
+    draw."""
     known = [item for item in items if is_crash_or_live(item)]
     drawn = {item.nodeid for item in random.Random(seed).sample(known, min(number, len(known)))}
     return [item for item in known if item.nodeid in drawn]

@@ -39,7 +39,7 @@ class OfflineWarehouse:
     snapshot: Snapshot = field(default_factory=Snapshot)
 
     def changes(self, files: Mapping[str, str]) -> tuple[DeployChange, ...]:
-        """What separates it from a folder of these files."""
+        """The differences between it and a folder with these files."""
         return compare(self.snapshot, read_folder(files.items(), self.variables))
 
     def apply(self, files: Mapping[str, str], *, statements: int | None = None) -> None:
@@ -54,17 +54,17 @@ class OfflineWarehouse:
                 self.catch_up()
 
     def catch_up(self) -> None:
-        """What is made beside old rows serves."""
+        """Completes all rebuilds, so that the new tables serve."""
         for group in rebuild_groups(self.snapshot):
             self.snapshot = after(self.snapshot, swap_operation(self.snapshot, group, "the owner").changes)
 
     def meaning(self) -> dict[tuple[str, str], object]:
-        """What the catalog says of every object, without ids and what only says how it came to be."""
+        """The meaning of every object in the catalog, without ids and without traces of how the object was created."""
         return meaning_of(self.snapshot)
 
 
 def meaning_of(snapshot: Snapshot) -> dict[tuple[str, str], object]:
-    """What a catalog says of every object, by kind and name: definition, inputs and columns."""
+    """The meaning of every object in a catalog, by kind and name: definition, inputs and columns."""
     found: dict[tuple[str, str], object] = {}
     for kind in ("connection", "source", "table", "materialized_view", "sink"):
         for record in snapshot.all(kind):

@@ -1,7 +1,7 @@
-"""The one Spark session of a process of tests, and the object store that it may be told to keep warehouses in.
+"""The one Spark session of a process of tests, and an object store for warehouses if requested.
 
-A session of its own costs a test ten seconds, and half a minute until its JVM has loaded what it needs: whatever may
-share one does. Take it in by ``pytest_plugins = ["tests.support.one_spark"]``.
+A separate session costs a test ten seconds, and half a minute until its JVM has loaded its classes, so tests share one
+where possible. Import it by ``pytest_plugins = ["tests.support.one_spark"]``.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="session")
 def s3_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Store]:
-    """A store that speaks S3; whatever this process starts afterwards reaches it by the environment."""
+    """An S3 store; processes started after this reach it through the environment."""
     # Runs without Spark do not wait until all of this is loaded.
     from tests.support.s3_store import S3Store
 
@@ -34,7 +34,7 @@ def s3_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Store]:
 
 @pytest.fixture(scope="session")
 def spark(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """The one Spark session of this process, attached to nothing."""
+    """The one Spark session of this process, without an attached warehouse."""
     import rw_sql
 
     settings = dict(FEW_ROWS)

@@ -1,4 +1,4 @@
-"""The connector in ``examples/own_connector`` as pip installs it: its package, and what pip writes beside it."""
+"""The connector in ``examples/own_connector`` as installed by pip: its package, and pip's metadata beside it."""
 
 from __future__ import annotations
 

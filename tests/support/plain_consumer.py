@@ -1,4 +1,4 @@
-"""What a consumer of Kafka's own makes of a topic: which offsets are records."""
+"""The offsets of a topic that have records, according to Kafka's own consumer."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def bounds_of(bootstrap: str, topic: str) -> dict[int, tuple[int, int]]:
-    """What each partition holds, as the broker tells it now: its first offset and its end."""
+    """The present range of each partition, from the broker: its first offset and its end."""
     from rw_sql.connectors.kafka.client_pool import look
 
     found = look({"bootstrap.servers": bootstrap}, [topic], timeout=LAST_RESORT_SECONDS, is_read_committed=False)

@@ -1,6 +1,6 @@
-"""A PostgreSQL server of the tests' own, for tests marked ``postgres``. Take it in by ``pytest_plugins``.
+"""A PostgreSQL server for tests marked ``postgres``. Import it by ``pytest_plugins``.
 
-Where PostgreSQL's programs are not installed those tests are left out, and the summary names them.
+If PostgreSQL's programs are not installed, those tests are left out, and the summary names them.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ _LEFT_OUT: pytest.StashKey[list[str]] = pytest.StashKey()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PostgresInfo:
-    """A running server: where it listens, and who may log in with PASSWORD."""
+    """A running server: its address, and the user who may log in with PASSWORD."""
 
     port: int
     user: str = "postgres"
 
     @property
     def url(self) -> str:
-        """As ``jdbc.url`` takes it."""
+        """The server's URL as a value of ``jdbc.url``."""
         return f"jdbc:postgresql://127.0.0.1:{self.port}/postgres"
 
     def run(self, statement: str) -> list[tuple[Any, ...]]:
@@ -61,7 +61,7 @@ def programs() -> Path | None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leaves the tests of PostgreSQL out where it is not installed, and only those."""
+    """Leaves out the tests of PostgreSQL if it is not installed, and only those."""
     if programs() is not None:
         return
     left_out = [item for item in items if item.get_closest_marker("postgres")]
@@ -72,7 +72,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """A worker tells the process that writes the summary."""
+    """A worker passes its list to the process that writes the summary."""
     told = getattr(session.config, "workeroutput", None)
     if told is not None:
         told["postgres_left_out"] = session.config.stash.get(_LEFT_OUT, [])
@@ -80,14 +80,14 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any) -> None:
-    """What a worker left out; all leave out the same."""
+    """The tests that a worker left out; all workers leave out the same."""
     left_out = getattr(node, "workeroutput", {}).get("postgres_left_out", [])
     if left_out:
         node.config.stash[_LEFT_OUT] = left_out
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    """Names what was left out."""
+    """Prints the names of the tests that were left out."""
     left_out = config.stash.get(_LEFT_OUT, [])
     if left_out:
         terminalreporter.section("left out: PostgreSQL is not installed (apt-get install postgresql)")
@@ -96,7 +96,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
 
 
 def _as_user() -> tuple[list[str], int | None]:
-    """How a program is started as a user that PostgreSQL takes, since it refuses root; and that user's id."""
+    """The arguments that start a program as a user that PostgreSQL accepts, because it refuses root; and that user's
+    id."""
     if os.getuid() != 0:
         return [], None
     names = {entry.pw_name for entry in pwd.getpwall()}
@@ -146,8 +147,8 @@ def postgres() -> Iterator[PostgresInfo]:
 
 
 def _end(server: subprocess.Popen[bytes]) -> None:
-    """Ends the server whoever is still connected. SIGTERM would wait for each client to go, and a JVM that keeps a
-    connection open goes later. Its data is thrown away, so one that is slow to end is killed."""
+    """Ends the server regardless of its connections. SIGTERM would wait for each client to leave, and a JVM may keep a
+    connection open for longer. Its data is thrown away, so a server that ends slowly is killed."""
     server.send_signal(signal.SIGINT)
     try:
         server.wait(30)

@@ -35,7 +35,7 @@ class ProjectChange:
     edit: Callable[[Files], None]
 
     def files(self) -> Files:
-        """The files as they are then."""
+        """The files at that time."""
         files = project_files()
         self.edit(files)
         return files
@@ -74,7 +74,7 @@ def _each(*edits: Callable[[Files], None]) -> Callable[[Files], None]:
 
 
 def _to_files(files: Files) -> None:
-    """Every statement gets a file of its own, whose names give another order."""
+    """Every statement gets its own file, with names that give another order."""
     statements = [text for file in files.values() for text in re.findall(r"CREATE [^;]*;", file)]
     files.clear()
     files.update({f"{99 - number}.sql": f"{text}\n" for number, text in enumerate(statements)})
@@ -282,5 +282,5 @@ CHANGES = (
 
 
 def classes_of(actions: list[str]) -> dict[str, int]:
-    """How many changes of each class there are."""
+    """The number of changes of each class."""
     return dict(Counter(actions))

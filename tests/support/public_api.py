@@ -1,6 +1,8 @@
-"""Every public name with its signature, one a line: what users, scripts, dashboards and own packages rely on.
+"""Every public name with its signature, one per line: the names that users, scripts, dashboards and other packages rely
+on.
 
-Statements are not here, the grammar's tables record them; nor are the catalog's tables, whose files are never edited.
+Statements are not included, because the grammar's tables record them; nor are the catalog's tables, whose files are
+never edited.
 """
 
 from __future__ import annotations
@@ -32,15 +34,15 @@ PACKAGE = Path(rw_sql.__file__).parent
 CONNECTOR_MODULES = ("base", "formats", "plain", "ranged", "sink", "sink_base", "spec")
 """The modules of rw_sql.connectors that packages of others import."""
 INTERNAL_VARIABLES = {"RW_SQL_FAULT", "RW_SQL_FAULT_KILLS", "RW_SQL_STARTED_BY"}
-"""Variables by which the project's own tests and tools talk to its processes."""
+"""Variables that only the project's own tests and tools use to control its processes."""
 
 
 PRIVATE_CLASS = re.compile(r"\b_[A-Z]")
-"""What takes one is called by the package alone."""
+"""A callable with a parameter of a private class is called only within the package."""
 
 
 def public_api() -> str:
-    """All of it, in sections."""
+    """The whole public API, in sections."""
     sections = {
         "package": package(),
         "connectors of one's own": connector_modules(),
@@ -59,7 +61,7 @@ def public_api() -> str:
 
 
 def package() -> Iterator[str]:
-    """What ``import rw_sql`` gives."""
+    """The public names of ``import rw_sql``."""
     for name in sorted(rw_sql.__all__):
         module = import_module(getattr(rw_sql, name).__module__)
         node = next(node for node in tree(module) if getattr(node, "name", None) == name)
@@ -67,7 +69,7 @@ def package() -> Iterator[str]:
 
 
 def connector_modules() -> Iterator[str]:
-    """What a connector in a package of its own imports."""
+    """The modules that a connector in another package imports."""
     for name in CONNECTOR_MODULES:
         module = import_module(f"rw_sql.connectors.{name}")
         if (exported := getattr(module, "__all__", None)) is not None:
@@ -83,7 +85,7 @@ def tree(module: Any) -> list[ast.stmt]:
 
 
 def described(prefix: str, node: ast.stmt) -> Iterator[str]:
-    """A definition and, of a class, its public members; nothing for what is private or no definition."""
+    """A definition, with the public members if it is a class; nothing for a private name or another statement."""
     match node:
         case ast.ClassDef(name=name) if is_public(name):
             bases = ", ".join(ast.unparse(base) for base in node.bases)
@@ -105,7 +107,7 @@ def described(prefix: str, node: ast.stmt) -> Iterator[str]:
 
 
 def is_public(name: str) -> bool:
-    """Whether a name is one that others may use; so is what a class's call takes."""
+    """True if other code may use a name; the parameters of a class's constructor count too."""
     return not name.startswith("_") or name == "__init__"
 
 
@@ -131,7 +133,7 @@ def commands(path: str, command: Any) -> Iterator[str]:
 
 
 class _Shell:
-    """What IPython's shell is to an extension: it takes magics."""
+    """A replacement for IPython's shell that registers magics."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
@@ -141,7 +143,7 @@ class _Shell:
 
 
 def magics() -> Iterator[str]:
-    """The magics that ``%load_ext rw_sql`` brings, and the words that a cell's takes."""
+    """The magics of ``%load_ext rw_sql``, and the options of the cell magic."""
     shell = _Shell()
     load_magics(shell)
     yield from shell.lines
@@ -156,13 +158,13 @@ def environment() -> Iterator[str]:
 
 
 def parameters() -> Iterator[str]:
-    """What ALTER SYSTEM SET and SET take."""
+    """The parameters that ALTER SYSTEM SET and SET accept."""
     yield from (f"ALTER SYSTEM SET {known.name} = {known.default!r}" for known in SYSTEM_PARAMETERS.values())
     yield from (f"SET {known.name} = {known.default!r}" for known in SESSION_PARAMETERS.values())
 
 
 def metrics() -> Iterator[str]:
-    """The names of figures; their labels are where they are made."""
+    """The names of the metrics; their labels are where the metrics are created."""
     yield from sorted(HELP)
 
 
@@ -183,7 +185,7 @@ def catalog_views() -> Iterator[str]:
 
 
 def connectors(known: dict[str, spec.ConnectorSpec]) -> Iterator[str]:
-    """What WITH, FORMAT and INCLUDE take of each connector."""
+    """The options that WITH, FORMAT and INCLUDE accept for each connector."""
     for name, found in sorted(known.items()):
         formats = [f"{format_} {encode}" for format_, encodes in found.formats.items() for encode in encodes]
         yield f"{name}: {', '.join(sorted(formats)) or 'no format'}"

@@ -1,7 +1,7 @@
-"""A server that speaks S3, in a process of its own, and what Spark, delta-rs and fsspec need to keep a warehouse in it.
+"""An S3 server in a separate process, and the settings with which Spark, delta-rs and fsspec keep a warehouse in it.
 
 ``pytest --warehouse s3`` (or ``RW_SQL_TEST_WAREHOUSE=s3``) runs the tests that use the fixture ``session`` with their
-warehouse in such a store. The server notes each request; a test reads from that what was asked for, and whether each
+warehouse in such a store. The server records each request, so that a test can check the requests and whether each
 commit was a conditional write.
 """
 
@@ -37,13 +37,14 @@ PACKAGES = (
     "org.apache.hadoop:hadoop-aws:3.5.0",
     *(f"software.amazon.awssdk:{module}:{_SDK}" for module in ("s3", "s3-transfer-manager", "sts", "apache-client")),
 )
-"""Hadoop's S3A file system, and of the AWS SDK what it uses: the SDK's bundle of all services has 680 MB."""
+"""Hadoop's S3A file system, and the parts of the AWS SDK that it uses, because the SDK's bundle of all services has 680
+MB."""
 
 S3_JARS = {
     "spark.jars.packages": ",".join((DELTA_PACKAGE, *PACKAGES)),
     "spark.jars.excludes": "software.amazon.awssdk:bundle",
 }
-"""What a Spark session is made with to have them."""
+"""The settings with which a Spark session loads these jars."""
 
 _FILES = ("requests.jsonl", "gate", "waiting")
 _COMMIT = re.compile(r"/_delta_log/\d{20}\.json$")
@@ -60,7 +61,7 @@ class Request:
 
     @property
     def is_commit(self) -> bool:
-        """Whether it writes a version of a Delta table."""
+        """True if it writes a version of a Delta table."""
         return self.method == "PUT" and _COMMIT.search(self.path) is not None
 
 
@@ -94,7 +95,7 @@ class S3Store:
         return f"s3://{BUCKET}/{uuid.uuid4().hex[:12]}"
 
     def environment(self) -> Mapping[str, str]:
-        """What delta-rs, fsspec and Spark's keys are taken from."""
+        """The environment from which delta-rs, fsspec and Spark take their keys."""
         return {
             "AWS_ENDPOINT_URL": self.endpoint,
             "AWS_ALLOW_HTTP": "true",
@@ -106,10 +107,10 @@ class S3Store:
 
     @contextmanager
     def reached_by_the_environment(self) -> Iterator[None]:
-        """This process, and those that it starts, reach the store by their environment.
+        """Lets this process, and the processes that it starts, reach the store by their environment.
 
-        fsspec keeps one client for all equal arguments, and the endpoint is none of them: without forgetting it, a
-        process that knew another store goes on reading that one.
+        fsspec caches one client per set of arguments, which do not include the endpoint. Without clearing the cache, a
+        process that used another store would continue to read that one.
         """
         with pytest.MonkeyPatch.context() as patch:
             for name, value in self.environment().items():
@@ -119,7 +120,7 @@ class S3Store:
         s3fs.S3FileSystem.clear_instance_cache()
 
     def spark_settings(self) -> Mapping[str, str]:
-        """What a Spark session needs to read and write ``s3://``."""
+        """The settings with which a Spark session reads and writes ``s3://``."""
         return {
             **S3_JARS,
             "spark.hadoop.fs.s3.impl": "org.apache.hadoop.fs.s3a.S3AFileSystem",
@@ -152,7 +153,7 @@ class S3Store:
 
 
 def unconditional_commits(requests: Iterable[Request]) -> list[str]:
-    """The commits that would have taken the place of one that is there, but for tables that one query writes alone."""
+    """The commits that could have replaced an existing one, except for tables that a single query writes."""
     return [
         request.path
         for request in requests
@@ -168,7 +169,7 @@ def main(folder: str) -> None:
     inner = DomainDispatcherApplication(create_backend_app)
     requests, gate, waiting = (Path(folder, name) for name in _FILES)
     out = requests.open("a", encoding="utf-8", buffering=1)
-    # A store decides one conditional write after the other; moto looks first and writes then.
+    # A real store decides conditional writes one after the other; moto checks first and then writes.
     writing = threading.Lock()
 
     def is_held(path: str) -> bool:

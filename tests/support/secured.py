@@ -1,4 +1,4 @@
-"""A broker that wants to know who asks: by SCRAM or PLAIN over TLS, or by a certificate."""
+"""A broker with authentication: by SCRAM or PLAIN over TLS, or by a certificate."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ PASSWORD = 'p"a\\ss'
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Secured:
-    """Where it listens, and who vouches for it. ``plain`` is the listener that asks nobody, for tests to produce by."""
+    """Its addresses, and its certificate authority. ``plain`` is the listener without authentication, for tests to
+    produce with."""
 
     plain: str
     by_password: str

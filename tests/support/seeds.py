@@ -1,4 +1,4 @@
-"""A seed that draws what one run of the tests covers: ``--seed``, or the day of the commit that is tested.
+"""A seed that draws the cases of one run of the tests: ``--seed``, or the day of the tested commit.
 
 ``make test`` should end while somebody waits for it, and a process that is killed costs half a minute of CPU. So each
 day draws a share of the tests that are marked ``long``, and of a chain of kills one of every kind; a commit draws the
@@ -37,7 +37,7 @@ def commit_seed() -> int:
 
 
 def seed_of(config: pytest.Config) -> int:
-    """``--seed`` where it is given, else the commit's."""
+    """The value of ``--seed`` if given, else the commit's seed."""
     given: int | None = config.getoption("--seed")
     return commit_seed() if given is None else given
 
@@ -51,12 +51,13 @@ def seed(request: pytest.FixtureRequest) -> int:
 
 
 def draw_long(items: Sequence[pytest.Item], one_in: int, seed: int) -> list[pytest.Item]:
-    """All tests, but of the long ones only one in so many; that many seeds in a row draw each of them once."""
+    """All tests, but only one in ``one_in`` of the long ones; that many consecutive seeds draw each of them once."""
     long = [item.nodeid for item in items if item.get_closest_marker("long") is not None]
     left_out = {name for number, name in enumerate(long) if (number + seed) % one_in}
     return [item for item in items if item.nodeid not in left_out]
 
 
 def one_of(kinds: Sequence[Sequence[T]], seed: int) -> list[T]:
-    """One of every kind. As many seeds in a row as the least common multiple of their numbers draw every one."""
+    """One case of every kind. Consecutive seeds draw every case, if there are as many as the least common multiple of
+    the kinds' sizes."""
     return [kind[seed % len(kind)] for kind in kinds]

@@ -21,7 +21,7 @@ ARROW = pa.schema([("id", pa.int32()), ("word", pa.string()), (OP, pa.string())]
 
 
 def shape(type_: str = "append-only", *keys: str, encode: str | None = None, **options: str) -> SinkShape:
-    """A sink ``k`` of two columns, ``id`` and ``word``."""
+    """A sink ``k`` with two columns, ``id`` and ``word``."""
     return SinkShape(
         name="k", type=type_, schema=SCHEMA, encode=encode, keys=keys, encode_options=tuple(options.items())
     )

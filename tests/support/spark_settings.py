@@ -14,9 +14,9 @@ SPARK_SETTINGS = {
 }
 
 _NO_MADE_CODE = {
-    # Rows are computed as Spark does it where code cannot be made. To write the code of each projection anew for every
-    # task took a fifth of the JVMs' time, and to compile it some more, for a hundred rows. The demo, the notebooks, the
-    # benchmarks and the proofs that read a million rows run on made code, as users do.
+    # Spark computes rows without generated code. Generating the code of each projection again for every task took a
+    # fifth of the JVMs' time, and compiling it took more, for a hundred rows. The demo, the notebooks, the benchmarks
+    # and the proofs that read a million rows use generated code, as users do.
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.codegen.wholeStage": "false",
 }
@@ -28,11 +28,12 @@ _MANY = 100_000
 
 
 def settings_for(rows: int) -> dict[str, str]:
-    """The settings of a session whose statements see so many rows."""
+    """The settings of a session whose statements process that many rows."""
     return FEW_ROWS if rows < _MANY else SPARK_SETTINGS
 
 
 def java_properties() -> str:
-    """What of it a JVM can be told before it starts: so it reaches the servers, shells and scripts that tests start."""
+    """The settings among these that a JVM accepts before it starts, so that they reach the servers, shells and scripts
+    that tests start."""
     settings = {key: SPARK_SETTINGS[key] for key in ("spark.ui.enabled", "spark.sql.shuffle.partitions")}
     return " ".join(f"-D{key}={value}" for key, value in {**settings, **_NO_MADE_CODE}.items())

@@ -1,7 +1,7 @@
 """A small warehouse, written once and kept in ``tests/fixtures/warehouses``, that every later version must open.
 
-``python -m tests.support.stored_warehouse`` writes one of the present catalog with the code as it is:
-``<newest number of catalog/>.tar.xz``, and beside it what was in it. A warehouse that is kept is never written again.
+``python -m tests.support.stored_warehouse`` writes one of the present catalog format with the present code: ``<newest
+number of catalog/>.tar.xz``, and its contents in a file beside it. A stored warehouse is never written again.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ if TYPE_CHECKING:
 SUFFIX = ".tar.xz"
 FOLDER = Path(__file__).parents[1] / "fixtures" / "warehouses"
 KEY = base64.b64encode(b"the key of a kept test warehouse").decode()
-"""What its secrets are encrypted with; they protect nothing."""
+"""The key of its secrets, which protect nothing."""
 PASSWORD = "kept by a test"
 DEAD = "127.0.0.1:1"
-"""Nobody listens there: a kept warehouse finds no broker until a test gives it one."""
+"""No server listens there: a stored warehouse finds no broker until a test gives it one."""
 
 VIEWS = ("plain", "counted", "newest", "joined", "totals")
 CREATED = {
@@ -44,7 +44,7 @@ CREATED = {
 
 
 def statements(bootstrap: str) -> tuple[str, ...]:
-    """What makes it: every kind of object, and moves with rewind points."""
+    """The statements that create it: every kind of object, and moves with rewind points."""
     return (
         "CREATE SOURCE s (id INT, k INT) WITH (connector = 'datagen', datagen.rows.total = '40', "
         "datagen.split.num = '2', datagen.seed = '7', fields.id.kind = 'sequence', fields.id.start = '1', "
@@ -73,7 +73,7 @@ def statements(bootstrap: str) -> tuple[str, ...]:
 
 
 def main() -> None:
-    """Writes the warehouse and what is in it as files to keep."""
+    """Writes the warehouse and its contents as files to keep."""
     target = FOLDER / f"{load_catalog().number:04}{SUFFIX}"
     if target.exists():
         raise SystemExit(f"{target} is there; a kept warehouse is never written again")
@@ -93,7 +93,7 @@ def main() -> None:
 
 
 def make(spark: SparkSession, folder: Path, bootstrap: str) -> dict[str, Any]:
-    """Writes the warehouse; its jobs were stopped in peace, one source because its brokers went."""
+    """Writes the warehouse; its jobs were stopped in order, except for one source whose brokers disappeared."""
     for topic in ("orders", "copied"):
         create_topic(bootstrap, topic, 1)
     produce_json(bootstrap, "orders", [{"id": id_, "item": "ab"[id_ % 2], "price": id_} for id_ in range(10)])
@@ -110,7 +110,7 @@ def make(spark: SparkSession, folder: Path, bootstrap: str) -> dict[str, Any]:
 
 
 def contents(session: AttachedSession) -> dict[str, Any]:
-    """What anybody can see of it: rows, definitions, positions, the log of operations."""
+    """Its visible contents: rows, definitions, positions, the log of operations."""
     return {
         "rows": {view: [list(row) for row in session.rows_of(view)] for view in VIEWS},
         "definitions": {
@@ -129,12 +129,12 @@ def contents(session: AttachedSession) -> dict[str, Any]:
 
 
 def contents_file(kept: Path) -> Path:
-    """Where it is written what is in a kept warehouse."""
+    """The file with the contents of a stored warehouse."""
     return kept.with_name(kept.name.removesuffix(SUFFIX) + ".json")
 
 
 def readable(held: dict[str, dict[str, Any] | list[Any]]) -> str:
-    """JSON with one view, definition or operation a line."""
+    """JSON with one view, definition or operation per line."""
     sections = []
     for name, section in held.items():
         is_list = isinstance(section, list)
@@ -146,7 +146,7 @@ def readable(held: dict[str, dict[str, Any] | list[Any]]) -> str:
 
 
 def pack(folder: Path, target: Path) -> None:
-    """Puts a warehouse into a file: hundreds of small ones, which xz sees as one."""
+    """Packs a warehouse into a file: hundreds of small files, which xz compresses as one."""
     with tarfile.open(target, "w:xz", preset=9) as packed:
         for file in sorted(folder.rglob("*")):
             if file.is_file():

@@ -34,7 +34,7 @@ def queries() -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Broken:
-    """A query in which the name at ``[start, end)`` is written wrongly; ``kind`` says what the name is."""
+    """A query with a misspelt name at ``[start, end)``; ``kind`` is the kind of the name."""
 
     number: int
     kind: str
@@ -45,7 +45,7 @@ class Broken:
 
     @property
     def label(self) -> str:
-        """One line that tells the breaks apart."""
+        """One line that identifies the break."""
         return f"{self.number} {self.kind} {self.name}@{self.start} -> {self.wrong}"
 
 
@@ -83,7 +83,7 @@ def _misspelt(name: str, drawn: random.Random) -> str:
 
 
 def _names(query: str) -> list[tuple[int, int, str]]:
-    """The names of a query: where they stand, and what they are."""
+    """The names of a query: their places and their kinds."""
     text = Text(query, "spark")
     assert text.tree is not None, query
     found: dict[int, tuple[int, int, str]] = {}

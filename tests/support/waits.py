@@ -1,7 +1,7 @@
-"""How long tests wait, in one place.
+"""The time limits of tests, in one place.
 
-A test waits for a condition. A bound is only there so that a hung test ends: it must be far above what a machine with
-eight other busy processes needs, since a bound that a slow machine reaches is a failure without a fault.
+A test waits for a condition. A limit only ensures that a hung test ends. It must be far above the needs of a machine
+with eight other busy processes, because otherwise a slow machine would cause a failure without a fault.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ LAST_RESORT_SECONDS = 600.0
 """After so long without its condition a test has hung."""
 
 LIFE_SECONDS = 900.0
-"""The same for a child process that does many things in its life."""
+"""The limit for a child process that does several steps."""
 
 
 def wait_until(is_met: Callable[[], bool], what: str, *, look_seconds: float = 0.01) -> None:
-    """Returns once the condition holds; fails naming it as a last resort."""
+    """Returns once the condition holds; after the last time limit, fails with ``what``."""
     never = threading.Event()
     deadline = time.monotonic() + LAST_RESORT_SECONDS
     while not is_met():

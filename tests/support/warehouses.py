@@ -41,7 +41,7 @@ _VIEW_SCHEMA = '{"type":"struct","fields":[{"name":"id","type":"long","nullable"
 
 @dataclass(slots=True)
 class WrittenWarehouse:
-    """A warehouse under a folder, and how to put things into it."""
+    """A warehouse under a folder, and functions to write objects into it."""
 
     folder: Path
     metastore: Metastore = field(init=False)
@@ -51,11 +51,11 @@ class WrittenWarehouse:
 
     @property
     def uri(self) -> str:
-        """Where it is."""
+        """Its URI."""
         return str(self.folder)
 
     def context(self) -> Context:
-        """It as a process without Spark sees it."""
+        """The warehouse's context in a process without Spark."""
         metastore = Metastore.open(self.uri, only_reads=True)
         return Context(warehouse=Warehouse.at(self.uri), metastore=metastore, sessions=NoSpark(), owner="a test")
 
@@ -109,7 +109,7 @@ class WrittenWarehouse:
         return PutObject(record=record)
 
     def lease(self, *, applied: int | None = None, jvm_pid: int | None = None) -> Lease:
-        """This process owns the jobs; ``jvm_pid`` is that of its JVM."""
+        """Makes this process the owner of the jobs."""
         at = now_ms()
         jvm_pid = os.getpid() if jvm_pid is None else jvm_pid
         lease = Lease(
@@ -128,7 +128,7 @@ class WrittenWarehouse:
         return lease
 
     def status(self, job: str, state: str, **said: Any) -> None:
-        """What the owner says of a job."""
+        """Writes the owner's report about a job."""
         object_id = int(job.rpartition("-")[2])
         told = {"object_id": object_id, "run": 1, "updated_ms": now_ms(), **said}
         self.metastore.jobs.write_job_status([JobStatus(job=job, state=state, **told)])

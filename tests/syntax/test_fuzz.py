@@ -1,4 +1,4 @@
-"""Texts that nobody would write: a statement or a coded error each, in bounded time and memory."""
+"""Random odd texts: each is a statement or an error with a code, in bounded time and memory."""
 
 from __future__ import annotations
 

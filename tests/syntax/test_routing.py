@@ -1,4 +1,4 @@
-"""Statements of ours are taken, Spark's are left alone, and a slip in ours is ours to report."""
+"""rw_sql's statements are recognized, Spark's are left alone, and rw_sql reports errors in its own statements."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rw_sql.syntax import statements as ast
 
 
 class Catalog:
-    """A catalog that holds the table ``users`` and the parameter ``unsafe_confirmation``."""
+    """A catalog with the table ``users`` and the parameter ``unsafe_confirmation``."""
 
     def has_object(self, name: ast.Name) -> bool:
         return name.last == "users"

@@ -1,4 +1,4 @@
-"""Every fixture statement parses, has the recorded canonical text, and comes back equal from it."""
+"""Every fixture statement parses, has the recorded canonical text, and that text parses to an equal statement."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_canonical_text(script: Path, recorded: Callable[[Path, str], None]) -> 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.stem)
 def test_keywords_of_canonical_text_are_upper_case(script: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever the grammar takes for a keyword, and not for a name, an option's key or a value (true, null, …)."""
+    """The words that the grammar uses as keywords, and not as a name, an option's key or a value (true, null, …)."""
     real = Parser.terminal
     written: list[str] = []
 

@@ -262,8 +262,8 @@ def show_changes(
     *,
     is_counted: bool = True,
 ) -> None:
-    """Prints changes, their statements, how much is read for them, and a line with their number; nothing without
-    changes."""
+    """Prints the changes, their statements, the amount of data to read for them, and a line with their number; prints
+    nothing without changes."""
     from rw_sql.plan.deploy.changes import may_ask
 
     if not changes:

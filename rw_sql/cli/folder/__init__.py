@@ -1,5 +1,5 @@
 """A folder of SQL as the commands take it: how ``rw-sql check`` reads it.
 
-Imports: ``plan``, and of ``cli`` what finds, reads and formats files. Imported by: the commands.
-Begin with ``check_input``, which puts statements in the order of what names what.
+Imports: ``plan``, and the modules of ``cli`` that find, read and format files. Imported by: the commands. Begin with
+``check_input``, which orders statements by their dependencies.
 """

@@ -1,6 +1,7 @@
-"""What ``rw-sql check`` is given: files in their order, and folders, whose statements go in that of their names.
+"""The input of ``rw-sql check``: files in the given order, and folders, whose statements are ordered by their
+dependencies.
 
-Variables are replaced first; findings have the places of the files as they are written.
+Variables are replaced first; findings have their places in the original files.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckedFile:
-    """A file that is checked: as it is written, and with its variables replaced."""
+    """A file to check: its original text, and the text with variables replaced."""
 
     path: str
     text: str
@@ -40,8 +41,8 @@ class CheckedFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckedGroup:
-    """Files that are checked together: one, whose statements are a script, or those of a folder, which define objects
-    in any order."""
+    """Files that are checked together: a single file, whose statements form a script, or the files of a folder, which
+    define objects in any order."""
 
     files: tuple[CheckedFile, ...]
     is_folder: bool
@@ -50,8 +51,8 @@ class CheckedGroup:
 def read_groups(
     paths: Sequence[str], env: str | None, variables: Sequence[str]
 ) -> tuple[list[CheckedGroup], list[tuple[str, SqlError]]]:
-    """What paths lead to, and the files that cannot be read with the reason. Raises SqlError for a wrong option, and
-    where there is no such environment."""
+    """The groups of files that paths name, and the unreadable files with the reasons. Raises SqlError for a wrong
+    option, and for an environment that does not exist."""
     groups: list[CheckedGroup] = []
     unreadable: list[tuple[str, SqlError]] = []
     known = read_assignments(variables)
@@ -84,7 +85,7 @@ def read_groups(
 
 
 def check_group(group: CheckedGroup, checker: ScriptChecker) -> Iterable[tuple[CheckedFile, list[Checked]]]:
-    """The statements of each file, in the order in which they stand there, with what is wrong with them."""
+    """The statements of each file, in the order of the file, with their errors."""
     if not group.is_folder:
         for file in group.files:
             yield file, _as_written(file, checker.check(file.expanded.text, file.path))
@@ -104,9 +105,10 @@ def check_group(group: CheckedGroup, checker: ScriptChecker) -> Iterable[tuple[C
 
 
 def _in_reading_order(files: Iterable[CheckedFile]) -> list[tuple[str, ScriptStatement, SqlError | None]]:
-    """The statements of a folder, each behind those that it names, with why a folder does not hold it.
+    """The statements of a folder, each after the statements that it depends on, with the reason if a folder must not
+    contain it.
 
-    Those that do not parse come first: what names them finds their names.
+    Statements that do not parse come first, so that statements that depend on them find their names.
     """
     wrong: list[tuple[str, ScriptStatement, SqlError | None]] = []
     objects: list[FolderObject] = []
@@ -139,21 +141,21 @@ def _in_reading_order(files: Iterable[CheckedFile]) -> list[tuple[str, ScriptSta
             circles.append(error)
             wrong.append((*places[id(error.members[0])], error))
             left = [made for made in left if not any(made is member for member in error.members)]
-    # What is defined twice, or reads in a circle, comes last.
+    # Objects that are defined twice or depend on each other in a circle come last.
     done = {id(made) for made in ordered} | {id(error.members[0]) for error in circles}
     rest = [made for made in objects if id(made) not in done]
     return [*wrong, *((*places[id(made)], None) for made in (*ordered, *rest))]
 
 
 def _as_written(file: CheckedFile, statements: Iterable[Checked]) -> list[Checked]:
-    """Findings moved from the expanded text to the files that it comes from; what the expansion found is among them."""
+    """Findings moved from the expanded text to the original files, together with the findings of the expansion."""
     expanded = file.expanded
     faults = list(expanded.faults)
     found: list[Checked] = []
     for checked in statements:
         mine = [fault for fault in faults if checked.start <= fault.at <= checked.end]
         faults = [fault for fault in faults if fault not in mine]
-        # What stands in the place of a variable without a value is no fault of the statement's.
+        # An error at the place of a variable without a value is not an error of the statement.
         errors = tuple(fault.error for fault in mine) or tuple(expanded.locate(error) for error in checked.errors)
         origin, span = expanded.source(checked.start, checked.end)
         found.append(

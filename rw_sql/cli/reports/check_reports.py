@@ -51,7 +51,7 @@ class Report:
 
     @property
     def summary(self) -> list[str]:
-        """The number of checked statements and errors, and what was not checked."""
+        """The number of checked statements and errors, and the facts that were not checked."""
         found, files = len(self.errors), len(self.files)
         lines = [
             f"{len(self.statements)} statement{_s(len(self.statements))} in {files} file{_s(files)}: "
@@ -80,7 +80,7 @@ class _Region:
 
 
 def _region(error: SqlError, checked: Checked) -> _Region:
-    """The place of an error, with columns counted in characters from 1; the end is behind the last one."""
+    """The place of an error, with columns counted in characters from 1; the end is after its last character."""
     span, text = error.span, error.text or ""
     if span is None:
         return _Region(line=checked.line, column=checked.column, end_line=checked.line, end_column=checked.column + 1)
@@ -123,7 +123,7 @@ def _write_text(report: Report) -> None:
 
 
 def statement_json(checked: Checked) -> dict[str, Any]:
-    """One statement. ``line``, ``column``, ``code``, ``message`` and ``hint`` are those of its first error."""
+    """One statement as JSON. ``line``, ``column``, ``code``, ``message`` and ``hint`` belong to its first error."""
     first = checked.errors[0] if checked.errors else None
     return {
         "file": checked.file,

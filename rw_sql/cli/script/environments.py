@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def environment(folder: str, env: str | None) -> dict[str, str]:
-    """The variables of an environment as the file in a folder has them; none without one. Raises SqlError."""
+    """The variables of an environment, from its file in a folder; empty without an environment. Raises SqlError."""
     from rw_sql.plan.deploy.folder import read_variables
     from rw_sql.syntax.variables.references import require_fit
 
@@ -25,9 +25,10 @@ def environment(folder: str, env: str | None) -> dict[str, str]:
 
 
 def environment_above(file: str, env: str | None) -> dict[str, str]:
-    """The variables of an environment for a file: of the nearest folder that has one, from its own upwards.
+    """The variables of an environment for a file, from the nearest folder that has such an environment, beginning with
+    the file's own folder.
 
-    Raises SqlError where no folder has the environment's file.
+    Raises SqlError if no folder has the environment's file.
     """
     if env is None:
         return {}

@@ -56,12 +56,12 @@ def load_scripts(
     variables: Mapping[str, str],
     environment: Callable[[str], Mapping[str, str]] | None = None,
 ) -> tuple[list[Script], Callable[[str], str]]:
-    """The scripts of some files, ``-`` being standard input; variables that a file sets are known in the files after
+    """The scripts of some files (``-`` is standard input). Variables that a file sets are available in the files after
     it.
 
-    ``environment`` returns the variables of a file's environment; with it ``${name}`` is replaced too, by these and the
-    given ones. The second result hides the values of variables whose names mark them as secret. Raises SqlError if a
-    file cannot be read, a variable is not set, or a backslash command is wrong.
+    ``environment`` returns the variables of a file's environment. With it, ``${name}`` is replaced too, by these
+    variables and by ``variables``. The second result hides the values of variables whose names mark them as secret.
+    Raises SqlError if a file cannot be read, a variable is not set, or a backslash command is wrong.
     """
     scripts = []
     known = dict(variables)
@@ -87,7 +87,7 @@ def hiding_of(variables: Mapping[str, str]) -> Callable[[str], str]:
 
 
 def hiding(secrets: Iterable[str]) -> Callable[[str], str]:
-    """A function that replaces secrets by asterisks: those of these variables, and those in statements."""
+    """A function that replaces secrets by asterisks: the given ones, and the secrets in statements."""
     # A value that contains another is replaced first.
     values = sorted({form for secret in secrets for form in (secret, secret.replace("'", "''"))}, key=len, reverse=True)
     pattern = re.compile("|".join(map(re.escape, values))) if values else None

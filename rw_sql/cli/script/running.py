@@ -41,7 +41,7 @@ _NOT_RUN = "a dry run does not run Spark's statements"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunOptions:
-    """How scripts are run. With an ``output`` other than text only the report is on standard output."""
+    """How scripts are run. With an ``output`` other than text, only the report is written to standard output."""
 
     warehouse: str | None = None
     is_confirmed: bool = False
@@ -53,8 +53,8 @@ class RunOptions:
 
 
 def run_scripts(scripts: Sequence[Script], options: RunOptions, hide: Callable[[str], str]) -> RunReport:
-    """Runs the scripts in order until the first error (with ``keeps_going``: to the end), and prints results and errors
-    as they come. The report contains the error that stops the run."""
+    """Runs the scripts in order until the first error (with ``keeps_going``: to the end), and prints each result and
+    error at once. The report contains the error that stops the run."""
     is_text = options.output == "text"
     console = console_for() if is_text else console_for(sys.stderr)
     report = RunReport(hide=hide, is_dry=options.is_dry)
@@ -79,11 +79,11 @@ def run_scripts(scripts: Sequence[Script], options: RunOptions, hide: Callable[[
 
 
 class _RunStatus:
-    """The status line of a run: that Spark starts, then what the running statement does."""
+    """The status line of a run: first that Spark starts, then the activity of the running statement."""
 
     def __init__(self, *, is_quiet: bool) -> None:
         self.spark: SparkSession | None = None
-        # A descriptor of its own: while Spark starts, standard error is a file.
+        # A separate descriptor, because standard error is a file while Spark starts.
         self.line = StatusLine(self._describe, stream=own_stderr(), is_quiet=is_quiet)
 
     def _describe(self) -> Progress:
@@ -208,7 +208,7 @@ class ScriptRun:
         )
 
     def _show(self, part: ScriptStatement, outcome: _Outcome) -> None:
-        """Prints what came of a statement. It is done: Ctrl-C here stops the one after it."""
+        """Prints the result of a statement. The statement is done, so Ctrl-C here stops the next one."""
         if self._transcript is None:
             return
         try:

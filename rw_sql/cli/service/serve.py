@@ -87,8 +87,8 @@ def serve_until_told(
 def listen(host: str, port: int | None, token_file: str | None) -> StatusServer:
     """Starts the status page's server. Raises SqlError if it cannot listen.
 
-    Without a ``port`` it takes the default one, or a free one if another process (a standby on the same machine) uses
-    that.
+    Without ``port``, it uses the default port, or a free one if another process (a standby on the same machine) uses
+    the default.
     """
     from rw_sql.runtime.status.http_server import DEFAULT_PORT, StatusServer
 

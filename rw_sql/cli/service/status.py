@@ -43,7 +43,7 @@ def status_command(
     with sparkless(warehouse, only_reads=True) as context:
         for number, status in enumerate(_statuses(context, is_endless=watch)):
             if output == "json":
-                # One line each, so that a reading program can tell where one ends.
+                # One line per document, so that a reading program can tell where each ends.
                 print(json.dumps(status.to_json(), indent=None if watch else 2, ensure_ascii=False), flush=True)
             else:
                 if watch and console.is_terminal:
@@ -64,8 +64,8 @@ def _statuses(context: Context, *, is_endless: bool) -> Iterator[WarehouseStatus
 
 
 def print_status(console: Console, status: WarehouseStatus) -> None:
-    """Prints the status: one line each for the warehouse and its owner, the jobs as a table, then what needs an
-    operator."""
+    """Prints the status: one line for the warehouse, one for its owner, the jobs as a table, then the items that need
+    an operator."""
     from rich.text import Text
 
     from rw_sql.cli.output import print_rows

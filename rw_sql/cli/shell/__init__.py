@@ -1,6 +1,6 @@
-"""``rw-sql shell``: the prompt, its backslash commands, its completion, and Spark that starts behind it.
+"""``rw-sql shell``: the prompt, its backslash commands, its completion, and the start of Spark in the background.
 
-Imports: ``session`` and below, and modules of ``cli``. Imported by: ``cli.main``. Begin with ``loop``; ``backend`` is
-the warehouse and its Spark, ``commands`` what a backslash begins, ``prompt`` the line editor, ``completion`` what Tab
-offers.
+Imports: ``session`` and below, and modules of ``cli``. Imported by: ``cli.main``. Begin with ``loop``. ``backend`` is
+the warehouse and its Spark; ``commands`` has the backslash commands, ``prompt`` the line editor, and ``completion`` the
+choices of Tab.
 """

@@ -1,4 +1,4 @@
-"""The shell's warehouse: Spark that starts behind the prompt, and what is answered before it is up."""
+"""The shell's warehouse: Spark starts in the background, and some statements are answered before it is up."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ _STILL_STARTING = "Spark still starts: the shell ends once it has (Ctrl-C: at on
 
 
 class Backend:
-    """A warehouse with or without Spark. All methods but ``columns`` and the like are the main thread's."""
+    """A warehouse with or without Spark. All methods except ``columns`` and similar ones may be called only from the
+    main thread."""
 
     def __init__(self, warehouse: str | None) -> None:
         self._warehouse = warehouse
@@ -45,16 +46,16 @@ class Backend:
 
     @property
     def is_up(self) -> bool:
-        """Whether Spark is up and attached to the warehouse."""
+        """True if Spark is up and attached to the warehouse."""
         return self._attached is not None
 
     @property
     def is_starting(self) -> bool:
-        """Whether Spark is being started."""
+        """True while Spark is being started."""
         return self._thread is not None and not self._ended.is_set()
 
     def start(self) -> None:
-        """Starts Spark in a thread of its own, unless it runs or is being started."""
+        """Starts Spark in a separate thread, unless it runs or is being started."""
         if self._thread is not None:
             return
         self._ended.clear()
@@ -64,7 +65,7 @@ class Backend:
 
     def _start(self) -> None:
         try:
-            # Only one thread imports at a time: both would need the same hundred modules.
+            # Only one thread may import at a time, because both threads would need the same hundred modules.
             from rw_sql.session.attach import attach
 
             self._imported.set()
@@ -81,7 +82,8 @@ class Backend:
         self._messages = text
 
     def attached(self) -> Attached:
-        """The attached session, once Spark is up. Raises what stopped its start; the next call starts it again."""
+        """The attached session, once Spark is up. Raises the error that stopped Spark's start; the next call tries
+        again."""
         if self._attached is None:
             self.start()
             self._ended.wait()
@@ -93,7 +95,8 @@ class Backend:
         return self._attached
 
     def go_to(self, warehouse: str) -> Attached:
-        """Attaches to another warehouse, which is created if there is none; the jobs of this one stop here."""
+        """Attaches to another warehouse, which is created if it does not exist; the jobs of the present one stop
+        here."""
         from rw_sql.session.attach import attach
 
         attached = attach(self.attached().spark, warehouse)
@@ -101,7 +104,7 @@ class Backend:
         return attached
 
     def close(self) -> None:
-        """Stops Spark, where it was started."""
+        """Stops Spark, if it was started."""
         try:
             if self.is_starting:
                 sys.stderr.write(_STILL_STARTING + "\n")
@@ -124,7 +127,7 @@ class Backend:
         return self._attached.block_state if self._attached is not None else None
 
     def progress(self) -> Progress:
-        """What the running statement does, for the status line."""
+        """The activity of the running statement, for the status line."""
         if self._attached is not None:
             from rw_sql.session.attach import statement_progress
 
@@ -133,7 +136,7 @@ class Backend:
 
     @property
     def phase(self) -> str | None:
-        """How far the start of Spark has come; None if it is not being started."""
+        """The phase of Spark's start; None if Spark is not being started."""
         if not self.is_starting:
             return None
         if not self._imported.is_set():
@@ -194,7 +197,7 @@ class Backend:
         return answer(context, statement)
 
     def _early_context(self) -> Context | None:
-        """The warehouse without Spark; None where there is none yet, or where it cannot be read."""
+        """The warehouse without Spark; None if it does not exist yet or cannot be read."""
         if self._thread is not None:
             self._imported.wait()
         from rw_sql.session.sparkless import sparkless
@@ -220,7 +223,7 @@ class Backend:
 
 
 class CatalogReader(Protocol):
-    """What reads a catalog: a backend, or a notebook's session."""
+    """The names of a backend's warehouse that completion offers."""
 
     @property
     def _attached(self) -> Attached | None: ...
@@ -261,7 +264,7 @@ class CatalogNames:
         return found
 
     def columns(self, relation: str) -> tuple[str, ...]:
-        """The columns of a relation; none where it cannot be read."""
+        """The columns of a relation; empty if they cannot be read."""
         from deltalake.exceptions import DeltaError
         from py4j.protocol import Py4JError
         from pyspark.errors import PySparkException

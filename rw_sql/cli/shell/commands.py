@@ -1,4 +1,4 @@
-"""Backslash commands, as psql has them: where they stand in a text, and what each means."""
+"""Backslash commands, as in psql: how they are recognized in a text, and what each does."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ LISTS: Mapping[str, str] = {
     "dc": "SHOW CONNECTIONS",
     "dj": "SHOW JOBS",
 }
-"""Commands that list objects; a pattern behind one chooses among them."""
+"""Commands that list objects; a pattern after a command selects among them."""
 
 HELP: tuple[tuple[str, str], ...] = (
     (r"\d [NAME]", "all objects, or the columns of one; \\d+ NAME adds its definition"),
@@ -57,7 +57,7 @@ NAMES = tuple(sorted({*COMMANDS, *(name for usage, _ in HELP for name in re.find
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Piece:
-    """A part of what was typed: statements, or one command with its argument. ``has_plus``: its name ends in ``+``."""
+    """A part of the typed text: statements, or one command with its argument. ``has_plus``: its name ends in ``+``."""
 
     kind: Literal["statements", "command"]
     text: str
@@ -66,7 +66,8 @@ class Piece:
 
 
 def split_commands(text: str) -> tuple[Piece, ...]:
-    """What was typed, in order. Inside of strings, quoted names and comments a backslash begins nothing."""
+    """The pieces of the typed text, in order. A backslash inside a string, a quoted name or a comment begins no
+    command."""
     pieces: list[Piece] = []
     start = at = 0
     while at < len(text):
@@ -81,7 +82,7 @@ def split_commands(text: str) -> tuple[Piece, ...]:
                 pieces.append(Piece(kind="command", text=argument, name=name, has_plus=found[1].endswith("+")))
                 start = at = found.end()
                 break
-            if found is not None:  # to the end of its line, which may hold quotes of its own
+            if found is not None:  # the rest of its line, which may contain quotes
                 at = found.end()
                 break
             if match["end"]:
@@ -96,7 +97,7 @@ def _statements(text: str, start: int, end: int) -> list[Piece]:
 
 
 def is_open(text: str) -> bool:
-    """Whether a text ends inside of a statement, string or comment. A command ends the statement before it."""
+    """True if a text ends inside a statement, a string or a comment. A command ends the statement before it."""
     at, is_inside = 0, False
     while at < len(text):
         pattern = OURS if could_be_ours(text[at:]) else SPARKS

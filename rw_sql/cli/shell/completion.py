@@ -1,4 +1,5 @@
-"""What Tab offers: the keywords that the grammar accepts next, the names, properties, values and columns that fit."""
+"""The choices of Tab: the keywords that the grammar accepts next, and the matching names, properties, values and
+columns."""
 
 from __future__ import annotations
 
@@ -56,11 +57,12 @@ _KIND_WORDS = {
     "OF": _ALL_KINDS,
     "FOR": _ALL_KINDS,
 }
-"""The kinds of objects that a name may have behind a word."""
+"""The kinds of objects whose names may follow a word."""
 
 
 class Names(Protocol):
-    """What the completion knows of the warehouse. Called from a thread of its own; what cannot be read is left out."""
+    """The names in a warehouse, for completion. The methods are called from a separate thread; they leave out names
+    that cannot be read."""
 
     def objects(self) -> dict[str, str]:
         """The kind of each object by its name: source, table, materialized_view, sink, connection, secret, schema,
@@ -78,14 +80,14 @@ class Names(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """One thing that may stand at the cursor; ``meta`` says what it is."""
+    """One choice for the text at the cursor; ``meta`` describes it."""
 
     text: str
     meta: str = ""
 
 
 class StatementCompleter(Completer):
-    """Completes the word before the cursor by what its statement may go on with."""
+    """Completes the word before the cursor by the possible continuations of its statement."""
 
     def __init__(
         self, names: Names, *, seconds_to_keep: float = 3.0, clock: Callable[[], float] = time.monotonic
@@ -98,7 +100,7 @@ class StatementCompleter(Completer):
         self._asked_at = -seconds_to_keep
 
     def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterator[Completion]:
-        """What may stand at the cursor and begins as the word before it does."""
+        """The choices at the cursor that begin like the word before it."""
         if command := _COMMAND.search(document.current_line_before_cursor):
             for name in NAMES:
                 if name.startswith(command[1]):
@@ -120,7 +122,7 @@ class StatementCompleter(Completer):
         return self._known
 
     def _offers(self, statement: str, place: int) -> tuple[str, Iterable[Offer]]:
-        """The word before the cursor, and what may stand in its place."""
+        """The word before the cursor, and the choices for its place."""
         before = statement[:place]
         try:
             tokens = scan(before)
@@ -161,7 +163,7 @@ class StatementCompleter(Completer):
         yield from (Offer(word) for word in place.keywords)
 
     def _named(self, words: list[str]) -> Iterator[Offer]:
-        """The names that fit behind these words."""
+        """The names that can follow these words."""
         last = words[-1] if words else ""
         if words[-2:] == ["SYSTEM", "SET"] or last in ("SET", "SHOW"):
             yield from _parameters(is_system=words[-2:] == ["SYSTEM", "SET"])
@@ -198,7 +200,7 @@ class StatementCompleter(Completer):
                 yield Offer(option.key, "needed" if option.is_required else option.type)
 
     def _values(self, statement: str, before: str) -> list[Offer]:
-        """The values of the property or parameter whose ``=`` stands last in ``before``."""
+        """The values of the property or parameter before the last ``=`` in ``before``."""
         from rw_sql.connectors.registry import connector_names, sink_connector_names
 
         found = _OPTION.search(before)
@@ -217,7 +219,7 @@ class StatementCompleter(Completer):
         return [] if option is None else _option_values(option)
 
     def _spec(self, statement: str, words: list[str], tokens: list[Token]) -> ConnectorSpec | None:
-        """The spec of the connector that a statement names, or that its object has."""
+        """The spec of the connector that a statement names, or that the statement's object has."""
         from rw_sql.connectors.spec import load_sink_spec, load_spec
 
         named = _CONNECTOR.search(statement)
@@ -276,7 +278,8 @@ def statement_around(text: str, place: int) -> tuple[int, int]:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """What the grammar accepts at the end of a text: terminals, and the keywords among them as they are written."""
+    """The tokens that the grammar accepts at the end of a text: terminals, and the spellings of the keywords among
+    them."""
 
     accepted: frozenset[str] = frozenset()
     keywords: tuple[str, ...] = ()
@@ -285,7 +288,7 @@ class Place:
 
     @classmethod
     def after(cls, text: str, tokens: list[Token]) -> Place:
-        """The place behind tokens that begin a statement of ours; a query for Spark's."""
+        """The place after tokens that begin an rw_sql statement; for a Spark statement, a place in a query."""
         prefix = _Prefix(text, [*tokens, scan("")[0]], 0, len(tokens))
         begun = cls._begun_keywords(text, tokens)
         try:
@@ -304,7 +307,7 @@ class Place:
 
     @staticmethod
     def _begun_keywords(text: str, tokens: list[Token]) -> tuple[str, ...]:
-        """How keywords of several words go on that the last ones begin, such as IF NOT EXISTS."""
+        """The rest of keywords with several words, such as IF NOT EXISTS, whose first words are the last tokens."""
         for size in (1, 2):
             begun = " ".join(token.upper for token in tokens[-size:]) + " "
             if len(tokens) <= size or not any(spelling.startswith(begun) for spelling in _spellings().values()):
@@ -326,7 +329,7 @@ class Place:
 
 
 class _Prefix(Parser):
-    """The parser of statements on the beginning of one: it builds nothing, and stops where the text ends."""
+    """A parser for the beginning of a statement: it builds no statement, and stops at the end of the text."""
 
     def read(self) -> bool:
         """Reads all tokens; True if the text ends inside of a query or expression. Raises SqlError if the text begins
@@ -367,7 +370,7 @@ class _Prefix(Parser):
 
 @cache
 def _spellings() -> dict[str, str]:
-    """Each keyword of the grammar as it is written."""
+    """The spelling of each keyword of the grammar."""
     spelled = {name: " ".join(words) for names in tables().spelled.values() for name, words in names}
     return {name: words for name, words in spelled.items() if name not in VALUES and name not in SIGNS.values()}
 

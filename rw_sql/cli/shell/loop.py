@@ -1,4 +1,4 @@
-"""Reads what is typed, runs it, and prints results: at a terminal, from a pipe, from ``-c`` and ``-f``."""
+"""Reads statements and commands from a terminal, a pipe, ``-c`` or ``-f``, runs them, and prints the results."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _CREATED = {"sink": "SINK", "connection": "CONNECTION", "secret": "SECRET", "sou
 
 
 class Shell:
-    """What one shell knows between the texts that it runs."""
+    """The state of one shell between the texts that it runs."""
 
     def __init__(self, backend: Backend, *, is_interactive: bool) -> None:
         self.backend = backend
@@ -58,7 +58,7 @@ class Shell:
 
     @property
     def is_over(self) -> bool:
-        """Whether the shell was told to end."""
+        """True if a command has ended the shell."""
         return self._is_over
 
     def run(self, text: str) -> int:
@@ -87,7 +87,7 @@ class Shell:
             self._console.print(Text(f"{(time.monotonic() - started) * 1000:.0f} ms", style="dim"))
 
     def _run_statements(self, text: str, layout: Layout) -> bool:
-        """Runs statements; False if the text holds none."""
+        """Runs statements; False if the text contains none."""
         expanded = expand(text, self._variables, read_text)
         self._variables = expanded.variables_after(self._variables)
         echoes = list(expanded.echoes)
@@ -148,7 +148,7 @@ class Shell:
         definition = definition_of(statement, rows) if layout != "records" else None
         console = console_for(self._out) if self._out is not None else self._console
         if definition is not None:
-            # As it is: a line that the terminal breaks can still be copied.
+            # Printed unwrapped, because a line that the terminal breaks can still be copied.
             console.print(Text(definition), soft_wrap=True)
             return
         if self._out is not None or not self._is_paged or not console.is_terminal or console.is_dumb_terminal:
@@ -205,7 +205,7 @@ class Shell:
                 raise unknown(name)
 
     def _list(self, text: str) -> None:
-        """Runs a statement of ours whose text Spark knows too, such as SHOW TABLES."""
+        """Runs an rw_sql statement that Spark could also parse, such as SHOW TABLES."""
         from rw_sql.session.results import read_rows, rows_of
 
         with self._status.running():
@@ -295,7 +295,7 @@ class Shell:
             self._say(f"{rule.example};\n\n{rule.text}\n")
 
     def help(self) -> None:
-        """Prints what can be typed."""
+        """Prints the list of commands."""
         self._console.print(Text(_HELP))
         width = max(len(usage) for usage, _ in HELP)
         for usage, meaning in HELP:
@@ -311,7 +311,7 @@ def _with_next(pieces: Sequence[Piece]) -> list[tuple[Piece, Piece | None]]:
 
 
 def definition_of(statement: str, rows: Rows) -> str | None:
-    """What SHOW CREATE gave, as a statement that can be copied; None for other statements."""
+    """The result of SHOW CREATE as a statement that can be copied; None for other statements."""
     if not _SHOW_CREATE.match(statement) or len(rows.rows) != 1:
         return None
     text = rows.rows[0][-1]
@@ -319,7 +319,8 @@ def definition_of(statement: str, rows: Rows) -> str | None:
 
 
 def run_shell(*, warehouse: str | None, commands: Sequence[str] = (), files: Sequence[str] = ()) -> int:
-    """Runs ``commands`` and ``files``; without any, what is typed or comes through a pipe. Returns an exit status."""
+    """Runs ``commands`` and ``files``; without any, runs the text typed at a terminal or read from a pipe. Returns an
+    exit status."""
     backend = Backend(warehouse)
     is_interactive = not commands and not files and sys.stdin.isatty()
     shell = Shell(backend, is_interactive=is_interactive)

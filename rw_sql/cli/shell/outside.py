@@ -19,12 +19,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _LESS = "FRSX"
-"""What ``less`` is told where nobody said it: end if all fits, keep colours, do not wrap, leave the text there."""
+"""The flags for ``less`` if the user has set none: end if all fits, keep colours, do not wrap, leave the text on the
+screen."""
 
 
 @contextmanager
 def quiet_interrupts() -> Iterator[None]:
-    """Inside, Ctrl-C is the other program's: the shell goes on. A child gets the default handler back."""
+    """Inside the block, Ctrl-C stops only the other program; the shell continues. A child process gets the default
+    handler."""
     before = signal.signal(signal.SIGINT, lambda _number, _frame: None)
     try:
         yield
@@ -33,7 +35,7 @@ def quiet_interrupts() -> Iterator[None]:
 
 
 def pager() -> list[str] | None:
-    """The pager's command: ``$RW_SQL_PAGER``, else ``$PAGER``, else less; None where it is empty or there is none."""
+    """The pager's command: ``$RW_SQL_PAGER``, else ``$PAGER``, else less; None if it is empty or not installed."""
     named = os.environ.get("RW_SQL_PAGER", os.environ.get("PAGER"))
     if named is not None:
         return shlex.split(named) or None

@@ -1,4 +1,4 @@
-"""The shell's line editor: when Enter runs what was typed, its history, its colours."""
+"""The shell's line editor: the rule for when Enter runs the text, the history, and the colours."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 _MAY_HOLD_A_SECRET = re.compile(r"\b(secret|password|jaas|token|private_key)\b", re.IGNORECASE)
 _STARTING_SECONDS = 0.5
-"""How often the prompt is drawn while it shows that Spark starts."""
+"""The interval in seconds at which the prompt is redrawn while it shows that Spark starts."""
 
 _STYLE = Style.from_dict(
     {
@@ -45,13 +45,14 @@ _STYLE = Style.from_dict(
 
 
 def is_complete(text: str) -> bool:
-    """Whether what was typed is ready to run: nothing, a command of the shell, or statements up to a last ``;``."""
+    """True if the typed text is ready to run: it is empty, a command of the shell, or statements up to a final
+    ``;``."""
     return text.strip().lower() in {"exit", "quit", "help"} or not is_open(text)
 
 
 class StatementHistory(FileHistory):
-    """What was typed, kept across sessions in a file that only its user reads; a statement that may hold a password or
-    key is not written down."""
+    """The typed texts, kept across sessions in a file that only its user can read. A statement that may contain a
+    password or key is not stored."""
 
     def store_string(self, string: str) -> None:
         """Appends one entry to the file."""
@@ -59,13 +60,13 @@ class StatementHistory(FileHistory):
             return
         path = str(self.filename)
         os.close(os.open(path, os.O_CREAT | os.O_APPEND, 0o600))
-        with contextlib.suppress(OSError):  # a file that is somebody else's
+        with contextlib.suppress(OSError):  # the file of another user
             os.chmod(path, 0o600)  # one of an older version was readable by others
         super().store_string(string)
 
 
 def history_file() -> Path:
-    """Where the shell keeps what was typed: ``$XDG_STATE_HOME/rw-sql/history``."""
+    """The file of the shell's history: ``$XDG_STATE_HOME/rw-sql/history``."""
     state = os.environ.get("XDG_STATE_HOME")
     return (Path(state) if state else Path.home() / ".local" / "state") / "rw-sql" / "history"
 
@@ -73,9 +74,9 @@ def history_file() -> Path:
 def make_prompt(
     completer: Completer | None, history: Path, starting: Callable[[], str | None] = lambda: None
 ) -> PromptSession[str]:
-    """The prompt: Enter runs what is complete and begins a line otherwise; Alt-Enter always runs.
+    """The prompt: Enter runs a complete text and otherwise begins a new line; Alt-Enter always runs it.
 
-    ``starting`` is what the prompt shows at its right while Spark starts; None once it runs.
+    ``starting`` returns the text at the right of the prompt while Spark starts; None once Spark runs.
     """
     history.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     keys = KeyBindings()
@@ -101,13 +102,13 @@ def make_prompt(
 
 
 def prompt_for(session: PromptSession[str], message: str, *, default: str = "", is_starting: bool = False) -> str:
-    """Reads one text; while Spark starts, what the prompt shows of that is kept current."""
+    """Reads one text; while Spark starts, the prompt shows the present phase of the start."""
     session.refresh_interval = _STARTING_SECONDS if is_starting else 0
     return session.prompt(message, default=default)
 
 
 class StatementLexer(Lexer):
-    """Colours statements by the tokens that the parser reads, those of Spark's statements by Spark's quoting."""
+    """Colours statements by the tokens that the parser reads; for Spark's statements, by Spark's quoting."""
 
     def lex_document(self, document: Document) -> Callable[[int], StyleAndTextTuples]:
         """The styled pieces of each line."""

@@ -7,7 +7,7 @@ STATEMENT_WORDS = (
     "DROP VIEW", "SHOW TABLES", "SHOW FUNCTIONS", "DESCRIBE", "EXPLAIN", "ANALYZE TABLE", "OPTIMIZE", "VACUUM", "USE",
     "CACHE TABLE", "TRUNCATE TABLE",
 )  # fmt: skip
-"""How Spark's statements begin."""
+"""The first words of Spark's statements."""
 
 QUERY_WORDS = (
     "SELECT", "DISTINCT", "FROM", "WHERE", "GROUP BY", "HAVING", "ORDER BY", "LIMIT", "JOIN", "LEFT JOIN",
@@ -15,7 +15,7 @@ QUERY_WORDS = (
     "LIKE", "CASE", "WHEN", "THEN", "ELSE", "END", "UNION ALL", "WITH", "VALUES", "OVER", "PARTITION BY", "ASC", "DESC",
     "CAST", "INTERVAL", "TRUE", "FALSE", "NULL", "EXISTS", "OFFSET",
 )  # fmt: skip
-"""What queries consist of."""
+"""The keywords of queries."""
 
 TYPE_WORDS = (
     "BOOLEAN", "SMALLINT", "INT", "BIGINT", "REAL", "DOUBLE PRECISION", "NUMERIC", "VARCHAR", "BYTEA", "DATE",

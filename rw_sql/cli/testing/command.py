@@ -50,8 +50,8 @@ def run_test_command(
 ) -> None:
     """Run tests of pipelines, each on a throwaway warehouse.
 
-    The exit status is 0 if all tests passed, 1 if one did not, and 2 if none was run because the command line, a path
-    or a file is wrong.
+    The exit status is 0 if all tests passed, 1 if one failed, and 2 if none was run because the command line, a path or
+    a file is wrong.
     """
     from rw_sql.cli.output import console_for, print_error
     from rw_sql.cli.script.loading import hiding_of, read_assignments

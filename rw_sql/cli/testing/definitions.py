@@ -46,7 +46,7 @@ class Defined:
 
     @property
     def text(self) -> str:
-        """The statement as run, whatever existed before."""
+        """The statement in a form that can be run whether or not the object exists."""
         return render(self.statement)
 
 

@@ -7,7 +7,7 @@ from typing import Literal
 
 
 class MismatchError(Exception):
-    """A result differs from a test's expectation: one line, and the details. ``line`` is the line in the test's
+    """A result differs from a test's expectation: one line, and the details. ``line`` is the line number in the test's
     file."""
 
     def __init__(self, message: str, detail: str = "", *, line: int | None = None) -> None:
@@ -18,7 +18,7 @@ class MismatchError(Exception):
 
 
 class WrongTestError(Exception):
-    """A test file is wrong, so it shows nothing about the pipeline."""
+    """A test file is wrong, so that its result says nothing about the pipeline."""
 
     def __init__(self, message: str, *, file: str, line: int | None = None) -> None:
         super().__init__(message)
@@ -51,5 +51,5 @@ class TestOutcome:
 
     @property
     def id(self) -> str:
-        """How the test is chosen and named: ``file`` or ``file::name``."""
+        """The text that selects and names the test: ``file`` or ``file::name``."""
         return f"{self.file}::{self.name}" if self.name else self.file

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 Row = tuple[str, ...]
-"""A row as shown, one text per column."""
+"""A row as text, one text per column."""
 
 _MOST_ROWS = 40
 _WIDEST = 60
@@ -71,7 +71,7 @@ def compare_rows(columns: Sequence[str], expected: Sequence[Row], found: Sequenc
     changed: list[tuple[Row, Row]] = []
     for row in list(missing):
         near = max(unexpected, key=lambda other: _alike(row, other), default=None)
-        # More than half of the columns, or the first one, which is the key of most views.
+        # Rows match if more than half of the columns are equal, or the first one, which is the key of most views.
         if near is not None and (_alike(row, near) * 2 > len(columns) or (row[0] == near[0] and len(columns) > 1)):
             changed.append((row, near))
             missing.remove(row)

@@ -1,4 +1,4 @@
-"""Finds tests and runs them, each on an empty warehouse with a session of its own, all on one Spark."""
+"""Finds tests and runs them, each on an empty warehouse with its own session, all on one Spark."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class SltTest:
 
     @property
     def id(self) -> str:
-        """How it is chosen."""
+        """The text that selects this test."""
         return self.file
 
 
@@ -70,7 +70,7 @@ class ViewTest:
 
     @property
     def id(self) -> str:
-        """How it is chosen."""
+        """The text that selects this test."""
         return f"{self.test.file}::{self.test.name}"
 
 
@@ -79,7 +79,7 @@ Test = SltTest | ViewTest
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TestOptions:
-    """How tests are run. ``labels`` are those of skipif and onlyif; ``is_recording`` rewrites expected rows."""
+    """How tests are run. ``labels`` are the labels for skipif and onlyif; ``is_recording`` rewrites expected rows."""
 
     __test__ = False
 
@@ -156,8 +156,7 @@ def _tests_of(file: str, variables: Mapping[str, str], env: str | None) -> list[
 
 
 class Bench:
-    """One Spark for all tests, and a broker if needed. Each test gets a session, a database and a warehouse of its
-    own."""
+    """One Spark for all tests, and a broker if needed. Each test gets its own session, database and warehouse."""
 
     def __init__(self, spark: SparkSession, folder: Path, options: TestOptions, bootstrap: str | None) -> None:
         self._spark = spark
@@ -170,7 +169,8 @@ class Bench:
         self._is_over = threading.Event()
 
     def run_all(self, tests: Sequence[Test], tell: Callable[[TestOutcome], None]) -> list[TestOutcome]:
-        """Runs tests in parallel; ``tell`` gets each outcome as it comes. The outcomes are in the tests' order."""
+        """Runs tests in parallel; ``tell`` receives each outcome as soon as it is known. The outcomes are in the tests'
+        order."""
         with ThreadPoolExecutor(max_workers=self._options.workers, thread_name_prefix="rw_sql-test") as pool:
             running = [pool.submit(self._one, test, tell) for test in tests]
             try:

@@ -1,4 +1,4 @@
-"""Reads ``.slt`` files: sqllogictest as its Rust runner writes it, with additional directives for Kafka.
+"""Reads ``.slt`` files: sqllogictest in the syntax of its Rust runner, with additional directives for Kafka.
 
 Records are separated by empty lines; ``#`` begins a comment::
 

@@ -37,7 +37,8 @@ _ORDERED = re.compile(r"\border\s+by\b", re.IGNORECASE)
 _NEEDS_BROKER = "needs a broker: run rw-sql test --kafka"
 _FAILING = ("stalled, not waited for", "not waited for", "but for what")
 _CATALOG = threading.Lock()
-"""Sessions of one Spark may be attached to several warehouses; the views of ``rw_catalog`` show one at a time."""
+"""Sessions of one Spark may be attached to several warehouses, but the views of ``rw_catalog`` show only one at a
+time."""
 
 
 def shown(value: object) -> str:
@@ -75,7 +76,7 @@ class SltRun:
     notes: list[str] = field(default_factory=list)
 
     def run(self, record: SltRecord) -> None:
-        """Runs one record. Raises MismatchError with the expectation and the line."""
+        """Runs one record. Raises MismatchError with the expectation and the line number."""
         match record.words:
             case ("statement", "ok"):
                 self._rows(record)
@@ -107,7 +108,7 @@ class SltRun:
             raise MismatchError(lacking, line=record.line)
 
     def _objects(self, record: SltRecord, folder: str) -> None:
-        """Creates what a folder's files define; names of the test are the values of their variables."""
+        """Creates the objects that a folder's files define; the test's own names are the values of their variables."""
         try:
             files = folder_files(str(Path(record.file).parent / folder))
             ordered = in_order(read_folder([(file, read_text(file)) for file in files], self.names))

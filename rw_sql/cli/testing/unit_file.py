@@ -46,8 +46,8 @@ SQL_END = ".sqltest"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowsGiven:
-    """The input rows of a test: ``rows`` as written with the ``columns`` that they name, or the ``sql`` that returns
-    them, or the ``records`` of a topic. ``types`` are those of columns without a definition."""
+    """The input rows of a test: literal ``rows`` with the ``columns`` that they name, the ``sql`` that returns them, or
+    the ``records`` of a topic. ``types`` are those of columns without a definition."""
 
     columns: tuple[str, ...] = ()
     rows: tuple[Mapping[str, Any], ...] = ()
@@ -208,7 +208,7 @@ def _csv_rows(path: Path, file: str, line: int, types: Mapping[str, str]) -> Row
 
 
 class _Keys:
-    """A mapping of a YAML file with known keys."""
+    """A mapping in a YAML file with a fixed set of keys."""
 
     def __init__(self, values: Any, file: str, line: int, what: str, known: tuple[str, ...]) -> None:
         self._file, self._line, self._what = file, line, what
@@ -306,7 +306,7 @@ def _sql_test(piece: str, file: str, line: int) -> UnitTest:
 
 
 def _closing(text: str, start: int) -> int | None:
-    """The position of the bracket that closes the one at a place."""
+    """The position of the bracket that closes the bracket at ``start``."""
     depth = 0
     for match, end, _ in lexemes(SPARKS, text, start):
         depth += {"(": 1, ")": -1}.get(match[0], 0)

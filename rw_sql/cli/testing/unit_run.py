@@ -77,7 +77,7 @@ _OURS: dict[type[DataType], str] = {
 
 @dataclass(slots=True)
 class UnitRun:
-    """One run of a unit test on an attached session of its own warehouse."""
+    """One run of a unit test on an attached session with its own warehouse."""
 
     attached: Attached
     folder: Path
@@ -113,7 +113,7 @@ class UnitRun:
         return tuple(self._topics)
 
     def _needed(self) -> list[str]:
-        """The view, preceded by what it reads, down to the inputs that the test gives."""
+        """The view and the objects that it reads, down to the inputs that the test provides, in order of creation."""
         order: list[str] = []
         path: list[str] = []
 

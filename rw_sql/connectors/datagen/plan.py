@@ -71,7 +71,7 @@ def rows_per_second(spec: ConnectorSpec, options: Mapping[str, str]) -> int | No
 
 
 def microseconds(text: str, key: str) -> int:
-    """Microseconds since 1970 of a time; one without a zone is UTC. Raises SqlError INVALID_PROPERTY."""
+    """A time in microseconds since 1970; a time without a zone counts as UTC. Raises SqlError INVALID_PROPERTY."""
     try:
         moment = datetime.datetime.fromisoformat(text.strip().replace(" +", "+").replace(" Z", "Z"))
     except ValueError as error:
@@ -207,7 +207,7 @@ def _limit(bare: str, arguments: tuple[int, ...], scale: int) -> Decimal | None:
     if bare in INTEGER_LIMITS:
         return Decimal(INTEGER_LIMITS[bare])
     if bare == "NUMERIC":
-        # Only 18 digits: units of the last one are counted in 64 bits.
+        # Only 18 digits, because values in units of the last digit are counted in 64 bits.
         digits = min(arguments[0] if arguments else 18, 18)
         return (Decimal(10) ** digits - 1) / Decimal(10) ** scale
     return None

@@ -44,9 +44,8 @@ _BATCH_BYTES = 16 * 2**20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FieldPlan:
-    """How to generate one field. ``kind`` is INTEGER, REAL, DOUBLE, NUMERIC, TEXT, BOOLEAN, DATE, TIMESTAMP,
-    TIMESTAMPTZ, STRUCT or ARRAY. ``low`` and ``high`` are numbers (for NUMERIC in units of the last digit); times are
-    microseconds.
+    """The plan for one field. ``kind`` is INTEGER, REAL, DOUBLE, NUMERIC, TEXT, BOOLEAN, DATE, TIMESTAMP, TIMESTAMPTZ,
+    STRUCT or ARRAY. ``low`` and ``high`` are numbers (for NUMERIC in units of the last digit); times are microseconds.
 
     ``path`` is the field's full name; it is the random seed unless ``seed`` is set.
     """
@@ -68,7 +67,7 @@ class FieldPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowPlan:
-    """How to generate the rows of a source. There are at most ``total`` rows; the first has the time ``origin_us``."""
+    """The plan for the rows of a source. There are at most ``total`` rows; the first has the time ``origin_us``."""
 
     splits: int
     seed: int
@@ -121,7 +120,8 @@ def make_batches(plan: RowPlan, ranges: Iterable[SplitRange]) -> Iterator[pa.Rec
 
 
 def make_batch(plan: RowPlan, ranges: Sequence[SplitRange]) -> pa.RecordBatch:
-    """The rows of the ranges in the columns of every reader. A batch costs 30 µs, so short ranges share one."""
+    """The rows of the ranges in the columns of every reader. A batch costs 30 µs, so that short ranges share one
+    batch."""
     lengths = np.array([given.end - given.start for given in ranges], dtype=np.int64)
     count = int(lengths.sum())
     ends = np.cumsum(lengths)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 CLUSTER = "datagen"
 ENDLESS = 2**62
-"""The reported end of a split without one: any lower offset can be requested."""
+"""The reported end of a split without an end; any lower offset can be requested."""
 
 _SPLIT = re.compile(r"([0-9]{1,6})-([0-9]{1,6})")
 

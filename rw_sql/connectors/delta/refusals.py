@@ -1,4 +1,4 @@
-"""Finds the rows of a batch that violate constraints of a Delta table; delta-rs itself names only one."""
+"""Finds the rows of a batch that violate constraints of a Delta table; delta-rs itself reports only one of them."""
 
 from __future__ import annotations
 

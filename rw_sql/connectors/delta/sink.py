@@ -279,7 +279,7 @@ class DeltaWriter:
         self._is_cancelled = True
 
     def close(self) -> None:
-        """Nothing to close: nothing is open between commits."""
+        """Does nothing, because nothing is open between commits."""
 
 
 def _properties(marks: list[deltalake.Transaction]) -> deltalake.CommitProperties:

@@ -96,7 +96,8 @@ class DeltaConnector(RangedConnector):
         return tuple(found)
 
     def _commits(self, options: Mapping[str, str], start: int, end: int) -> Iterator[TableCommit]:
-        """The commits of these versions; with the option, a commit that changes rows counts as one without effect."""
+        """The commits of these versions; with the option, a commit that changes rows counts as a commit without
+        effect."""
         path = _path(options)
         skips = (options.get(SKIP_CHANGES) or "false").strip().lower() == "true"
         for version in range(start, end):
@@ -171,7 +172,7 @@ class DeltaConnector(RangedConnector):
         return delta_reader.snapshot(spark, path, columns, deltalake.DeltaTable(path, without_files=True).version())
 
     def resolve_split(self, options: Mapping[str, str], written: str) -> str:
-        """The table's name, whatever the statement says: there is only one split."""
+        """The table's name for any written split, because there is only one split."""
         return _split(_path(options)) if written.strip() in ("", "0") else written
 
 

@@ -20,7 +20,8 @@ def table_at(spark: SparkSession, path: str, version: int) -> DataFrame:
     """The rows of the table at a version. Files are opened lazily and may be deleted by then."""
     before = spark.conf.get(BY_AGE, "true")
     if before == "true":
-        # The session may be the user's own, so the setting is restored. Delta reads it while the frame is created.
+        # The session may be the user's own, so the setting is restored afterwards. Delta reads it while the frame is
+        # created.
         spark.conf.set(BY_AGE, "false")
     try:
         return spark.read.format("delta").option("versionAsOf", str(version)).load(path)

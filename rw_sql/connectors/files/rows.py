@@ -1,9 +1,9 @@
 """Reads the records of a range of a file as Arrow arrays. A record belongs to the range that contains its offset.
 
-Offsets count bytes of the stored file. A line has the offset of its first byte. The decompressed length of a compressed
-file is unknown in advance, so that the offsets of its lines are scaled to the stored size. The rows of a Parquet row
-group are counted from the offset of the group. Offsets therefore ascend in record order and are below the file's size,
-and reading adjacent ranges returns each record once.
+Offsets count bytes of the stored file. A line has the offset of its first byte. A file's decompressed length is unknown
+in advance, so the offsets of its lines are scaled to the stored size. The rows of a Parquet row group are counted from
+the offset of the group. Offsets therefore ascend in record order and are below the file's size, and reading adjacent
+ranges returns each record once.
 
 Spark's workers receive this module by value: it imports nothing else of the package.
 """
@@ -34,7 +34,8 @@ Lines = tuple["NDArray[np.int64]", list[bytes]]
 
 
 def lines(file: Any, start: int, end: int | None, *, chunk: int = CHUNK) -> Iterator[Lines]:
-    """The lines that begin in ``[start, end)`` of an open file, up to its end if that is None. Empty lines are skipped.
+    """The lines that begin in ``[start, end)`` of an open file; if ``end`` is None, up to the file's end. Empty lines
+    are skipped.
 
     The last line needs no line end. A byte-order mark at the beginning and a carriage return before a line end are
     removed.

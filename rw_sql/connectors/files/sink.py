@@ -145,4 +145,4 @@ class FileWriter:
         self._is_cancelled = True
 
     def close(self) -> None:
-        """Nothing to close: nothing is open between batches."""
+        """Does nothing, because nothing is open between batches."""

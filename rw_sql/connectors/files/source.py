@@ -130,7 +130,7 @@ class FileConnector(RangedConnector):
         return {"": "offsets of files count bytes"}
 
     def record_times(self, options: Mapping[str, str], offsets: Mapping[str, int]) -> Mapping[str, int]:
-        """When the files were written; only for a local folder."""
+        """The time when each file was written; only for a local folder."""
         store = self.store(options)
         times = {}
         for split in offsets if store.is_local else ():

@@ -59,7 +59,8 @@ class FileStore:
         return f"{self.root.rstrip('/')}/{path}"
 
     def files(self, pattern: str | None = None) -> Iterator[FoundFile]:
-        """The files below the root whose path matches a pattern, in no order. Raises the file system's exceptions.
+        """The files below the root whose path matches a pattern, in no particular order. Raises the file system's
+        exceptions.
 
         ``*`` matches any characters, slashes included. Names that begin with a dot or an underscore, and everything
         below such a folder, are skipped: writers use such names for unfinished files and metadata.
@@ -76,7 +77,7 @@ class FileStore:
         return _remote_file(path, self.filesystem().info(self.full_path(path)))
 
     def _local_files(self) -> Iterator[FoundFile]:
-        # Not pathlib: with 100,000 files each object matters, and scandir yields entries one by one.
+        # scandir instead of pathlib: with 100,000 files each object costs time, and scandir yields entries one by one.
         waiting = [""]
         while waiting:
             folder = waiting.pop()

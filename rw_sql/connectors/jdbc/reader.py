@@ -127,8 +127,8 @@ def read_snapshot(
     columns: Mapping[str, str],
     misfit: Callable[[str, Column, Mapping[str, Column]], Column],
 ) -> DataFrame:
-    """The rows of a table in these columns. A value that does not fit is an error; ``misfit`` makes its text from the
-    column's name, the value as text and the texts of the row."""
+    """The rows of a table in these columns. A value that does not fit is an error. ``misfit`` makes the error's text
+    from the column's name, the value as text, and the texts of the row."""
     from pyspark.sql import functions as f
     from pyspark.sql.types import StructType
 
@@ -229,8 +229,7 @@ def _read(text: Column, kind: DataType) -> tuple[Column, Column | None]:
     fits = value.isNotNull()
     match kind:
         case DateType() | TimestampType() | TimestampNTZType():
-            # Spark reads a year before Christ as one after it, and few programs read the years after 9999 that it
-            # writes.
+            # Spark reads a year BC as a year AD, and writes years after 9999, which few programs can read.
             last = {DateType: "DATE '9999-12-31'", TimestampNTZType: "TIMESTAMP_NTZ '9999-12-31 23:59:59.999999'"}
             bound = f.expr(last.get(type(kind), "TIMESTAMP '9999-12-31 23:59:59.999999Z'"))
             fits = fits & ~text.contains("BC") & (value <= bound)
@@ -240,7 +239,7 @@ def _read(text: Column, kind: DataType) -> tuple[Column, Column | None]:
 
 
 def _nested(text: Column, kind: DataType) -> tuple[Column, Column]:
-    """A value from its JSON. It is wrapped in an object, because only an object can report that a part did not fit."""
+    """Decodes a value from JSON. The JSON is wrapped in an object, because only an object can report an unfit part."""
     from pyspark.sql import functions as f
     from pyspark.sql.types import ArrayType, BinaryType
 

@@ -125,7 +125,7 @@ class JdbcSink:
         try:
             connection = connect(options, RESOLVE_TIMEOUT_SECONDS)
             codec = connection.info.encoding
-            # Otherwise the client uses the database's encoding and fails at characters that it lacks.
+            # Otherwise the client would use the database's encoding and fail at characters that are missing from it.
             connection.execute("SET client_encoding TO 'UTF8'")
             seconds = int(self.spec.value(options, "jdbc.query.timeout") or 60)
             connection.execute(f"SET statement_timeout = {seconds * 1000}")

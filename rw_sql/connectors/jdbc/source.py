@@ -45,7 +45,7 @@ _PLAIN_TABLES = ("r", "p")
 """The kinds of relations that have pages: tables, partitioned or not."""
 
 LEAST_PAGES = 512
-"""The minimum number of pages in a part: 4 MiB are read faster by one reader than by two."""
+"""The minimum number of pages in a part: one reader reads 4 MiB faster than two do."""
 
 _AGAIN = "run the statement again once the database answers"
 
@@ -91,7 +91,7 @@ class JdbcConnector(BatchOnly):
     ) -> DataFrame:
         """The table's rows as of one moment. A transaction stays open in this process while the DataFrame exists.
 
-        Raises SqlError if the server does not answer or the table lacks a column.
+        Raises SqlError if the server does not respond or the table lacks a column.
         """
         return self.read_columns(spark, options, columns, jdbc_misfit)
 

@@ -80,7 +80,7 @@ def connect(options: Mapping[str, str], timeout: float) -> Connection[Any]:
 
 
 def told(error: Exception, options: Mapping[str, str]) -> str:
-    """The message of the server or the client, in one line and without the password."""
+    """The message of an error from the server or the client, in one line and without the password."""
     text = " ".join(str(error).split())
     password = options.get("password")
     return text.replace(password, "[secret]") if password else text

@@ -1,7 +1,7 @@
 """Writes batches to a PostgreSQL table, one transaction each, and finds the rows that it refuses.
 
 COPY loads the rows into a temporary table; ``INSERT … ON CONFLICT DO UPDATE`` merges them into the target. If the
-server refuses a batch, bisection finds the rows, in a transaction that is rolled back.
+server refuses a batch, bisection finds the refused rows, in a transaction that is rolled back.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class JdbcWriter:
         except psycopg.Error as error:
             self._refuse(rows, error)
         except RefusedRowsError as error:
-            # Its indexes count the rows left by last_per_key: find them again among all rows.
+            # The refused indexes count the rows that last_per_key keeps, so the rows are searched again among all rows.
             found = self._refusals(rows)
             raise RefusedRowsError(found) if found else SinkError(str(error)) from error
 
@@ -106,7 +106,8 @@ class JdbcWriter:
         raise RefusedRowsError(found) if found else SinkError(text) from error
 
     def _refusals(self, rows: pa.Table) -> list[Refusal]:
-        """The rows that the table refuses; nothing is written. Raises psycopg.Error if that cannot be determined."""
+        """The rows that the table refuses; nothing is written. Raises psycopg.Error if the refused rows cannot be
+        determined."""
         numbered = rows.append_column(_INDEX, pa.array(range(rows.num_rows), pa.int64()))
         kept = last_per_key(numbered, self._shape.keys)
         is_gone = pc.equal(kept.column(OP), DELETE)
@@ -147,7 +148,7 @@ class JdbcWriter:
         return None
 
     def _apply(self, rows: pa.Table) -> None:
-        """Merges rows, one per key, into the table."""
+        """Merges the rows into the table, one row per key."""
         changed, gone = split_by_op(rows, DELETE)
         if gone.num_rows and self._shape.type == UPSERT:
             self._delete(gone)

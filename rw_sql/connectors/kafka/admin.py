@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 REFUSED_GRACE_SECONDS = 3.0
-"""How long requests are retried while brokers refuse every connection, in seconds: they may be restarting."""
+"""How long requests are retried while brokers refuse every connection, in seconds; the brokers may be restarting."""
 
 _RETRY_SECONDS = 0.1
 _LOOK_SECONDS = 0.005
@@ -134,7 +134,7 @@ class BrokerAdmin:
 
     def close(self) -> None:
         """Closes the connections."""
-        # Unanswered futures keep the handle alive until their own timeout; nothing waits for that.
+        # Futures without an answer keep the handle alive until their own timeout; no code waits for them.
         self._admin = None
 
     def describe(self, topics: Iterable[str]) -> tuple[str | None, dict[str, TopicView], tuple[str, ...]]:
@@ -173,7 +173,8 @@ class BrokerAdmin:
         return cluster_id, found, tuple(missing)
 
     def topic_names(self) -> tuple[str, ...]:
-        """The topics that this user may see, without Kafka's own; none where the brokers do not say in time."""
+        """The topics that this user may see, without Kafka's internal ones; empty if the brokers do not respond in
+        time."""
         try:
             found = self._call(lambda: self._admin.list_topics(timeout=self._left()))
         except BrokerError:
@@ -204,9 +205,9 @@ class BrokerAdmin:
         return found
 
     def ask(self, start: Callable[[Any, float], Future[Any]]) -> Any:
-        """The result of one call, which receives librdkafka's client and the seconds left. Raises BrokerError.
+        """The result of one call, which receives librdkafka's client and the remaining seconds. Raises BrokerError.
 
-        Failures because a leader or a coordinator is moving are retried until the deadline.
+        Failures are retried until the deadline while a leader or a coordinator is moving.
         """
         while True:
             future = self._call(lambda: start(self._admin, self._left()))

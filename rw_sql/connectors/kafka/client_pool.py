@@ -58,9 +58,9 @@ class ClientPool(Generic[C]):
         atexit.register(self.end_all)
 
     def with_client(self, properties: Mapping[str, str], ask: Callable[[C], T]) -> T:
-        """Calls ``ask`` with a client, which returns to the pool if nothing is raised.
+        """Calls ``ask`` with a client, which returns to the pool if ``ask`` raises nothing.
 
-        If a pooled client quickly fails with a BrokerError, a new one is tried: the brokers may have moved.
+        If a pooled client quickly fails with a BrokerError, a new client is tried, because the brokers may have moved.
         """
         started = time.monotonic()
         key = _key(properties)

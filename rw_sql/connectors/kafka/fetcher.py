@@ -1,7 +1,7 @@
 """Fetches small batches of Kafka records in this process, with one consumer for all partitions, kept between batches.
 
-Spark's reader uses a consumer, a task and three broker requests per partition and batch. With a record or two per
-partition, that is nearly all of the batch's time.
+Spark's reader uses a consumer, a task and three broker requests per partition and batch. With one or two records per
+partition, these take nearly all of the batch's time.
 """
 
 from __future__ import annotations
@@ -61,8 +61,8 @@ class KafkaFetcher:
     def fetch(self, ranges: Mapping[str, tuple[int, int]]) -> pa.Table | None:
         """The records ``[start, end)`` of each split, with the columns of the stream; those of a split are in order.
 
-        None if Spark's reader should read them: the first record no longer exists, the brokers do not answer within 5
-        seconds or report an error, or the batch is too large for memory.
+        None if Spark's reader should read them, for one of three reasons: the first record no longer exists; the
+        brokers do not respond within 5 seconds or report an error; the batch is too large for memory.
         """
         import confluent_kafka as ck
 
@@ -145,7 +145,7 @@ class KafkaFetcher:
                 if fault is None and at < end:
                     found.append(message)
                     size += len(message.value() or b"") + len(message.key() or b"")
-                # The partition's end, like a record after the last one, shows that only gaps are in between.
+                # The partition's end shows, like a record after the last one, that there are only gaps in between.
                 if (at + 1 if fault is None else at) >= end:
                     del waiting[part]
             if size > MOST_BYTES:

@@ -126,7 +126,7 @@ def _messages(
 
     deadline = time.monotonic() + seconds
     try:
-        # A pooled client looks up the leaders of a new topic only after a second, unless it knows them.
+        # A pooled client looks up the leaders of an unknown topic only after a second.
         for topic in {topic for topic, _ in starts}:
             consumer.list_topics(topic, timeout=seconds)
         consumer.assign([ck.TopicPartition(topic, number, at) for (topic, number), at in starts.items()])
@@ -171,9 +171,9 @@ _CONSUMERS: ClientPool[Consumer] = ClientPool(_consumer, _close)
 def record_times(
     properties: Mapping[str, str], offsets: Mapping[tuple[str, int], int], *, timeout: float
 ) -> dict[tuple[str, int], int]:
-    """When the first record at or after an offset was written, in milliseconds since 1970.
+    """The time when the first record at or after an offset was written, in milliseconds since 1970.
 
-    Partitions that do not answer in time, or have no such record, are missing.
+    Partitions that do not respond in time, or have no such record, are missing from the result.
     """
     import confluent_kafka as ck
 

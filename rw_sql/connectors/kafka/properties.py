@@ -31,7 +31,7 @@ CLIENT_ONLY = frozenset(
 )
 _CALL_TIMEOUT = "properties.sync.call.timeout"
 _POLL_MILLISECONDS = 30_000
-"""How long a task may wait for records that are known to exist."""
+"""How long a task may wait for records that are known to exist, in milliseconds."""
 
 _LOGIN_MODULES = {
     "PLAIN": "org.apache.kafka.common.security.plain.PlainLoginModule",

@@ -142,7 +142,7 @@ class KafkaConnector(PlainConnector):
         )
 
     def record_times(self, options: Mapping[str, str], offsets: Mapping[str, int]) -> Mapping[str, int]:
-        """When the record at each partition's offset was written, if a broker answers soon."""
+        """The time when the record at each partition's offset was written, if a broker responds soon."""
         from rw_sql.connectors.kafka import peek as kafka_peek
 
         found = kafka_peek.record_times(

@@ -25,7 +25,7 @@ _POLL_RECORDS, _LEAST_POLL_RECORDS, _ALL_POLL_RECORDS = 5_000, 500, 40_000
 
 KEPT_CONSUMERS = 512
 """The size of the consumer cache if the session does not set it. A missing consumer costs a batch 50 ms per partition;
-a cached one takes about 200 kB."""
+a cached consumer takes about 200 kB."""
 
 # Set once per JVM: every setting is a call to the JVM.
 _keeps: WeakSet[SparkContext] = WeakSet()
@@ -101,11 +101,11 @@ def write_offsets(positions: Mapping[str, int]) -> str:
 def fetching(partitions: int) -> dict[str, str]:
     """Spark's options for fetch sizes, for those that the source does not set.
 
-    A broker truncates an answer wherever it is full, and sends the rest of a record batch again: with batches of 350 kB
-    and answers of 1 MB, a sixth of all bytes is sent twice. Spark requests a partition's two ends after each poll,
-    which returns 500 records by default: with fewer than some thousand records, these requests take longer than the
-    records. The limits keep all consumers of a query within 64 MiB of fetched bytes, but at least 1 MiB per partition,
-    and 40,000 unpacked records: each consumer keeps the records of its last poll until the next.
+    A broker cuts a response at its size limit, even inside a record batch, and sends that batch again. With batches of
+    350 kB and responses of 1 MB, a sixth of all bytes is sent twice. Spark requests a partition's two ends after each
+    poll, which returns 500 records by default: with fewer than some thousand records, these requests take longer than
+    the records. The limits keep all consumers of a query within 64 MiB of fetched bytes, but at least 1 MiB per
+    partition, and 40,000 unpacked records: each consumer keeps the records of its last poll until the next.
     """
     fetch = min(max(_ALL_FETCH_BYTES // partitions, _FETCH_BYTES), _MOST_FETCH_BYTES)
     polled = min(max(_ALL_POLL_RECORDS // partitions, _LEAST_POLL_RECORDS), _POLL_RECORDS)
@@ -139,7 +139,8 @@ def read_stream(
     found = reader.load()
     tasks = _TASKS_A_CORE * spark.sparkContext.defaultParallelism
     if len(positions) > tasks:
-        # Spark reads each partition in a task of its own, which takes longer than the few records of a small batch.
+        # Spark reads each partition in a separate task, which takes longer than reading the few records of a small
+        # batch.
         found = found.coalesce(tasks)
     return _records(found, with_headers=with_headers)
 

@@ -23,7 +23,7 @@ class SecretText(str):
 
 
 def private_file(value: str) -> Path:
-    """A file that contains a value. Equal values share one; a file never changes after its creation."""
+    """A file that contains a value. Equal values share one file, and a file never changes after its creation."""
     folder = _folder()
     file = folder / hashlib.sha256(value.encode()).hexdigest()[:32]
     if not file.exists():

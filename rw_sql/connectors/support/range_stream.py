@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 MOST_SPLITS = 2_000
-"""The maximum number of splits in one batch: the batch's commit names each of them."""
+"""The maximum number of splits in one batch. The batch's commit names each of them."""
 
 Ranges = dict[str, tuple[int, int]]
 """The range of offsets per split, without its end."""
 
 Part = tuple[str, int, int, bool]
-"""A split, its unread range, and whether one batch must read all of it: a Stretch as plain values."""
+"""The plain values of a Stretch: a split, its unread range, and whether one batch must read all of it."""
 
 
 class Stretches(Protocol):
@@ -39,7 +39,7 @@ class Stretches(Protocol):
 
 
 def take(left: list[Part], most_offsets: int, most_splits: int = MOST_SPLITS) -> dict[str, tuple[int, int]]:
-    """The ranges of the next batch, removed from the front of ``left``. Takes at least one, if there is any."""
+    """The ranges of the next batch, removed from the front of ``left``. Takes at least one range, if there is any."""
     taken: dict[str, tuple[int, int]] = {}
     room = most_offsets
     at = 0

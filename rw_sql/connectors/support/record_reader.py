@@ -31,7 +31,7 @@ _BATCH_ROWS = 10_000
 
 
 class Records(Protocol):
-    """A connector that yields records itself, such as :class:`rw_sql.connectors.ranged.PythonConnector`."""
+    """A connector that yields its records in Python, such as :class:`rw_sql.connectors.ranged.PythonConnector`."""
 
     def records(self, options: Mapping[str, str], split: str, start: int, end: int) -> Iterator[Record]:
         """The records of a split with offsets in ``[start, end)``, in order."""

@@ -81,8 +81,8 @@ def refused_rows(
 ) -> list[Refusal]:
     """Finds the rows that a target refuses, by bisection.
 
-    ``attempt`` writes rows one after the other. It accepts all and returns None, or writes none and returns the refusal
-    of one of them, complete if there is only one row. Indexes refer to ``rows``.
+    ``attempt`` writes rows one after the other. It either accepts all rows and returns None, or writes none and returns
+    the refusal of one of them. With a single row, that refusal is complete. Indexes refer to ``rows``.
     """
     found: list[Refusal] = []
 
@@ -166,6 +166,6 @@ def last_per_key(rows: pa.Table, keys: Sequence[str]) -> pa.Table:
 
 
 def split_by_op(rows: pa.Table, op: str) -> tuple[pa.Table, pa.Table]:
-    """The rows with another operation than ``op``, and those with it, both without the column OP."""
+    """The rows with an operation other than ``op``, and the rows with ``op``, both without the column OP."""
     is_op = pc.equal(rows.column(OP), op)
     return rows.filter(pc.invert(is_op)).drop_columns([OP]), rows.filter(is_op).drop_columns([OP])

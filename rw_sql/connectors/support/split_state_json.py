@@ -18,8 +18,8 @@ from rw_sql.errors import INVALID_SPLIT_STATE, SqlError
 MAX_OFFSET = 2**63 - 1
 _BARE = re.compile(r"\s*[+-]?[0-9]+\s*")
 _KEYS = frozenset({"cluster", "incarnation", "offset"})
-# A source may have thousands of splits whose states differ only in the offset, which comes last: the text before it is
-# encoded and decoded once for all.
+# A source may have thousands of splits whose states differ only in the offset, which comes last. The text before it is
+# therefore encoded and decoded once for all.
 _OFFSET_LAST = re.compile(r'(\{.*"offset":)(0|[1-9][0-9]{0,17})\}', re.DOTALL)
 _OFFSET_LAST_NUMBER = "0}"
 _KEPT = 256

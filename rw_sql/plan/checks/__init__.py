@@ -1,6 +1,7 @@
-"""Checks of definitions: formats, columns, options and upstreams, each with an error that says what to write.
+"""Checks of definitions: formats, columns, options and upstreams. Each check raises an error that says how to correct
+the definition.
 
-A check raises SqlError or returns what it found; it changes nothing.
+A check raises SqlError or returns its result; it changes nothing.
 
 Imports: ``model``, ``ports``. Imported by: ``queries``, ``effects``, ``statements``. Begin with ``sources``.
 """

@@ -38,7 +38,8 @@ _CSV_OPTIONS = ("without_header", "delimiter")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SinkInput:
-    """The input of a sink: its ids, a query over them (empty: the single input unchanged), the schema as Spark's JSON.
+    """The input of a sink: its ids, a query over them (empty: the single input unchanged), and the schema as Spark's
+    JSON.
 
     ``keys`` are the columns by which its rows are replaced; empty if they are only appended. ``has_before``: its
     changes include the old rows. ``is_ordered``: rows with the same key have a defined order. ``is_changing``: rows are

@@ -94,7 +94,8 @@ def require_secret(options: tuple[Option, ...], spec: ConnectorSpec) -> None:
 
 
 def _refuse_secrets(options: tuple[Option, ...], spec: ConnectorSpec) -> None:
-    """Raises SqlError for a secret in an option that Spark itself reads: its plans and logs would show it."""
+    """Raises SqlError for a secret in an option that Spark itself reads, because Spark's plans and logs would show the
+    secret."""
     for option in options:
         known = spec.option(option.key)
         if known is not None and isinstance(option.value, SecretValue) and not (known.client or known.java):

@@ -43,7 +43,7 @@ def found_object(snapshot: Snapshot, name: str) -> ObjectRecord | None:
 
 
 def change_refusal(change: Changed, record: ObjectRecord) -> SqlError | None:
-    """Why a Spark statement must not change an rw_sql object; None if it may.
+    """The error if a Spark statement would change an rw_sql object; None if the change is allowed.
 
     Spark may create its own table or view with the name of a source.
     """
@@ -73,7 +73,7 @@ def change_refusal(change: Changed, record: ObjectRecord) -> SqlError | None:
 
 
 def path_refusal(change: Changed, path: str, record: ObjectRecord | None) -> SqlError:
-    """Why a statement of Spark's must not change a path of the warehouse, which holds what is of ``record``."""
+    """The error for a Spark statement that would change a path of the warehouse; the path belongs to ``record``."""
     if record is None:
         message = f"{path} lies in rw_sql's warehouse: {change.verb} cannot change it"
         hint = "only rw_sql's statements change the warehouse: DROP SOURCE, DROP MATERIALIZED VIEW, DROP SINK"
@@ -103,7 +103,7 @@ def schema_refusal(change: Changed, name: str) -> SqlError:
 
 
 def catalog_refusal(change: Changed, name: str) -> SqlError:
-    """Why a Spark statement must not change the views of the catalog or of a source's records."""
+    """The error for a Spark statement that would change the views of the catalog or of a source's failed records."""
     owner, mark, _ = name.partition("$")
     if mark:
         message = f'"{name}" shows the refused records of "{owner}": {change.verb} cannot change it'

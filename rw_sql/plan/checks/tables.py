@@ -66,7 +66,7 @@ def check_runnable(statement: CreateTable) -> None:
 
 
 def conflict_of(statement: CreateTable) -> str:
-    """What an insert with an existing key does."""
+    """The effect of an insert with an existing key, as the table's definition states it."""
     if statement.on_conflict is None:
         return IGNORE if statement.is_append_only else OVERWRITE
     return _CONFLICTS[statement.on_conflict]
@@ -244,5 +244,5 @@ def _key_span(statement: CreateTable) -> Span:
 
 
 def _placed(constraint: TableConstraint, otherwise: Span) -> Span:
-    """Where a constraint stands; ``otherwise`` where the parser does not tell."""
+    """The place of a constraint in the text; ``otherwise`` if the parser does not provide one."""
     return constraint.span if constraint.span.end else otherwise

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 _ADDRESS = re.compile(r"(?:^|\.)(?:bootstrap\.servers?|url|hostname|host|endpoint|path|location)$")
-"""Properties that say where an upstream or a target is."""
+"""Properties with the location of an upstream or a target."""
 
 _USER = re.compile(r"(?:^|\.)(?:user|username|password|access\.key|secret\.key)$")
 _PROTOCOL_KEY = "properties.security.protocol"
@@ -46,10 +46,10 @@ def require_upstream(
     options: tuple[Option, ...] = (),
     is_switchable: bool = False,
 ) -> None:
-    """Raises SqlError if the upstream does not answer or lacks what the object (of ``kind``) names.
+    """Raises SqlError if the upstream does not respond or lacks something that the object (of ``kind``) names.
 
-    ``options`` are those that the statement writes: the error points at the wrong one. ``is_switchable``: the statement
-    takes VALIDATE.
+    ``options`` are the options in the statement: the error points at the wrong one. ``is_switchable``: the statement
+    accepts VALIDATE.
     """
     if upstream.error is not None:
         raise no_answer(
@@ -117,7 +117,7 @@ def _wrong_protocol(what: str, reason: str, span: Span, options: tuple[Option, .
 
 
 def unreachable(reason: str) -> str:
-    """Why an upstream or target does not answer, as part of a sentence."""
+    """The reason why an upstream or target does not respond, as part of a sentence."""
     found = _NO_CONNECTION.match(reason) or _NO_HOST.match(reason)
     return f"cannot connect to {found['address']} ({found['why'].lower()})" if found else reason
 

@@ -1,4 +1,5 @@
-"""What separates a folder from the catalog: changes in an order in which they can be made, with their statements."""
+"""The differences between a folder and the catalog, as changes with their statements, in an order in which they can be
+made."""
 
 from __future__ import annotations
 
@@ -63,9 +64,9 @@ CREATE, ALTER, RENAME, UNSAFE, REBUILD, RECREATE, DROP = (
     "recreate",
     "drop",
 )
-"""The classes of changes. What is *unsafe* is asked for, one by one, with its preview. A view that is *rebuilt* is made
-beside its old rows, which serve until it has caught up. What is *recreated* is dropped and made again, with all that
-depends on it, since no statement alters it so; that and *drop* need ``--allow-drop``."""
+"""The classes of changes. An *unsafe* change is confirmed on its own, with its preview. A view that is *rebuilt* gets a
+second table; the old rows serve until the new table has caught up. An object is *recreated* if no statement can alter
+it as wanted: it is dropped and created again, with all its dependents. That class and *drop* need ``--allow-drop``."""
 
 _DROPS = {
     "connection": DropConnection,
@@ -81,9 +82,11 @@ _MANAGED = ("connection", *RELATIONS)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeployChange:
-    """One object's change. ``place`` is where the folder defines it, ``reason`` why no statement alters it in place.
+    """The change of one object. ``place`` is where the folder defines the object, and ``reason`` is why no statement
+    alters it in place.
 
-    ``touches`` are the ids of what it rests on and changes; a name that is to be free is not there.
+    ``touches`` are the ids of the objects that the change depends on or changes. A name that must be free has no id
+    there.
     """
 
     action: str
@@ -101,14 +104,14 @@ class DeployChange:
 
     @property
     def needs_drop(self) -> bool:
-        """Whether ``--allow-drop`` must be given: something goes that was there."""
+        """True if the change needs ``--allow-drop``, because it drops an existing object."""
         return self.action in (RECREATE, DROP) or any(isinstance(s, AlterTableDropColumn) for s in self.statements)
 
 
 def compare(snapshot: Snapshot, folder: Sequence[FolderObject], allow: Sequence[str] = ()) -> tuple[DeployChange, ...]:
-    """What leads from the catalog to the folder, in the order in which it can be done; nothing where they are alike.
+    """The changes that turn the catalog into the folder, in a possible order; empty if the two are equal.
 
-    ``allow`` are the words of ALLOW that unsafe statements get. Raises SqlError where no order does.
+    ``allow`` are the words of the ALLOW clause that unsafe statements get. Raises SqlError if no order is possible.
     """
     changes: list[DeployChange] = []
     then = snapshot
@@ -146,7 +149,8 @@ def compare(snapshot: Snapshot, folder: Sequence[FolderObject], allow: Sequence[
     gone = _with_dependents(then, again)
     unwanted = _unwanted(then, folder, gone)
     _require_unread(then, folder, unwanted)
-    # What uses a column that is renamed or dropped would be in the way of that; all else is dropped last.
+    # Users of a column that is renamed or dropped must be dropped before that change. All other objects are dropped
+    # last.
     in_the_way = {id_ for change in altered if _reshapes(change) for id_ in _with_dependents(then, change.touches[:1])}
     early = {id_ for id_ in unwanted & in_the_way if all(d.id in unwanted for d in then.dependents_of(id_))}
     changes += _drops(then, early, DROP, {})
@@ -202,7 +206,7 @@ def _text(record: ObjectRecord) -> str:
 
 
 def _find(snapshot: Snapshot, kind: str, name: str) -> ObjectRecord | None:
-    """The object of that kind and name; the source that belongs to a table is the table's."""
+    """The object of that kind and name; for the source that belongs to a table, the table."""
     record = snapshot.find(kind, name)
     if isinstance(record, SourceRecord) and snapshot.table_of(record.id) is not None:
         return None
@@ -220,7 +224,7 @@ def _other(snapshot: Snapshot, wanted: FolderObject) -> ObjectRecord | None:
 def _renamed(
     snapshot: Snapshot, wanted: FolderObject, folder: Sequence[FolderObject]
 ) -> tuple[Snapshot, DeployChange | None]:
-    """The catalog with an object's new name, where its comment tells the old one and the catalog has that still."""
+    """The catalog with the object's new name, if the object's comment states an old name that the catalog still has."""
     if wanted.was is None or any(other.name == wanted.was and other.kind == wanted.kind for other in folder):
         return snapshot, None
     record = _find(snapshot, wanted.kind, wanted.was)
@@ -258,7 +262,7 @@ def _moves(kind: str, old: Name, new: Name) -> tuple[Statement, ...]:
 
 
 def _to_be(snapshot: Snapshot, record: ObjectRecord) -> ObjectRecord:
-    """A view as it will be, where it is being made anew by another query; anything else as it is."""
+    """A view with its future definition if it is being rebuilt with another query; any other object unchanged."""
     made = (r.view for r in snapshot.all("rebuild") if r.view_id == record.id)
     return next((view for view in made if view is not None), record)
 
@@ -295,7 +299,7 @@ def _reshapes(change: DeployChange) -> bool:
 
 
 def may_ask(change: DeployChange) -> bool:
-    """Whether a change may be one that is confirmed by itself: it, or where it leads, is unsafe."""
+    """True if the change may need a confirmation of its own, because it or its effect is unsafe."""
     kinds = (AlterSourceUnsafeSet, AlterTableUnsafeSet, AlterConnectionOptions, AlterSetConnection)
     return any(isinstance(statement, kinds) for statement in change.statements)
 
@@ -307,7 +311,7 @@ def _allowing(statement: Statement, allow: Sequence[str]) -> Statement:
 
 
 def _with_dependents(snapshot: Snapshot, ids: Iterable[int]) -> set[int]:
-    """Objects and all that depends on them; a table stands for its source."""
+    """The objects and all their dependents; a table counts as its source."""
     found: set[int] = set()
     for id_ in ids:
         record = snapshot.get(id_)
@@ -324,7 +328,7 @@ def _is_own(snapshot: Snapshot, record: ObjectRecord | None) -> bool:
 
 
 def _drops(snapshot: Snapshot, ids: Iterable[int], action: str, why: dict[int, str]) -> list[DeployChange]:
-    """The drops of objects, what reads before what is read: a reader has a connection or input that is older."""
+    """The drops of objects, readers before their inputs. A reader may be older than its connection or input."""
     found: list[DeployChange] = []
     left = {id_: snapshot.get(id_) for id_ in ids}
     while left:
@@ -368,7 +372,8 @@ def _unwanted_schemas(snapshot: Snapshot, folder: Sequence[FolderObject], unwant
 
 
 def _require_unread(snapshot: Snapshot, folder: Sequence[FolderObject], unwanted: set[int]) -> None:
-    """Raises SqlError where the folder's objects name one that the folder does not have: it would be dropped."""
+    """Raises SqlError if an object of the folder names an object that would be dropped, because the folder does not
+    define it."""
     for wanted in folder:
         for record in _read(snapshot, wanted):
             if record.id in unwanted:

@@ -1,4 +1,4 @@
-"""The objects that a folder's files define: one CREATE statement each, whatever file it stands in."""
+"""The objects that a folder's files define: one CREATE statement per object, in any file."""
 
 from __future__ import annotations
 
@@ -47,10 +47,10 @@ KINDS: dict[type, str] = {
     CreateMaterializedView: "materialized_view",
     CreateSink: "sink",
 }
-"""The kinds of objects that a folder holds, each by its statement, in the order in which they are made."""
+"""The kinds of objects that a folder may contain, each by its statement, in the order of creation."""
 
 RELATIONS = ("source", "table", "materialized_view", "sink")
-"""Kinds whose objects share one space of names."""
+"""The kinds of objects that share one namespace."""
 
 _RENAMED = re.compile(r"--\s*rw:\s*renamed\s+from\s+(\"(?:[^\"]|\"\")+\"|\S+)\s*$", re.IGNORECASE | re.MULTILINE)
 _NOTE = re.compile(r"--\s*rw:(.*)$", re.MULTILINE)
@@ -76,10 +76,11 @@ class FolderObject:
 
 
 def read_folder(texts: Iterable[tuple[str, str]], variables: Mapping[str, str]) -> tuple[FolderObject, ...]:
-    """The objects that files, (name, text) pairs, define, in the order met. ``${name}`` stands for a variable's value.
+    """The objects that files define, in the order of the statements; the files are (name, text) pairs. ``${name}`` is
+    replaced by the variable's value.
 
-    Raises SqlError, located in its file: for a statement that is no CREATE of ours, a name that is defined twice, and
-    a secret whose value is written down.
+    Raises SqlError, located in the file, for a statement that is not an rw_sql CREATE, for a name that is defined
+    twice, and for a secret whose value is in the text.
     """
     found: list[FolderObject] = []
     for file, text in texts:
@@ -89,7 +90,7 @@ def read_folder(texts: Iterable[tuple[str, str]], variables: Mapping[str, str]) 
 
 
 def with_variables(text: str, variables: Mapping[str, str], file: str) -> Expanded:
-    """A text with the values of its variables, ``${name}`` and those of ``rw-sql run``; comments are left alone.
+    """A text with its variables replaced: ``${name}`` and the variables of ``rw-sql run``. Comments are left unchanged.
 
     Raises SqlError, located in the text.
     """
@@ -123,13 +124,13 @@ def read_variables(text: str, file: str) -> dict[str, str]:
 
 
 def _objects(expanded: Expanded, file: str) -> Iterator[FolderObject]:
-    """The objects of a file. Raises SqlError, located in the file as it is written."""
+    """The objects of a file. Raises SqlError, located in the file as the user wrote it."""
     end = 0
     for part in split_script(expanded.text):
         before = expanded.text[end : part.start]
         _, span = expanded.source(part.start, part.start + len(part.text))
         try:
-            # A comment on the line of the statement before is that one's.
+            # A comment on the line of the previous statement belongs to that statement.
             before = before.partition("\n")[2] if end else before
             yield folder_object(part.text, before, file=file, line=span.line)
         except SqlError as error:
@@ -138,9 +139,9 @@ def _objects(expanded: Expanded, file: str) -> Iterator[FolderObject]:
 
 
 def folder_object(text: str, before: str, *, file: str, line: int) -> FolderObject:
-    """The object that a statement of a folder defines; ``before`` are the comments above it.
+    """The object that a statement of a folder defines; ``before`` are the comments above the statement.
 
-    Raises SqlError, located in the statement, for one that a folder does not hold.
+    Raises SqlError, located in the statement, for a statement that a folder must not contain.
     """
     statement = parse_statement(text)
     refused = unsupported(statement)
@@ -175,7 +176,8 @@ def folder_object(text: str, before: str, *, file: str, line: int) -> FolderObje
 
 
 def _plain(statement: Create | CreateSchema) -> Create | CreateSchema:
-    """The statement that makes the object: its words OR REPLACE and IF NOT EXISTS are for running it by itself."""
+    """The statement that creates the object, without OR REPLACE and IF NOT EXISTS, which matter only if the statement
+    is run on its own."""
     if isinstance(statement, CreateSecret | CreateSchema):
         return replace(statement, if_not_exists=False)
     return replace(statement, if_not_exists=False, or_replace=False)
@@ -204,7 +206,7 @@ def _require_no_value(statement: Create | CreateSchema) -> None:
 
 
 def _was(text: str, name: str) -> str | None:
-    """The name before, by the comments of a text from the statement before to this one's end."""
+    """The object's former name, from the comments between the previous statement and the end of this one."""
     for note in _NOTE.finditer(text):
         match = _RENAMED.match(note[0])
         if match is None:

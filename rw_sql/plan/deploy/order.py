@@ -1,4 +1,4 @@
-"""The order in which a folder's objects can be made: what is named before what names it."""
+"""The order in which a folder's objects can be created: each object comes after the objects that it names."""
 
 from __future__ import annotations
 
@@ -31,7 +31,8 @@ class CircleError(SqlError):
 
 
 def named_by(wanted: FolderObject) -> tuple[tuple[str, str], ...]:
-    """What a definition names: (``secret``, ``connection`` or ``relation``, name). A relation may be Spark's own."""
+    """The names in a definition, as pairs of (``secret``, ``connection`` or ``relation``) and a name. A relation may be
+    one of Spark's."""
     statement = wanted.statement
     found: list[tuple[str, str]] = []
     if statement.name.schema is not None and wanted.kind != "schema":
@@ -49,7 +50,8 @@ def named_by(wanted: FolderObject) -> tuple[tuple[str, str], ...]:
 
 
 def in_order(folder: Sequence[FolderObject]) -> tuple[FolderObject, ...]:
-    """The objects, each behind those that it names; else by kind, file and line. Raises CircleError."""
+    """The objects in order: each after the objects that it names, otherwise by kind, file and line. Raises
+    CircleError."""
     by_name = {_key(wanted): wanted for wanted in folder}
     done: dict[tuple[str, str], FolderObject] = {}
     under_way: list[FolderObject] = []

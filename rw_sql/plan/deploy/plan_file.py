@@ -1,4 +1,5 @@
-"""A plan as a file: changes with the epochs of what they rest on. It is carried out as it is, or not at all."""
+"""A plan as a file: the changes, and the epochs of the objects that they depend on. The plan is carried out exactly as
+stored, or not at all."""
 
 from __future__ import annotations
 
@@ -21,8 +22,8 @@ FORMAT = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SavedPlan:
-    """Changes and the catalog that they were made for. ``epochs`` are those of the objects they rest on, by id;
-    ``free`` are (kind, name) of objects that are not there yet."""
+    """Changes, and the state of the catalog for which they were planned. ``epochs`` are those of the objects that the
+    changes depend on, by id; ``free`` are the (kind, name) pairs that must not exist yet."""
 
     warehouse: str
     epoch: int
@@ -32,7 +33,7 @@ class SavedPlan:
 
 
 def saved_plan(snapshot: Snapshot, warehouse: str, changes: Sequence[DeployChange]) -> SavedPlan:
-    """The plan of changes to a catalog as it is now."""
+    """The plan of changes to the present catalog."""
     ids = {id_ for change in changes for id_ in change.touches if snapshot.get(id_) is not None}
     made = [change for change in changes if change.action not in (DROP, RECREATE)]
     free = dict.fromkeys(
@@ -48,7 +49,8 @@ def saved_plan(snapshot: Snapshot, warehouse: str, changes: Sequence[DeployChang
 
 
 def to_json(plan: SavedPlan) -> str:
-    """The plan as a text. Statements name secrets and hold none: a folder with the value of one was refused."""
+    """The plan as a JSON text. Statements name secrets and contain no values: a folder that contains the value of a
+    secret was refused before."""
     data = {
         "format": FORMAT,
         "warehouse": plan.warehouse,
@@ -71,7 +73,7 @@ def to_json(plan: SavedPlan) -> str:
 
 
 def from_json(text: str, file: str) -> SavedPlan:
-    """The plan of a file. Raises SqlError where it is none."""
+    """The plan of a file. Raises SqlError if the text is not a plan."""
     try:
         data: Any = json.loads(text)
         if data["format"] != FORMAT:
@@ -104,7 +106,8 @@ def from_json(text: str, file: str) -> SavedPlan:
 
 
 def require_current(snapshot: Snapshot, plan: SavedPlan, warehouse: str) -> None:
-    """Raises SqlError where a plan is of another warehouse, or what it rests on has changed since it was made."""
+    """Raises SqlError if a plan is for another warehouse, or if an object that it depends on has changed since it was
+    made."""
     if warehouse != plan.warehouse:
         raise SqlError(
             CONCURRENT_CHANGE,

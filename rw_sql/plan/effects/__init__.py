@@ -1,4 +1,4 @@
-"""Effects of a change on other things: splits, dependents, and direct readers.
+"""Effects of a change on splits, dependents and direct readers.
 
 Previews and refusals of unsafe operations are computed here.
 

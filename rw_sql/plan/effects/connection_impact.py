@@ -33,8 +33,8 @@ _UNTOLD = "UNKNOWN (the brokers report no cluster id)"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Effect:
-    """The effect on a source or sink. ``doubt`` says why its upstream may be another one: the statement is then
-    unsafe."""
+    """The effect on a source or sink. ``doubt`` is the reason why its upstream may be another one; the statement is
+    then unsafe."""
 
     splits: tuple[SplitPreview, ...]
     doubt: str | None
@@ -73,10 +73,10 @@ def effect_on(
     may_move: bool,
     is_switchable: bool = True,
 ) -> Effect:
-    """Looks at the upstream of a source in the catalog ``moved``. Raises SqlError if it cannot be used.
+    """Looks at the upstream of a source in the catalog ``moved``. Raises SqlError if the upstream cannot be used.
 
-    ``is_switchable``: the statement takes VALIDATE. With ``may_move``, an upstream that does not report its identity
-    counts as another one.
+    ``is_switchable``: the statement accepts VALIDATE. With ``may_move``, an upstream that does not report its identity
+    counts as a different one.
     """
     options = source_options(moved, source)
     upstream = inspector.upstreams.look(source.connector, options)
@@ -122,7 +122,7 @@ def _effect_on_reader(
 
 
 def another_target(inspector: Inspector, kind: str, old: PlannedOptions, new: PlannedOptions) -> str | None:
-    """Why a sink may write elsewhere after this change of its connection; None if it does not."""
+    """The reason why a sink may write elsewhere after this change of its connection; None if it does not."""
     if not is_of_sources(kind):
         return "what it wrote stays where it was, and this may be another store"
     then = inspector.upstreams.look(kind, old)

@@ -62,7 +62,7 @@ def discover(
     """Adopts every split of the upstream.
 
     A split with a state of the same identity keeps it, unless it is in ``forget``. A partition added to a topic that is
-    already read begins at its first record; any other, and one in ``forgotten``, begins by ``scan.startup.mode``.
+    already read begins at its first record. Any other split, and any in ``forgotten``, begins by ``scan.startup.mode``.
     """
     keeps: dict[str, SplitState] = {}
     added: dict[str, SplitState] = {}

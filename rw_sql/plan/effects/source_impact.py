@@ -48,10 +48,10 @@ class Unreadable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceImpact:
-    """One reader of a source before and after. ``states`` are its positions afterwards, ``unreadable`` the broken
-    splits.
+    """One reader of a source before and after a change. ``states`` are its positions afterwards, ``unreadable`` the
+    broken splits.
 
-    ``doubt`` says why the upstream's content is unknown.
+    ``doubt`` is the reason why the upstream's content is unknown.
     """
 
     reader: Reader
@@ -68,7 +68,7 @@ class SourceImpact:
 
 
 def touched_sources(fragments: Iterable[str], ids: Iterable[int], snapshot: Snapshot) -> tuple[int, ...]:
-    """The sources of fragments and objects, including those that use one of the objects; by id."""
+    """The sources of fragments and objects, and the sources that use one of the objects; sorted by id."""
     found = {fragment_source(fragment) for fragment in fragments}
     for id_ in ids:
         record = snapshot.get(id_)
@@ -81,7 +81,8 @@ def touched_sources(fragments: Iterable[str], ids: Iterable[int], snapshot: Snap
 def states_after(
     kind: Connector, then: Snapshot, now: Snapshot, fragment: str, stands: Mapping[str, SplitState]
 ) -> dict[str, SplitState]:
-    """The positions of splits after ``then``: those that its changes set, and the current ones of other splits."""
+    """The positions of splits after ``then``: the positions that its changes set, and the current ones of other
+    splits."""
     found: dict[str, SplitState] = {}
     before = now.states(fragment)
     for split, row in then.states(fragment).items():
@@ -214,7 +215,7 @@ def _broken(
 
 
 def in_one(title: str, parts: tuple[Preview, ...], notices: tuple[str, ...] = ()) -> Preview:
-    """One preview for several objects; a single one's preview is returned with ``title`` added."""
+    """One preview for several objects. A single object's preview is returned with ``title`` added."""
     if not parts:
         return Preview(title=title, notices=notices)
     if len(parts) == 1:

@@ -88,7 +88,7 @@ def verdict(
 
 
 def _life(lives: tuple[ReadIncarnation, ...], of: UpstreamSplit | SplitState) -> ReadIncarnation | None:
-    """What was read of this incarnation of the split; unknown values count as equal."""
+    """The offsets read of this incarnation of the split; unknown values count as equal."""
     for life in reversed(lives):
         is_cluster = not life.cluster or not of.cluster or life.cluster == of.cluster
         if is_cluster and (not life.incarnation or not of.incarnation or life.incarnation == of.incarnation):
@@ -106,8 +106,8 @@ def preview_splits(
 ) -> tuple[SplitPreview, ...]:
     """The table of splits in a preview: every split known before or after.
 
-    In ``after``, None means that the split is no longer read; a missing split stays as it is, or is unknown. ``left``
-    is the upstream that the source leaves: its records after an old position stay unread.
+    In ``after``, None means that the split is no longer read. A split that ``after`` lacks stays as it is, or is
+    unknown. ``left`` is the upstream that the source no longer reads: its records after an old position stay unread.
     """
     rows = []
     read_topics = frozenset(kind.split_topic(known) for known in positions.states)
@@ -135,7 +135,7 @@ def preview_splits(
 
 
 def _left_behind(old: SplitState | None, seen: UpstreamSplit, why: str) -> SplitPreview:
-    """A split that the source leaves, with the records that stay unread there."""
+    """A split that the source no longer reads, with the number of records that stay unread there."""
     unread = seen.end - max(old.offset, seen.start) if old is not None and not seen.is_endless else 0
     most = "at most " if why else ""
     return SplitPreview(

@@ -1,4 +1,4 @@
-"""What to type against errors that say no more than what is wrong."""
+"""Hints with a remedy, for errors that only state the problem."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The Inspector of ``rw-sql check``: it knows the catalog, and of the world only what would refuse nothing.
+"""The Inspector of ``rw-sql check``. It reads the catalog; for all other facts it returns values that refuse nothing.
 
-Every answer that stands in for one of the world is noted, so that a report can say what it did not check.
+Each assumed value is recorded, so that a report can name the facts that it did not check.
 """
 
 from __future__ import annotations
@@ -49,14 +49,15 @@ JOBS = "which views are being made and which tables refreshed"
 OPERATIONS = "the operations that were done in the warehouse"
 
 ASSUMED_OFFSET = 2**40
-"""Where readers stand as far as anybody knows offline: so far on that no step back leads to a negative offset."""
+"""The position that offline checks assume for readers: so high that no step back leads to a negative offset."""
 
 SELF_CONTAINED = frozenset({"datagen"})
-"""Connectors whose upstream is their own code: looking at it reaches nothing."""
+"""Connectors whose upstream is their own code, so that a look at it contacts no other system."""
 
 
 class Unanswerable(Exception):  # noqa: N818 - no error: the statement may be right
-    """A lowering needs a fact that nothing could stand in for. ``what`` is unchecked, and so is all that follows."""
+    """A lowering needs a fact for which no assumed value is possible. ``what`` describes the fact; the rest of the
+    statement stays unchecked too."""
 
     def __init__(self, what: str) -> None:
         super().__init__(what)
@@ -64,9 +65,9 @@ class Unanswerable(Exception):  # noqa: N818 - no error: the statement may be ri
 
 
 class OfflineInspector:
-    """An Inspector that knows a catalog. ``unchecked`` lists what it could not know, in order.
+    """An Inspector that reads only a catalog. ``unchecked`` lists the facts that it could not determine, in order.
 
-    Its methods raise Unanswerable where no answer would be true of every world.
+    Its methods raise Unanswerable if no assumed value is valid for every upstream and job.
     """
 
     def __init__(
@@ -77,9 +78,9 @@ class OfflineInspector:
         readers: Sequence[MaterializedViewRecord] = (),
         ask_spark: Callable[[AnalyzedQuery], QueryAnalysis | None] | None = None,
     ) -> None:
-        """``columns`` are those of the statement's query, as far as they are known; ``readers`` are the views that are
-        planned again with the one whose query changes. ``ask_spark`` asks Spark's analyzer, which answers None where
-        the columns of an input are not known."""
+        """``columns`` are the known columns of the statement's query. ``readers`` are the views that are planned again
+        together with the view whose query changes. ``ask_spark`` calls Spark's analyzer; it returns None if the columns
+        of an input are not known."""
         self._snapshot = snapshot
         self._columns = columns
         self._readers = readers
@@ -88,7 +89,7 @@ class OfflineInspector:
 
     @property
     def unchecked(self) -> tuple[str, ...]:
-        """What was needed and not known."""
+        """The facts that were needed and not known."""
         return tuple(self._noted)
 
     def note(self, what: str) -> None:
@@ -147,7 +148,7 @@ class OfflineInspector:
 
 
 class _Upstreams:
-    """Upstreams that answer and show no split, and targets that take all rows."""
+    """Upstreams that respond without any split, and targets that accept all rows."""
 
     def __init__(self, note: Callable[[str], None]) -> None:
         self._note = note
@@ -164,7 +165,7 @@ class _Upstreams:
     def offsets_at(
         self, connector: str, options: PlannedOptions, milliseconds: int, splits: tuple[str, ...]
     ) -> dict[str, int]:
-        """Raises SqlError where the connector has no such thing, whatever its upstream holds."""
+        """Raises SqlError if the connector has no such offsets for any upstream."""
         kind = registry.connector(connector)
         if isinstance(kind, PlainConnector) and _is_left_out(kind, "offsets_at"):
             kind.offsets_at(visible(options), milliseconds, splits)
@@ -177,7 +178,7 @@ class _Upstreams:
     def group_offsets(
         self, connector: str, options: PlannedOptions, group: str, splits: tuple[str, ...]
     ) -> GroupOffsets:
-        """Raises SqlError where the connector has no such thing, whatever its upstream holds."""
+        """Raises SqlError if the connector has no consumer groups for any upstream."""
         kind = registry.connector(connector)
         if isinstance(kind, PlainConnector) and _is_left_out(kind, "group_offsets"):
             kind.group_offsets(visible(options), group, splits)
@@ -200,7 +201,7 @@ class _Upstreams:
 
 
 class _StoredPositions:
-    """Where statements put the readers last, or so far on that no step back is negative."""
+    """The positions that statements last set for the readers, else a position so high that no step back is negative."""
 
     def __init__(self, snapshot: Snapshot, note: Callable[[str], None]) -> None:
         self._snapshot = snapshot
@@ -272,7 +273,7 @@ class _Tables:
 
 
 class _Queries:
-    """Spark's analyzer where there is one, else the form of the text."""
+    """Analyzes queries with Spark's analyzer if there is one, else by the form of the text."""
 
     def __init__(
         self,
@@ -308,15 +309,15 @@ class _Queries:
         return self._answer_of_reader(analyzed) or answer_query(analyzed, self._columns)
 
     def _answer_of_reader(self, analyzed: AnalyzedQuery) -> QueryAnalysis | None:
-        """The answer for a view that is planned again; None for the statement's own query.
+        """The analysis for a view that is planned again; None for the statement's own query.
 
-        A type that is not known is taken to be the one that the view has.
+        An unknown type counts as the type that the view has now.
         """
         given = {relation.name: columns_known(relation.columns) for relation in analyzed.relations}
         readers = [reader for reader in self._readers if self._input_names(reader) == given.keys()]
         if not readers:
             return None
-        # Of two that read the same, the one whose columns these are.
+        # Of two views with equal inputs, the one that has these columns.
         names = set(written_names(analyzed.query))
         reader = max(readers, key=lambda each: len(names & dict(schema_columns(each.schema)).keys()))
         before = dict(schema_columns(reader.schema))
@@ -350,6 +351,6 @@ class _Secrets:
 
 
 def _is_left_out(kind: PlainConnector, method: str) -> bool:
-    """Whether a connector leaves a method to the base, which refuses."""
+    """True if a connector inherits a method from the base class, which refuses the call."""
     made: object = getattr(type(kind), method)
     return made is getattr(PlainConnector, method)

@@ -1,4 +1,4 @@
-"""Which refusals of a lowering are findings, and which only follow from what is not known offline."""
+"""Decides which refusals of a lowering are findings, and which only result from facts that are not known offline."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _OF_OPTIONS = frozenset({UNKNOWN_PROPERTY, INVALID_PROPERTY})
 
 
 def is_of_the_world(statement: Statement, error: SqlError, inspector: OfflineInspector) -> bool:
-    """Whether an upstream, a reader's position or Spark would have to be asked to know that this is an error."""
+    """True if only an upstream, a reader's position or Spark could confirm this error."""
     match error.kind:
         case kind if kind is SPLITS_UNKNOWN:
             return bool(inspector.unchecked)
@@ -53,7 +53,7 @@ def is_of_the_world(statement: Statement, error: SqlError, inspector: OfflineIns
             target = getattr(statement, "target", None)
             return not isinstance(target, ast.InjectValues | ast.InjectToOffset)
         case kind if kind is INVALID_SPLIT_STATE:
-            # Clamped to where the split begins, wherever that is.
+            # Clamped to the start of the split, which is unknown here.
             return "CLAMP" in getattr(statement, "allow", ()) and error.message.endswith("is negative")
         case kind if kind is INVALID_QUERY:
             return TABLE in inspector.unchecked
@@ -65,7 +65,8 @@ def is_of_the_world(statement: Statement, error: SqlError, inspector: OfflineIns
 
 
 def follows_from_blocked(statement: Statement, error: SqlError) -> bool:
-    """Whether an error may only say that an object which the statement names is not there as it was meant."""
+    """True if the only cause of an error may be that an object named by the statement is not in the catalog, because
+    its own statement failed."""
     kept = _OF_OTHERS | _OF_WORDS
     if error.kind is NOT_SUPPORTED and is_of_a_part(statement, error):
         return False
@@ -75,5 +76,6 @@ def follows_from_blocked(statement: Statement, error: SqlError) -> bool:
 
 
 def follows_from_columns(error: SqlError, *, are_named: bool) -> bool:
-    """Whether an error may only say that columns are not known: their types, or, without ``are_named``, all of them."""
+    """True if the only cause of an error may be unknown columns: their types, or, without ``are_named``, the columns
+    themselves."""
     return error.kind in (_OF_TYPES if are_named else _OF_COLUMNS)

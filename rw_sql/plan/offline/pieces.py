@@ -1,4 +1,4 @@
-"""A script's statements one by one, also behind one that does not parse."""
+"""Splits a script into its statements, also after a statement that does not parse."""
 
 from __future__ import annotations
 
@@ -29,15 +29,16 @@ _BEGINNING = re.compile(_BEGINS, re.IGNORECASE | re.VERBOSE)
 
 
 def pieces_of(text: str) -> Iterator[ScriptStatement]:
-    """The statements of a script. Where one has a quote that does not end, the next begins where one evidently does."""
+    """The statements of a script. If a statement has a quote without an end, the next statement begins at the first
+    line that evidently starts one."""
     yield from split_script(text)
 
 
 def rest_of(piece: ScriptStatement, error: SqlError) -> tuple[ScriptStatement, tuple[ScriptStatement, ...]]:
-    """A piece that does not parse, cut where another statement evidently begins, and the statements from there on.
+    """A piece that does not parse, cut where another statement evidently begins, and the statements from that place on.
 
-    That is behind a ``;`` at the end of a line, which a quote that does not end has taken in; or where a line begins
-    as a statement does, and the error is that nothing was expected there: a ``;`` is missing.
+    That place is after a ``;`` at the end of a line, which an unclosed quote contains. It may also be a line that
+    begins like a statement, if the error is that nothing was expected there: a ``;`` is missing.
     """
     text = piece.text
     taken_in = _AFTER_SEMICOLON.search(text)
@@ -68,7 +69,8 @@ def _cut(piece: ScriptStatement, end: int, start: int) -> tuple[ScriptStatement,
 
 
 def parse_piece(text: str, catalog: CatalogView) -> Statement | None:
-    """A statement of a script; None where it is Spark's. Raises SqlError where it is nobody's."""
+    """A statement of a script; None if it is a statement of Spark's. Raises SqlError if neither rw_sql nor Spark has
+    such a statement."""
     statement = route(text, catalog) if could_be_ours(text) else None
     if statement is None:
         if not could_be_sparks(text):
@@ -78,7 +80,8 @@ def parse_piece(text: str, catalog: CatalogView) -> Statement | None:
 
 
 def _without_an_owner(text: str) -> Statement:
-    """Parses a text whose first words belong to no statement. Raises SqlError unless it depends on the catalog."""
+    """Parses a text whose first words begin neither an rw_sql nor a Spark statement. Raises SqlError unless the
+    statement depends on the catalog."""
     statement = parse_statement(text)
     error = not_shown(text, statement, SESSION_PARAMETERS)
     if error is not None:

@@ -1,4 +1,5 @@
-"""Objects whose statements have errors, as records of which only the name is meant: what follows finds them by it."""
+"""Records that hold only a name, for objects whose statements have errors. Later statements find the objects by
+name."""
 
 from __future__ import annotations
 
@@ -44,7 +45,8 @@ MADE = "source", "table", "materialized_view", "sink", "connection", "secret", "
 
 
 def created_in(text: str) -> Iterator[tuple[str, str, int]]:
-    """What a text's CREATE statements make, whether they parse or not: kind, name, and where each begins."""
+    """The objects that a text's CREATE statements create, even if they do not parse: the kind, the name, and the start
+    of each."""
     for found in _CREATES.finditer(text):
         parts = re.split(r"\.(?=(?:[^\"]*\"[^\"]*\")*[^\"]*\Z)", found["name"])
         name = Name(parts=tuple(_folded(part.strip()) for part in parts)).key
@@ -56,13 +58,13 @@ def _folded(part: str) -> str:
 
 
 def made_by_spark(text: str) -> str | None:
-    """The table or view that a statement of Spark's own makes, as a query names it; None where it makes none."""
+    """The table or view that a Spark statement creates, as a query would name it; None if it creates none."""
     found = _SPARKS.match(text)
     return None if found is None else found["name"].replace("`", "").lower()
 
 
 def with_placeholder(snapshot: Snapshot, kind: str, name: str) -> tuple[Snapshot, tuple[int, ...]]:
-    """The catalog with an object of that name, and the ids it got; as it is where the name is taken."""
+    """The catalog with an object of that name, and the new ids; the catalog unchanged if the name is in use."""
     kinds = MADE[:4] if kind in MADE[:4] else (kind,)
     if any(snapshot.find(other, name) is not None for other in kinds):
         return snapshot, ()
@@ -133,5 +135,5 @@ def _source(id_: int, name: str) -> SourceRecord:
 
 
 def is_public(parts: tuple[str, ...]) -> bool:
-    """Whether a name of that many parts can be one of the catalog's."""
+    """True if a name with these parts can be the name of a catalog object."""
     return len(parts) == 1 or (len(parts) == 2 and parts[0].lower() == SCHEMA_ALIAS)

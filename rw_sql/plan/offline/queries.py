@@ -1,6 +1,6 @@
-"""Reads the query of a view or sink: what it reads, and what an analysis of its text finds.
+"""Reads the query of a view or sink: its inputs, and the findings of the analysis of its text.
 
-The analysis itself is ``rw_sql.plan.queries.analysis``; :func:`read_text` is the one place that knows it.
+The analysis itself is ``rw_sql.plan.queries.analysis``; only :func:`read_text` calls it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from rw_sql.syntax.statements import Query
 
 Columns = tuple[tuple[str, str | None], ...]
-"""Columns as (name, Spark's type), the type None where it is not known."""
+"""Columns as (name, Spark's type); the type is None if it is not known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +48,7 @@ class TextFinding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TextReading:
-    """What an analysis of a query's text comes to: its faults, and its columns, None where they are not known."""
+    """The result of the analysis of a query's text: its errors, and its columns (None: not known)."""
 
     findings: tuple[TextFinding, ...] = ()
     columns: Columns | None = None
@@ -56,9 +56,9 @@ class TextReading:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueryReading:
-    """A query: its errors, its columns as far as they are known, and the names in the catalog of what it reads.
+    """A query: its errors, its columns as far as they are known, and the catalog names of its inputs.
 
-    ``is_of_spark``: it reads tables that only Spark knows.
+    ``is_of_spark``: it reads tables that only Spark has.
     """
 
     errors: tuple[SqlError, ...] = ()
@@ -77,7 +77,7 @@ def read_query(
     names_columns: bool,
 ) -> QueryReading:
     """Reads a query on a catalog. The columns of objects in ``unknown`` are not known, and the tables in ``of_spark``
-    are Spark's. ``names_columns``: the query must name its columns, since the statement does not."""
+    belong to Spark. ``names_columns``: the query must name its columns, because the statement does not."""
     if dialect != "spark":
         return _read_translated(query, snapshot)
     from sqlglot.errors import SqlglotError
@@ -118,17 +118,17 @@ def read_query(
 
 
 def _read_translated(query: Query, snapshot: Snapshot) -> QueryReading:
-    """A query of RisingWave's dialect: places in its text are not those of the text that is run."""
+    """Reads a query of RisingWave's dialect. Places in its text differ from places in the translated text."""
     try:
         tables = to_spark(query).tables
     except SqlError:
-        return QueryReading()  # the lowering says so
+        return QueryReading()  # the lowering reports it
     known = tuple(name for name in tables if find_relation(snapshot, name) is not None)
     return QueryReading(tables=known, is_of_spark=len(known) < len(tables))
 
 
 def columns_known(columns: tuple[tuple[str, str], ...]) -> Columns:
-    """A relation's columns, without the types that are not known."""
+    """A relation's columns, with None for unknown types."""
     return tuple((name, None if kind == UNKNOWN_TYPE else kind) for name, kind in columns)
 
 
@@ -151,10 +151,10 @@ def _no_relation(snapshot: Snapshot, name: str, query: Query, start: int, end: i
 
 
 def read_text(query: str, inputs: Mapping[str, Columns | None], *, names_columns: bool) -> TextReading:
-    """The findings and columns of a query of Spark's SQL over inputs of these columns (None: not known).
+    """The findings and columns of a query in Spark's SQL over inputs with these columns (None: not known).
 
-    With ``names_columns`` each column needs a name of its own. Relations that are not among the inputs are the
-    caller's to refuse, and functions that Spark does not have may be the user's own.
+    With ``names_columns``, each column needs its own name. The caller must refuse relations that are not among the
+    inputs. Functions that Spark does not have may be user-defined.
     """
     known = {name: _analyzed(columns) for name, columns in inputs.items()}
     found = analyze(query, known, is_relation=lambda _: True, is_stored=names_columns)

@@ -1,4 +1,5 @@
-"""What is answered in Spark's place of a query: a schema as far as its columns are known, and what tells rows apart."""
+"""The assumed result of Spark's analysis of a query: a schema of the known columns, and the columns that identify
+rows."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from rw_sql.syntax.query.maintained_form import ViewQuery
 
 UNKNOWN_TYPE = "VOID"
-"""The type of a column of which only the name is known: no stored column has it."""
+"""The type of a column of which only the name is known; no stored column has this type."""
 
 _HIDDEN = "_rw_"
 _WORDS = {
@@ -33,9 +34,9 @@ _MAKES_ROWS = re.compile(r"\b(?:explode|posexplode|inline|stack|lateral|unnest|j
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueryColumns:
-    """A query's columns as (name, Spark's type), the type None where only the name is known; None: not known at all.
+    """A query's columns as (name, Spark's type), the type None if only the name is known; None: no column is known.
 
-    ``given`` are the names that the statement gives them.
+    ``given`` are the names that the statement gives to the columns.
     """
 
     columns: tuple[tuple[str, str | None], ...] | None = None
@@ -43,7 +44,7 @@ class QueryColumns:
 
 
 def answer_query(request: AnalyzedQuery, known: QueryColumns | None) -> QueryAnalysis:
-    """An answer that refuses nothing. Where columns are not known, the schema has none."""
+    """A result that refuses nothing. Without known columns, the schema is empty."""
     query = read_view_query(request.query)
     return QueryAnalysis(
         schema=schema_json(_columns(request, known or QueryColumns())),
@@ -53,7 +54,7 @@ def answer_query(request: AnalyzedQuery, known: QueryColumns | None) -> QueryAna
 
 
 def written_names(query: str) -> tuple[str, ...]:
-    """The names that a query writes for its columns; a ``*`` where that is not known."""
+    """The names that a query gives its columns; ``*`` for a name that is not known."""
     from sqlglot.errors import SqlglotError
 
     try:
@@ -64,7 +65,7 @@ def written_names(query: str) -> tuple[str, ...]:
 
 
 def _with_texts(query: str, names: tuple[str, ...]) -> tuple[str, ...]:
-    """The names, with the text of an expression in the place of a name that it does not have."""
+    """The names; a column without a name gets the text of its expression."""
     from sqlglot import exp
 
     tree = shared_tree(query)
@@ -97,7 +98,7 @@ def _columns(request: AnalyzedQuery, known: QueryColumns) -> tuple[tuple[str, st
 
 
 def _keys(request: AnalyzedQuery, query: ViewQuery) -> tuple[str, ...]:
-    """The columns that rows are replaced by; hidden ones where the query does not select what it groups by."""
+    """The columns by which rows are replaced; hidden columns if the query does not select its grouping columns."""
     if query.kind == DISTINCT:
         return written_names(request.query)
     if query.kind not in (GROUPS, ONE_ROW):
@@ -115,7 +116,8 @@ def _field(name: str, kind: str) -> dict[str, object]:
 
 
 def json_type(ddl: str) -> object:
-    """A type as Spark's JSON has it, of its DDL. What cannot be read is a word of its own, as unknown types are."""
+    """A DDL type in the form that Spark's JSON uses. A type that cannot be parsed becomes one word, like an unknown
+    type."""
     text = ddl.strip()
     head, bracket, rest = text.partition("<")
     inner = rest.rstrip()[:-1] if bracket else ""
@@ -138,7 +140,7 @@ def json_type(ddl: str) -> object:
 
 
 def _split(text: str) -> list[str]:
-    """The parts of a text between commas that stand in no brackets and no backquotes."""
+    """The parts of a text between commas that are outside brackets and backquotes."""
     parts, depth, begun, quoted = [], 0, 0, False
     for at, letter in enumerate(text):
         if letter == "`":

@@ -1,4 +1,4 @@
-"""What a statement names: the objects that it rests on, and the splits that it takes to be there."""
+"""The references in a statement: the objects that it depends on, and the splits that it assumes."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _RELATIONS = ("table", "source", "materialized_view", "sink")
 
 
 def named_ids(snapshot: Snapshot, statement: Statement, tables: tuple[str, ...]) -> frozenset[int]:
-    """The objects of the catalog that a statement names. ``tables`` are those that its query reads."""
+    """The objects of the catalog that a statement names. ``tables`` are the tables that its query reads."""
     found: set[int] = set()
     for value in _values(statement):
         match value:
@@ -72,9 +72,9 @@ def _values(holder: Any) -> Iterator[object]:
 
 
 def with_named_splits(snapshot: Snapshot, statement: Statement) -> Snapshot:
-    """The catalog with the splits that a statement takes to be there, of topics of which it knows no split yet.
+    """The catalog with the splits that a statement assumes, for topics without any known split.
 
-    A source that the script makes has none: only its upstream tells which.
+    A source that the script creates has no known splits, because only its upstream can list them.
     """
     if not isinstance(statement, InjectSourceOffsets | ResetSourceSplits | SkipRecord):
         return snapshot
@@ -117,7 +117,8 @@ def _splits(
 
 
 def topics_hint(snapshot: Snapshot, statement: Statement) -> str | None:
-    """What to name instead of a split that is of no topic of the source, where its splits are not known."""
+    """A hint about the splits to name, if a statement names a split outside the source's topics and the topics' splits
+    are not known."""
     name = getattr(statement, "name", None)
     source = snapshot.find("source", name.key) if name is not None else None
     if source is None:

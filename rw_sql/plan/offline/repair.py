@@ -1,4 +1,5 @@
-"""Mends one fault of a statement, so that the next one is found too and what follows knows the object."""
+"""Removes one error from a statement, so that the check finds the next error too and later statements find the
+object."""
 
 from __future__ import annotations
 
@@ -43,9 +44,10 @@ _TEXT = DataType(name="CHARACTER VARYING")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Repair:
-    """A statement without one fault. ``hides_columns``: what it makes has other columns than those that were meant.
+    """A statement without one fault. ``hides_columns``: the object created by the repaired statement lacks some of the
+    intended columns.
 
-    ``removed`` is the key of the option that is left out for it, if one is.
+    ``removed`` is the key of the option that was left out, if one was.
     """
 
     statement: Statement
@@ -54,7 +56,8 @@ class Repair:
 
 
 def repaired(statement: Statement, error: SqlError) -> Repair | None:
-    """The statement without the option, column or clause that an error points at; None where it points at no such."""
+    """The statement without the option, column or clause that an error points at; None if it points at none of
+    these."""
     if error.span is None or error.kind is MISSING_PROPERTY:
         return None
     changed = _without(statement, statement, error)
@@ -71,12 +74,12 @@ def repaired(statement: Statement, error: SqlError) -> Repair | None:
 
 
 def is_of_a_part(statement: Statement, error: SqlError) -> bool:
-    """Whether an error points at an option, a column or a clause of the statement, and not at all of it."""
+    """True if an error points at an option, a column or a clause of the statement, not at the whole statement."""
     return error.span is not None and _without(statement, statement, error) is not None
 
 
 def _without(whole: Statement, holder: Any, error: SqlError) -> tuple[Any, object] | None:
-    """``holder`` with the part changed that an error points at, and that part."""
+    """``holder`` with a repair of the part that an error points at, and that part."""
     for slot in fields(holder):
         value = getattr(holder, slot.name)
         if isinstance(value, tuple):
@@ -130,7 +133,8 @@ def _instead(whole: Statement, part: Any, siblings: tuple[Any, ...], error: SqlE
 def _instead_of_option(
     whole: Statement, option: Option, siblings: tuple[Option, ...], error: SqlError
 ) -> tuple[Option, ...]:
-    """The option under the name that was probably meant; none where that is given already, or it is another fault."""
+    """The options with the probable name for a misspelt one; without it if that name is already used, or if the error
+    is another one."""
     if option.key == "connector":
         names = sink_connector_names() if isinstance(whole, CreateSink) else connector_names()
         near = near_names(option.value.text.lower(), names) if isinstance(option.value, TextValue) else []

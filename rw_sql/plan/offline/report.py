@@ -1,4 +1,4 @@
-"""What there is to say of one statement of a script."""
+"""The report on one statement of a script."""
 
 from __future__ import annotations
 
@@ -10,20 +10,21 @@ if TYPE_CHECKING:
     from rw_sql.errors import SqlError
 
 SPARK = "spark"
-"""The kind of a statement that is Spark's own."""
+"""The kind of a Spark statement."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnsafeNote:
-    """What an unsafe statement needs so that it runs. ``switch`` is what turns unsafe operations on, None where the
-    catalog has that on; ``accepts`` are the words that its ALLOW takes, ``allows`` those that it names."""
+    """The conditions for running an unsafe statement. ``switch`` is the statement that enables unsafe operations, None
+    if the catalog has enabled them. ``accepts`` are the words that ALLOW accepts in the statement; ``allows`` are the
+    words that it contains."""
 
     switch: str | None
     accepts: tuple[str, ...]
     allows: tuple[str, ...]
 
     def describe(self) -> str:
-        """The note as a line says it."""
+        """The note as one line of text."""
         needs = [self.switch] if self.switch is not None else []
         lacking = [word for word in self.accepts if word not in self.allows]
         if lacking:
@@ -35,11 +36,11 @@ class UnsafeNote:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checked:
-    """A statement, at ``[start, end)`` of its file's text, and what is wrong with it.
+    """A statement, at ``[start, end)`` of its file's text, and its errors.
 
-    ``kind`` are its words (``CREATE SOURCE``), or SPARK. ``unchecked`` is what only an upstream, Spark or the warehouse
-    can tell; ``blocked_by`` are objects that it names and whose own statements have errors: what follows from these is
-    not looked at.
+    ``kind`` is the statement's words (``CREATE SOURCE``), or SPARK. ``unchecked`` are the facts that only an upstream,
+    Spark or the warehouse can provide. ``blocked_by`` are the objects that it names and whose own statements have
+    errors; errors that result from these are not reported.
     """
 
     file: str

@@ -1,6 +1,7 @@
-"""Checks a script: each statement is planned on the catalog that those before it lead to; nothing is run.
+"""Checks a script: each statement is planned on the catalog as the statements before it leave it; nothing is run.
 
-A statement with an error leads on as far as it can: what it makes is known by name, so that no error follows from it.
+A statement with an error changes the catalog as far as possible: its object is known by name, so that later statements
+show no error for it.
 """
 
 from __future__ import annotations
@@ -70,7 +71,8 @@ _ALTERED = re.compile(
 
 @dataclass(slots=True)
 class _Outcome:
-    """What is found of one statement, and what it leads to. ``changes`` are None where it cannot be planned."""
+    """The result of checking one statement, and its effect on the catalog. ``changes`` is None if the statement cannot
+    be planned."""
 
     errors: list[SqlError] = field(default_factory=list)
     unchecked: list[str] = field(default_factory=list)
@@ -81,9 +83,9 @@ class _Outcome:
 
 
 class ScriptChecker:
-    """Checks files one after the other, each on the catalog that those before it lead to.
+    """Checks files one after the other, each on the catalog as the files before it leave it.
 
-    ``later`` tells where names are made, for the hint of a statement that comes too early.
+    ``later`` maps names to the places that create them, for the hint of a statement that comes too early.
     """
 
     def __init__(
@@ -100,9 +102,9 @@ class ScriptChecker:
         self._unsure: set[int] = set()
         """Objects whose own statements have errors."""
         self._no_columns: set[int] = set()
-        """Objects of which not all columns are known."""
+        """Objects with unknown columns."""
         self._no_keys: set[int] = set()
-        """Views of which it is not certain what tells their rows apart."""
+        """Views whose key columns are uncertain."""
         self._undropped: set[str] = set()
         self._block: ScriptStatement | None = None
         self._before_block = self.snapshot
@@ -121,18 +123,18 @@ class ScriptChecker:
         return name in self._of_spark
 
     def has_parameter(self, name: str) -> bool:
-        """Whether a session parameter has this name, or one that can only be meant for it."""
+        """True if a session parameter has this name, or if this is evidently a misspelt parameter."""
         return name in SESSION_PARAMETERS or ("_" in name and bool(near_names(name, SESSION_PARAMETERS, most=1)))
 
     def announce(self, text: str, file: str) -> None:
-        """Notes what a file makes, so that an error of one before it can say so."""
+        """Records the names that a file creates, so that an error in an earlier file can point there."""
         line, counted = 1, 0
         for _, name, start in created_in(text):
             line, counted = line + text.count("\n", counted, start), start
             self._made.setdefault(name, []).append((file, start, line))
 
     def check(self, text: str, file: str) -> Iterator[Checked]:
-        """Every statement of a file, in order, with what is wrong with it."""
+        """Yields every statement of a file, in order, with its errors."""
         for piece in pieces_of(text):
             yield from self.check_piece(piece, text, file)
         if self._block is not None:
@@ -146,7 +148,7 @@ class ScriptChecker:
             yield replace(_blank(began, file, "BEGIN UNSAFE"), errors=(began.locate(_at_start(error), text, file),))
 
     def check_piece(self, piece: ScriptStatement, text: str, file: str) -> Iterator[Checked]:
-        """One statement of a file, and those that its own text turns out to hold."""
+        """Yields one statement of a file, and the further statements that its text turns out to contain."""
         waiting = [piece]
         while waiting:
             checked, rest = self._check_piece(waiting.pop(0), text, file)
@@ -212,7 +214,7 @@ class ScriptChecker:
         )
 
     def _hinted(self, error: SqlError, piece: ScriptStatement, file: str) -> SqlError:
-        """An error of a name that a later statement makes says so."""
+        """The error with a hint, if a later statement creates the unknown name."""
         if error.span is None:
             error.span = _at_start(error).span
         if error.kind is UNDEFINED_OBJECT and error.span is not None:
@@ -253,7 +255,7 @@ class ScriptChecker:
         return outcome
 
     def _plan(self, statement: Statement, *, is_explained: bool = False) -> _Outcome:
-        """Lowers a statement, again without what has an error as long as it has one in a part of its own."""
+        """Lowers a statement. As long as an error lies in a separate part, lowers it again without that part."""
         outcome = _Outcome()
         try:
             statement = resolved(statement, self.snapshot, self._search_path, self._parameter("query_dialect"))
@@ -352,7 +354,7 @@ class ScriptChecker:
         )
 
     def _readers(self, statement: Statement) -> tuple[MaterializedViewRecord, ...]:
-        """The views that read one whose query a statement changes: their queries are planned with it."""
+        """The views that read the view whose query a statement changes; their queries are planned together with it."""
         if not isinstance(statement, ast.CreateMaterializedView | ast.AlterMaterializedViewQuery):
             return ()
         altered = self.snapshot.find("materialized_view", statement.name.key)
@@ -360,7 +362,7 @@ class ScriptChecker:
         return tuple(reader for reader in found if isinstance(reader, MaterializedViewRecord))
 
     def _has_untyped(self, ids: Iterable[int]) -> bool:
-        """Whether an object has columns of which only the names are known."""
+        """True if an object has columns of which only the names are known."""
         views = (record for record in map(self.snapshot.get, ids) if isinstance(record, MaterializedViewRecord))
         return any(kind == UNKNOWN_TYPE for view in views for _, kind in schema_columns(view.schema))
 
@@ -369,12 +371,12 @@ class ScriptChecker:
         return frozenset(name for name, _ in relation_of(record).columns) if record is not None else frozenset()
 
     def _is_undropped(self, statement: Statement, error: SqlError) -> bool:
-        """Whether a name is taken only because the DROP before has an error."""
+        """True if a name is in use only because the DROP before it has an error."""
         name = getattr(statement, "name", None)
         return error.kind is DUPLICATE_OBJECT and name is not None and name.key in self._undropped
 
     def _follow(self, statement: Statement, outcome: _Outcome) -> None:
-        """Brings the catalog to what a statement leads to, as far as that is known."""
+        """Applies the known effect of a statement to the catalog."""
         plan = outcome.plan
         if plan is not None and plan.session is not None:
             name, value = plan.session
@@ -406,7 +408,7 @@ class ScriptChecker:
         self._no_keys |= {view.id for view in views if visible_keys(view) != view.keys}
 
     def _follow_failed(self, statement: Statement) -> None:
-        """After a statement that changes nothing since it has an error: what it was to change is not known."""
+        """After an ALTER statement with an error: marks the parts that it was to change as unknown."""
         name = getattr(statement, "name", None)
         kind = kind_of(statement)
         if name is None:
@@ -436,7 +438,8 @@ class ScriptChecker:
             self._of_spark |= {made, made.rpartition(".")[2]}
 
     def _know_by_name(self, text: str) -> None:
-        """After a CREATE that does not parse its name is known; after such an ALTER the columns are not."""
+        """After a CREATE that does not parse, records the name of its object; after such an ALTER, marks the columns as
+        unknown."""
         altered = _ALTERED.match(text)
         if altered is not None:
             last = (altered[2] or altered[3].lower()).replace('""', '"')

@@ -1,4 +1,4 @@
-"""Which statements are unsafe, and what they need so that they run."""
+"""Decides which statements are unsafe, and under which conditions they run."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _ACCEPTS: dict[type[Statement], tuple[str, ...]] = {
 
 
 def unsafe_note(statement: Statement, snapshot: Snapshot, plan: Plan | None) -> UnsafeNote | None:
-    """What an unsafe statement needs on a catalog; None for a safe one."""
+    """The conditions for running an unsafe statement on a catalog; None for a safe statement."""
     accepts = _ACCEPTS.get(type(statement))
     if accepts is None:
         if plan is None or not plan.is_unsafe:

@@ -1,4 +1,4 @@
-"""The facts that a lowering depends on, beside the statement and the catalog. Its methods change nothing."""
+"""The facts on which a lowering depends, besides the statement and the catalog. Its methods change nothing."""
 
 from __future__ import annotations
 
@@ -18,13 +18,14 @@ if TYPE_CHECKING:
 
 
 class Inspector(Protocol):
-    """Reads the world for one lowering. Each call reads now, except that an upstream is looked at only once.
+    """Reads facts about upstreams, readers and jobs for one lowering. Each call reads the present state, except that an
+    upstream is looked at only once.
 
-    Any method raises SqlError if it cannot read what it is to return.
+    Any method raises SqlError if it cannot read its result.
     """
 
     def after(self, snapshot: Snapshot) -> Inspector:
-        """The same world as if the catalog were ``snapshot``, which includes uncommitted statements.
+        """The same facts, but with ``snapshot`` as the catalog, which includes uncommitted statements.
 
         A source that is paused only in that snapshot counts as stopped.
         """
@@ -37,7 +38,7 @@ class Inspector(Protocol):
 
     @property
     def positions(self) -> PositionPort:
-        """What readers have read."""
+        """The port for the positions of readers."""
         ...
 
     @property

@@ -19,9 +19,9 @@ class Positions:
 
     ``forgotten`` splits had a position that a RESET removed: they are not new to the source. ``lives`` are the offsets
     in the log per split, the newest incarnation last; ``sparse`` splits returned fewer records than offsets.
-    ``is_complete``: the log still shows everything ever read. ``pieces`` are the ranges of each split in the log's
-    rows, by run; ``is_trimmed``: rows that were read are no longer in it. ``reader_epoch`` is the epoch of the oldest
-    run that may still commit to the log, None if no run was ever started.
+    ``is_complete``: the log still contains everything that was ever read. ``pieces`` are the ranges of each split in
+    the log's rows, by run; ``is_trimmed``: rows that were read are no longer in it. ``reader_epoch`` is the epoch of
+    the oldest run that may still commit to the log, None if no run was ever started.
     """
 
     states: Mapping[str, SplitState] = field(default_factory=dict)
@@ -49,10 +49,11 @@ class CommittedRanges:
 
 
 class PositionPort(Protocol):
-    """What readers have read. Without ``fragment``, the reader is the source's shared one."""
+    """The positions of readers, and the ranges that they have read. Without ``fragment``, the reader is the source's
+    shared one."""
 
     def of(self, source_id: int, fragment: str | None = None) -> Positions:
-        """The positions of a fragment: folded from the catalog, the noted positions and the commits of its log.
+        """The positions of a fragment, computed from the catalog, the stored positions and the commits of its log.
 
         The positions of a direct reader come from its checkpoint.
         """
@@ -67,7 +68,7 @@ class PositionPort(Protocol):
     ) -> Mapping[str, SplitState]:
         """The positions of a source's splits just before the operation with ``epoch`` took effect.
 
-        These are the positions in ``stood``, advanced by the commits, after each one's version, of runs from before the
+        These are the positions in ``stood``. They are advanced by the later commits of runs that started before the
         operation.
         """
         ...

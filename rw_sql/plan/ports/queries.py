@@ -31,7 +31,7 @@ class AnalyzedQuery:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueryAnalysis:
-    """The answer: the result's schema as Spark's JSON, the key columns (empty: rows are appended), or a refusal.
+    """The result of an analysis: the schema as Spark's JSON, the key columns (empty: rows are appended), or a refusal.
 
     ``hint`` belongs to ``refusal``, with ``kind`` (None: Spark accepts the query, but it cannot be kept up to date),
     the ``word`` of the query that Spark points at, and the ``relation`` that does not exist. For a WHOLE query,
@@ -64,5 +64,5 @@ class QueryPort(Protocol):
         form: str = STREAM,
         same_as: str = "",
     ) -> QueryAnalysis:
-        """Analyzes a query over ``relations`` as :class:`AnalyzedQuery` describes it; nothing is started."""
+        """Analyzes a query over ``relations``, as :class:`AnalyzedQuery` describes it; starts no query."""
         ...

@@ -1,4 +1,4 @@
-"""Rewind points, and what a rewind would revert."""
+"""Rewind points, and the effect of a rewind."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 class TableBack:
     """One table now and at a point: its numbers of rows, None if not counted.
 
-    ``lost`` says why it cannot be restored. ``has_emitted``: a sink has sent rows since.
+    ``lost`` is the reason why the table cannot be restored. ``has_emitted``: a sink has sent rows since.
     """
 
     object_id: int
@@ -25,7 +25,7 @@ class TableBack:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RewindLook:
-    """What a rewind would revert: the source's log first, then each dependent of the point that still exists."""
+    """The effect of a rewind: on the source's log first, then on each dependent of the point that still exists."""
 
     tables: tuple[TableBack, ...]
 
@@ -34,9 +34,9 @@ class RewindPort(Protocol):
     """Rewind points."""
 
     def points(self, source_id: int | None = None) -> tuple[RewindPoint, ...]:
-        """The rewind points, and the operations that are known to have none, oldest operation first."""
+        """The rewind points, and the operations that have none for a known reason, oldest operation first."""
         ...
 
     def look(self, point: RewindPoint) -> RewindLook:
-        """What a rewind to a point would revert."""
+        """The effect of a rewind to a point."""
         ...

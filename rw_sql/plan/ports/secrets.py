@@ -1,4 +1,4 @@
-"""The values of secrets. They go in, none comes out."""
+"""The values of secrets. Secret values go in through this port; none comes out."""
 
 from __future__ import annotations
 
@@ -16,5 +16,5 @@ class SecretPort(Protocol):
         ...
 
     def require_readable(self, secret: SecretRecord) -> None:
-        """Raises SqlError if the value cannot be read where it is kept."""
+        """Raises SqlError if the value cannot be read from its backend."""
         ...

@@ -1,4 +1,4 @@
-"""Tables: those of logs and views, and those that Spark knows."""
+"""The tables of logs and views, and the tables that Spark has."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 class TableLook:
     """A Delta table's path, and its schema as Spark's JSON; ``path`` is empty for any other table.
 
-    ``is_missing``: Spark knows no table or view of that name.
+    ``is_missing``: Spark has no table or view of that name.
     """
 
     path: str = ""

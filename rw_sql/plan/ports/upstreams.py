@@ -35,7 +35,7 @@ class UpstreamPort(Protocol):
         ...
 
     def record_times(self, connector: str, options: PlannedOptions, offsets: Mapping[str, int]) -> Mapping[str, int]:
-        """The times of the records at these offsets, in milliseconds since 1970, if known soon."""
+        """The times of the records at these offsets, in milliseconds since 1970, if they can be found quickly."""
         ...
 
     def group_offsets(
@@ -55,7 +55,8 @@ class UpstreamPort(Protocol):
         shape: SinkShape | None,
         candidates: tuple[SecretRecord, ...] = (),
     ) -> SinkLook:
-        """Whether a sink's target can store rows of this shape; without a shape, whether it answers. Writes nothing."""
+        """Whether a sink's target can store rows of this shape; without a shape, whether the target responds. Writes
+        nothing."""
         ...
 
 

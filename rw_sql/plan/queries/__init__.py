@@ -1,4 +1,4 @@
-"""The queries of views and sinks: what they read, how their tables are maintained, which offsets they filter by.
+"""The queries of views and sinks: their inputs, the maintenance of their tables, and the offsets that they filter by.
 
 The room ``analysis`` finds wrong names, functions and groups in a query without Spark.
 

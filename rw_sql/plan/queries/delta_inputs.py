@@ -1,4 +1,4 @@
-"""Delta tables of the user's own as what a view or sink reads."""
+"""The user's own Delta tables as inputs of a view or sink."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeltaInputs:
-    """A query with names that its tables can have as views of a Spark session, and the records of these tables.
+    """A query in which tables have names that a Spark session can use for views, and the records of these tables.
 
-    ``new`` are those of them that the catalog does not have yet, ``missing`` the names, as written, of no table.
+    ``new`` are the records that the catalog does not have yet; ``missing`` are the written names that are not tables.
     """
 
     text: str
@@ -31,7 +31,7 @@ class DeltaInputs:
 
 
 def delta_inputs(snapshot: Snapshot, inspector: Inspector, text: str) -> DeltaInputs:
-    """The Delta tables that a query reads; what is no Delta table of the user's stays as it is written."""
+    """The Delta tables that a query reads. Other names in the query stay as they are."""
     found: dict[str, DeltaTableRecord] = {}
     new: dict[str, DeltaTableRecord] = {}
     missing: list[str] = []
@@ -58,9 +58,9 @@ def delta_inputs(snapshot: Snapshot, inspector: Inspector, text: str) -> DeltaIn
 def delta_table(
     snapshot: Snapshot, inspector: Inspector, written: str, name: str, others: tuple[DeltaTableRecord, ...] = ()
 ) -> tuple[DeltaTableRecord | None, bool]:
-    """The record of a table as a statement writes it, and whether the catalog does not have it yet.
+    """The record of a table that a statement names, and whether the record is new to the catalog.
 
-    None where that is no Delta table. ``others`` are records that come into the catalog with this one.
+    None if the name is not a Delta table. ``others`` are the new records that the same statement adds to the catalog.
     """
     look = inspector.tables.look(written)
     return _record_of(look, snapshot, written, name, others)
@@ -87,7 +87,7 @@ def _record_of(
 
 
 def _free_name(snapshot: Snapshot, name: str, taken: set[str]) -> str:
-    """A name that neither an object of ours nor another table has."""
+    """A name that neither an rw_sql object nor another table has."""
     plain = "".join(letter if letter.isalnum() or letter == "_" else "_" for letter in name.lower()).strip("_")
     plain = plain if plain and not plain[0].isdigit() else f"table_{plain}"
     number, free = 1, plain
@@ -98,12 +98,12 @@ def _free_name(snapshot: Snapshot, name: str, taken: set[str]) -> str:
 
 
 def feed_property(written: str) -> str:
-    """The statement that lets a table keep the changes of its rows from then on."""
+    """The statement that switches on a table's change data feed."""
     return f"ALTER TABLE {written} SET TBLPROPERTIES (delta.enableChangeDataFeed = true)"
 
 
 def only_appended(snapshot: Snapshot, inputs: Iterable[int]) -> tuple[str, ...]:
-    """What is said of the inputs that stop their reader as soon as rows are updated or deleted."""
+    """The notices about inputs that stop their reader as soon as rows are updated or deleted."""
     tables = (snapshot.get(id_) for id_ in inputs)
     return tuple(
         f"UPDATE and DELETE on {table.written} will stop it, since that keeps no changes: "
@@ -114,7 +114,8 @@ def only_appended(snapshot: Snapshot, inputs: Iterable[int]) -> tuple[str, ...]:
 
 
 def left_unread(snapshot: Snapshot, dropped: Iterable[int]) -> tuple[int, ...]:
-    """The user's own tables that nothing reads any more once these objects are dropped; the catalog forgets them."""
+    """The user's own tables that have no reader left after these objects are dropped; the catalog then removes their
+    records."""
     gone = set(dropped)
     return tuple(
         table.id

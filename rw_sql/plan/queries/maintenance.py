@@ -1,4 +1,5 @@
-"""How a view is kept up to date: decided by what its query does and by how the rows of its inputs change."""
+"""Chooses how a view is kept up to date, from the form of its query and the way in which the rows of its inputs
+change."""
 
 from __future__ import annotations
 
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
     from rw_sql.syntax.query.maintained_form import Form, ViewQuery
 
 _PICKING = frozenset({"Project", "Filter", "SubqueryAlias", "View", "ResolvedHint", "Range", "LocalRelation"})
-"""What Spark's plan of filters and projections of one relation is made of."""
+"""The operators in Spark's plan for filters and projections of one relation."""
 
 _ROW_COLUMN = '{"type":"struct","fields":[{"name":"' + ROW + '","type":"string","nullable":true,"metadata":{}}]}'
 
@@ -68,8 +69,8 @@ class Maintained:
 
 
 def decide(inspector: Inspector, text: str, inputs: tuple[ObjectRecord, ...], *, closes_windows: bool) -> Maintained:
-    """The first strategy in this order that gives what a batch query would: what Spark keeps up to date by itself, what
-    follows the changes of the inputs, what computes the touched part again, what computes all of it again."""
+    """The first strategy, in this order, whose result equals that of a batch query: Spark's own streaming query,
+    following the changes of the inputs, recomputing the affected part, recomputing everything."""
     relations = tuple(relation_of(record) for record in inputs)
     changing = tuple(record for record in inputs if changes_rows(record))
     streamed: QueryAnalysis | None = None
@@ -138,7 +139,7 @@ def _varying(varies: str) -> QueryAnalysis:
 
 
 def kept_as(view: MaterializedViewRecord) -> str:
-    """What the rows of a view are, in a few words."""
+    """The form of a view's rows, in a few words."""
     if not view.keys:
         return "append-only"
     if view.maintenance.is_one_row:
@@ -149,14 +150,14 @@ def kept_as(view: MaterializedViewRecord) -> str:
 
 
 def how_maintained(view: MaterializedViewRecord) -> str:
-    """Whether a view is kept up to date by what changed or computed again, and why."""
+    """Whether a view is updated incrementally or recomputed, and the reason."""
     word = "recomputed" if view.maintenance.is_recomputed else "incremental"
     reason = view.maintenance.reason or ("rows are replaced by their keys" if view.keys else "rows are only appended")
     return f"{word}: {reason}"
 
 
 def visible_keys(view: MaterializedViewRecord) -> tuple[str, ...]:
-    """Those of the columns that rows are replaced by which queries see."""
+    """The key columns, by which rows are replaced, that queries can see."""
     return tuple(key for key in view.keys if not key.startswith((KEY, ROW)))
 
 
@@ -176,7 +177,7 @@ def _streamed(found: QueryAnalysis, *, closes_windows: bool) -> Maintained:
 
 
 def _needs_rows(streamed: QueryAnalysis, query: ViewQuery, sources: list[str]) -> QueryAnalysis:
-    """A source's log is not kept for ever: what is computed again needs a table that is."""
+    """Refuses to recompute from a source: its log is not kept for ever, so that recomputing needs a table instead."""
     name = sources[0]
     why = f": {query.why}" if query.why else ""
     if "session_window" in query.text.lower():
@@ -208,7 +209,8 @@ def _upserted(
 def _following(
     inspector: Inspector, query: ViewQuery, whole: QueryAnalysis, view: ObjectRecord, relation: Relation
 ) -> Maintained | None:
-    """Over the changes of the rows of one view or table. Without keys nobody knows which rows a change is of."""
+    """The view maintained from the row changes of one view or table. Without keys it is unknown which rows a change
+    affects."""
     if query.kind == ROWS and whole.operators <= _PICKING:
         if not isinstance(view, MaterializedViewRecord):
             return None
@@ -250,7 +252,7 @@ def _following(
 def _touched(
     inspector: Inspector, query: ViewQuery, whole: QueryAnalysis, relations: tuple[Relation, ...]
 ) -> Maintained | None:
-    """What changed rows touch is computed again."""
+    """The view in which only the rows affected by changes are recomputed."""
     if query.kind == DISTINCT and (touched := query.touched_rows()) is not None:
         names = tuple(name for name, _ in schema_columns(whole.schema))
         reason = "each row that a changed one gives is looked for again: one that nothing gives any more leaves"
@@ -293,7 +295,7 @@ def _fitted(
     maintenance: Maintenance,
     keys: tuple[str, ...] | None = None,
 ) -> Maintained | None:
-    """The view that a form of its query gives; None where Spark refuses that, or its columns are not the query's."""
+    """The view for a form of its query; None if Spark refuses the form, or if its columns differ from the query's."""
     if found.refusal is not None:
         return None
     fields = json.loads(found.schema)["fields"]

@@ -20,7 +20,8 @@ def place_in_query(query: Query, start: int, end: int) -> Span:
 
 
 def place_of(query: Query, word: str) -> Span:
-    """The one place of a word in the query, outside strings and comments; the whole query for none or several."""
+    """The only place of a word in the query, outside strings and comments; the whole query if there is none or more
+    than one."""
     pattern = re.compile(rf"(?<![\w$]){re.escape(word)}(?![\w$])", re.IGNORECASE)
     shown = without_strings(query.text)
     found = [match for match in pattern.finditer(query.text) if word and not shown[match.start()].isspace()]

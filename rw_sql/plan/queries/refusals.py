@@ -1,6 +1,7 @@
-"""The errors of queries that cannot be run: at the word that is wrong, in the words of the analysis where it finds it.
+"""The errors of queries that cannot be run. They point at the wrong word, and use the sentence of the analysis if it
+finds the error too.
 
-``rw-sql check`` reports the same findings, so that a mistake has one code and one sentence with and without Spark.
+``rw-sql check`` reports the same findings, so that a mistake has the same code and sentence with and without Spark.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ def refused_query(
     """The error for a query that Spark refuses, or that cannot be kept up to date."""
     found = None
     if refused.kind is not None:
-        # Only Spark knows whether a function is the user's own.
+        # Only Spark can tell whether a function is user-defined.
         is_function = refused.kind is UNDEFINED_OBJECT and not refused.relation
         missing = {refused.relation} if refused.relation else ()
         found = _first_finding(snapshot, query, records, dialect, missing=missing, knows_functions=is_function)
@@ -43,8 +44,8 @@ def refused_query(
 def query_without_inputs(
     snapshot: Snapshot, query: Query, dialect: str, what: str, missing: Collection[str]
 ) -> SqlError:
-    """The error for the query of ``what`` that reads nothing which can be followed; ``missing`` are names that neither
-    the catalog nor Spark knows."""
+    """The error for the query of ``what`` if it has no input that a stream can read; ``missing`` are names that neither
+    the catalog nor Spark has."""
     return _first_finding(snapshot, query, (), dialect, missing=missing) or SqlError(
         INVALID_QUERY,
         f"the query of {what} reads no source, table or materialized view, and no Delta table",

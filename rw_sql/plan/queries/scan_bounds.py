@@ -1,7 +1,7 @@
-"""What the predicates of a query say of the offsets, partitions and times of the records it needs. Pure.
+"""Derives bounds of offsets, partitions and times from the predicates of a query over records. Pure.
 
-Spark's Kafka reader takes no predicates in a batch, so these become the bounds that it is made with. A bound may be too
-wide, since Spark still applies the predicates; it is never too narrow.
+Spark's Kafka reader uses no predicates in a batch, so the bounds are given to it as options. A bound may be too wide,
+because Spark still applies the predicates; it is never too narrow.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _MIRRORED: dict[type[exp.Expr], type[exp.Expr]] = {
 class ScanBounds:
     """Offsets ``[low, high)``, the partitions, and the time (milliseconds since 1970) at which the first record is.
 
-    None where there is no bound.
+    None means unbounded.
     """
 
     low: int | None = None
@@ -45,26 +45,27 @@ class ScanBounds:
 
     @property
     def is_open(self) -> bool:
-        """Whether nothing is bounded."""
+        """True if nothing is bounded."""
         return self == ScanBounds()
 
 
 def bounds_of(conditions: Iterable[str]) -> ScanBounds:
-    """What must hold of a record for which all conditions (Spark SQL over the reader's columns) hold."""
+    """Bounds that contain every record for which all conditions hold (Spark SQL over the reader's columns)."""
     found = ScanBounds()
     for condition in conditions:
         try:
             tree = parse_one(condition, read="spark")
-        except SqlglotError:  # it is Spark's to apply; nothing is known of it here
+        except SqlglotError:  # Spark applies it; it gives no bound here
             continue
         found = _both(found, _bounds(tree))
     return found
 
 
 def below(conditions: Iterable[str], outputs: Mapping[str, str]) -> list[str]:
-    """Conditions on a projection's output as conditions on its input: each column replaced by what it is made of.
+    """Rewrites conditions on a projection's output as conditions on its input: each column is replaced by its
+    expression.
 
-    ``outputs`` are the projection's columns with their expressions. What speaks of any other column is left out.
+    ``outputs`` are the projection's columns with their expressions. Conditions that use any other column are left out.
     """
     found = []
     for condition in conditions:
@@ -90,7 +91,7 @@ def _below(tree: exp.Expr, outputs: Mapping[str, str]) -> str | None:
 
 
 def hull(bounds: Iterable[ScanBounds]) -> ScanBounds:
-    """What holds of every record that one of several reads needs; open where there is none."""
+    """The smallest bounds that contain the bounds of all reads; open if there are none."""
     listed = list(bounds)
     return reduce(_either, listed) if listed else ScanBounds()
 
@@ -128,7 +129,7 @@ def _comparison(kind: type[exp.Expr], left: exp.Expr, right: exp.Expr) -> ScanBo
     is_text = bool(casts) and casts[0].this in exp.DataType.TEXT_TYPES
     name = column.name.lower()
     is_time = name == TIME_COLUMN and all(cast.is_type("timestamp", "timestamptz", "timestampltz") for cast in casts)
-    # A narrower number than the offset's own could wrap around; a partition is one of 32 bits.
+    # A narrower number than the offset's own could wrap around; a partition has 32 bits.
     wide = _WIDE if name in OFFSET_COLUMNS else (*_WIDE, exp.DataType.Type.INT)
     if not is_time and not all(cast.this in (*wide, *exp.DataType.TEXT_TYPES) for cast in casts):
         return ScanBounds()

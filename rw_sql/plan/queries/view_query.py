@@ -1,4 +1,4 @@
-"""The query of a view or sink: what it reads, and what Spark makes of it."""
+"""The query of a view or sink: its inputs, and the result of Spark's analysis."""
 
 from __future__ import annotations
 
@@ -33,14 +33,15 @@ if TYPE_CHECKING:
     from rw_sql.syntax.statements import Query
 
 _NOT_IN_NAMES = frozenset(",;{}()\n\t=")
-"""What expressions without a name have in the name that Spark makes up, and Delta Lake takes in no column name."""
+"""Characters that Spark puts into the names it generates for unnamed expressions, and that Delta Lake refuses in column
+names."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedQuery:
-    """A query as Spark runs it, the ids of what it reads, its schema as Spark's JSON, and the columns a row is replaced
-    by (none: rows are appended). ``maintenance`` and ``notice`` are a view's. ``new`` are the user's own tables that it
-    reads and that come into the catalog with it."""
+    """A query as Spark runs it, the ids of its inputs, its schema as Spark's JSON, and the columns by which a row is
+    replaced (none: rows are appended). ``maintenance`` and ``notice`` are set for views. ``new`` are the user's own
+    tables that it reads and that are added to the catalog with it."""
 
     text: str
     inputs: tuple[int, ...]
@@ -52,7 +53,8 @@ class PlannedQuery:
 
 
 def require_log(source: SourceRecord, span: Span) -> None:
-    """Raises SqlError where a sink would read a source that is not shared: nothing would keep what it has sent."""
+    """Raises SqlError if a sink would read a source that is not shared, because nothing would record the rows that it
+    has sent."""
     if not source.is_shared:
         raise SqlError(
             NOT_SUPPORTED,
@@ -72,8 +74,8 @@ def plan_query(
     closes_windows: bool,
     columns: tuple[str, ...] = (),
 ) -> PlannedQuery:
-    """The query of ``what`` (a kind and a name, as messages say it), checked, with ``columns`` as the names of its own
-    where they are given. Raises SqlError."""
+    """The checked query of ``what`` (a kind and a name, as messages write it). If ``columns`` are given, they are the
+    names of its columns. Raises SqlError."""
     if dialect == "risingwave":
         translated = to_spark(query, is_emit_on_window_close=closes_windows)
         written, tables = translated.text, translated.tables
@@ -84,7 +86,8 @@ def plan_query(
     new: tuple[DeltaTableRecord, ...] = ()
     text = spark_query(written, [record.name for record in records])
     if not records:
-        # Beside something of ours they are read as of each batch; by themselves they are what is followed.
+        # Together with rw_sql objects, the user's own tables are read as of each batch; alone, they are followed as
+        # inputs.
         own = delta_inputs(snapshot, inspector, text)
         text, records, new = own.text, own.records, own.new
     inputs = tuple(record.id for record in records)
@@ -150,7 +153,8 @@ def plan_query(
 
 
 def _require_no_hidden(columns: tuple[str, ...], records: tuple[ObjectRecord, ...], query: Query, what: str) -> None:
-    """Raises SqlError where a query calls a column as hidden ones are called; what INCLUDE called so may pass."""
+    """Raises SqlError if a query gives a column the name of a hidden one; columns that INCLUDE itself named so are
+    allowed."""
     given = {name for record in records for name, _ in relation_of(record).columns}
     for name in columns or output_names(query.text):
         if name.lower().startswith("_rw_") and name not in given:
@@ -163,7 +167,7 @@ def _require_no_hidden(columns: tuple[str, ...], records: tuple[ObjectRecord, ..
 
 
 def _with_tables(maintenance: Maintenance, tables: tuple[str, ...], records: tuple[ObjectRecord, ...]) -> Maintenance:
-    """Says also what becomes of the tables that are the user's own."""
+    """Adds the treatment of the user's own tables to the maintenance."""
     known = {record.written if isinstance(record, DeltaTableRecord) else record.name for record in records}
     known |= {record.name for record in records}
     own = [table.rpartition(".")[2] for table in tables if table not in known]

@@ -27,8 +27,8 @@ _TOKEN_DIGITS = 12
 class Question:
     """A request to confirm an unsafe statement: its preview, and the token that confirms it.
 
-    ``unallowed`` are the words that its ALLOW lacks for the predicted effects: a confirmation without having seen the
-    preview (``--yes``, ``unsafe_confirmation``) does not cover these. ``assertion`` is a further claim that a
+    ``unallowed`` are the words that its ALLOW lacks for the predicted effects. A confirmation given without the preview
+    (``--yes``, ``unsafe_confirmation``) does not cover these effects. ``assertion`` is a further claim that a
     confirmation makes, which cannot be confirmed in advance either.
     """
 
@@ -56,7 +56,8 @@ def require_switch(snapshot: Snapshot, span: Span) -> None:
 
 
 def token_of(snapshot: Snapshot, plan: Plan) -> str:
-    """A digest of the statement, its positions, and the epochs of the affected objects, of what they use and of pauses.
+    """A digest of the statement, its positions, and three kinds of epochs: of the affected objects, of the objects that
+    they use, and of pauses.
 
     It is valid only for this plan, and only until one of these changes.
     """

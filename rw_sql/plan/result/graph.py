@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GraphNode:
-    """A box. ``state`` is a word like RUNNING, empty where it has none; ``note`` is a short text such as a lag."""
+    """A box. ``state`` is a word like RUNNING, or empty; ``note`` is a short text such as a lag."""
 
     id: int
     name: str
@@ -17,13 +17,13 @@ class GraphNode:
 
     @property
     def said(self) -> str:
-        """What stands below the name: kind, state and note."""
+        """The text below the name: kind, state and note."""
         return " · ".join(part for part in (self.kind.replace("_", " "), self.state, self.note) if part)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Graph:
-    """Boxes, and arrows as pairs of their ids, from what is read to what reads it."""
+    """Boxes, and arrows as pairs of box ids, from an object to its reader."""
 
     nodes: tuple[GraphNode, ...]
     edges: tuple[tuple[int, int], ...]
@@ -53,7 +53,8 @@ def mermaid_label(text: str) -> str:
 
 
 def to_text(graph: Graph) -> str:
-    """A tree for a terminal. A box with several arrows to it stands below the first; the others refer to it."""
+    """A tree for a terminal. A box with several incoming arrows is printed below the first one; the others refer to
+    it."""
     readers: dict[int, list[int]] = {node.id: [] for node in graph.nodes}
     is_read_by: set[int] = set()
     for start, end in graph.edges:
@@ -84,5 +85,5 @@ def to_text(graph: Graph) -> str:
 
 
 def _plain(name: str) -> str:
-    """A name on one line, without characters that steer a terminal."""
+    """A name on one line, without control characters of a terminal."""
     return "".join(letter if letter.isprintable() else "?" for letter in name)

@@ -1,4 +1,4 @@
-"""Where the boxes of a graph stand: layers from left to right, crossings reduced by medians (Sugiyama's method)."""
+"""Places the boxes of a graph in layers from left to right, and reduces crossings by medians (Sugiyama's method)."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def layout(graph: Graph) -> Layout:
 
 
 def _layers(ids: Sequence[int], edges: Sequence[tuple[int, int]]) -> dict[int, int]:
-    """The layer of each box: one behind the last of what it reads."""
+    """The layer of each box: one after the last layer of its inputs."""
     readers: dict[int, list[int]] = {id_: [] for id_ in ids}
     open_inputs = dict.fromkeys(ids, 0)
     for start, end in dict.fromkeys(edges):
@@ -94,7 +94,7 @@ def _layers(ids: Sequence[int], edges: Sequence[tuple[int, int]]) -> dict[int, i
 
 
 def _sort(column: list[_Point], neighbours: Mapping[_Point, list[_Point]], beside: Sequence[_Point]) -> None:
-    """Orders a layer by the medians of its neighbours' places; what has none keeps its place."""
+    """Orders a layer by the medians of its neighbours' places; a box without neighbours keeps its place."""
     place = {point: at for at, point in enumerate(beside)}
     wanted: dict[_Point, float] = {}
     for at, point in enumerate(column):

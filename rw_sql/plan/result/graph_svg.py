@@ -32,7 +32,7 @@ STYLE = """\
 
 
 def to_svg(graph: Graph, *, has_style: bool = True, label: str = "lineage") -> str:
-    """An SVG element. Without its style it takes that of the page around it, which then holds STYLE."""
+    """An SVG element. Without its own style, it uses the style of the page around it, which must contain STYLE."""
     placed = layout(graph)
 
     def left(layer: int) -> float:
@@ -67,7 +67,7 @@ def to_svg(graph: Graph, *, has_style: bool = True, label: str = "lineage") -> s
 
 
 def _way(points: list[tuple[float, float]]) -> str:
-    """A line through the points: curved between layers, straight where it passes one."""
+    """A line through the points: curved between layers, and straight inside a layer."""
     (x, y), *rest = points
     parts = [f"M{x:.0f} {y:.1f}"]
     for to_x, to_y in rest:

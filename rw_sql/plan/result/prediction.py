@@ -54,7 +54,7 @@ class SourcePrediction(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def predicted(source: SourceRecord, stands: Positions, preview: Preview) -> SourcePrediction:
-    """The prediction in the preview of one source."""
+    """The prediction that the preview of one source shows."""
     kind = connector(source.connector)
     return SourcePrediction(
         log_version=stands.log_version,

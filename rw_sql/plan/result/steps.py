@@ -111,7 +111,7 @@ def _touched(snapshot: Snapshot, changes: tuple[Change, ...]) -> set[int] | None
                 pass
             case _:
                 ids.add(record.id)
-    # A source that is not shared has no job of its own; its views have.
+    # A source that is not shared has no job of its own, but its views have jobs.
     for id_ in list(ids):
         source = snapshot.get(id_)
         if isinstance(source, SourceRecord) and not source.is_shared:

@@ -150,7 +150,7 @@ def take_up_new_topics(
 def take_up_for(snapshot: Snapshot, inspector: Inspector, reader: Reader) -> tuple[tuple[Change, ...], tuple[str, ...]]:
     """Assigns the splits that the source's properties name and the reader lacks, with messages about them.
 
-    If the upstream does not answer, nothing is assigned; the owner does so when it answers.
+    If the upstream does not respond, nothing is assigned now; the owner assigns the splits later.
     """
     source, fragment = reader.source, reader.fragment
     kind = connector(source.connector)
@@ -186,8 +186,8 @@ def require_not_rebuilding(snapshot: Snapshot, inputs: Iterable[int], span: Span
 
 
 def require_not_read_anew(snapshot: Snapshot, ids: Iterable[int], span: Span) -> None:
-    """Raises SqlError CONCURRENT_CHANGE where one of these objects is, or is read by, a view that gets another query:
-    that query names it as it is now."""
+    """Raises SqlError CONCURRENT_CHANGE if one of these objects belongs to a view that is getting another query, or is
+    read by such a view: the new query uses the object's present name."""
     named = set(ids)
     for rebuild in snapshot.all("rebuild"):
         if rebuild.view is not None and not named.isdisjoint((rebuild.view_id, *rebuild.view.inputs)):
@@ -237,9 +237,9 @@ def unsafe_plan(
     unallowed: tuple[str, ...] = (),
     fingerprint: str = "",
 ) -> Plan:
-    """The plan of an unsafe statement for one reader: it requires confirmation, which is bound to the source's epoch.
+    """The plan of an unsafe statement for one reader. It requires a confirmation, which is bound to the source's epoch.
 
-    ``stands`` are the positions at planning, which are stored with the prediction.
+    ``stands`` are the positions at the time of planning, which are stored with the prediction.
     """
     source = reader.source
     preview = replace(preview, epoch=snapshot.epoch)

@@ -1,4 +1,4 @@
-"""Where a backfill is staged, and whether the rest of it can be read now."""
+"""The place where a backfill is staged, and the check that the rest of it can be read now."""
 
 from __future__ import annotations
 

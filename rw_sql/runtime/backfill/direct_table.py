@@ -1,7 +1,8 @@
-"""A direct backfill: chunks go straight to the view's table. Only for queries that process each row by itself.
+"""A direct backfill: chunks are written straight to the view's table. It is used only for queries that process each row
+by itself.
 
 Such a query returns the same rows for a stream and for chunks, so that no staging table is needed. The chunks are
-commits of generation 0, which the view's stream does not count. When all are written, the stream gets a checkpoint that
+commits of generation 0, which the view's stream does not count. After the last chunk, the stream gets a checkpoint that
 starts in the log.
 """
 

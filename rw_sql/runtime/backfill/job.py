@@ -1,9 +1,9 @@
 """Backfills a view: reads older records into a staging table, streams it through the view's query, then goes live.
 
-Each of the three phases resumes after a kill. The commits of the staging table record the offsets that it has. The
-view's query streams that table to its end, on the view's own checkpoint. Then the checkpoint's newest entry is
-rewritten to point into the source's log, right after the version at which the backfill was planned, and the query
-continues there with its state.
+Each of the three phases resumes after a kill. The commits of the staging table record the offsets that the table
+contains. The view's query reads that table as a stream to its end, with the view's own checkpoint. Then the
+checkpoint's newest entry is rewritten to point into the source's log, right after the version at which the backfill was
+planned, and the query continues there with its state.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 CHUNK_RECORDS = 1_000_000
-"""The number of records in one read from upstream, and so the maximum that is read again after a kill."""
+"""The number of records in one read from upstream, and so the maximum that a backfill reads again after a kill."""
 
 LOG_CHUNK_RECORDS = 8_000_000
 """The number of records in one read from the log."""
@@ -81,7 +81,8 @@ _REPORT_MS = 1000
 
 
 def is_live(context: Context, spec: ViewSpec, checkpoint: str) -> bool:
-    """True if a view's backfill is complete: none of its inputs has one, or its checkpoint points into their logs."""
+    """True if a view's backfill is complete: no input has a backfill, or the view's checkpoint points into the inputs'
+    logs."""
     paths = [history_path(context, spec, given) for given in spec.inputs if given.history]
     if not paths:
         return True
@@ -121,8 +122,8 @@ def leave_histories(context: Context, spec: ViewSpec) -> None:
 class Backfill:
     """The backfill of one run of a view, on its own thread until the view is live.
 
-    ``open_query`` starts the view's query on the given tables and ends it at their end. With a direct backfill's table
-    in ``direct_table``, the chunks are written to it and no query is started.
+    ``open_query`` starts the view's query on the given tables; the query stops at their ends. If ``direct_table`` is
+    set, the backfill writes the chunks to it and starts no query.
     """
 
     context: Context
@@ -179,7 +180,7 @@ class Backfill:
         return self.work is not None and not self.work.done()
 
     def failure(self) -> Failure | None:
-        """Why the backfill ended before the view was live; None if it did not."""
+        """The reason why the backfill ended before the view was live; None otherwise."""
         if self.problem is not None:
             return self.problem
         if self.work is None or not self.work.done():
@@ -461,7 +462,7 @@ class BackfillReader:
         return decode(records, statement, run=self.backfill.run, batch=0, bucket=0, added=added)
 
     def _require_same_incarnation(self, chunk: tuple[BackfillChunk, ...]) -> None:
-        """Checks that the chunk came from the expected incarnation: an id never returns once its topic is deleted."""
+        """Checks that the chunk came from the expected incarnation. A deleted topic's id is never used again."""
         if self.watch is None:
             return
         topics = {self.kind.split_topic(portion.split): self._life(portion.split)[1] for portion in chunk}

@@ -1,7 +1,7 @@
 """The staging table of a backfill. Each commit adds a chunk's rows together with the offsets that they cover.
 
-It belongs to one view and is deleted when the view has streamed it. Its last row is not a record: it marks the table as
-complete, and gives the streaming query a row to start with even if the history is empty.
+It belongs to one view and is deleted when the view has streamed it. Its last row is not a record. It marks the table as
+complete, and it gives the streaming query a row to start with even if the history is empty.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from rw_sql.runtime.support.warehouse import Warehouse
 
 _WHOLE = "the end of the history"
-"""The split name in the ranges of the last commit, and the error in its one row, which no view reads."""
+"""The split name in the last commit's ranges, and the error text in its one row; no view reads that row."""
 
 
 def is_there(warehouse: Warehouse, path: str) -> bool:

@@ -48,7 +48,7 @@ def secrets_of_environment(variables: Iterable[str]) -> Snapshot:
 class CheckpointInspector:
     """An Inspector for statements about checkpoints. ``snapshot`` has the secrets that they may reference.
 
-    What only a warehouse has raises SqlError NOT_SUPPORTED.
+    Requests that only a warehouse can answer raise SqlError NOT_SUPPORTED.
     """
 
     snapshot: Snapshot = field(default_factory=Snapshot, repr=False)

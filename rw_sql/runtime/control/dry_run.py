@@ -1,5 +1,4 @@
-"""Explains the statements of a script one after the other, each on the catalog that the statements before it lead
-to."""
+"""Explains the statements of a script one after the other, each on the catalog as the statements before it leave it."""
 
 from __future__ import annotations
 
@@ -38,9 +37,10 @@ class Foreseen:
 
 
 class DryRun:
-    """A session that commits and sets nothing; also the catalog by which the script's texts are routed.
+    """A session that commits and sets nothing. It is also the catalog by which the script's texts are routed.
 
-    A source that only the script creates has read nothing, and one that the script pauses counts as stopped.
+    A source that the script creates counts as having read nothing, and a source that the script pauses counts as
+    stopped.
     """
 
     def __init__(self, context: Context, parameters: Mapping[str, str]) -> None:
@@ -80,8 +80,8 @@ class DryRun:
         return name in SESSION_PARAMETERS
 
     def explain(self, statement: ast.Statement) -> Foreseen:
-        """The predicted effect of a statement, on which the statements after it build. Raises SqlError like the
-        statement itself, except for a missing confirmation."""
+        """The predicted effect of a statement. Later statements build on it. Raises SqlError like the statement itself,
+        except for a missing confirmation."""
         match statement:
             case ast.Explain(statement=inner):
                 return _foreseen(self._plan(inner))

@@ -70,7 +70,7 @@ class SessionState:
     """The state of one attached session: parameters, refused and shown plans, callbacks, and its block.
 
     ``ask`` confirms unsafe statements; None if no one can answer. ``on_progress`` receives the progress of backfills
-    and refreshes while a statement waits for them. ``waiting`` is what the running statement waits for.
+    and refreshes while a statement waits for them. ``waiting`` describes the jobs that the running statement waits for.
     """
 
     parameters: dict[str, str] = field(default_factory=dict)
@@ -107,7 +107,7 @@ class Executor:
     def run(self, statement: ast.Statement, session: SessionState) -> Table:
         """Runs one statement and returns its rows.
 
-        If it raises SqlError, nothing was changed, unless the error itself says that the statement is committed.
+        An SqlError means that nothing was changed, unless the error says that the statement is committed.
         """
         self._context.sessions.require_alive()
         if session.block is not None:
@@ -235,10 +235,11 @@ class Executor:
         return snapshot, plan
 
     def _plan_as(self, shown: Plan | None, confirmed: Collection[str]) -> tuple[Snapshot, Plan] | None:
-        """The confirmed plan, if nothing it depends on has changed: planned again, TO LATEST gives other offsets.
+        """The confirmed plan, if nothing that it depends on has changed. A new plan would resolve TO LATEST to other
+        offsets.
 
-        Only for INJECT, where nothing advances the positions meanwhile: the source is paused, or the checkpoint has no
-        writer. Other plans contain positions that advance, and epochs.
+        Only for INJECT, because there nothing advances the positions meanwhile: the source is paused, or the checkpoint
+        has no writer. Other plans contain epochs, and positions that advance.
         """
         if shown is None or not isinstance(shown.statement, ast.InjectSourceOffsets | ast.InjectCheckpointOffsets):
             return None
@@ -312,9 +313,9 @@ class Executor:
         raise AssertionError("the last attempt returns or raises")
 
     def _lock(self, statement: ast.Statement, session: SessionState) -> tuple[int | None, tuple[QuiesceLock, ...]]:
-        """Stops the readers that a block or a REWIND moves, so that its preview is still exact at the commit.
+        """Stops the readers that a block or a REWIND moves, so that its preview is still exact when it is committed.
 
-        Returns the epoch that the quiesce locks are for, and the locks; None for other statements.
+        Returns the epoch of the quiesce locks and the locks; None for other statements.
         """
         if not isinstance(statement, ast.UnsafeBlock | ast.RewindSource):
             return None, ()
@@ -330,7 +331,8 @@ class Executor:
             self.owner.wake()
 
     def _carry_out(self, plan: Plan, epoch: int, started: float) -> None:
-        """Carries out the plan's external effect. If that fails, the outcome says so, and nothing has changed."""
+        """Carries out the plan's external effect. If the external effect fails, the outcome records the failure, and
+        nothing has changed."""
         if plan.effect is None:
             return
         try:
@@ -419,8 +421,8 @@ class Executor:
     def wait_applied(self, epoch: int, seconds: float, jobs: Collection[str] | None = None) -> bool:
         """Waits until the owner has applied an epoch; returns False at once if no process owns the warehouse.
 
-        Returns False too after ``seconds`` without progress of the jobs or of the applied epoch; while heartbeats alone
-        continue, after ten times as long.
+        Returns False too if neither the jobs nor the applied epoch make progress for ``seconds``, or for ten times as
+        long while heartbeats continue.
 
         If the owner is in this process, waits only for ``jobs`` (None: all).
         """
@@ -450,13 +452,13 @@ class Executor:
 
 
 def _is_awaited(plan: Plan) -> bool:
-    """True if the statement waits for the owner. A pause is complete once the owner knows it, even if no running job
+    """True if the statement waits for the owner. A pause is complete once the owner has read it, even if no running job
     has to stop."""
     return isinstance(plan.statement, HOLDS) or any(not step.is_catalog for step in plan.steps)
 
 
 def _sleep_on() -> None:
-    """Wakes nothing: the owner polls, which is fast enough if no statement waits."""
+    """Does nothing: the owner polls, which is fast enough if no statement waits."""
 
 
 def _set_parameter(session: SessionState, name: str, value: str | None) -> None:
@@ -467,7 +469,7 @@ def _set_parameter(session: SessionState, name: str, value: str | None) -> None:
 
 
 def _shown(plan: Plan, token: str) -> str:
-    """The identity of what a confirmation covers. For a block it includes the positions shown."""
+    """The identity of the plan that a confirmation covers. For a block it includes the positions shown."""
     if not isinstance(plan.statement, ast.UnsafeBlock) or plan.preview is None:
         return token
     return f"{token} {[part.splits for part in plan.preview.parts or (plan.preview,)]}"

@@ -1,4 +1,4 @@
-"""Detects progress that tables show only later: inside long batches, and in the plan of a first one."""
+"""Detects progress that tables show only later: inside long batches, and while the first batch is planned."""
 
 from __future__ import annotations
 

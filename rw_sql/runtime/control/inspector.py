@@ -58,9 +58,11 @@ if TYPE_CHECKING:
 
 
 class WarehouseInspector:
-    """The Inspector of a warehouse's own statements. Its looks at upstreams are shared with those made by ``after``.
+    """The Inspector of a warehouse's own statements. It shares its looks at upstreams with the inspectors made by
+    ``after``.
 
-    With ``as_if_after``, the snapshot is not committed: it is the state after statements on that inspector's snapshot.
+    If ``as_if_after`` is set, the snapshot is not committed: it is the state after further statements on that
+    inspector's snapshot.
     """
 
     def __init__(self, context: Context, snapshot: Snapshot, *, as_if_after: WarehouseInspector | None = None) -> None:
@@ -72,7 +74,7 @@ class WarehouseInspector:
     def after(self, snapshot: Snapshot) -> WarehouseInspector:
         return WarehouseInspector(self._context, snapshot, as_if_after=self._real or self)
 
-    # Ports are made when used: a command without Spark has no sessions, and plans only what needs none.
+    # Ports are created when used: a command without Spark has no sessions, and its plans must not need any.
 
     @property
     def upstreams(self) -> Upstreams:
@@ -252,8 +254,8 @@ class _Jobs:
     def statuses(self) -> Mapping[str, JobStatus]:
         """The status that the owner reported for each job, if still valid; STARTING if it has not reported one.
 
-        Without an owner no job runs. While the owner has not applied a pause, the readers of the paused source may
-        still run, whatever was reported before.
+        Without an owner no job runs. While the owner has not applied a pause, the readers of the paused source count as
+        possibly running, whatever status was reported.
         """
         statuses = present_statuses(self._context)
         lease = self._context.metastore.jobs.lease()

@@ -66,7 +66,7 @@ class Trouble:
 
     @property
     def seconds_to_recover(self) -> float:
-        """How long a run must last until these failures are forgotten."""
+        """The number of seconds that a run must last before these failures are forgotten."""
         longer = self.longest_seconds * _LONGER_THAN_FAILED
         return min(max(longer, _SOUND_AFTER_SECONDS), _SOUND_AFTER_SECONDS * _MOST_SOUND_FACTOR)
 
@@ -111,7 +111,7 @@ class JobSlot:
 
     @property
     def is_over(self) -> bool:
-        """True if it is not desired and nothing of it runs."""
+        """True if the job is not desired and no part of it runs."""
         return self.wanted is None and self.running is None and not self.is_working
 
     def needs_work(self, now: float) -> bool:
@@ -146,7 +146,7 @@ class JobSlot:
         self.trouble.note_end(reason, self.started_at)
 
     def ease(self, now: float) -> None:
-        """Forgets earlier failures once the current run has lasted long enough."""
+        """Resets earlier failures once the current run has lasted long enough."""
         if self.sound_since is None:
             self.sound_since = now
         elif now - self.sound_since >= self.trouble.seconds_to_recover:
@@ -167,7 +167,7 @@ class JobSlot:
             if not running.is_unproven:  # Its first batch may be the one that fails, however long it takes.
                 self.ease(time.monotonic())
             if self.trouble.is_flapping:
-                # All readers of a status know STALLED, older versions of this program included.
+                # All programs that read statuses know STALLED, including older versions of this program.
                 state, reason = "STALLED", self.trouble.told
         elif self.reason is not None:
             state = "STALLED"
@@ -188,7 +188,7 @@ class JobSlot:
         )
 
     def _is_in_long_retry(self, now: float) -> bool:
-        """True while a start takes long after one that failed: its outcome is open."""
+        """True while a start after a failed start takes long, so that its outcome is open."""
         if not self.is_working or self.running is not None:
             return False
         return now - self.work_since >= _LONG_RETRY_SECONDS

@@ -1,4 +1,4 @@
-"""Outcomes of operations whose process ended before it recorded one."""
+"""Records the outcomes of operations whose process ended before it recorded them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NOT_YET_APPLIED = "committed, not yet applied"
 """The outcome of a statement that did not wait to the end; the owner replaces it by APPLIED later."""
 
 APPLIED = "applied"
-"""The outcome of a statement whose jobs are as it requires."""
+"""The outcome of a statement when the jobs match it."""
 
 NOT_KNOWN = "committed; its process ended before it said whether it was carried out: SHOW CHECKPOINT tells"
 """The outcome of a change of a foreign checkpoint by a killed process: no owner carries it out."""

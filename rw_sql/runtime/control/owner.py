@@ -60,7 +60,7 @@ DISCOVERY_SECONDS = 10.0
 
 _OUTCOME_SECONDS, _MOST_OUTCOME_SECONDS = 2.0, 10.0
 _LOOK_BACK = 50
-"""The number of operations whose outcomes a new owner checks, because the last one may not have recorded them."""
+"""The number of operations whose outcomes a new owner checks, because the previous owner may not have recorded them."""
 
 _TELL_SECONDS = 1.0
 """The maximum delay before the lease advertises epochs committed by this process, because statements often follow each
@@ -125,7 +125,7 @@ class Owner:
 
     @property
     def why_ended(self) -> str | None:
-        """Why this process will never run the jobs again; None if it does or may."""
+        """The reason why this process will never run the jobs again; None if it runs them or may."""
         return self._why_ended if self._ended.is_set() else None
 
     def wake(self) -> None:
@@ -165,7 +165,8 @@ class Owner:
         else:
             fault("owner.after_lease")
             logger.info("this process runs the jobs of %s", self._context.warehouse.uri)
-            # From here on this process has the lease, whatever fails: no other takes it while this process lives.
+            # From here on this process has the lease, even if a later step fails: no other process takes it while this
+            # one runs.
             self._reconciler = Reconciler(self._context)
             self._lease = lease
             self._context.owning.set()
@@ -176,14 +177,14 @@ class Owner:
                 logger.warning("the catalog's projections are not complete; the next commit completes them: %s", error)
 
     def _disown_statuses(self) -> None:
-        """Discards the statuses that a killed owner reported: FLUSH would skip jobs that were STALLED then."""
+        """Discards the statuses that a killed owner reported, because FLUSH would skip jobs that were STALLED then."""
         metastore = self._context.metastore
         stale = as_taken_over(metastore.jobs.job_statuses().values(), metastore.snapshot(), now_ms())
         if stale:
             metastore.jobs.write_job_status(stale)
 
     def _note_downtime(self) -> None:
-        """Must run before the lease is taken: the new lease does not contain the time of the old one."""
+        """Must run before the lease is taken, because the new lease does not contain the time of the old one."""
         last, at, is_local = self._context.metastore.jobs.lease(), now_ms(), self._context.warehouse.is_local
         if is_held(last, is_local=is_local, now_ms=at):
             return
@@ -193,7 +194,7 @@ class Owner:
             logger.warning("the time without an owner could not be recorded: %s", error)
 
     def _warn_of_orphan(self) -> None:
-        """Logs once that the jobs wait for a process that someone has to end."""
+        """Logs once that the jobs wait for another process, which a user has to end."""
         if self._has_warned:
             return
         lease = self._context.metastore.jobs.lease()
@@ -285,8 +286,8 @@ class Owner:
             logger.warning("dropped objects could not be removed yet: %s", error)
 
     def _is_asked_after(self, epoch: int) -> bool:
-        """True if another process may wait for an epoch not advertised yet: for an epoch of its own, or for a pause,
-        because its next step may need the source suspended."""
+        """True if another process may wait for an epoch that the lease does not advertise yet: an epoch of its own, or
+        a pause that its next step needs."""
         metastore = self._context.metastore
         if not metastore.has_made(self._told_epoch, epoch):
             return True
@@ -414,7 +415,7 @@ class Owner:
         upstream = inspector.upstreams.look(source.connector, source_options(snapshot, source))
         stamp = (upstream, tuple(snapshot.fragment_epoch(fragment) for fragment, _, _ in readers))
         if self._looked_after.get(source_id) == stamp:
-            return  # Nothing is new, changed or gone: with 100,000 files, each is not checked by itself.
+            return  # No split is new, changed or gone: 100,000 files need no check one by one.
         has_stalled = False
         for fragment, spec, splits in readers:
             if not upstream.is_reachable or not splits:

@@ -37,8 +37,8 @@ _MARK_SECONDS = 1.0
 def is_in_force(lock: QuiesceLock, snapshot: Snapshot, *, is_local: bool) -> bool:
     """True if a lock still keeps its readers stopped.
 
-    A lock is for the commit that follows its epoch, and ends with that commit. It also ends with its process, so that a
-    killed session leaves its sources as they were.
+    A lock is valid until the commit that follows its epoch. It also ends with its process, so that sources continue
+    after a session is killed.
     """
     if lock.is_released or snapshot.epoch != lock.epoch:
         return False
@@ -72,7 +72,7 @@ def lock_sources(
 ) -> tuple[QuiesceLock, ...]:
     """Locks sources for the commit that follows ``snapshot``; returns when their readers have stopped.
 
-    Without an owner nothing has to stop, and a new owner finds the lock. Raises SqlError SOURCE_IS_RUNNING, and
+    Without an owner no reader has to stop, and a new owner reads the lock. Raises SqlError SOURCE_IS_RUNNING, and
     releases the lock, if a reader neither stops nor makes progress for ``seconds``.
     """
     name = uuid.uuid4().hex

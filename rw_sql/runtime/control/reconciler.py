@@ -1,7 +1,7 @@
 """Makes the running jobs match the catalog: stops, starts and restarts jobs, and reports their statuses.
 
 Each job has a :class:`JobSlot` in this process. At most one action on a job runs at a time. Jobs do not wait for each
-other, so that an upstream that does not answer delays only its own job.
+other: an upstream that does not respond delays only its own job.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ class Reconciler:
         for job_id in [job_id for job_id, slot in self._slots.items() if slot.is_over]:
             told = self._reported.get(job_id)
             if told is not None and told.state == "STOPPED":
-                # The job's next status is always new: an earlier one must not be taken for it.
+                # The job's next status must always count as new, even if it equals an earlier one.
                 del self._slots[job_id], self._reported[job_id]
         waiting = {lock for job, locks in quiesced.items() if job in self._slots for lock in locks}
         all_locks = dict.fromkeys(lock for locks in quiesced.values() for lock in locks)
@@ -141,7 +141,8 @@ class Reconciler:
             self._context.metastore.jobs.acknowledge_locks(stopped)
 
     def _prepare(self, jobs: Collection[str], wanted: Mapping[str, JobSpec]) -> None:
-        """Prepares warm starts of readers that wait for a rewind point, and discards those no longer desired."""
+        """Prepares warm starts of readers that wait for a rewind point, and discards warm starts that are no longer
+        needed."""
         for job, stopped in list(self._stopped_readers.items()):
             spec = wanted.get(job)
             if spec is None and stopped.prepared is not None:
@@ -226,7 +227,8 @@ class Reconciler:
         if slot.awaiting is not None and slot.awaiting == slot.wanted:
             return True  # It reads on; no statement waits for discovered splits.
         if slot.is_working:
-            # A retry of a job that cannot start delays no statement; but a job that must stop has to stop first.
+            # A retry of a job that cannot start delays no statement, but a running job that must stop has to stop
+            # first.
             is_retry = slot.running is None and slot.reason is not None and slot.delay > FIRST_RETRY_SECONDS
             return slot.wanted is not None and is_retry
         if slot.running is not None:
@@ -305,8 +307,8 @@ class Reconciler:
             self._stopped_readers[slot.job_id] = StoppedReader(query=query, reader=reader, since=time.monotonic())
 
     def _await_batch(self, slot: JobSlot, running: Ingest) -> None:
-        """Lets a reader finish its batch before it adopts discovered splits: a restart would repeat the batch, and if
-        splits are found faster than a batch takes, no batch would ever finish."""
+        """Lets a reader finish its batch before it restarts for discovered splits. A restart would repeat the batch,
+        and if splits are found faster than a batch takes, no batch would ever finish."""
         try:
             while not self._is_closed and running.failure() is None:
                 wanted = slot.wanted
@@ -320,7 +322,7 @@ class Reconciler:
             slot.awaiting = None
 
     def _try(self, slot: JobSlot, act: Callable[[], None]) -> Failure | None:
-        """Runs one action on a job; returns why it failed, or None."""
+        """Runs one action on a job; returns the reason if it failed, else None."""
         from deltalake.exceptions import DeltaError
         from py4j.protocol import Py4JError
         from pyspark.errors import PySparkException
@@ -390,15 +392,16 @@ class Reconciler:
         return [replace(known[job], updated_ms=at) for job in moved if known[job].state == "RUNNING"]
 
     def _why_stopped(self, slot: JobSlot) -> str | None:
-        """Why a desired job does not run."""
+        """The reason why a desired job does not run."""
         if slot.wanted is not None or slot.job_id not in self._kept:
             return None
         return QUIESCED if slot.job_id in self._quiesced else WITHHELD
 
     def stop_all(self, *, is_owner: bool) -> None:
-        """Stops all jobs of this process for good; they stay desired, and the next owner starts them.
+        """Stops all jobs of this process for good. The jobs stay desired, and the next owner starts them.
 
-        Afterwards nothing of them commits. If another process is the owner already, the statuses that it reported stay.
+        After that, no job of this process commits. If another process already is the owner, the statuses that it
+        reported stay.
         """
         with self._turn:
             self._is_closed = True

@@ -14,7 +14,7 @@ HOLDS = (
     ast.UndoOperation,
     ast.UnsafeBlock,
 )
-"""Statements that are done once the owner knows them, even if no job has to change."""
+"""Statements that are complete once the owner has read them, even if no job has to change."""
 
 _UNSAFE = (
     ast.AlterSourceUnsafeSet,

@@ -20,13 +20,14 @@ Look = tuple[str, "PlannedOptions", tuple["SecretRecord", ...]]
 
 
 class Resolve(Protocol):
-    """Puts the values of secrets into options; ``candidates`` are used instead of those in the catalog."""
+    """Replaces references to secrets in options by their values; ``candidates`` are used instead of the values in the
+    catalog."""
 
     def __call__(self, options: PlannedOptions, candidates: tuple[SecretRecord, ...] = ()) -> dict[str, str]: ...
 
 
 class Upstreams:
-    """Implements ``UpstreamPort``. ``looks`` are those taken so far: it looks at each upstream only once."""
+    """Implements ``UpstreamPort``. ``looks`` are the looks taken so far: each upstream is looked at only once."""
 
     def __init__(self, resolve: Resolve, looks: dict[Look, Upstream]) -> None:
         self._resolve = resolve

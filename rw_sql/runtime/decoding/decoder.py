@@ -67,7 +67,8 @@ def log_statistics(statement: CreateSource) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class _Written:
-    """The expressions for records with certain columns, and the log's columns around those that a run adds."""
+    """The expressions for records with certain columns, and the log's columns before and after those that a run
+    adds."""
 
     recipe: DeferredColumns
     first: tuple[Column, ...]
@@ -83,7 +84,7 @@ _written: WeakKeyDictionary[SparkContext, dict[tuple[CreateSource, int, tuple[st
 
 @dataclass(slots=True)
 class Decoder:
-    """Converts upstream records of one connector to the log's rows. The batches of a run share one.
+    """Converts upstream records of one connector to the log's rows. The batches of a run share one decoder.
 
     The last ``added`` columns were added later: in records without field names, older ones end before them.
     """
@@ -161,7 +162,7 @@ def decode(
 
 
 def _decode_rows(records: DeferredColumns, statement: CreateSource, added: int) -> tuple[DeferredColumns, Column]:
-    """The records with their rows in ``_rw_row``, and the errors of those without one."""
+    """The records with their rows in ``_rw_row``, and the errors of the records without a row."""
     encode = statement.format.encode if statement.format else "NATIVE"
     match encode:
         case _ if ROW in records.columns:  # Its reader returns rows, not bytes.
@@ -183,7 +184,7 @@ def _decode_csv(records: DeferredColumns, statement: CreateSource, added: int) -
     given, count = encode_options(statement), len(statement.columns)
     # With a header, the reader has reordered the fields, also in older files.
     has_header = given.get("without_header", "false").lower() != "true"
-    # The numbers of columns before each one was added.
+    # The numbers of columns before each added column.
     widths = [] if has_header else list(range(count - 1, count - added - 1, -1))
     return read_csv(records, statement.columns, encode_value("PLAIN", "CSV", given, DELIMITER), widths)
 

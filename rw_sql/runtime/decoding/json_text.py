@@ -4,9 +4,9 @@ Spark's ``from_json`` ignores text after the first value, decodes invalid UTF-8 
 number that is read as STRING to the nearest double. This module works around each of these, at the cost of a few
 instructions per good record:
 
-- The text's last brace is replaced by a member with a name that no record has, and a brace. The parser finds the
-  member in the object only if that brace ended the whole object: :func:`is_whole`.
-- Numbers that would change are converted to strings with a mark: :func:`with_marks`, :func:`without_marks`.
+- The text's last brace is replaced by a member with a name that no record has, and a brace. The parser finds this
+  member in the object only if that brace ended the whole object: :func:`is_whole`. - Numbers that Spark would change
+  are converted to strings with a mark: :func:`with_marks`, :func:`without_marks`.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ def without_marks(text: Column) -> Column:
 
 
 def exact(text: Column) -> Column:
-    """The JSON with marked numbers if one would change otherwise."""
+    """The JSON text, with its numbers marked if Spark would change one of them."""
     return f.when(is_changing(text), with_marks(text)).otherwise(text)
 
 
@@ -132,7 +132,7 @@ def all_members(text: Column) -> Column:
 def part(text: Column, shape: str) -> Column:
     """The single JSON value in a text as a nested Spark type; NULL for any other text.
 
-    The text may come from inside a string of a record, so that it can be anything. Numbers keep their digits.
+    The text may come from inside a string of a record, and so may be any text. Numbers keep their digits.
     """
     # Any further text would come between the value and the null, or end the array or the object early.
     whole = f.concat(f.lit(f'{{"{_PART}":['), exact(text), f.lit(f',null],"{END}":true}}'))
@@ -144,7 +144,7 @@ def part(text: Column, shape: str) -> Column:
 
 
 def let(value: Column, use: Callable[[Column], Column]) -> Column:
-    """An expression over a value that is computed once and appears once, however often it is referenced.
+    """An expression that uses a value. The value is computed once, however often the expression references it.
 
     Spark interprets it in a separate method, so that it does not enlarge the compiled code around it.
     """
@@ -162,7 +162,7 @@ def once(value: Column) -> Column:
 
 
 def field_of(fields: Column, name: str, names: Iterable[str]) -> Column:
-    """The text of a field; if the name is missing, the last one that differs only in case.
+    """The text of a field. If no field has this exact name, the last field whose name differs only in case.
 
     ``fields`` has each name once (:func:`last_of_each`). ``names`` are all names that are read from the object: a name
     that differs from another one only in case must match exactly.

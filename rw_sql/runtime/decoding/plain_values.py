@@ -1,8 +1,8 @@
 """Decodes records of FORMAT PLAIN to column values, by the rules in ``docs/reference/formats.md``.
 
 Spark reads most JSON values directly as their columns' types, which takes half the time of reading text. If that may
-have missed or changed a value, the record is read again as text, with the rules of the change formats: a value is
-exact, or the record is an error.
+have missed or changed a value, the record is read again as text, by the rules of the change formats: a value is exact,
+or the record is an error.
 """
 
 from __future__ import annotations
@@ -77,14 +77,14 @@ _ESCAPED_NAME = rf'"[^"\\]*+(?:\\.[^"\\]*+)++"{SPACE}:'
 def read_json(
     records: StepsT, columns: Sequence[ColumnDefinition], rules: ValueRules, shown: Mapping[str, str] | None = None
 ) -> tuple[StepsT, Column]:
-    """The records with their rows in ``_rw_row``, and the error of those without one (NULL for others).
+    """The records with their rows in ``_rw_row``, and the errors of the records without a row (NULL for others).
 
-    ``shown`` are the columns' names in errors, if these differ from the field names.
+    ``shown`` maps field names to the columns' names in errors, where they differ.
     """
     shown = shown or {}
     raw, read = f.col("value"), f.col(READ)
     schema = ", ".join(f"{_quoted(column.name)} {_read_type(column.data_type)}" for column in columns)
-    # A column of its own: the argument of from_json is interpreted for each record, a column is compiled.
+    # A separate column, because Spark interprets the argument of from_json for each record but compiles a column.
     records = records.withColumn(_TEXT, once(f.when(is_text(raw), with_end(raw))))
     records = records.withColumn(READ, once(members(f.col(_TEXT), schema, _STRICT_LOCALE)))
     values = {
@@ -121,7 +121,7 @@ def read_csv(
     widths: Sequence[int] = (),
     shown: Mapping[str, str] | None = None,
 ) -> tuple[StepsT, Column]:
-    """The records with their rows, and the error of those without one; ``shown`` is as in :func:`read_json`.
+    """The records with their rows, and the errors of the records without a row; ``shown`` is as in :func:`read_json`.
 
     A record may lack the last columns if its number of fields is in ``widths``; these columns are NULL.
     """
@@ -173,7 +173,7 @@ def _parts(data_type: DataType) -> Iterator[DataType]:
 
 
 def _is_converted(data_type: DataType) -> bool:
-    """True if a value is read as another type than its own."""
+    """True if a value is read as another type than the column's type."""
     return any(
         part.name in _AS_TEXT
         or precision_of(part) is not None
@@ -274,7 +274,7 @@ def _all_fit(items: Column, data_type: DataType, rules: ValueRules) -> Column | 
 
 
 def _may_be_numbers(read: Column, data_type: DataType) -> list[Column]:
-    """Tests of texts: whether one is a number that may have had another spelling, or contains such numbers."""
+    """Tests of texts: whether a text is a number that may have had another spelling, or contains such numbers."""
     if data_type.element is not None:
         return _some(read, data_type.element, _may_be_numbers)
     if data_type.value is not None:
@@ -361,7 +361,7 @@ def _read_texts(
 
 
 def _no_object(raw: Column) -> Column:
-    """Why a value is not one JSON object."""
+    """The reason why a value is not one JSON object."""
     read = f.from_json(characters(raw), f"`{CORRUPT}` STRING", OPTIONS)
     return (
         f.when(raw.isNull(), f.lit(NO_VALUE))

@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 
 
 def feed_begin(warehouse: Warehouse, table: str, after: int) -> int:
-    """The first version to read of a table's change feed: ``after``, or where the feed began if that is later.
+    """The first version of a table's change feed to read: ``after``, or the version at which the feed began if that is
+    later.
 
     A commit that repeats the table's settings, such as one that adds a column, does not begin a feed.
     """

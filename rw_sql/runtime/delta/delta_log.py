@@ -22,10 +22,10 @@ SplitIdentity = tuple[str | None, str | None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobCommit:
-    """The metadata of one job commit: the run and batch that wrote it, and what it covers.
+    """The metadata of one job commit: the run and batch that wrote it, and the offsets that it covers.
 
     ``ranges`` are the upstream offsets per split, ``[start, end)`` (ingest only). ``epoch`` is the epoch at which the
-    run started. ``batch`` is -1 for a fence; ``done`` is then the newest earlier batch of the generation (-1: none), so
+    run started. ``batch`` is -1 for a fence. ``done`` is then the newest earlier batch of the generation (-1: none), so
     that a start only needs to read the newest commit. ``generation`` is the checkpoint's (views only). ``lives`` are
     the cluster and incarnation (Kafka: topic id) of each split when it was read. ``rewind`` is the epoch of the REWIND
     that restored the table by this commit; 0 in other commits.
@@ -230,7 +230,7 @@ def rows_without(actions: list[dict[str, Any]], column: str) -> int | None:
 
 
 def column_count(actions: list[dict[str, Any]], column: str | None) -> int:
-    """The number of rows that a commit adds as new data; with ``column``, of those where it is not NULL.
+    """The number of rows that a commit adds as new data; with ``column``, of the rows where that column is not NULL.
 
     Files without statistics count as zero.
     """

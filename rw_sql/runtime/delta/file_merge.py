@@ -3,8 +3,8 @@
 Each file that contains one of the keys is replaced by its remaining rows plus the new rows (copy on write, like Spark's
 own MERGE). If the table keeps a change feed and a commit has no explicit feed, the feed consists of all rows that the
 commit's files added and removed (Delta protocol, "Add CDC File"). Such files are therefore first split into rows that
-stay and rows that go, which changes no data; the batch's commit then removes exactly the rows that go and adds exactly
-the new ones. Readers of the feed see each changed row as one delete and one insert.
+stay and rows that are removed, which changes no data. The batch's commit then removes exactly the latter and adds
+exactly the new rows. Readers of the feed see each changed row as one delete and one insert.
 """
 
 from __future__ import annotations

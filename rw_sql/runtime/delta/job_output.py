@@ -2,8 +2,8 @@
 
 The fence uses one application id per job, with versions ``run × 2³² + batch`` (Delta protocol, "Transaction
 Identifiers"). A run starts by committing an empty append with its version for batch 0; later appends of older runs are
-then refused here, and skipped by Spark. A run that directly follows one of the same process, which has nothing in
-progress, needs no fence: its first batch is refused if anything else has been committed since.
+then refused here, and skipped by Spark. A run that directly follows a run of the same process with nothing in progress
+needs no fence: its first batch is refused if anything else has been committed since.
 """
 
 from __future__ import annotations
@@ -44,9 +44,10 @@ LARGE_ROWS = 200_000
 TABLE_SETTINGS = {
     # Only commits before a checkpoint are cleaned up: this limits how many a listing of a busy log finds.
     "delta.checkpointInterval": "100",
-    # The job cleans up by itself: it knows the readers, and saves the commits' metadata first.
+    # The job cleans up by itself, because it knows the readers and saves the commits' metadata first.
     "delta.enableExpiredLogCleanup": "false",
-    # How long a checkpoint names replaced files. The list of those that still exist is stored beside the table.
+    # How long a checkpoint names replaced files. The list of the replaced files that still exist is stored beside the
+    # table.
     "delta.deletedFileRetentionDuration": "interval 1 minutes",
 }
 """The settings with which every log and every view's table is created."""
@@ -77,10 +78,10 @@ def as_stored(rows: pa.Table, schema: pa.Schema) -> pa.Table:
 class JobOutput:
     """The table that one run of a job writes. Not thread-safe; one batch at a time.
 
-    ``done`` is the newest batch of the generation by earlier runs, -1 if there is none. ``lives`` are the incarnations
-    for a reader's commits. ``ranges`` are the ranges of the batch in progress, unless they are passed with its rows.
-    ``follows`` is the table's transaction version when a run started without a fence. ``before_commit`` is called when
-    a large batch has been read, before its commit; an exception ends the batch.
+    ``done`` is the newest batch of the generation that earlier runs wrote, -1 if there is none. ``lives`` are the
+    incarnations for a reader's commits. ``ranges`` are the ranges of the batch in progress, unless they are passed with
+    its rows. ``follows`` is the table's transaction version when a run started without a fence. ``before_commit`` is
+    called after a large batch has been read and before its commit; an exception ends the batch.
     """
 
     warehouse: Warehouse
@@ -143,11 +144,11 @@ class JobOutput:
         return output
 
     def followed_by(self, path: str, *, run: int, epoch: int) -> JobOutput | None:
-        """The output of the job's next run, without a fence, once nothing of this one can commit any more.
+        """The output of the job's next run, without a fence, once this output can commit nothing more.
 
         The old fence applies until that run's first batch, which is refused if another run has committed. None if a
-        fence is needed: something was committed meanwhile, another run was claimed, or the table is another one. Do not
-        use this output afterwards.
+        fence is needed: something was committed meanwhile, another run was claimed, or the table is a different one. Do
+        not use this output afterwards.
         """
         if path != self.path or run != self.run + 1:
             return None
@@ -179,7 +180,7 @@ class JobOutput:
         self._set(settings)
 
     def _is_own(self, seen: int | None) -> bool:
-        """True if a transaction version is this run's, or the one it follows."""
+        """True if a transaction version belongs to this run, or is the one that it follows."""
         return seen is not None and (seen >> _RUN_SHIFT == self.run or seen == self.follows)
 
     def _add_columns(self, schema: Schema) -> None:
@@ -363,7 +364,7 @@ class JobOutput:
                 self.warehouse, self.path, self.table, frame, job=self.job, run=self.run, partition=given
             )
         except Exception:
-            # A run that takes over deletes this one's files.
+            # A run that replaces this one deletes this run's files.
             self.require_own_run()
             raise
         expected.require(written.count)
@@ -395,7 +396,7 @@ class JobOutput:
         """Replaces the rows with these keys (null-safe) and adds the new ones. One row per key.
 
         If the rows have a column KEEP, those with false are deleted instead. ``within`` is a condition on the table's
-        rows, as ``t``, that all rows with these keys satisfy: files without such rows are not read.
+        rows, as ``t``, that holds for all rows with these keys. Files without such rows are not read.
         """
         version = self._version_of(batch)
         fault("batch.before_merge")
@@ -429,7 +430,8 @@ class JobOutput:
         """As :meth:`upsert_rows`, for a batch of ``rows`` rows that is too large for one process.
 
         The caller must persist the frame. Raises StalledError if an executor does not share the table's folder. On a
-        local path, where Spark itself commits, that may show only after the commit; the table is then restored.
+        local path, where Spark itself commits, this may become visible only after the commit; the table is then
+        restored.
         """
         fault("batch.before_merge")
         if self.warehouse.is_local:

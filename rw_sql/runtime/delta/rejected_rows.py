@@ -1,4 +1,4 @@
-"""Rows that a sink's target refuses: messages that identify a row, and the table of such rows (``on_error =
+"""Rows that a sink's target refuses: the messages that identify a row, and the table of such rows (``on_error =
 'skip'``)."""
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class RejectedRows:
         self._pending = []
 
     def put(self, rows: pa.Table, refusals: Sequence[Refusal], batch: int) -> pa.Table:
-        """Adds refused rows of the batch to those stored for it; returns the other rows."""
+        """Stores the refused rows of the batch beside those already stored for it; returns the other rows."""
         indexes = [refusal.index for refusal in refusals]
         taken = rows.take(pa.array(indexes, pa.int64()))
         self._pending.append(self._told(taken, refusals, batch))

@@ -1,6 +1,6 @@
 """Compares the number of rows that a batch writes with independent counts. If they differ, nothing is committed.
 
-All counts are kept by Spark, Delta and Arrow anyway; nothing is read again for them.
+Spark, Delta and Arrow keep all these counts anyway, so nothing is read again for them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rw_sql.connectors.base import Connector
 
 MISCOUNT = "MISCOUNT"
-"""The first word of the reason of a job whose batch has a wrong number of rows."""
+"""The first word of the reason of a job that stalls because a batch has a wrong number of rows."""
 
 _MOST_LEAVES = 16
 _ROWS = "numOutputRows"
@@ -32,7 +32,7 @@ class MiscountError(StalledError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowCount:
-    """The number of rows that a batch will commit, and of those it read; None if not counted."""
+    """The number of rows that a batch will commit, and the number of rows that it read; None if not counted."""
 
     written: int
     read: int | None = None

@@ -2,7 +2,7 @@
 
 On a local path, Spark writes plain files to a separate folder, delta-rs reads the statistics in their footers, and they
 are moved to the table's folder. The caller commits them, as it does for small batches; before that, nothing reads them.
-Delta's own writer in Spark would do all of this, but takes a quarter more CPU time for its statistics per row and its
+Delta's own writer in Spark would do all of this, but needs a quarter more CPU time, for its statistics per row and its
 lookup of the table per commit.
 
 In an object store, moving a file is a copy, and Spark's plain writer would move each file twice. There, Delta's writer
@@ -277,7 +277,7 @@ def schema_of(table: DeltaTable) -> StructType:
 def fitted(
     frame: DataFrame, table: DeltaTable, partition: Mapping[str, object], keep: Collection[str] = ()
 ) -> DataFrame:
-    """The frame with the columns of the table's files, and those of ``keep`` that it has."""
+    """The frame with the columns of the table's files, and with the columns of ``keep`` that the frame has."""
     schema = schema_of(table)
     given = {field.name.lower(): field for field in frame.schema.fields}
     columns: list[Column] = []

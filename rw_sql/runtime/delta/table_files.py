@@ -2,7 +2,7 @@
 
 A commit's file also records which data files it replaced. Commits are therefore cleaned up in this order: the list of
 those files is written, then the commit is deleted, and the files in a list are deleted when nothing can be reading
-them. After a kill at any point, the next run completes the rest; a file listed twice is deleted once.
+them. After a kill at any point, the next run completes the remaining steps; a file listed twice is deleted once.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ TARGET_BYTES = 32 << 20
 """Files are compacted up to about this size."""
 
 TURN_BYTES = 128 << 20
-"""About how much one run of upkeep rewrites at most, because pausing the job waits for it."""
+"""The approximate maximum number of bytes that one run of upkeep rewrites, because pausing the job waits for it."""
 
 MOST_SMALL_FILES = 20
 """The number of small files that may remain in the part of a table that is still written to."""
@@ -163,8 +163,8 @@ class TableFiles:
     def remove_replaced(self, live: Collection[str]) -> int:
         """Deletes the files of the lists that are old enough; returns the number.
 
-        Keeps ``live`` files, and files that an existing commit removed: a REWIND restores files that were replaced and
-        listed, and versions between that and their second removal need them. They are listed again.
+        Keeps ``live`` files and files that an existing commit removed. A REWIND restores files that were replaced and
+        listed, and the versions between the REWIND and the files' second removal need them. They are listed again.
         """
         removed = 0
         later: frozenset[str] | None = None

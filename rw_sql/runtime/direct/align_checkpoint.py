@@ -1,11 +1,11 @@
 """Aligns a view's checkpoint with the catalog's positions for its direct readers, before its query starts.
 
 Operator state is not changed. The newest committed entry of the offset log is replaced in place, so that batch numbers
-continue. A planned batch that has written nothing is removed; one whose rows are in the view must be finished first. No
-batch number is therefore reused for other rows, and none is skipped.
+continue. A planned batch that has written nothing is removed; a batch whose rows are in the view must be finished
+first. No batch number is therefore reused for other rows, and none is skipped.
 
-A kill may follow any step. A change first records the old content and ends by updating the record; in between, the next
-start recomputes everything from what was recorded.
+A kill may follow any step. A change first records the old content, and ends by updating the record. In between, the
+next start recomputes everything from the recorded content.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DesiredReader:
-    """The catalog's requirement for one reader: its splits, the states set by statements, and the newest epoch of
+    """The catalog's requirement for one reader: its splits, the states that statements set, and the newest epoch of
     both."""
 
     fragment: str

@@ -44,9 +44,9 @@ EMPTY = ReaderRecord(lines=(), epochs={}, lives={}, parked={})
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One change of a checkpoint, with the record and the newest committed entry (None: none) from before it.
+    """One change of a checkpoint, with the record and the newest committed entry before it (None: no entry).
 
-    ``epochs`` are those of the record after the change. ``dropped`` is the entry of a removed batch, which was planned
+    ``epochs`` are those of the record after the change. ``dropped`` is the entry of the removed batch that was planned
     but had written nothing.
     """
 

@@ -1,4 +1,5 @@
-"""Positions of a view's direct reader: the present one, what it has read, and its position before an operation."""
+"""Positions of a view's direct reader: the present one, the ranges that it has read, and its position before an
+operation."""
 
 from __future__ import annotations
 
@@ -78,7 +79,7 @@ class _ReaderContext:
 
 
 def read_fragment_positions(warehouse: Warehouse, snapshot: Snapshot, source: SourceRecord, fragment: str) -> Positions:
-    """The next record of every split of a direct reader, and what it has read."""
+    """The next record of every split of a direct reader, and the ranges that it has read."""
     stored = snapshot.states(fragment)
     ground = _ReaderContext.of(warehouse, snapshot, source, fragment)
     if ground is None:

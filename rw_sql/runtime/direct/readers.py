@@ -72,7 +72,7 @@ class _Reader:
 
 @dataclass(slots=True)
 class DirectReaders:
-    """The view's direct readers."""
+    """The view's direct readers. ``stall`` is the reason why a batch was refused; None if no batch was."""
 
     spec: ViewSpec
     files: CheckpointFiles
@@ -280,7 +280,7 @@ class DirectReaders:
         return few and len(self.spec.inputs) == 1
 
     def require_same_incarnation(self) -> None:
-        """Checks that the batch came from the expected incarnation: an id never returns once its topic is deleted."""
+        """Checks that the batch came from the expected incarnation. A deleted topic's id is never used again."""
         for reader in self.readers:
             if reader.watch is None:
                 continue

@@ -48,7 +48,8 @@ NOTE_EVERY = 100
 """The number of batches between two records of positions in the metastore, which limit how far recovery reads back."""
 
 MOST_NAMED_SPLITS = 1000
-"""With at most this many splits, every commit names all of them; with more, only those that it advances."""
+"""With at most this many splits, every commit names all of them; with more splits, a commit names only those that it
+advances."""
 
 
 def _note_all(context: Context, source: SourceRecord, version: int, *, run: int, epoch: int) -> None:
@@ -92,8 +93,8 @@ class Ingest:
         """Claims a run, fences earlier ones, reads the position, and starts.
 
         ``before`` is this process's last run of the reader, if it ended cleanly; the new run reuses its resources.
-        ``prepared`` is a warm start, if there is one. Raises StalledError; if the upstream does not answer, nothing has
-        been written.
+        ``prepared`` is a warm start, if there is one. Raises StalledError. If the upstream does not respond, nothing
+        has been written.
         """
         if prepared is not None and not prepared.is_current(spec):
             prepared.abandon()
@@ -180,7 +181,7 @@ class Ingest:
         return job
 
     def _begin_query(self, prepared: WarmStart, states: dict[str, SplitState]) -> None:
-        """Starts the query, or keeps the one that was started early if it begins at these positions."""
+        """Starts the query, or keeps the query that was started early if it begins at these positions."""
         write = self.streaming.guarded(self._on_batch)
         of, early = prepared.query(self.run), prepared.early
         if early is not None and early.fits(self.run, states):
@@ -240,7 +241,8 @@ class Ingest:
         return (frame, None) if records is None else (frame.sparkSession.createDataFrame(records), records.num_rows)
 
     def _ranges(self, ends: Mapping[str, int]) -> dict[str, tuple[int, int]]:
-        """The ranges that a batch read: with few splits, of all of them, so that one commit has every position."""
+        """The ranges that a batch read: with few splits, the ranges of all splits, so that one commit has every
+        position."""
         named = self.positions if len(self.positions) <= MOST_NAMED_SPLITS else ends
         starts = {split: self.positions[split] for split in named}
         ranges = {split: (start, ends.get(split, start)) for split, start in starts.items()}
@@ -257,7 +259,7 @@ class Ingest:
         return self.kind.read_positions(offset)
 
     def _require_same_incarnation(self) -> None:
-        """Checks that the batch came from the expected incarnation: an id never returns once its topic is deleted."""
+        """Checks that the batch came from the expected incarnation. A deleted topic's id is never used again."""
         if self.watch is None:
             return
         now = self.watch.incarnations(tuple(self.incarnations))
@@ -271,22 +273,23 @@ class Ingest:
         return self.streaming.is_unproven
 
     def failure(self) -> Failure | None:
-        """Why it ended by itself; None while it runs."""
+        """The reason why the run ended by itself; None while it runs."""
         return self.streaming.failure()
 
     def stop(self) -> None:
-        """Stops it: the running batch has a second, then it is cancelled. Afterwards nothing of it commits."""
+        """Stops the run: the running batch gets a second, then it is cancelled. After that, the run commits nothing."""
         end = self.stop_async()
         if end is not None:
             end()
             self.note()
 
     def stop_async(self) -> Callable[[], None] | None:
-        """As :meth:`stop`, but if no batch is in progress, Spark's query may remain; returns a function that ends it.
+        """As :meth:`stop`, but if no batch is in progress, Spark's query may remain. Returns a function that ends the
+        query.
 
         The remaining query does nothing, but ending it may take a tenth of a second, because Spark's thread may be
-        sleeping. The positions are not recorded in that case: the next run does so unless it reuses this reader, and so
-        does :meth:`StoppedReader.close`.
+        sleeping. The positions are then not recorded here: the next run records them unless it reuses this reader, and
+        :meth:`StoppedReader.close` records them too.
         """
         end = None
         try:

@@ -84,8 +84,8 @@ class ReaderQuery:
 class SpeculativeQuery:
     """A query for the expected next run, started before the run is claimed.
 
-    It asks the upstream for its end offsets and plans its first batch, which then blocks until :meth:`go_on`. Until
-    then it reads no record and writes nothing except the run's checkpoint, which has no effect by itself.
+    It reads the upstream's end offsets and plans its first batch, which then blocks until :meth:`go_on`. Until then it
+    reads no record and writes nothing except the run's checkpoint, which has no effect by itself.
     """
 
     run: int
@@ -117,7 +117,7 @@ class SpeculativeQuery:
         return self.query
 
     def abandon(self) -> None:
-        """Ends it, unless a run uses it; it has written nothing."""
+        """Ends the query unless a run uses it; it has written nothing."""
         if self._write.done():
             return
         try:

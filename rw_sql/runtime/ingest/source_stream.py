@@ -56,7 +56,8 @@ class SourceStream:
             prepare(partial(self.fetcher.connect, tuple(states)), "connecting")
 
     def stream(self, states: Mapping[str, SplitState]) -> DataFrame:
-        """The stream from these positions: the one already opened if its positions are equal."""
+        """The stream from these positions: the stream that is already open if its positions are equal, else a new
+        one."""
         if self._begun is not None and self._begun[0] == states:
             # Makes the connector's classes visible to this thread too.
             self.context.sessions.load(self.kind.spark_packages())

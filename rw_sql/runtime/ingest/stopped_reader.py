@@ -47,7 +47,7 @@ class StoppedReader:
         return prepared
 
     def take_prepared(self) -> WarmStart | None:
-        """Takes the warm start, if preparing succeeded; the caller owns it then."""
+        """Takes the warm start if its preparation succeeded; the caller then owns it."""
         with self._taking:
             return self._take()
 

@@ -33,8 +33,8 @@ _GOOD_SECONDS = 1.0
 
 @dataclass(slots=True, kw_only=True)
 class WarmStart:
-    """Everything that a run needs before anything of the source is written: the catalog, the look at the upstream, the
-    expected positions, and the stream from there. ``early`` is its speculative query, if one was started."""
+    """Everything that a run needs before it writes anything: the catalog, the look at the upstream, the expected
+    positions, and the stream from these positions. ``early`` is its speculative query, if one was started."""
 
     context: Context
     spec: IngestSpec
@@ -98,7 +98,7 @@ class WarmStart:
         return ReaderQuery(context=self.context, spec=self.spec, kind=self.opening.kind, pace=self.pace, run=run)
 
     def start_early(self, run: int) -> None:
-        """Starts the query of the expected next run speculatively, if enough is known about its positions."""
+        """Starts the query of the expected next run speculatively, if its positions are known well enough."""
         known = self.upstream.splits
         if self.opening.fetcher is None or len(self.begins) < len(self.spec.splits):
             return

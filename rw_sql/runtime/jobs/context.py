@@ -87,7 +87,8 @@ class Context:
         """Creates a source's log unless it exists; any process may do so."""
         from deltalake import Schema
 
-        # An existing folder is not enough: a process that died while creating it may have left one without a commit.
+        # An existing folder is not enough, because a process that died while creating the table may have left a folder
+        # without a commit.
         if latest_version(self.warehouse, self.log_path(source)) >= 0:
             return
         create_table(

@@ -1,4 +1,4 @@
-"""Counters that jobs keep for the metrics, for facts that their tables do not show."""
+"""Counters that jobs keep for the metrics, for facts that tables do not contain."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class DecodeErrors:
 
 
 class JobFigures:
-    """Figures that only the process that runs the jobs knows, and no table contains. Thread-safe."""
+    """Figures that only the process that runs the jobs knows. No table contains them. Thread-safe."""
 
     def __init__(self) -> None:
         self._batches: dict[str, tuple[int, float]] = {}

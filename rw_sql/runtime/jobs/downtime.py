@@ -1,7 +1,8 @@
-"""Periods in which no process ran the jobs of a warehouse. They do not count as waiting for a reader.
+"""Periods in which no process ran the jobs of a warehouse. These periods do not count as waiting for a reader.
 
-After a week without jobs, the readers of a warehouse are a week behind, but are about to continue. The time before an
-owner takes the lease, and gaps between its own heartbeats (sleep, or a changed clock), are recorded as periods.
+After a week without jobs, the readers of a warehouse are a week behind, although they are about to continue. Two kinds
+of periods are recorded: the time before an owner takes the lease, and gaps between its own heartbeats (sleep, or a
+changed clock).
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ UNLIMITED = f"{2**40}b"
 """The limit for a batch that must contain everything."""
 
 WAITING = "WAITING"
-"""The first word of the reason of a job whose input does not exist yet."""
+"""The first word of the reason of a job that stalls because its input does not exist yet."""
 
 _INPUT_SECONDS = 5.0
 _LOOK_SECONDS = 0.05

@@ -28,9 +28,9 @@ class Job(Protocol):
         ...
 
     def failure(self) -> Failure | None:
-        """Why it ended by itself; None while it runs."""
+        """The reason why the run ended by itself; None while it runs."""
         ...
 
     def stop(self) -> None:
-        """Stops it; afterwards nothing of it runs in this process."""
+        """Stops the run; after that, no part of it runs in this process."""
         ...

@@ -45,8 +45,8 @@ def is_held(lease: Lease | None, *, is_local: bool, now_ms: int) -> bool:
     """True if a process still owns the warehouse.
 
     On a local path the processes decide: an owner whose Python or JVM still runs keeps the lease regardless of its
-    heartbeat, because it may have a commit in flight. In an object store the heartbeat decides: a commit after that of
-    another owner is refused there, so that a late owner loses the lease, alive or not.
+    heartbeat, because it may have a commit in flight. In an object store the heartbeat decides. The store refuses a
+    commit after that of another owner, so that a late owner loses the lease, alive or not.
     """
     if lease is None or lease.is_released:
         return False

@@ -52,8 +52,8 @@ def pace_of(options: Mapping[str, str]) -> BatchLimits:
 class Throttle:
     """Delays each batch until the rate limit allows it.
 
-    A reader's own limit is not exact: Spark reads at least one record per split and batch, whatever the number of
-    splits. The delay of the next batch compensates for the excess.
+    A reader's own limit is not exact: Spark reads at least one record per split and batch, however many splits there
+    are. The delay of the next batch compensates for the excess.
     """
 
     per_second: int | None

@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     from rw_sql.connectors.base import Connector, SplitState, Upstream
 
 DISCOVERING = "DISCOVERING"
-"""The first word of the reason of a reader whose splits have not been listed yet."""
+"""The first word of the reason of a reader that stalls because its splits have not been listed yet."""
 
 
 def require_splits(splits: tuple[str, ...], upstream: Upstream) -> None:
-    """Raises StalledError if the upstream does not answer or lacks what the source names, or no splits are known
-    yet."""
+    """Raises StalledError if the upstream does not respond, lacks an object that the source names, or has no known
+    splits yet."""
     if upstream.error is not None:
         raise StalledError(f"UNREACHABLE {upstream.error}")
     if upstream.missing:
@@ -33,7 +33,7 @@ def require_splits(splits: tuple[str, ...], upstream: Upstream) -> None:
 def still_asked(
     kind: Connector, splits: tuple[str, ...], states: Mapping[str, SplitState], upstream: Upstream
 ) -> tuple[str, ...]:
-    """The splits without deleted ones that were fully read: nothing of them is missing."""
+    """The splits without the deleted ones that were read to their end: no records of those are missing."""
     if not isinstance(kind, RangedConnector):
         return splits
     return tuple(
@@ -44,7 +44,7 @@ def still_asked(
 
 
 def require_same(name: str, splits: tuple[str, ...], states: Mapping[str, SplitState], upstream: Upstream) -> None:
-    """Raises StalledError, with a remedy, if the upstream is not the one that the positions belong to.
+    """Raises StalledError, with a remedy, if the positions belong to another upstream.
 
     It does not compare the positions with the look: those of a running reader may be older.
     """

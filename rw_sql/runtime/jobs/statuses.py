@@ -37,7 +37,7 @@ def as_taken_over(statuses: Iterable[JobStatus], snapshot: Snapshot, at_ms: int)
 
 
 def with_unreported(statuses: Mapping[str, JobStatus], snapshot: Snapshot) -> dict[str, JobStatus]:
-    """These statuses, and STARTING for each job that the catalog wants and of which there is none."""
+    """These statuses, and STARTING for each job that the catalog requires and that has no status."""
     missing = {job: id_ for job, id_ in _wanted(snapshot).items() if job not in statuses}
     return {**statuses, **{job: JobStatus(job=job, object_id=id_, state=STARTING) for job, id_ in missing.items()}}
 
@@ -47,7 +47,7 @@ _newest: tuple[Snapshot, dict[str, int]] | None = None
 
 
 def _wanted(snapshot: Snapshot) -> dict[str, int]:
-    """The jobs that the catalog wants, with the ids of their objects."""
+    """The jobs that the catalog requires, with the ids of their objects."""
     global _newest
     known = _newest
     if known is None or known[0] is not snapshot:
@@ -77,7 +77,7 @@ def owner_marks(context: Context, jobs: Collection[str]) -> tuple[dict[str, obje
 
 
 RETRYING = "; retrying"
-"""The end of the reason of a stalled job whose next start is in progress: its first words stay the cause."""
+"""The end of a stalled job's reason while its next start is in progress; the reason still begins with the cause."""
 
 FLAPPING = "FLAPPING"
 """The first word of the reason of a job that repeatedly starts and fails."""

@@ -58,14 +58,14 @@ _CHANGED = (
     "Detected deleted data",
     "Detected a data",
 )
-"""Delta's message if a stream of appended rows meets a commit that updates or deletes some."""
+"""Delta's message when a stream of appended rows reads a commit that updates or deletes rows."""
 
 
 _GONE = re.compile(r"([^/\s]+\.parquet)['\"]?(?: does not exist|$|[.:\s])")
 """The name of a file of rows that a reader did not find, in the messages of all file systems."""
 
 _MOST_COMMITS = 1_000
-"""How many versions back the commit that added such a file is searched."""
+"""The maximum number of versions to search back for the commit that added such a file."""
 
 
 def with_way_out(
@@ -79,9 +79,10 @@ def with_way_out(
 ) -> Failure | None:
     """The failure of the reader ``name`` with a remedy, if it was caused by a change of an external table.
 
-    That is an update or delete, which a reader of appended rows cannot follow, or VACUUM.
+    Such a change is an update or delete, which a reader of appended rows cannot follow, or VACUUM.
 
-    ``again`` are the statements that re-create the reader, ``rebuild`` those that do so from the existing rows.
+    ``again`` are the statements that re-create the reader; ``rebuild`` are those that re-create it from the existing
+    rows.
     """
     if failure is None:
         return failure
@@ -108,7 +109,8 @@ def with_way_out(
 
 
 def _vacuumed(context: Context, tables: Iterable[DeltaTableRecord], reason: str) -> tuple[str, int] | None:
-    """The external table, as statements name it, and the version of a file that a failure reports missing; else None.
+    """The external table, as statements name it, and the version of a file that a failure reports as missing; else
+    None.
 
     If that version was cleaned up too, the oldest existing one is returned.
     """

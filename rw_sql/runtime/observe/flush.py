@@ -47,11 +47,11 @@ _GRACE_MS = 5_000
 """How long FLUSH waits for a job that has just stalled, in milliseconds: most recover at the first or second retry."""
 
 _RETRIES = 2
-"""How many retries of a stalled job FLUSH sees fail before it skips the job, unless the next retry is further off than
-``_GRACE_MS``: on a busy machine a single start may take longer than that."""
+"""The number of failed retries after which FLUSH skips a stalled job, unless the next retry is further off than
+``_GRACE_MS``. On a busy machine a single start may take longer than that."""
 
 _SOUND_MS = 30_000
-"""A run of this length counts as recovered, in milliseconds: a shorter one may be a batch that is slow to fail."""
+"""A run of this length in milliseconds counts as recovered. A shorter run may be a batch that fails slowly."""
 
 _DROPPED = "dropped meanwhile"
 _HELD_HISTORY = "backfill_rate_limit is 0, not waited for"
@@ -67,14 +67,14 @@ def flush(
     discover_now: Callable[[int], None] | None = None,
     shown: Waiting | None = None,
 ) -> tuple[ResultRow, ...]:
-    """Waits for all sources, views and sinks; paused and stalled ones are named, not waited for.
+    """Waits for all sources, views and sinks. It does not wait for paused and stalled ones; the result names them.
 
     Readers of a stalled or unreachable source are complete except for that source. Raises SqlError NOT_APPLIED_YET
-    after ``timeout`` seconds without any progress. A job counts as stalled if that began some seconds ago, failed
+    after ``timeout`` seconds without any progress. A job counts as stalled if its stall began some seconds ago, failed
     retries included.
 
-    ``discover_now`` makes the owner in this process look for a source's new splits; an owner elsewhere does so by
-    itself. ``shown`` is what a status line shows meanwhile.
+    ``discover_now`` makes the owner in this process look for a source's new splits; an owner in another process does so
+    by itself. ``shown`` is the object that a status line reads meanwhile.
     """
     limit = StallTimeout(timeout)
     shown = shown if shown is not None else Waiting()
@@ -106,7 +106,7 @@ def flush(
 
 
 def _of_what_came(reader: MaterializedViewRecord | SinkRecord, answer: ResultRow, behind: dict[int, str]) -> ResultRow:
-    """A result row that also names the inputs that a reader lacks rows of, because their jobs are stalled.
+    """A result row that also names the stalled inputs whose rows the reader lacks.
 
     ``behind`` are the incomplete objects, each with the name of the object whose job is the cause.
     """
@@ -210,7 +210,7 @@ class StallGrace:
 
 @dataclass(slots=True, kw_only=True)
 class _Stall:
-    """When a job stalled, and the times of the failures seen since, in milliseconds since 1970."""
+    """The time when a job stalled, and the times of the failures seen since then, in milliseconds since 1970."""
 
     since_ms: int
     failed_at: set[int] = field(default_factory=set)
@@ -247,9 +247,9 @@ def _flush_source(
 
 @dataclass(slots=True, kw_only=True)
 class _SourceHighWater:
-    """Whether a source has read up to the end offsets of an earlier look, by the current catalog.
+    """Whether a source has read up to the end offsets of an earlier look, according to the current catalog.
 
-    ``notice`` is the reason if it is no longer waited for.
+    ``notice`` is the reason why FLUSH no longer waits for the source.
     """
 
     context: Context
@@ -314,8 +314,8 @@ class _SourceHighWater:
         return f'source "{name}" {said} {_state(self.context, (reader.job for reader in readers))}'
 
     def _missing(self, snapshot: Snapshot, reader: Reader) -> int:
-        """The number of records before the end offsets that a reader has not read; all of a split that it does not
-        have."""
+        """The number of records below the end offsets that a reader has not read; all records of a split if the reader
+        does not have that split."""
         states = self._states(snapshot, reader)
         missing = 0
         for split, seen in self.upstream.splits.items():
@@ -390,7 +390,7 @@ def _flush_reader(
 class _Reading:
     """Whether a view or sink has read its inputs up to an earlier version.
 
-    ``stall`` is the job's reason if it is no longer waited for.
+    ``stall`` is the job's reason if FLUSH no longer waits for it.
     """
 
     context: Context
@@ -433,5 +433,5 @@ class _Reading:
     def left(self) -> str:
         """The number of rows of its inputs that it has not read, and the status of its job."""
         behind = rows_behind(self.context, self.context.metastore.snapshot(), self.reader, self.checkpoint)
-        # With less than one row missing, it still has to read a version without rows.
+        # If no whole row is missing, the job still has to read a version without rows.
         return f"{self._name} {_behind(behind or None, 'row')} {_state(self.context, [self.job])}"

@@ -58,7 +58,7 @@ class Lag:
 
 
 def measure_lags(context: Context, snapshot: Snapshot) -> dict[str, int | None]:
-    """The records that a source is behind its upstream, or the rows that a view is behind its inputs; None if the
+    """The number of records that a source is behind its upstream, or rows that a view is behind its inputs; None if the
     number cannot be found quickly."""
     return {job: lag.records for job, lag in measure_lag(context, snapshot, with_times=False).items()}
 
@@ -209,7 +209,7 @@ def _records_behind(context: Context, snapshot: Snapshot, reader: Reader, upstre
 
 
 def _rows_after(context: Context, table: str, reached: Mapping[str, int]) -> Lag:
-    """The number of rows that a table got after the version that a view has reached, and the commit time of the
+    """The number of rows added to a table after the version that a view has reached, and the commit time of the
     first."""
     newest = latest_version(context.warehouse, table)
     if newest < 0:

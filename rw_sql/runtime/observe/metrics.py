@@ -82,8 +82,8 @@ class _Operations:
 
 @dataclass(slots=True)
 class _Committed:
-    """The rows that a job's table got up to a version, from the start of the run that was the newest at the first
-    look."""
+    """The rows added to a job's table up to a version, counted from the start of the run that was the newest at the
+    first look."""
 
     version: int
     rows: int = 0
@@ -103,8 +103,8 @@ class _Committed:
 class Metrics:
     """The metrics of one warehouse, in any process. Thread-safe.
 
-    Rows are counted from the start of a job's run, as far back as its table's log goes. After the first look each
-    process continues to count, across later runs of the job too.
+    Rows are counted from the start of a job's run, as far back as its table's log goes. After the first look, each
+    process continues to count, also across later runs of the job.
     """
 
     def __init__(self, context: Context) -> None:
@@ -227,7 +227,7 @@ class Metrics:
             yield Sample(name="rw_sql_sink_rejected_rows_total", labels=labels, value=known[1])
 
     def _of_owner(self, snapshot: Snapshot) -> Iterator[Sample]:
-        """The process that runs the jobs, and the epoch that it has applied."""
+        """The samples about the owner process and the epoch that it has applied."""
         lease = self._context.metastore.jobs.lease()
         is_present = lease is not None and self._context.has_owner(lease)
         yield Sample(name="rw_sql_owner_present", labels=(), value=int(is_present))
@@ -240,8 +240,8 @@ class Metrics:
                 yield Sample(name="rw_sql_owner_info", labels=(("host", lease.host), ("owner", lease.owner)), value=1)
 
     def count_rows(self) -> None:
-        """Counts the rows that the jobs' tables got since the last call, before clean-up removes the commits that state
-        them."""
+        """Counts the rows added to the jobs' tables since the last call, before clean-up removes the commits that state
+        their numbers."""
         with self._lock:
             self._count_rows(self._context.metastore.snapshot())
 
@@ -268,7 +268,7 @@ class Metrics:
 
 
 def metrics_of(context: Context) -> Metrics:
-    """The warehouse's metrics in this process: one object, which continues to count between looks."""
+    """The warehouse's metrics in this process: a single object, which continues to count between looks."""
     found: Metrics | None = context.made.get("metrics")
     if found is None:
         found = context.made.setdefault("metrics", Metrics(context))

@@ -44,13 +44,13 @@ def wait_until_made(
 ) -> tuple[ResultRow, ...]:
     """Waits for the views and tables of these jobs (None: all); returns those that are not complete, with the reasons.
 
-    Ends after ``seconds`` without any progress. A rebuild is complete when the new table serves. Views whose job is
-    stalled or not run by any process are not waited for. ``tell`` receives the progress of each. With ``gives_up``, a
-    timeout raises SqlError NOT_APPLIED_YET instead of being returned.
+    Ends after ``seconds`` without any progress. A rebuild is complete when the new table serves. It does not wait for
+    views whose job is stalled, or that no process runs. ``tell`` is called with the progress of each view. With
+    ``gives_up``, a timeout raises SqlError NOT_APPLIED_YET instead of being returned.
     """
     changed = threading.Event()
     limit = StallTimeout(seconds)
-    # Commits and jobs of this process notify at once; those of other processes are polled.
+    # Commits and jobs of this process notify at once; other processes are polled.
     with context.metastore.telling(changed), context.metastore.jobs.telling(changed):
         while True:
             changed.clear()
@@ -135,7 +135,7 @@ def _look(
 
 
 def _held_up(snapshot: Snapshot, group: Sequence[RebuildRecord], statuses: Mapping[str, JobStatus]) -> str:
-    """Why rebuilds that must be swapped together cannot finish for now; empty if they can."""
+    """The reason why rebuilds that must be swapped together cannot finish for now; empty if they can."""
     for rebuild in group:
         status, view = statuses.get(rebuild_job(rebuild)), snapshot.get(rebuild.view_id)
         if status is not None and status.state == "STALLED":

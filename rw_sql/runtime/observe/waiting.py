@@ -1,4 +1,5 @@
-"""What a running statement waits for, for status lines, notices and errors: the jobs, their phases, rows of rows."""
+"""The jobs that a running statement waits for, with their phases and row counts, for status lines, notices and
+errors."""
 
 from __future__ import annotations
 
@@ -30,10 +31,10 @@ _SETTLED = frozenset({"RUNNING", "PAUSED", "IDLE", "STOPPED"})
 
 @dataclass(slots=True)
 class Waiting:
-    """What the running statement of a session waits for.
+    """The jobs that the running statement of a session waits for.
 
-    The statement's thread writes it, which costs nothing; a status line reads it from another thread. ``jobs`` are
-    those that the statement waits for (None: all). ``left`` computes the remaining work.
+    The statement's thread writes this object, which costs almost nothing; a status line reads it from another thread.
+    ``jobs`` are the ids of those jobs (None: all). ``left`` computes the remaining work.
     """
 
     what: str = ""
@@ -41,19 +42,20 @@ class Waiting:
     left: Callable[[], str] | None = None
 
     def begin(self, what: str, jobs: Collection[str] | None = (), left: Callable[[], str] | None = None) -> None:
-        """The statement waits for something else from now on."""
+        """Records that the statement now waits for another condition."""
         self.what = what
         self.jobs = None if jobs is None else frozenset(jobs)
         self.left = left
 
     def end(self) -> None:
-        """The statement waits for nothing of the warehouse any more."""
+        """Records that the statement no longer waits for any job."""
         self.begin("")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobPhase:
-    """Where one job stands: its object's name, what it does, and rows (or offsets) done of those known, if any are."""
+    """The phase of one job: its object's name, its present activity, and the rows (or offsets) done out of those known,
+    if any."""
 
     job: str
     name: str
@@ -67,7 +69,7 @@ class JobPhase:
 
 
 def job_phases(context: Context, jobs: Collection[str] | None) -> tuple[JobPhase, ...]:
-    """The phases of some jobs (None: of those that are being made, stalled or starting)."""
+    """The phases of some jobs (None: of the jobs that are being created, are stalled or are starting)."""
     snapshot = context.metastore.snapshot()
     statuses = present_statuses(context)
     making = unfinished_backfills(context.metastore, snapshot)
@@ -79,14 +81,14 @@ def job_phases(context: Context, jobs: Collection[str] | None) -> tuple[JobPhase
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatementProgress:
-    """What a running statement does, and where the jobs stand that it waits for."""
+    """The activity of a running statement, and the phases of the jobs that it waits for."""
 
     what: str
     jobs: tuple[JobPhase, ...] = ()
 
 
 def progress_of(context: Context, waiting: Waiting) -> StatementProgress:
-    """The progress of the running statement. What cannot be read just now is left out."""
+    """The progress of the running statement. Values that cannot be read at the moment are left out."""
     what, jobs, left = waiting.what, waiting.jobs, waiting.left
     try:
         if what:
@@ -117,8 +119,8 @@ def _phase(snapshot: Snapshot, job: str, status: JobStatus | None, making: Backf
 
 
 def what_goes_on(context: Context, jobs: Collection[str] | None) -> str | None:
-    """What a wait that timed out says of the jobs (None: all): that they go on, and where each stands, or that the
-    process that runs them is suspended. None if no process runs them."""
+    """The text about the jobs (None: all) after a wait has timed out: that they continue, and the phase of each. None
+    if no process runs the jobs."""
     lease = context.metastore.jobs.lease()
     if not context.has_owner(lease):
         return None

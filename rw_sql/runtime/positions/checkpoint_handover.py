@@ -23,15 +23,16 @@ if TYPE_CHECKING:
 
 
 def stands_in(checkpoint: str, tables: Collection[str]) -> bool:
-    """True if one of the entries that a start reads points to one of these tables (by Delta id), or if there are
-    none."""
+    """True if one of the entries that a start reads points to one of these tables (by Delta id), or if there are no
+    entries."""
     files = CheckpointFiles.at(checkpoint)
     newest = _newest_two(files)
     return not newest or any(not _tables_at(files, batch).isdisjoint(tables) for batch in newest)
 
 
 def begin_at(warehouse: Warehouse, checkpoint: str, table: str, version: int) -> None:
-    """Creates a checkpoint whose only batch ends before a version of a table: a new stateless query begins there.
+    """Creates a checkpoint whose only batch ends before a version of a table, so that a new stateless query begins at
+    that version.
 
     Spark's options cannot name a start version that does not exist yet. Spark reads a batch's shuffle partitions from
     its entry if the following batch was planned and not finished, and would fail at each start without them.
@@ -80,8 +81,8 @@ def _tables_at(files: CheckpointFiles, batch: int) -> set[str]:
 
 
 def is_moved_by_half(checkpoint: str, moves: Mapping[str, tuple[str, int]]) -> bool:
-    """True if a kill came between writing the two entries: the query cannot start from that, but :func:`move` completes
-    it."""
+    """True if a kill came between the writes of the two entries. The query cannot start from such a checkpoint, but
+    :func:`move` completes it."""
     files = CheckpointFiles.at(checkpoint)
     newest = _newest_two(files)
     if len(newest) < 2:

@@ -1,4 +1,4 @@
-"""The history of what was read into a table, per operation, preserved when commits are cleaned up.
+"""The ranges that were read into a table, per operation, preserved when commits are cleaned up.
 
 Consecutive commits of one epoch that continue each other form a *stretch*. A file beside the checkpoints has the
 stretches of cleaned-up commits; readers add those of the existing commits.

@@ -1,4 +1,4 @@
-"""How far a view or sink must read, and whether it has. Works in any process."""
+"""The versions up to which a view or sink must read, and whether it has read them. Works in any process."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 class HighWater:
     """The newest versions with rows of a reader's inputs at one moment, by Delta table id.
 
-    ``feeds`` are the inputs that are read through their change feed. Direct readers' sources are not included.
+    ``feeds`` are the inputs that the reader reads through their change feed. Direct readers' sources are not included.
     """
 
     versions: dict[str, int]

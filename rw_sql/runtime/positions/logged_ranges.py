@@ -35,11 +35,11 @@ _FORM = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadRanges:
-    """What was read according to the commits up to ``version``: per split its incarnations, the newest last.
+    """The ranges read according to the commits up to ``version``: per split its incarnations, the newest last.
 
     ``sparse`` are the splits that returned fewer records than offsets. ``is_complete``: no commit of the log is
-    missing. ``pieces`` are the ranges per run of each split, in log order. ``trimmed`` is the newest bucket dropped
-    from the log since, with all older ones: their rows were read and deleted.
+    missing. ``pieces`` are the ranges per run of each split, in log order. ``trimmed`` is the newest hourly bucket that
+    was dropped from the log, together with all older ones: their rows were read and deleted.
     """
 
     version: int = -1
@@ -57,7 +57,7 @@ _written: dict[str, int] = {}
 
 
 def read_ranges(warehouse: Warehouse, source: SourceRecord | MaterializedViewRecord) -> ReadRanges:
-    """The ranges in a source's log now, or those that a view's direct readers have read."""
+    """The ranges that a source's log contains now, or that a view's direct readers have read."""
     table = warehouse.data(source.id, source.generation)
     version = latest_version(warehouse, table)
     with _lock:
@@ -206,7 +206,7 @@ def _add_pieces(pieces: dict[str, tuple[LogPiece, ...]], commit: JobCommit) -> N
 
 
 def _newest_bucket(actions: list[dict[str, Any]], kind: str, known: int | None) -> int | None:
-    """The newest bucket of the files whose rows a commit adds or removes, if newer than ``known``."""
+    """The newest bucket among the files that a commit adds or removes, if it is newer than ``known``."""
     newest = known
     for action in actions:
         of_file = action.get(kind)

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Planned:
-    """The number of rows that a batch reads: an upper limit, and exactly, without records that did not decode. None:
-    unknown."""
+    """The number of rows that a batch reads: an upper limit, and exactly, without records that did not decode. None
+    means unknown."""
 
     most: int | None = None
     exact: int | None = None

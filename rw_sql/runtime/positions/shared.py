@@ -39,7 +39,7 @@ def _counts(note: NotedPosition, row: StoredState) -> bool:
 def read_positions(warehouse: Warehouse, metastore: Metastore, snapshot: Snapshot, source: SourceRecord) -> Positions:
     """The next record of every split that has a state.
 
-    A statement's state is valid from its epoch on: commits of runs that started earlier do not advance it, so that a
+    A statement's state is valid from its epoch on. Commits of runs that started earlier do not advance it, so that a
     batch between a statement and the stop does not undo the statement. Otherwise the newest commit after the state's
     version that names the split has the position; the notes limit how far back commits are read.
     """
@@ -87,8 +87,8 @@ def read_positions(warehouse: Warehouse, metastore: Metastore, snapshot: Snapsho
 def oldest_reader_epoch(warehouse: Warehouse, metastore: Metastore, source: SourceRecord) -> int | None:
     """The start epoch of the oldest run that may still commit to a source's log; None before any run.
 
-    That is the run of the newest commit, which fenced all earlier ones, or one claimed after it. A run that the same
-    process replaced by another has ended.
+    That is the run of the newest commit, which fenced all earlier runs, or a run that was claimed after it. A run that
+    the same process replaced by another run has ended.
     """
     runs = metastore.jobs.runs(ingest_fragment(source.id))
     if not runs:

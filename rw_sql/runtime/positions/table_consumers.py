@@ -1,9 +1,9 @@
-"""The progress of a table's readers: upkeep must keep what they have not read.
+"""The progress of a table's readers: upkeep must keep the rows that they have not read.
 
-A view's or sink's checkpoint determines the first version of the table that it requests after a restart. It is that of
-the batch before the newest one, because Spark re-reads it at a start. After its first batch a query requests the
-version before that batch's end, or, for a change feed from a start version, that version. A view that is recomputed
-reads its inputs' rows as they were just before.
+A view's or sink's checkpoint determines the first version of the table that it requests after a restart. That version
+belongs to the batch before the newest one, because Spark re-reads that batch at a start. After its first batch, a query
+requests the version before the end of that batch. With a change feed from a start version, it requests that version. A
+view that is recomputed reads its inputs' rows as they were just before the batch.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def _needs(
     if isinstance(reader, MaterializedViewRecord | ViewSpec) and reader.maintenance.is_recomputed:
         needed.append(versions[-1] - 1)
     if is_first:
-        # Delta reads everything before the end of the batch through the snapshot before it.
+        # Delta reads everything before the end of the batch from the snapshot before that batch.
         needed.append(min(versions) - 1)
         if isinstance(reader, SinkRecord | SinkSpec):
             needed += [version for id_, version in reader.starts if id_ == input_id and version >= 0]
@@ -123,7 +123,8 @@ def _offsets(warehouse: Warehouse, checkpoint: str, batch: int) -> list[dict[str
 
 
 def commit_time_ms(warehouse: Warehouse, table: str, version: int) -> int | None:
-    """When a version was committed, in milliseconds since 1970; None if it does not exist or has no time."""
+    """The time when a version was committed, in milliseconds since 1970; None if the version does not exist or has no
+    time."""
     try:
         actions = read_actions(warehouse, table, version)
     except FileNotFoundError:

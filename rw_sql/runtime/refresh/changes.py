@@ -29,10 +29,10 @@ _SEEN = "rw_sql: keys met"
 
 
 def changed_rows(fresh: DataFrame, table: DataFrame | None, keys: Sequence[str]) -> DataFrame:
-    """The rows of ``fresh`` that ``table`` lacks or has with other values, with KEEP true; deleted keys with KEEP
-    false.
+    """The rows of ``fresh`` that ``table`` lacks or has with other values, each with KEEP true, and the keys missing
+    from ``fresh``, with KEEP false.
 
-    Both have the same columns. Keys and rows are compared by hash, so that of the table's rows only keys and hashes are
+    Both have the same columns. Keys and rows are compared by hash, so that only keys and hashes of the table's rows are
     shuffled. Of several rows with the same key, always the same one is chosen. ``table`` is None if it is known to be
     empty.
     """
@@ -83,7 +83,7 @@ def quickly_changed_rows(fresh: DataFrame, table: DataFrame, keys: Sequence[str]
 def had_each_key_once(changes: DataFrame, table_rows: int) -> bool:
     """True if the result of :func:`quickly_changed_rows` is correct. Call it after all of it is persisted.
 
-    Every key of the table is counted as present in both or as deleted. If one occurred twice, the total exceeds the
+    Every key of the table is counted as present in both or as deleted. If a key occurred twice, the total exceeds the
     number of the table's rows.
     """
     seen = java_frame(changes).queryExecution().observedMetrics().get(_SEEN)

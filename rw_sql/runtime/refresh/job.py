@@ -126,7 +126,7 @@ class RefreshJob:
         return False
 
     def failure(self) -> Failure | None:
-        """Why it ended by itself; None while it runs."""
+        """The reason why the run ended by itself; None while it runs."""
         if self.problem is not None or self.work is None or not self.work.done():
             return self.problem
         error = self.work.exception()
@@ -147,7 +147,8 @@ class RefreshJob:
         return refresh_of(snapshot, self.spec.table_id)
 
     def _give_up_what_was_killed(self) -> None:
-        """Resets a refresh whose loading an earlier run had started to IDLE, and starts one that no run had started."""
+        """Returns a refresh to IDLE if an earlier run had started to load it, and starts a refresh that no run had
+        started."""
 
         def give_up(snapshot: Snapshot) -> Operation | None:
             record = self._record(snapshot)
@@ -229,7 +230,7 @@ class RefreshJob:
                 loaded = load(spark, reader, options, table, self.output, staged_in)
             fault("refresh.loaded")
         except Exception as error:  # noqa: BLE001 - a connector's edge
-            # Whatever the client, Arrow or Spark raises: the table is unchanged, and the reason is recorded.
+            # For any error of the client, Arrow or Spark: the table is unchanged, and the reason is recorded.
             self._fail(record, _reason(error, options))
             return
         finally:

@@ -190,10 +190,11 @@ def _fitted(rows: DataFrame, schema: str) -> DataFrame:
 
 
 def stored_rows(spark: SparkSession, output: JobOutput, schema: str) -> DataFrame:
-    """The table's rows, read from its files directly, because its only writer knows them.
+    """The table's rows, read directly from its files, which this job knows as the table's only writer.
 
-    Not if the files alone are insufficient (a Delta feature that readers must support), or if Spark would misread their
-    names: delta-rs returns URLs, with %20 for a space and %C3%A9 for é, and Spark treats * and the like as patterns.
+    Not used if the files alone are insufficient (a Delta feature that readers must support), or if Spark would misread
+    their names. delta-rs returns URLs, with %20 for a space and %C3%A9 for é, and Spark treats * and the like as
+    patterns.
     """
     table, paths = output.table, output.table.file_uris()
     is_told_by_files = not (table.protocol().reader_features or table.metadata().partition_columns)
@@ -203,7 +204,7 @@ def stored_rows(spark: SparkSession, output: JobOutput, schema: str) -> DataFram
 
 
 def _rows_of(table: DeltaTable) -> int:
-    """The number of a table's rows by its files' statistics; a file without counts as one."""
+    """The number of a table's rows by its files' statistics; a file without statistics counts as one row."""
     counts = pa.table(table.get_add_actions(flatten=True)).column("num_records")
     return int(pc.sum(pc.fill_null(counts, 1)).as_py() or 0)
 

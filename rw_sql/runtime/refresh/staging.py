@@ -71,7 +71,7 @@ class Staging:
         return self if self.warehouse.is_local else replace(self, path=f"{self.path}/{refresh}")
 
     def remove(self) -> None:
-        """Deletes what an earlier refresh left."""
+        """Deletes the tables of an earlier refresh."""
         self.warehouse.remove(self.path)
 
     def write(self, held: DataFrame, rows: int, table_rows: int) -> Staged:
@@ -89,7 +89,8 @@ class Staging:
         return Staged(rows=rows, chunks=count)
 
     def _require_staged(self, rows: int) -> None:
-        """Raises MiscountError if another number of rows is staged, or not where the driver finds them."""
+        """Raises MiscountError if the number of staged rows differs, or if the driver does not find them where they
+        should be."""
         exactly(rows).require(RowCount(written=sum(self._rows_by_chunk().values())))
         files = self._files()
         sizes = zip(files.column("path").to_pylist(), files.column("size_bytes").to_pylist(), strict=True)
@@ -127,7 +128,7 @@ class Staging:
     def chunk(self, number: int) -> pa.Table:
         """The rows of a chunk, each with KEEP; empty if its range has none.
 
-        Raises StalledError if their number differs from what was staged.
+        Raises StalledError if the number of rows differs from the number that was staged.
         """
         read: Any = DeltaTable(self.path)
         rows = read.to_pyarrow_table(filters=[(CHUNK, "=", number)])

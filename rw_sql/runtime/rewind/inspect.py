@@ -1,4 +1,4 @@
-"""Reads for the planning of REWIND: the existing points, and what a rewind would revert."""
+"""Reads for the planning of REWIND: the existing points, and the operations and rows that a rewind would revert."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class RewindPoints:
 def _lost(
     context: Context, snapshot: Snapshot, point: RewindPoint, dependent: PointDependent, back: set[int]
 ) -> str | None:
-    """Why a reader cannot be rewound although its table could."""
+    """The reason why a reader cannot be rewound although its table can."""
     if dependent.batch >= 0 and not context.warehouse.list_names(copies_of(context, point, dependent.id)):
         return "has no copy of its checkpoint any more"
     for id_, version in dependent.reads:

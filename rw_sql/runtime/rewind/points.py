@@ -250,8 +250,8 @@ def _states(context: Context, snapshot: Snapshot, source: SourceRecord, record: 
 def stands_of(context: Context, snapshot: Snapshot, source: SourceRecord, log_version: int) -> tuple[Stand, ...]:
     """The state of every dependent of a source, once all have processed the log and each other's tables.
 
-    Raises NotYet if a dependent has unread rows, or has read rows of another dependent's table that belong to a later
-    batch than that dependent's state.
+    Raises NotYet if a dependent has unread rows. Raises it too if a dependent has read rows of another dependent's
+    table that belong to a later batch than the other's state.
     """
     readers = [r for r in snapshot.dependents_of(source.id) if isinstance(r, MaterializedViewRecord | SinkRecord)]
     unfinished = unfinished_backfills(context.metastore, snapshot)
@@ -334,7 +334,8 @@ def _reads(context: Context, snapshot: Snapshot, stand: Stand) -> Stand:
 
 
 def _last_data(context: Context, table: str, newest: int, *, is_feed: bool) -> int:
-    """The newest version up to ``newest`` that adds rows, or for a change feed also removes some; -1 without one."""
+    """The newest version up to ``newest`` that adds rows, or for a change feed also removes some; -1 if there is
+    none."""
     for version, actions in commits(context.warehouse, table):
         if version <= newest and (has_new_data(actions) or (is_feed and takes_data(actions))):
             return version
@@ -414,7 +415,7 @@ def copies_of(context: Context, point: RewindPoint, object_id: int) -> str:
 def prune_points(context: Context, snapshot: Snapshot, source_id: int) -> None:
     """Deletes all but the newest points of a source, and copies without a point.
 
-    Keeps what an unfinished REWIND needs.
+    Keeps the copies that an unfinished REWIND needs.
     """
     facts = context.metastore.jobs
     done = facts.rewound()

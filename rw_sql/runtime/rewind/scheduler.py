@@ -74,7 +74,7 @@ class Rewinding:
     def withheld(self, snapshot: Snapshot, busy: Mapping[str, JobSpec | None]) -> frozenset[str]:
         """The jobs that must not run now. ``busy`` are those that run, or are being started or stopped.
 
-        Starts the work that they wait for as soon as they are stopped.
+        Starts the work that they wait for as soon as those jobs are stopped.
         """
         found: set[str] = set()
         owed: set[str] = set()
@@ -96,8 +96,8 @@ class Rewinding:
             jobs = rewind_jobs(snapshot, rewind)
             owed.update(jobs)
             if any(source.id == rewind.source_id for source, _ in waiting):
-                # Its own point first, so that the REWIND can be undone. But no sink reads meanwhile: it has a new
-                # generation already, and without the copy of its checkpoint it would send everything again.
+                # The REWIND makes its own point first, so that it can be undone. But no sink reads meanwhile: it
+                # already has a new generation, and without the copy of its checkpoint it would send everything again.
                 found.update(job for job in jobs if job.startswith("sink-"))
                 continue
             found.update(jobs)

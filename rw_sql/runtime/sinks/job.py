@@ -255,7 +255,8 @@ class Sink:
         return left.slice(0, 0) if error.is_rest_written else left
 
     def _misfit(self, said: str) -> StalledError:
-        """Why the target accepts no rows any more: the result of a new look at it, else the target's message."""
+        """The reason why the target accepts no rows any more: the result of a new look at the target, else the target's
+        message."""
         snapshot = self.context.metastore.snapshot()
         look = sink_connector(self.spec.connector).look(
             self.context.resolve(self.spec.options, snapshot), self.spec.shape
@@ -288,14 +289,14 @@ class Sink:
         return self.streaming.is_unproven
 
     def failure(self) -> Failure | None:
-        """Why it ended by itself; None while it runs."""
+        """The reason why the run ended by itself; None while it runs."""
         failure = self.streaming.failure()
         name = sql_name(self.spec.name)
         again = f"DROP SINK {name} and create it again"
         return with_way_out(self.context, self.spec.inputs, failure, again, name=f"sink {name}")
 
     def stop(self) -> None:
-        """Stops it: the running batch has a second, then it is cancelled. Afterwards nothing of it is written.
+        """Stops the run: the running batch gets a second, then it is cancelled. After that, the run writes nothing.
 
         Its checkpoint and state stay.
         """

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class NoSpark(SparkSessions):
-    """Sessions of a process without a JVM: whatever needs a JVM raises SqlError NO_SESSION."""
+    """Sessions of a process without a JVM: every use of a JVM raises SqlError NO_SESSION."""
 
     def __init__(self) -> None:  # the base class reads the JVM of a session
         self.jvm_pid = 0
@@ -27,11 +27,11 @@ class NoSpark(SparkSessions):
         )
 
     def is_alive(self) -> bool:
-        """True: nothing can have ended."""
+        """True: there is no JVM that could have ended."""
         return True
 
     def require_alive(self, done: str = "") -> None:
-        """Does nothing: nothing can have ended."""
+        """Does nothing: there is no JVM that could have ended."""
 
     def running_query(self, query_id: str) -> str | None:
         """None: no query runs here."""

@@ -1,8 +1,8 @@
-"""Writes the table of Spark's functions by which queries are analyzed.
+"""Writes the table of Spark's functions that the analysis of queries uses.
 
 Run ``python -m rw_sql.runtime.spark.builtin_functions`` when the version of Spark changes. Spark does not list the
-number of arguments that a function takes. So each function is called with every number of NULLs: it takes all numbers
-except those that Spark refuses as wrong numbers.
+number of arguments that a function takes. So each function is called with every number of NULLs. It accepts every
+number that Spark does not refuse as a wrong number of arguments.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def function_names(spark: SparkSession) -> list[str]:
 
 
 def counts_of(spark: SparkSession, name: str, counts: Iterable[int]) -> list[int]:
-    """The numbers of arguments that a function takes, of those that are tried."""
+    """The numbers of arguments that a function accepts, out of ``counts``."""
     from pyspark.errors import PySparkException
 
     taken = []

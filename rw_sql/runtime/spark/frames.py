@@ -1,7 +1,7 @@
 """A statement's rows as a DataFrame.
 
-Creating one in the JVM and collecting it takes as long as many a statement. The rows and columns, which are nearly all
-that callers use, are available in Python; the JVM frame is created only for other methods.
+Creating a DataFrame in the JVM and collecting it takes as long as many statements do. The rows and columns, which
+nearly all callers use, are available in Python. The JVM frame is created only for other methods.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def frame_of(spark: SparkSession, table: Table) -> DataFrame:
 
 
 class Answer(ClassicDataFrame):
-    """A DataFrame whose rows are in Python. Its own methods return what Spark's would."""
+    """A DataFrame whose rows are in Python. Its own methods return the same values as Spark's."""
 
     def __init__(self, spark: SparkSession, rows: pa.Table, schema: StructType) -> None:
         self._session = spark

@@ -1,9 +1,9 @@
 """Ctrl-C ends the statement that runs in the main thread, with its Spark jobs and waits; streams continue.
 
-PySpark's own handler cancels *all* jobs, and uses the connection on which the main thread waits for an answer, which
-corrupts it. This handler only records the interruption during a call to the JVM. Another thread cancels the jobs with
-the main thread's tag, and KeyboardInterrupt is raised after the call has returned. A call that does not return within
-some seconds is abandoned with its connection; the next statement opens another.
+PySpark's own handler cancels *all* jobs. It also uses the connection on which the main thread waits for an answer,
+which corrupts that connection. This handler only records the interruption during a call to the JVM. Another thread
+cancels the jobs with the main thread's tag, and KeyboardInterrupt is raised after the call has returned. A call that
+does not return within some seconds is abandoned with its connection; the next statement opens another.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ def shielded() -> Iterator[None]:
 
 
 def running_tasks() -> tuple[int, int]:
-    """The tasks done and known of the Spark jobs that the main thread runs; zeros if it runs none."""
+    """The numbers of finished and of known tasks in the Spark jobs that the main thread runs; zeros if it runs none."""
     context = _main.context
     if context is None or not _main.is_calling or is_stopped(context):
         return 0, 0

@@ -41,8 +41,8 @@ def remember_jars(package: str, found: Sequence[str]) -> None:
 
 
 def jar_settings(package: str, config: Mapping[str, str]) -> dict[str, str]:
-    """Spark's settings for a session with a package's jars: as files if they are cached and no other setting conflicts
-    (``config`` is the caller's), else as a coordinate, which Ivy resolves."""
+    """Spark's settings for a session with a package's jars. The jars are given as files if they are cached and no
+    setting in the caller's ``config`` conflicts, else as a coordinate, which Ivy resolves."""
     jars = remembered_jars(package) if are_jars_ours(config) else None
     return {"spark.jars.packages": package} if jars is None else {"spark.jars": ",".join(jars)}
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 _NEWEST_JOBS = 5
-"""How many jobs of a tag are looked at: those before them have ended."""
+"""The maximum number of a tag's jobs to look at; older ones have ended."""
 
 
 def java_packages(spark: SparkSession) -> Any:
@@ -61,7 +61,7 @@ def optimized_plan(frame: DataFrame) -> Any:
 
 
 def parsed_plan(spark: SparkSession, text: str) -> Any:
-    """The logical plan of a statement, with nothing resolved. Raises ParseException."""
+    """The logical plan of a statement, unresolved. Raises ParseException."""
     return java_session(spark).sessionState().sqlParser().parsePlan(text)
 
 
@@ -130,12 +130,12 @@ def forget_gateway() -> None:
 
 
 def set_active_session(spark: SparkSession) -> None:
-    """Makes a session PySpark's active one for this thread; the JVM has an active session of its own."""
+    """Makes a session PySpark's active session for this thread; the JVM has a separate active session."""
     type(spark)._activeSession = spark
 
 
 def task_counts(context: SparkContext, tag: str) -> tuple[int, int]:
-    """The tasks done and the tasks known of the running jobs that carry a tag."""
+    """The numbers of finished and of known tasks in the running jobs that have a tag."""
     tracker = java_context(context).statusTracker()
     done = known = 0
     for job in sorted(tracker.getJobIdsForTag(tag))[-_NEWEST_JOBS:]:

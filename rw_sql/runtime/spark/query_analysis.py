@@ -45,7 +45,7 @@ _TRANSPARENT = ("SubqueryAlias", "View", "ResolvedHint", "EventTimeWatermark")
 
 
 def analyze(sessions: SparkSessions, request: AnalyzedQuery) -> QueryAnalysis:
-    """Analyzes the query over empty relations with these columns; nothing is started."""
+    """Analyzes the query over empty relations with these columns; starts no query."""
     from pyspark.errors import PySparkException
 
     spark = sessions.new()
@@ -80,7 +80,7 @@ def analyze(sessions: SparkSessions, request: AnalyzedQuery) -> QueryAnalysis:
 
 
 def _refused(spark: SparkSession, error: PySparkException, query: str) -> QueryAnalysis:
-    """Spark's reason to refuse a query, and the word of it that Spark points at."""
+    """Spark's reason to refuse a query, and the word of the query that Spark points at."""
     told = query_error(error, query, known_names(spark))
     parameters = error.getMessageParameters() or {}
     return QueryAnalysis(

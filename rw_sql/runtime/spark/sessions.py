@@ -53,7 +53,7 @@ JOB_SETTINGS = {
     BY_AGE: "false",
     # As delta-rs and others write them; for Spark's default, INT96, Parquet has no minimum and maximum.
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
-    # When Delta writes a log: a batch has one bucket, and sorting by it is unnecessary.
+    # For Delta's writes of a log: a batch has one bucket, and sorting by bucket is unnecessary.
     "spark.sql.maxConcurrentOutputFileWriters": "4",
     # A Spark configured otherwise would silently skip rows in missing or truncated files.
     "spark.sql.files.ignoreMissingFiles": "false",
@@ -61,7 +61,7 @@ JOB_SETTINGS = {
     # A sink reads whole files into the driver's memory, however few partitions a large batch has.
     "spark.sql.files.maxRecordsPerFile": "250000",
 }
-"""The settings of the jobs' own sessions; the user's session keeps its own."""
+"""The settings of the jobs' own sessions; the user's session keeps its settings."""
 
 LOCAL_CHECKPOINT_SETTINGS = {
     # Spark's preferred manager checks for links before a rename, which without Hadoop's native library starts a process
@@ -120,7 +120,8 @@ class SparkSessions:
         return self._why_ended() is None
 
     def require_alive(self, done: str = "") -> None:
-        """Raises SqlError SPARK_ENDED if it does not run any more. ``done`` states what is in effect nevertheless."""
+        """Raises SqlError SPARK_ENDED if Spark does not run any more. ``done`` names the effects that remain
+        nevertheless."""
         reason = self._why_ended()
         if reason is not None:
             raise SqlError(
@@ -144,7 +145,7 @@ class SparkSessions:
         return None
 
     def new(self, packages: Iterable[str] = ()) -> SparkSession:
-        """A session with the jobs' settings, in which the calling thread finds the classes of ``packages``."""
+        """A session with the jobs' settings. In it the calling thread finds the classes of ``packages``."""
         self.load(packages)
         session = self.spark.newSession()
         for key, value in self._settings.items():
@@ -167,7 +168,7 @@ class SparkSessions:
         """Loads the jars once, and makes them visible to the calling thread.
 
         Each Python thread has its own JVM thread, whose context class loader lacks jars that another thread added; the
-        shared state's loader has them.
+        loader of the shared state has them.
         """
         with _loading:
             loaded = _loaded.setdefault(self.spark.sparkContext, set())

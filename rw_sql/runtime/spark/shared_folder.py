@@ -98,7 +98,8 @@ def require_shared(warehouse: Warehouse, spark: SparkSession) -> None:
 
 
 def _refusal(warehouse: Warehouse, context: SparkContext) -> str:
-    """Why the warehouse cannot be used with these executors; empty if it can, or if they could not be checked."""
+    """The reason why the warehouse cannot be used with these executors; empty if it can, or if they could not be
+    checked."""
     group = f"rw_sql asks executors for {warehouse.uri}, {uuid.uuid4().hex}"
 
     def ask() -> list[_Answer]:

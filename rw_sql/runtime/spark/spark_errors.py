@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-# Where analysis and parsing fail Spark tells the place behind its message, counting from 0; where a running query does,
-# in a heading behind it, counting from 1.
+# For failures of analysis and parsing, Spark appends the place to its message and counts from 0. For a running query,
+# it puts the place in a heading after the message and counts from 1.
 _PLACE = re.compile(r"[;\s]*\(?line (\d+),? pos (\d+)\)?")
 _HEADING = re.compile(r"\s*== SQL[^=]*\(line (\d+), position (\d+)\) ==")
 _BEHIND = re.compile(r"\n\n|\nJVM stacktrace|\n== SQL")
@@ -53,7 +53,8 @@ def known_names(
 
 
 def _last_parts(identifiers: Any) -> list[str]:
-    """The names of a sequence of the JVM's identifiers, in one call. Statements would be seen by listeners."""
+    """The names of a sequence of the JVM's identifiers, in one call. Running a statement for this would notify
+    listeners."""
     return [line.rpartition(".")[2].strip("`") for line in str(identifiers.mkString("\n")).splitlines()]
 
 
@@ -69,7 +70,7 @@ def as_sql_error(error: PySparkException, text: str, known: KnownNames) -> SqlEr
 
 
 def query_error(error: PySparkException, text: str, known: KnownNames) -> SqlError:
-    """As :func:`as_sql_error`, without a span where Spark tells no place."""
+    """As :func:`as_sql_error`, without a span if Spark's error has no place."""
     if isinstance(error, CapturedException):
         return spark_error(_fault_of(error, text), text, known)
     told = str(error).strip()
@@ -91,7 +92,7 @@ def _fault_of(error: CapturedException, text: str) -> SparkFault:
 
 
 def _span(error: PySparkException, told: str, text: str) -> Span | None:
-    """The place in the text: what the error's context holds, else the word at the line and position it tells."""
+    """The place in the text: that of the error's context, else the word at the error's line and position."""
     for start, fragment in _contexts(error):
         # Java counts in units of UTF-16.
         at = len(text.encode("utf-16-le")[: 2 * start].decode("utf-16-le", "ignore"))
@@ -105,7 +106,7 @@ def _span(error: PySparkException, told: str, text: str) -> Span | None:
 
 
 def _contexts(error: PySparkException) -> list[tuple[int, str]]:
-    """The pieces of the statement that an error is about, with their starts; those of views' texts are left out."""
+    """The parts of the statement that an error is about, with their starts; parts of view texts are left out."""
     found = []
     try:
         for context in error.getQueryContext():
@@ -117,7 +118,7 @@ def _contexts(error: PySparkException) -> list[tuple[int, str]]:
 
 
 def _word_at(text: str, line: int, position: int) -> Span | None:
-    """The word that starts at a 1-based line and a 0-based position in it; None where the text has no such place."""
+    """The word that starts at a 1-based line and a 0-based position in it; None if the text has no such place."""
     lines = text.split("\n")
     if not 1 <= line <= len(lines) or not 0 <= position <= len(lines[line - 1]):
         return None
@@ -128,7 +129,7 @@ def _word_at(text: str, line: int, position: int) -> Span | None:
 
 @cache
 def _both(kind: type[PySparkException]) -> type[SqlError]:
-    """A class that is both Spark's and rw_sql's: code that catches Spark's class goes on working."""
+    """A class that is both Spark's and rw_sql's, so that code that catches Spark's class still works."""
     return cast("type[SqlError]", type(kind.__name__, (SqlError, kind), {"__module__": kind.__module__}))
 
 
@@ -136,7 +137,8 @@ def _both(kind: type[PySparkException]) -> type[SqlError]:
 def readable_errors(
     spark: SparkSession, text: str, names: Callable[[], Iterable[str]], others: Callable[[], Mapping[str, str]] = dict
 ) -> Iterator[None]:
-    """What Spark raises inside of a statement is raised as an instance of the same class that reads as rw_sql's."""
+    """Raises an error of Spark from within the block as an instance of the same class, with a message in rw_sql's
+    form."""
     try:
         yield
     except CapturedException as error:

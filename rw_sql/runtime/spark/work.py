@@ -32,7 +32,7 @@ def work_of(group: str) -> tuple[object, ...]:
 def planning_of(query: StreamingQuery) -> tuple[int, ...]:
     """The CPU time of a query's thread while it starts or plans a batch; nothing while it waits for data.
 
-    A plan runs no task, and may take minutes on a busy machine.
+    A plan runs no task, but may take minutes on a busy machine.
     """
     message = query.status["message"]
     return (cpu_time_of(query),) if message.startswith(("Initializing", "Processing")) else ()

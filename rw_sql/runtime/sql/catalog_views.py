@@ -1,6 +1,7 @@
 """Makes the catalog's objects readable by name in plain Spark SQL.
 
-These are the ``rw_catalog`` views, every view's rows, and each source's records that did not decode.
+These are the ``rw_catalog`` views, a view for each table and materialized view, and a view of each source's undecodable
+records.
 """
 
 from __future__ import annotations
@@ -52,14 +53,15 @@ ERRORS = "$errors"
 
 _OF_TABLES = ("DROP TABLE", "ALTER TABLE")
 _OWN_FOLDERS = frozenset({"data", "checkpoints", CATALOG_DATABASE})
-"""What of a warehouse only rw_sql writes. Beside them Spark keeps the tables that are the user's own."""
+"""The folders of a warehouse that only rw_sql writes. Spark keeps the user's own tables beside them."""
 
 _shown: WeakKeyDictionary[SparkContext, str] = WeakKeyDictionary()
 """The warehouse whose catalog the views in ``rw_catalog`` show: all sessions of one Spark share them."""
 
 
 class SparkViews:
-    """The Spark views of one attached warehouse in one session's current database. They follow the catalog's epochs."""
+    """The Spark views of one attached warehouse in one session's current database. They are refreshed when the catalog
+    has a new epoch."""
 
     def __init__(self, context: Context, spark: SparkSession) -> None:
         self._context = context
@@ -96,7 +98,8 @@ class SparkViews:
     def _show_errors(self, text: str) -> None:
         """Creates the views of decode errors that a text mentions.
 
-        They are temporary, because Spark accepts such names only for temporary views. A user's own view stays.
+        They are temporary, because Spark accepts such names only for temporary views. A view that the user has created
+        is kept.
         """
         snapshot = self._context.metastore.snapshot()
         for source in snapshot.all("source"):
@@ -121,9 +124,10 @@ class SparkViews:
             self._errors[name] = log
 
     def refuse_changes(self, text: str) -> None:
-        """Raises SqlError if a Spark statement would change an rw_sql object, with the statement to use instead.
+        """Raises SqlError, with the statement to use instead, if a Spark statement would change an rw_sql object.
 
-        The user's own objects, in another database or with precedence in this one, may be changed.
+        Changes of the user's own objects are allowed: those in another database, and those that take precedence in this
+        one.
         """
         for change in changed_names(text):
             *front, name = change.parts
@@ -159,7 +163,8 @@ class SparkViews:
                     raise refusal
 
     def _refuse_path(self, change: Changed) -> None:
-        """Raises SqlError where a path is one of the warehouse's own; the tables of Spark's own lie beside these."""
+        """Raises SqlError if a path belongs to rw_sql's own folders in the warehouse; Spark's own tables are beside
+        these folders."""
         path = change.parts[-1]
         root, wanted = _plain_path(self._context.warehouse.uri), _plain_path(path)
         if wanted != root and not wanted.startswith(f"{root}/"):
@@ -172,7 +177,7 @@ class SparkViews:
         raise path_refusal(change, path, record)
 
     def _is_companion(self, name: str) -> bool:
-        """Whether a name is that of the records of a source or sink that failed, and nothing of the user's own."""
+        """True if a name refers to the failed records of a source or sink, and not to an object of the user's own."""
         folded = name.casefold()
         if folded in {known.casefold() for known in (*self._errors, *self._rejected)}:
             return True
@@ -248,7 +253,8 @@ class SparkViews:
         return bool(java_session(self._spark).sessionState().catalog().getTempView(name).isDefined())
 
     def _show_rejected(self, text: str) -> None:
-        """Creates the views of rejected rows that a text mentions, also temporary ones. A user's own view stays."""
+        """Creates the views of rejected rows that a text mentions, also temporary ones. A view that the user has
+        created is kept."""
         for sink in self._context.metastore.snapshot().all("sink"):
             name, table = f"{sink.name}{REJECTED}", (sink.id, sink.generation)
             if name.casefold() not in text or self._rejected.get(name) == table:
@@ -287,7 +293,7 @@ class SparkViews:
     def refresh(self) -> None:
         """Creates, replaces and drops views to match the newest epoch. Cheap if nothing changed.
 
-        A view whose table does not exist yet follows at a later refresh.
+        A view whose table does not exist yet is created at a later refresh.
         """
         snapshot = self._context.metastore.snapshot()
         if self.is_current(snapshot.epoch):
@@ -390,7 +396,7 @@ class SparkViews:
 
 
 def _plain_path(path: str) -> str:
-    """A path or URI so that two of the same place are equal, whatever their scheme's spelling and links."""
+    """The path or URI in a normal form: two spellings of the same place are equal, whatever their scheme and links."""
     scheme, colon, rest = path.partition(":")
     if colon and scheme.lower() != "file" and rest.startswith("//"):
         scheme = "s3" if scheme.lower() in ("s3a", "s3n") else scheme.lower()
@@ -405,7 +411,7 @@ def _has_columns(path: str, table: TableRecord) -> bool:
 
 
 def _columns(view: MaterializedViewRecord) -> str:
-    # There, an added column comes after those of INCLUDE, and a renamed column has its old name.
+    # In the log, an added column comes after the INCLUDE columns, and a renamed column has its old name.
     if isinstance(view, TableRecord):
         return ", ".join(
             f"{quoted_for_spark(stored)} AS {quoted_for_spark(name)}" for name, stored in stored_columns(view)

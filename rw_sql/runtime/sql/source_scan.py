@@ -148,7 +148,7 @@ def scanned(
 ) -> DataFrame:
     """Runs ``read`` for a Spark statement that may read these sources.
 
-    A user's own relation with such a name takes precedence.
+    A user's own relation with the name of a source takes precedence.
     """
     tree = _parsed(spark, text)
     meant = [

@@ -1,8 +1,8 @@
 """The endpoints of a process that serves a warehouse: ``/``, ``/metrics``, ``/healthz``, ``/readyz``.
 
-They change nothing. On the loopback interface no token is needed, but the Host header must name the loopback: otherwise
-a web site could read the page through a host name of its own that resolves to it. On any other interface all endpoints
-except the two probes need a token.
+They change nothing. On the loopback interface no token is needed, but the Host header must name the loopback. Otherwise
+a web site could read the page through a host name of its own that resolves to the loopback. On any other interface all
+endpoints except the two probes need a token.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Served(Protocol):
         ...
 
     def why_not_ready(self) -> str | None:
-        """The reason why this process does not run all jobs as the catalog wants them; None if it does."""
+        """The reason why this process does not run all jobs that the catalog requires; None if it does."""
         ...
 
 
@@ -75,7 +75,8 @@ def _text(code: HTTPStatus, said: str, *headers: tuple[str, str]) -> _Answer:
 
 
 class StatusServer:
-    """Listens at ``host:port``; port 0 is any free one. Until :meth:`show` it is alive and not ready.
+    """Listens at ``host:port``; port 0 is any free one. Until :meth:`show` is called, the server is alive and not
+    ready.
 
     Raises SqlError INVALID_PARAMETER if it cannot listen there, or if the interface is not the loopback and the token
     is missing or shorter than 16 characters.

@@ -36,7 +36,7 @@ BOXES_DRAWN = 150
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PageQuery:
-    """The selection of the page: jobs whose object's name contains a text, in a state, up to a number; and the object
+    """The selection of the page: the jobs to list (text in the object's name, state, maximum number), and the object
     whose lineage is drawn."""
 
     name: str = ""
@@ -206,7 +206,7 @@ def _lineage(status: WarehouseStatus, query: PageQuery) -> str:
 
 
 def around(graph: Graph, name: str) -> Graph:
-    """The part of a graph that leads to the boxes with a name, and the part that starts from them."""
+    """The part of a graph that leads to the boxes with a name, and the part that leads away from them."""
     kept: set[int] = set()
     for edges in (graph.edges, tuple((end, start) for start, end in graph.edges)):
         following: dict[int, list[int]] = {}

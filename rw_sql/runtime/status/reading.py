@@ -81,7 +81,7 @@ class JobLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperationLine:
-    """One unsafe operation: the statement, its prediction, and the statement that takes it back."""
+    """One unsafe operation: the statement, its prediction, and the statement that undoes it."""
 
     operation: int
     at_ms: int

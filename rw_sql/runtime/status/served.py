@@ -47,7 +47,7 @@ class ServedWarehouse:
         return self._observer.status()
 
     def why_not_ready(self) -> str | None:
-        """The reason why the jobs are not as the catalog wants them; None if they are, or will be in a moment."""
+        """The reason why the jobs do not match the catalog; None if they match it, or will in a moment."""
         context = self._context
         if not context.owning.is_set():
             self._was_ready_at = None

@@ -1,4 +1,4 @@
-"""The words of the status, for the terminal and the page."""
+"""The terms of the status, for the terminal and the page."""
 
 from __future__ import annotations
 

@@ -33,7 +33,8 @@ def prepare(work: Callable[[], T], name: str) -> Future[T]:
 def run_in_background(work: Callable[[], None], name: str) -> Future[None]:
     """Runs ``work`` on its own thread. An unexpected error is logged and stored in the future.
 
-    Not a thread pool: the standard one joins its threads at interpreter exit, before anything can stop them.
+    It uses no thread pool, because the standard one joins its threads at interpreter exit, before anything can stop
+    them.
     """
     future: Future[None] = Future()
 

@@ -24,8 +24,8 @@ StepsT = TypeVar("StepsT", bound=Steps)
 class DeferredColumns:
     """Columns to be added to DataFrames with the given columns.
 
-    For a batch of a few records, most of the time went into building the expressions: a source with six columns needs
-    700 calls to the JVM, the same ones for each batch.
+    For a batch of a few records, building the expressions took most of the time: a source with six columns needs 700
+    calls to the JVM, the same ones for each batch.
     """
 
     columns: tuple[str, ...]

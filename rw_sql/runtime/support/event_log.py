@@ -13,7 +13,8 @@ _PLAIN = re.compile(r"[\w.:/@+-]+")
 
 
 def log_event(event: str, **fields: object) -> None:
-    """Writes one line: ``event=committed epoch=17 kind="UNSAFE SET"``. None is left out, text is quoted as JSON."""
+    """Writes one line: ``event=committed epoch=17 kind="UNSAFE SET"``. A value of None is left out; text is quoted as
+    JSON."""
     if not logger.isEnabledFor(logging.INFO):
         return
     pairs = [f"event={event}"]

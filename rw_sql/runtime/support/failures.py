@@ -1,4 +1,4 @@
-"""Why a job ended: a stall that an operator can act on, or the innermost cause of an error."""
+"""The reason why a job ended: a stall that an operator can act on, or the innermost cause of an error."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class StalledError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failure:
-    """Why a job ended by itself. ``is_final``: it is not retried until a statement changes something.
+    """The reason why a job ended by itself. ``is_final``: it is not retried until a statement changes something.
 
     ``is_lasting``: it is retried, but not soon.
     """

@@ -50,7 +50,7 @@ arm(os.environ.get(FAULT, ""), os.environ.get(KILLS, "python"))
 
 
 def know_jvm(pid: int) -> None:
-    """Sets this process's own JVM, for kills."""
+    """Sets the JVM of this process, which a kill may target."""
     _armed.jvm_pid = pid
 
 
@@ -71,7 +71,7 @@ def kill(name: str) -> None:
         _armed.tell(name)
     if _armed.kills in ("jvm", "both") and _armed.jvm_pid:
         os.kill(_armed.jvm_pid, signal.SIGKILL)
-        # A process takes a moment to die; the following code must find it dead.
+        # A process takes a moment to die, and the following code relies on its being dead.
         while process_start(_armed.jvm_pid):
             time.sleep(0.001)
     if _armed.kills in ("python", "both"):

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 MOST_SECONDS = 5.0
-"""If blocks of several threads overlap for this long, the collector runs when the next one begins or ends."""
+"""If blocks of several threads overlap for this many seconds, the collector runs when the next block begins or ends."""
 
 
 class _Pauses:

@@ -31,7 +31,7 @@ class StallTimeout:
     def note(self, marks: Mapping[str, object], signs: Mapping[str, object] | None = None) -> None:
         """Compares the marks and signs of life with those noted before.
 
-        The first time anything is noted, the whole time starts: earlier progress is unknown.
+        The first call starts the full time, because earlier progress is unknown.
         """
         now = self._clock()
         for name, mark in marks.items():

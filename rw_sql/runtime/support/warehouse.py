@@ -76,7 +76,7 @@ class Warehouse:
         return f"{self.uri}/checkpoints/ranges-{source_id}/{generation}-cleaned.json"
 
     def range_history(self, source_id: int, generation: int) -> str:
-        """The file with what a source's log has read, per operation."""
+        """The file with the ranges that a source's log has read, per operation."""
         return f"{self.uri}/checkpoints/ranges-{source_id}/{generation}-history.json"
 
     def read_ranges(self, source_id: int, generation: int) -> str:
@@ -111,7 +111,7 @@ class Warehouse:
         return sorted(path for path in old if path and not path.endswith("/"))
 
     def make_folders(self, *paths: str) -> None:
-        """Creates folders with their parents; does nothing in an object store, which has none."""
+        """Creates folders with their parents; does nothing in an object store, which has no folders."""
         if self.is_local:
             for path in paths:
                 self.files.makedirs(path, exist_ok=True)
@@ -133,7 +133,7 @@ class Warehouse:
         return [path.rpartition("/")[2] for path in found if path != own]
 
     def remove(self, path: str) -> None:
-        """Deletes a file, or a folder with its content; does nothing if it does not exist."""
+        """Deletes a file, or a folder with its content; does nothing if the path does not exist."""
         try:
             self.files.rm(path, recursive=True)
         except FileNotFoundError:
@@ -141,7 +141,8 @@ class Warehouse:
 
 
 def _written_at(of: dict[str, Any]) -> float:
-    """When a file was written, in seconds since 1970; the current time if its file system does not report it."""
+    """The time when a file was written, in seconds since 1970; the current time if the file system does not report
+    it."""
     at = of.get("mtime", of.get("LastModified"))
     if isinstance(at, datetime):
         return at.timestamp()

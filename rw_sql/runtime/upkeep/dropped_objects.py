@@ -19,7 +19,7 @@ reads all operations."""
 
 
 def sweep(context: Context, applied_epoch: int) -> None:
-    """Deletes data and checkpoints of ids that the catalog of ``applied_epoch`` does not have.
+    """Deletes the data and checkpoints of ids that are not in the catalog of ``applied_epoch``.
 
     Only the owner may call it, after the jobs of the dropped objects have stopped. Does nothing if the catalog has
     advanced.

@@ -1,8 +1,8 @@
 """Upkeep of a job's table by the job itself, between two of its batches; no other process writes to the table.
 
-One run saves the metadata in the table's commits elsewhere, compacts small files, drops the hours that a source's log
-need not keep, writes a checkpoint, and deletes the commits and files that nothing needs: no view or sink still reading
-them, no rewind point, no query on an older version. After a kill at any step, the next run completes the rest.
+One run performs these steps: it saves the metadata of the table's commits elsewhere, compacts small files, drops the
+hours that a source's log need not keep, writes a checkpoint, and deletes the commits and files that no view, sink,
+rewind point or query on an older version needs. After a kill at any step, the next run completes the rest.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ EVERY_VERSIONS = 100
 """The number of commits between two runs of upkeep."""
 
 EVERY_SECONDS = 600.0
-"""The maximum seconds between two runs; the next batch then triggers one."""
+"""The maximum number of seconds between two runs; after that, the next batch triggers one."""
 
 ORPHANS_EVERY_SECONDS = 24 * 3600.0
 """How often files of killed writers are searched, in seconds."""
 
 MAX_HOLD_SECONDS = 7 * 24 * 3600.0
-"""The default time that a table keeps rows for a reader that does not read, in seconds."""
+"""The default number of seconds that a table keeps rows for a reader that does not read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,7 +107,7 @@ class Upkeep:
         try:
             self.run()
         except (DeltaError, OSError) as error:
-            # The next run does what this one could not; the rows are safe without it.
+            # The next run repeats the steps that failed here; the rows are safe without them.
             logger.warning("upkeep of %s: %s", self.output.path, error)
 
     def run(self) -> None:
@@ -152,7 +152,7 @@ class Upkeep:
         fault("upkeep.done")
 
     def _held_readers(self, snapshot: Snapshot) -> list[Reader]:
-        """The readers whose rows are kept: all except those that have not read for too long.
+        """The readers for which rows are kept: all except those that have not read for too long.
 
         Time in which no process ran the jobs does not count, because the reader could not read.
         """

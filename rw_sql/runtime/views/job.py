@@ -52,8 +52,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _FINISH_SECONDS = 600.0
-"""How long Spark may make no progress with a batch whose rows are in the view already, in seconds. It may be large and
-cannot be made smaller."""
+"""How long Spark may make no progress with a batch whose rows are already in the view, in seconds. The batch may be
+large and cannot be made smaller."""
 
 _LOOK_SECONDS = 0.05
 
@@ -219,7 +219,7 @@ class View:
         self.output.before_commit = self.readers.require_same_incarnation
 
     def _finish(self, batch: int) -> None:
-        """Runs the one batch whose rows are in the view but whose state is not, exactly as it was planned."""
+        """Runs the one batch whose rows are in the view but whose state is not, exactly as planned before."""
         fault("reader.before_finish")
         try:
             query = self._writer({}).trigger(once=True).start()
@@ -303,7 +303,7 @@ class View:
 
     @contextmanager
     def _turn(self) -> Iterator[None]:
-        """Held while a batch is written: a stop waits for it, and nothing is written after a stop."""
+        """Holds the lock under which a batch is written: a stop waits for it, and nothing is written after a stop."""
         if self.readers is not None:
             self.readers.require_same_incarnation()
         with self.streaming.turn():
@@ -315,7 +315,7 @@ class View:
         return self.streaming.is_unproven
 
     def failure(self) -> Failure | None:
-        """Why it ended by itself; None while it runs."""
+        """The reason why the run ended by itself; None while it runs."""
         if self.backfill is not None:
             failure = self.backfill.failure()
             if failure is not None or self.backfill.is_running:
@@ -332,7 +332,7 @@ class View:
             self.readers.close()
 
     def stop(self) -> None:
-        """Stops it; afterwards nothing of it commits. Its checkpoint and state stay.
+        """Stops the run; after that, it commits nothing. Its checkpoint and state stay.
 
         With direct readers, the batch in progress has more time, because a cancelled one must be read again.
         """

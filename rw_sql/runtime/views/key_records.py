@@ -1,4 +1,4 @@
-"""The records of a key in a table: their order, and the effect of a later one on an earlier one."""
+"""The records of a key in a table: their order, and how a later record changes the effect of an earlier one."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Views whose rows are recomputed from the rows of their inputs: those affected by changes, or all.
 
 After a batch, the view equals the result of its query on the inputs at the versions that the batch reads to. These
-versions are in the checkpoint before the batch begins, and the inputs are read at them: a repeated batch gives the same
-rows.
+versions are in the checkpoint before the batch begins, and the inputs are read at these versions, so that a repeated
+batch gives the same rows.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def _same(one: str, other: str, names: Sequence[str]) -> Column:
 
 
 def write_changes(run: ViewRun, changes: DataFrame, batch: int, keys: Sequence[str]) -> None:
-    """Writes changed rows, each with KEEP, by their keys; nothing if there are none."""
+    """Writes changed rows, each with KEEP, by their keys; writes nothing if there are none."""
     held = changes.persist()
     try:
         count = held.count()

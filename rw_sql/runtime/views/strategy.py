@@ -1,4 +1,4 @@
-"""The interface of a strategy, and what it is given."""
+"""The interface of a strategy, and the objects that a strategy receives."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ViewRun:
-    """One run of a view's job, as its strategy sees it.
+    """One run of a view's job, as its strategy uses it.
 
     ``turn`` is held while a batch is written: a stop waits for it, and after a stop it raises FencedError. ``tables``
     are the staging tables to read instead of inputs (by id), up to their end.
@@ -75,7 +75,7 @@ class ViewRun:
 
 
 class Strategy(Protocol):
-    """How the batches of a view's query are written to its table."""
+    """A way to write the batches of a view's query to the view's table."""
 
     def stream(self, spark: SparkSession) -> tuple[DataFrame, str]:
         """The streaming query and its output mode."""

@@ -108,7 +108,7 @@ class Streamed:
         return rows is not None and rows <= SMALL_ROWS
 
     def _planned(self, batch: int) -> Planned:
-        """The number of rows that a batch reads, if known."""
+        """The number of rows that a batch reads; None if unknown."""
         if self.run.readers is not None:
             return Planned(most=SMALL_ROWS if self.run.readers.is_small(self.run.output.ranges) else None)
         if len(self.run.spec.inputs) != 1 or self.run.spec.inputs[0].is_changing:
@@ -120,7 +120,7 @@ class Streamed:
             self.run.checkpoint,
             batch,
             is_log=given.kind == "source",
-            # Conditions on the log's rows exclude those of the backfill.
+            # Conditions on the log's rows do not cover the rows of the backfill.
             is_all_read=not given.history,
         )
 

@@ -29,7 +29,8 @@ looks again."""
 
 
 def swap_rebuilt(context: Context) -> bool:
-    """Swaps rebuilt views that have caught up, those that read each other together; True if any was swapped."""
+    """Swaps rebuilt views that have caught up, and swaps views that read each other together; True if any was
+    swapped."""
     snapshot = context.metastore.snapshot()
     if not snapshot.all("rebuild"):
         return False
@@ -47,7 +48,7 @@ def swap_rebuilt(context: Context) -> bool:
 
 
 def _has_caught_up(context: Context, snapshot: Snapshot, rebuild: RebuildRecord) -> bool:
-    """True if the new table has read everything of each input that the old one has."""
+    """True if the new table has read everything that the old table has read of each input."""
     view = snapshot.get(rebuild.view_id)
     if not isinstance(view, MaterializedViewRecord):
         return True
@@ -67,8 +68,8 @@ def _has_caught_up(context: Context, snapshot: Snapshot, rebuild: RebuildRecord)
         feeds, feeds_before = ({table} if id_ in those else set() for those in (fed, fed_before))
         old = committed_versions(warehouse, warehouse.view_checkpoint(view.id, view.generation), feeds=feeds_before)
         new = committed_versions(warehouse, warehouse.view_checkpoint(view.id, rebuild.generation), feeds=feeds)
-        # Of a table that the old query does not read, the new one must have read what existed at the first look: a
-        # table that grows all the time is never read to its present end.
+        # For a table that the old query does not read, the new query must have read the rows that existed at the first
+        # look. A table that grows all the time is never read to its present end.
         place = (warehouse.uri, view.id, rebuild.generation, table)
         if table not in old and place not in _ENDS:
             _ENDS[place] = _last_data(context, given) + 1

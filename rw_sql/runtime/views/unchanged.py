@@ -1,8 +1,8 @@
 """Fills in values that records omit because they did not change, from the existing rows.
 
-The log's ``_rw_unchanged`` names these values (see :mod:`rw_sql.runtime.decoding.change_formats.unchanged`); NULL never
-does. If no row with the values is known, they are NULL, and the row's ``_rw_unknown`` names them until a record
-provides them: ``SELECT * FROM "t$errors"``.
+The log's ``_rw_unchanged`` names these values (see :mod:`rw_sql.runtime.decoding.change_formats.unchanged`), because
+NULL does not mark them. If no row with the values is known, they are NULL, and the row's ``_rw_unknown`` names them
+until a record provides them: ``SELECT * FROM "t$errors"``.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def _merged(path: str, new: Column, old: Column, unchanged: Column, kind: DataTy
 
 
 def _untold(given: Column, row: StructType, paths: dict[str, str]) -> Column:
-    """The columns that stay as they are where a record sets them to NULL."""
+    """The columns that keep their value where a record sets them to NULL."""
     nulls = (
         f.when(given.getField(field.name).isNull(), f.lit(paths[field.name]))
         for field in row.fields
@@ -98,7 +98,7 @@ def _untold(given: Column, row: StructType, paths: dict[str, str]) -> Column:
 
 
 def _unknown(known: Column, unchanged: Column, stays: Column) -> Column:
-    """The paths with unknown values: all omitted ones if no row is known, else those unknown before."""
+    """The paths with unknown values: all omitted ones if no row is known, else the paths that were unknown before."""
     none = f.array().cast(_NONE)
     marks = f.filter(unchanged, lambda path: path != MOVED)
     before = known.getField(UNKNOWN)
@@ -110,7 +110,7 @@ def _unknown(known: Column, unchanged: Column, stays: Column) -> Column:
 
 
 def _covers(path: Column, other: Column) -> Column:
-    """True if a path equals another one, or is that of a struct around it."""
+    """True if a path equals another path, or is the path of a struct that contains it."""
     return (path == other) | other.startswith(f.concat(path, f.lit(".")))
 
 

@@ -49,7 +49,7 @@ TYPES = {
 EXTRACTED = frozenset({"YEAR", "QUARTER", "MONTH", "WEEK", "DAY", "DOY", "HOUR", "MINUTE", "SECOND"})
 TRUNCATED = frozenset({"YEAR", "QUARTER", "MONTH", "WEEK", "DAY", "HOUR", "MINUTE", "SECOND"})
 EXACT_UNITS = frozenset({"DAY", "HOUR", "MINUTE", "SECOND"})
-"""Units of fixed length; a month is not one."""
+"""Units of fixed length; a month has no fixed length."""
 
 ALIASED_AS = {
     "Count": "count",

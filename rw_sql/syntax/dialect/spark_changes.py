@@ -74,7 +74,7 @@ def changed_names(text: str) -> Iterator[Changed]:
         if found is not None:
             yield _changed(text, found)
     elif first["holds"]:
-        # A script of statements, or one in a string.
+        # A script of statements, or a script inside a string.
         yield from (_changed(text, found) for found in _TARGET.finditer(text, first.start("holds")))
     elif _INSERT.search(text):
         told = without_strings(text)

@@ -1,7 +1,7 @@
-"""What Spark says of a text that it refuses, said as rw_sql does: a code, one sentence, the word, a hint.
+"""Converts Spark's errors about a text to rw_sql's form: a code, one sentence, the word, a hint.
 
-Spark tells a condition with parameters, a message, and mostly the place. Conditions that queries meet every day have
-sentences of their own here; of the others the first sentence of Spark's message is kept.
+Spark's error has a condition with parameters, a message, and usually the place. Frequent conditions of queries have
+their own sentences here; for other conditions, the first sentence of Spark's message is kept.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def _no_others() -> Mapping[str, str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SparkFault:
-    """One refusal. ``span`` is the place that Spark tells, None where it tells none in this text."""
+    """One error of Spark. ``span`` is the place that Spark reports; None if it reports no place in this text."""
 
     condition: str
     message: str
@@ -208,7 +208,7 @@ def _not_grouped(fault: SparkFault, text: str, known: KnownNames) -> SqlError:
     written = _expression(fault.parameters.get("expression", ""))
     span = _place(text, fault, name_parts(written) if _IS_NAME.fullmatch(written) else ())
     if not written:
-        span = _ungrouped(text) or span  # MISSING_GROUP_BY names none
+        span = _ungrouped(text) or span  # MISSING_GROUP_BY names no column
         if span is None or span.end - span.start > _WIDEST:
             hint = "GROUP BY the columns that are not aggregated"
             return SqlError(INVALID_QUERY, "the query aggregates some columns and not others", hint=hint, span=span)
@@ -226,7 +226,7 @@ def _not_grouped(fault: SparkFault, text: str, known: KnownNames) -> SqlError:
 
 
 def _ungrouped(text: str) -> Span | None:
-    """The first column of a query's list that stands in no aggregate, where the query has no GROUP BY."""
+    """The first column of a query's list that is outside aggregates, if the query has no GROUP BY."""
     try:
         tree = parse_spark(text)
     except SqlglotError:
@@ -293,7 +293,7 @@ def _syntax(fault: SparkFault, text: str, known: KnownNames) -> SqlError:
         return _as_spark_says(fault, text, known)
     before = list(_WORD.finditer(without_strings(text[: span.start])))
     word = text[span.start : span.end]
-    # A mistyped clause often passes for an alias: Spark stops behind it.
+    # Spark often parses a mistyped clause as an alias and reports an error after it.
     near = _near_clause(before[-1][0], known) if before else None
     if near is not None:
         span = span_of(text, *before[-1].span())
@@ -366,7 +366,7 @@ def _as_spark_says(fault: SparkFault, text: str, known: KnownNames) -> SqlError:
 
 
 def condensed(message: str, text: str = "") -> tuple[str, str | None]:
-    """Spark's message as one sentence and the rest of its first paragraph, without plans and internal columns."""
+    """Spark's message as one sentence, and the rest of its first paragraph, without plans and internal columns."""
     told = _CONDITION.sub("", message.strip())
     told = _BEHIND.split(told)[0]
     told = " ".join(_internal_names_out(told, text).split())
@@ -383,7 +383,7 @@ def _shortened(text: str) -> str:
 
 
 def _internal_names_out(message: str, text: str) -> str:
-    """A message without the names of hidden columns, but for those that the text names itself."""
+    """A message without the names of hidden columns, except those that the text itself contains."""
 
     def keep(found: re.Match[str]) -> str:
         return found[0] if found["name"].lower() in text.lower() else ""
@@ -392,7 +392,7 @@ def _internal_names_out(message: str, text: str) -> str:
 
 
 _MOST_PROPOSED = 5
-"""How many names Spark proposes at most."""
+"""The maximum number of names that Spark proposes."""
 
 _WIDEST, _LONGEST_HINT = 40, 240
 _WORD = re.compile(r"[\w$]+|`[^`]*`|[^\s\w]")
@@ -410,7 +410,7 @@ _FOLLOWING = {
     "an expression": frozenset({"SELECT", "BY", ",", "=", "<", ">", "+", "-", "*", "/", "THEN", "ELSE"}),
     "the name of a relation": frozenset({"FROM", "JOIN", "INTO", "TABLE"}),
 }
-"""What to write behind a word that a statement ends with."""
+"""The codes of conditions that keep Spark's own sentence, if the code is not RW409."""
 
 _QUALIFIERS = re.compile(r"(?:(?:\w+|`[^`]+`)\.){2,}(?=[\w`])")
 _TYPES = frozenset({
@@ -479,7 +479,8 @@ def _expression(shown: str) -> str:
 
 
 def _place(text: str, fault: SparkFault, parts: tuple[str, ...]) -> Span | None:
-    """The last part of a name where Spark tells its place, or where the text has it; else what Spark tells."""
+    """The last part of a name, at the place that Spark reports or where the text has the name; else the place that
+    Spark reports."""
     if not parts:
         return fault.span
     start, end = (fault.span.start, fault.span.end) if fault.span is not None else (0, len(text))
@@ -487,7 +488,7 @@ def _place(text: str, fault: SparkFault, parts: tuple[str, ...]) -> Span | None:
 
 
 def _find(text: str, parts: tuple[str, ...], start: int = 0, end: int | None = None) -> Span | None:
-    """Where a text has a name, outside of strings: its last part."""
+    """The place of a name in a text, outside strings: the span of its last part."""
     shown = without_strings(text)
     inner = [rf"`{re.escape(part.replace('`', '``'))}`|(?<![\w$]){re.escape(part)}(?![\w$])" for part in parts]
     last = rf"(?P<last>{inner[-1]})"

@@ -1,7 +1,7 @@
 """Translates RisingWave's SQL to Spark's, for ``SET query_dialect = 'risingwave'``.
 
-sqlglot parses the one and writes the other; this module handles what would change its meaning. A type, function or
-operator that is on no list here is refused.
+sqlglot parses the one dialect and writes the other; this module handles the constructs whose meaning would change. A
+type, function or operator that is in no list here is refused.
 """
 
 from __future__ import annotations
@@ -428,7 +428,7 @@ def _is_fraction(node: exp.Expr) -> bool:
 
 
 def _is_whole(node: exp.Expr) -> bool:
-    """True if the node certainly is a whole number, or a text that must be one."""
+    """True if the node is certainly a whole number, or a text that must be one."""
     from sqlglot import exp
 
     if isinstance(node, exp.Literal):

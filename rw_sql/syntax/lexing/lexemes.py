@@ -1,4 +1,5 @@
-"""Where strings, quoted names, comments and statements of a script end, by the quoting rules of ours or of Spark."""
+"""Finds the ends of strings, quoted names, comments and statements in a script, by the quoting rules of rw_sql or of
+Spark."""
 
 from __future__ import annotations
 
@@ -26,7 +27,7 @@ SPARKS = re.compile(
 
 
 def lexeme_at(pattern: re.Pattern[str], text: str, position: int) -> tuple[re.Match[str], int, bool]:
-    """The piece that begins at a position: how it begins, where it ends, and whether it is a comment."""
+    """The piece that begins at a position: the match of its beginning, its end, and whether it is a comment."""
     match = pattern.match(text, position)
     assert match is not None
     end = match.end()

@@ -1,4 +1,4 @@
-"""The words that Spark's and Delta Lake's statements begin with, for near names and for checking without Spark."""
+"""The first words of Spark's and Delta Lake's statements, for suggestions and for checking without Spark."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ SECOND_WORDS: Mapping[str, frozenset[str]] = {
     "ALTER": _KINDS,
     "SHOW": _SHOWN,
 }
-"""The words behind a first word, of which there are no others."""
+"""All the words that can follow a first word."""
 
 
 CLAUSES = frozenset({
@@ -46,14 +46,15 @@ CLAUSES = frozenset({
     "NOT", "NULL", "OFFSET", "ON", "OR", "ORDER", "OUTER", "OVER", "PARTITION", "RIGHT", "SELECT", "SET", "TABLE",
     "THEN", "UNION", "USING", "VALUES", "WHEN", "WHERE", "WINDOW", "WITH",
 })  # fmt: skip
-"""The words of a query that a mistyped one is compared with."""
+"""The keywords of a query with which a mistyped word is compared."""
 
 _SHORTEST = 3
 _VERY_NEAR = 0.75
 
 
 def near_clause(word: str) -> str | None:
-    """The word of a query that a mistyped one was probably meant to be; None where none is very near, or it is one."""
+    """The keyword of a query that is very similar to a mistyped word; None if there is none, or if the word is itself a
+    keyword."""
     if word.upper() in CLAUSES or len(word) < _SHORTEST:
         return None
     near = get_close_matches(word.upper(), sorted(CLAUSES), n=1, cutoff=_VERY_NEAR)
@@ -61,7 +62,8 @@ def near_clause(word: str) -> str | None:
 
 
 def words_after(words: Sequence[str]) -> frozenset[str]:
-    """The words that Spark and Delta Lake take behind these (upper case), at most two; none where that is any name."""
+    """The words that Spark and Delta Lake accept after these (upper case), at most two; empty if any name is accepted
+    there."""
     if words[:1] == ["EXPLAIN"]:
         words = words[1:]
     if not words:
@@ -83,7 +85,7 @@ _EXPLAIN = re.compile(
 
 
 def could_be_sparks(text: str) -> bool:
-    """Whether the first words are those of a statement of Spark's or Delta Lake's. For checking without Spark."""
+    """True if the first words begin a statement of Spark or Delta Lake. For checking without Spark."""
     found = _WORDS.match(text)
     if found is None or found[1] is None:
         return found is None or text[found.end() : found.end() + 1] in ("", "(")

@@ -1,4 +1,5 @@
-"""Text → tokens, by one regular expression. Operators are not combined, because free text is cut out by position."""
+"""Converts text to tokens by one regular expression. Operators are not combined, because free text is cut out by its
+position."""
 
 from __future__ import annotations
 
@@ -40,7 +41,7 @@ class Token:
         return Span(self.start, self.end, self.line, self.column)
 
 
-# Possessive quantifiers: an unterminated string then costs one pass and no backtracking.
+# Possessive quantifiers, so that an unterminated string costs one pass and no backtracking.
 _TOKEN = re.compile(
     rf"""(?P<space>\s++)
     |(?P<comment>--[^\n]*+)
@@ -152,7 +153,7 @@ def _scan(text: str) -> Iterator[Token]:
                 )
             yield Token(QUOTED, raw, name, position, end, line, column)
         elif kind == "backquoted":
-            # Spark's quoting, used only in queries; the grammar does not know it.
+            # Spark's quoting, used only in queries; the grammar has no rule for it.
             _require(match["backquoted_end"], "quoted name", raw, position, line, column)
             yield Token(BACKQUOTED, raw, raw[1:-1].replace("``", "`"), position, end, line, column)
         elif kind == "escaped":

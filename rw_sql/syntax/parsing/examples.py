@@ -1,4 +1,4 @@
-"""The example lines of the grammar, for the hint of an error: the one that begins as the statement does."""
+"""The example lines of the grammar. An error's hint shows the example that begins like the statement."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _LONGEST = 130
 
 _CONSENTS = frozenset({"ALLOW", "CASCADE", "REASON"})
 _SWITCHES = frozenset({"VALIDATE", "REDISCOVER"})
-"""An example ends before a clause that consents to something: it may be pasted as it is."""
+"""An example ends before a clause that gives consent, so that it can be pasted as it is."""
 
 
 @cache
@@ -42,7 +42,7 @@ def _examples() -> tuple[tuple[str, tuple[Token, ...]], ...]:
 
 
 def _without_consent(text: str) -> tuple[str, tuple[Token, ...]]:
-    """An example and its tokens, up to a clause that consents to something."""
+    """An example and its tokens, up to a clause that gives consent."""
     tokens = tuple(token for token in scan(text) if token.text)
     for at, token in enumerate(tokens):
         is_switched = token.upper == "WITH" and any(switch.upper in _SWITCHES for switch in tokens[at + 1 : at + 3])
@@ -52,9 +52,9 @@ def _without_consent(text: str) -> tuple[str, tuple[Token, ...]]:
 
 
 def example_like(before: Sequence[Token]) -> str | None:
-    """The shortest example of the grammar with the same keywords in front, and the statement's own names.
+    """The shortest example of the grammar with the same keywords at the beginning, with the statement's own names.
 
-    None if none fits, or if it is long.
+    None if no example fits, or if the example is long.
     """
     statement = [token for token in before if not (token.kind == WORD and token.upper == "EXPLAIN")]
     if not statement:
@@ -86,7 +86,7 @@ def _is_fixed(token: Token) -> bool:
 
 
 def _alike(statement: Sequence[Token], example: Sequence[Token]) -> int:
-    """How many tokens of a statement an example begins with; any name, text or number stands for any other."""
+    """The number of a statement's tokens with which an example begins; names, texts and numbers count as equal."""
     count = 0
     for mine, other in zip(statement, example, strict=False):
         if (mine.upper != other.upper) if _is_fixed(other) else mine.kind == PUNCTUATION:

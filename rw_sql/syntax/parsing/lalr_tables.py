@@ -183,7 +183,7 @@ def _is_terminal(symbol: str) -> bool:
 
 
 def _numbered(states: Any, starts: list[Any]) -> dict[Any, int]:
-    """States numbered by a breadth-first search, because Lark's own numbers change from run to run."""
+    """States numbered by a breadth-first search, because Lark's own numbers differ from run to run."""
     from lark.parsers.lalr_analysis import Shift
 
     number = {start: at for at, start in enumerate(starts)}

@@ -30,7 +30,7 @@ _ONLY_BEFORE = {
 
 
 class Parser:
-    """Parses one statement. ``tokens[first:last]`` are the statement's, ``text`` is the whole script."""
+    """Parses one statement. ``tokens[first:last]`` are the statement's tokens; ``text`` is the whole script."""
 
     __slots__ = ("accept", "at", "first", "last", "states", "tables", "text", "tokens", "values")
 

@@ -126,7 +126,8 @@ def split_script(text: str) -> tuple[ScriptStatement, ...]:
 
 
 def _piece(text: str, start: int) -> tuple[int, int | None, int]:
-    """Where the statement that starts here ends (at its ``;``), and the range in it that is no blank or comment."""
+    """The end of the statement that starts here (at its ``;``), and the range in it without surrounding blanks and
+    comments."""
     pattern = OURS if could_be_ours(text[start : start + 4096]) else SPARKS
     first, last = None, start
     for match, end, is_comment in lexemes(pattern, text, start):

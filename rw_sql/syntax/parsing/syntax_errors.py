@@ -1,4 +1,4 @@
-"""Messages of syntax errors: the token found, what was expected, and the word that was probably meant.
+"""Messages of syntax errors: the token found, the expected tokens, and the word that was probably meant.
 
 The sentences are RisingWave's where it has one, because its users search for them.
 """
@@ -55,7 +55,7 @@ _PLACES: tuple[tuple[frozenset[str], str], ...] = tuple(
 """The expected construct where all of these terminals are accepted; the first match is used."""
 
 NEAR = "did you mean "
-"""What a hint begins with that names the word which was probably meant."""
+"""The beginning of a hint that names the word which was probably meant."""
 
 _MOST_LISTED = 10
 _MOST_IN_SENTENCE = 4
@@ -69,8 +69,8 @@ def found(token: Token) -> str:
 def syntax_error(token: Token, accepted: set[str], last: Any, *, before: Sequence[Token] = ()) -> SqlError:
     """The error for an unexpected token.
 
-    ``accepted`` are the terminals accepted at its position, ``last`` is the value before it, or None, ``before`` are
-    the tokens before it.
+    ``accepted`` are the terminals that the grammar accepts at its position, ``last`` is the value before it (or None),
+    and ``before`` are the tokens before it.
     """
     keywords = sorted(t.replace("_", " ") for t in accepted if t not in _DESCRIBED and t not in _SIGN_OF)
     if token.kind == END and "NAME" in accepted and (needed := _missing_name(before, token)) is not None:
@@ -98,7 +98,7 @@ def syntax_error(token: Token, accepted: set[str], last: Any, *, before: Sequenc
 
 
 def _clause_slip(token: Token, accepted: set[str], before: Sequence[Token]) -> SqlError | None:
-    """The error for a clause of a query that is mistyped, which passes for an alias: the query ends behind it."""
+    """The error for a mistyped clause of a query that was parsed as an alias, so that the query ended after it."""
     if not before or "$END" not in accepted or not any(other.upper == "SELECT" for other in before):
         return None
     word = before[-1]
@@ -112,7 +112,7 @@ def _clause_slip(token: Token, accepted: set[str], before: Sequence[Token]) -> S
 
 
 def _wrong_order(token: Token, before: Sequence[Token]) -> SqlError | None:
-    """The error for words that are right by themselves, behind a wrong one or in a wrong place."""
+    """The error in the words before a token that is itself correct."""
     words = [other.upper for other in before]
     if token.kind == WORD and words[-1:] == ["IF"]:
         wanted = "NOT EXISTS" if "CREATE" in words else "EXISTS"
@@ -218,7 +218,7 @@ _REST = {
 
 
 def _missing_name(before: Sequence[Token], token: Token) -> SqlError | None:
-    """The error for a statement that ends where its object's name belongs; None where something else is missing."""
+    """The error for a statement that ends before its object's name; None if another part is missing."""
     words = " ".join(other.upper if other.kind == WORD else "." for other in before)
     told = _NEEDS_NAME.fullmatch(words)
     if told is None:

@@ -1,4 +1,4 @@
-"""Statements that parse but have no meaning in rw_sql, with what to use instead.
+"""Statements that parse but have no meaning in rw_sql, with their alternatives.
 
 Statements in these forms never run. Whether other statements run is decided by the planner.
 """
@@ -33,7 +33,7 @@ _SETTINGS = {
     "TABLE": ("source_rate_limit", "barrier_interval_ms"),
     "MATERIALIZED VIEW": ("backfill_rate_limit",),
 }
-"""What ALTER … SET changes."""
+"""The settings that ALTER … SET changes."""
 
 _ALTER_SET = {
     "parallelism": "a job's tasks follow its input's partitions and spark.sql.shuffle.partitions",
@@ -97,7 +97,7 @@ def _by_word(statement: Statement) -> tuple[str, str] | None:
 
 
 def _has_no_rows(table: ast.CreateTable) -> bool:
-    """True if nothing defines the columns of a table."""
+    """True if no clause defines the columns of a table."""
     told = table.columns or table.query or table.cdc_table or table.wildcard is not None or table.options
     return not told
 

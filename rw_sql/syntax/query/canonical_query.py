@@ -1,4 +1,5 @@
-"""One text for all spellings of a query: layout, comments, case of words and names of relations do not count."""
+"""One canonical text for all spellings of a query, independent of layout, comments, letter case, and the names of
+relations."""
 
 from __future__ import annotations
 
@@ -15,10 +16,11 @@ _OWN_SCHEMA = "public"
 
 @lru_cache(maxsize=4_096)
 def canonical_query(text: str, dialect: str = "spark") -> str:
-    """The query in canonical form: two queries with one form mean the same.
+    """The query in canonical form. Two queries with the same form mean the same.
 
-    An alias that only repeats which relation is meant counts as the relation's name: RENAME TO writes such aliases into
-    the queries that read what it renames. A query that sqlglot cannot parse is its own form, but for outer blanks.
+    An alias that only repeats the relation counts as the relation's name, because RENAME TO writes such aliases into
+    the queries that read the renamed object. A query that sqlglot cannot parse is its own form, without surrounding
+    blanks.
     """
     from sqlglot import exp, parse_one
     from sqlglot.errors import SqlglotError
@@ -35,7 +37,8 @@ def canonical_query(text: str, dialect: str = "spark") -> str:
 
 
 def _drop_aliases(tree: exp.Expr) -> None:
-    """Names relations by their own names, where each is read once and nothing else has its name or its alias."""
+    """Replaces aliases by the relations' own names, if each relation is read once and no other item has its name or its
+    alias."""
     from sqlglot import exp
 
     tables = [table for table in tree.find_all(exp.Table) if isinstance(table.this, exp.Identifier)]

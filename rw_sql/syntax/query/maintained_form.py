@@ -2,8 +2,7 @@
 
 If the rows of a view are replaced, its table needs the columns that identify them: those that the query does not select
 are added as hidden columns with names that begin with ``_rw_key_``. Conditions of HAVING, or of WHERE around an
-aggregation, become a column too, KEEP, because a row that stops matching must leave the table. All texts are Spark's
-SQL.
+aggregation, become the column KEEP, because a row that stops matching must leave the table. All texts are Spark's SQL.
 """
 
 from __future__ import annotations
@@ -65,7 +64,7 @@ class ViewQuery:
     """A parsed query. ``kind`` classifies its core; ``why`` is the reason for OTHER. If :attr:`text` differs in meaning
     from what was written, so do the forms.
 
-    The core is the query itself, or the query below selects that only pick columns and rows.
+    The core is the query itself, or the query inside selects that only choose columns and rows.
     """
 
     kind: str
@@ -299,7 +298,7 @@ def _group_keys(core: exp.Select) -> list[tuple[exp.Expr, str | None]]:
 
 
 def _add_keys(core: exp.Select, keys: Sequence[tuple[exp.Expr, str | None]]) -> list[str]:
-    """The names of these keys in a select, which are added if missing; the qualifier is one that may be omitted."""
+    """The names of these keys in a select; missing keys are added. The qualifier is one that may be omitted."""
     from sqlglot import exp
 
     names: list[str] = []
@@ -342,7 +341,7 @@ def _formed(chain: Sequence[exp.Select], names: Sequence[str], *, has_keep: bool
 def _carry(chain: Sequence[exp.Select], names: Sequence[str], *, has_keep: bool | None) -> tuple[str, ...]:
     """Adds keys, and KEEP, to the selects around a core, from the inside out; returns their final names.
 
-    ``has_keep`` None: conditions of the selects stay as they are.
+    ``has_keep`` None: conditions of the selects are left unchanged.
     """
     from sqlglot import exp
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from sqlglot import exp
 
 SIGN = "_rw_sign"
-"""1 for a row added to an input, -1 for one removed."""
+"""1 for a row added to an input, -1 for a removed row."""
 
 
 def count_distinct_by_sets(core: exp.Select) -> bool:

@@ -37,8 +37,8 @@ def _tree(query: str) -> exp.Expr:
 
 @lru_cache(maxsize=64)
 def shared_tree(query: str) -> exp.Expr:
-    """As :func:`parse_spark`, for callers that only read the tree: several questions about one text follow each
-    other."""
+    """The tree of a query that is only read. It is cached, because several functions analyze the same text one after
+    the other."""
     return parse_spark(query)
 
 
@@ -72,7 +72,7 @@ def tables_of(tree: exp.Expr) -> tuple[str, ...]:
 
 @lru_cache(maxsize=256)
 def output_names(query: str) -> tuple[str, ...]:
-    """The column names that a query writes; ``*`` counts as one. The query must be valid."""
+    """The column names that a query writes; ``*`` counts as one name. The query must be valid."""
     from sqlglot import exp
 
     tree = _tree(query)
@@ -131,7 +131,7 @@ def _folded(name: exp.Expr) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TablePlace:
-    """Where a query reads a table: the name as written, its last part, and the name it would have in the catalog."""
+    """A place where a query reads a table: the full name as written, and its last part."""
 
     written: str
     name: str

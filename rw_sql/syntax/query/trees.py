@@ -23,7 +23,7 @@ def read_by(select: exp.Select) -> exp.Expr:
 
 
 def inlined(tree: exp.Select) -> bool:
-    """Inlines WITH queries; False if one is used more than once, or alone."""
+    """Inlines WITH queries; False if one of them is used more than once, or alone."""
     from sqlglot import exp
 
     clause = tree.args.get("with_")
@@ -130,7 +130,7 @@ def both(first: exp.Expr | None, second: exp.Expr | None) -> exp.Expr | None:
 
 
 def is_true(condition: exp.Expr) -> exp.Expr:
-    """An expression that tells whether a condition is true; NULL counts as false."""
+    """An expression that is true if a condition is true; NULL counts as false."""
     from sqlglot import exp
 
     return exp.func("COALESCE", condition.copy(), exp.false())

@@ -168,7 +168,7 @@ def include_text(include: IncludeColumn) -> str:
 
 
 def add_format(clauses: Clauses, format_: FormatEncode | None) -> None:
-    """``FORMAT f ENCODE e [(options)] [KEY ENCODE k]``, if there is one."""
+    """``FORMAT f ENCODE e [(options)] [KEY ENCODE k]``, if the statement has one."""
     if format_ is None:
         return
     head = f"FORMAT {format_.format} ENCODE {format_.encode}"

@@ -1,4 +1,4 @@
-"""Reads queries and expressions: finds where they end, and whether they are valid SQL.
+"""Reads queries and expressions: finds their ends, and checks that they are valid SQL.
 
 It is a recognizer that builds no tree. It accepts the union of RisingWave's (PostgreSQL's) and Spark's SQL, and is
 stricter than both where leniency would hide mistakes: reserved words are not names, a join requires its condition.

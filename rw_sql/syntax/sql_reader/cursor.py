@@ -166,14 +166,14 @@ class Cursor:
         return ""
 
     def take(self, *words: str) -> bool:
-        """Skips all of the words if they are next; True if they were."""
+        """Skips all of the words if they come next; True if they did."""
         if all(self.word(ahead) == word for ahead, word in enumerate(words)):
             self.at += len(words)
             return True
         return False
 
     def take_one(self, *words: str) -> str:
-        """Skips one of the words if it is next, and returns it."""
+        """Skips one of the words if it comes next, and returns it."""
         met = self.word()
         if met and met in words:
             self.at += 1
@@ -186,7 +186,7 @@ class Cursor:
             self.fail(sign)
 
     def expect(self, *words: str) -> None:
-        """Skips the words. Raises SqlError INVALID_EXPRESSION if they are not next."""
+        """Skips the words. Raises SqlError INVALID_EXPRESSION if they do not come next."""
         for word in words:
             if not self.take(word):
                 self.fail(word)
@@ -223,7 +223,7 @@ class Cursor:
         return token.kind in _NAME_KINDS and (token.kind != WORD or token.upper not in RESERVED)
 
     def name(self) -> Token:
-        """Skips and returns one name. Raises SqlError INVALID_EXPRESSION if none is next."""
+        """Skips and returns one name. Raises SqlError INVALID_EXPRESSION if no name comes next."""
         token = self.peek()
         if not self.is_name():
             if token.kind == WORD:

@@ -229,7 +229,7 @@ class ExpressionReader(FormReader):
         return is_row
 
     def _begins_query(self) -> bool:
-        """True if a query is next, in its own parentheses or not."""
+        """True if a query comes next, in parentheses or not."""
         ahead = 0
         while self.peek(ahead).text == "(":
             ahead += 1
@@ -238,7 +238,8 @@ class ExpressionReader(FormReader):
         return ahead == 0 or self._is_set_operation(ahead)
 
     def _is_set_operation(self, ahead: int) -> bool:
-        """True if the parenthesis here encloses one side of a UNION, EXCEPT or INTERSECT, or is ordered or limited."""
+        """True if the parenthesis here encloses one side of a UNION, EXCEPT or INTERSECT, or if ORDER BY or LIMIT
+        follows it."""
         depth = 0
         at = self.at
         while at < self.last:

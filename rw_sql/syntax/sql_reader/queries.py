@@ -269,7 +269,7 @@ class QueryReader(ReshapingReader):
             else:
                 self.label()
         elif self._is_alias():
-            # 'text' SECOND is an interval without its first word, not a text with the alias second.
+            # ``'text' SECOND`` is an interval without its first word, not a text with the alias ``second``.
             if before.kind == STRING and self.word() in _UNITS:
                 self.fail("AS")
             self.at += 1
@@ -481,7 +481,7 @@ class QueryReader(ReshapingReader):
         self.at += 1
 
     def _begins_clause(self) -> bool:
-        """True if the word begins a clause, by the tokens after it, and is not an alias."""
+        """True if the word begins a clause, according to the tokens after it, and is not an alias."""
         following = self.peek(1).text
         return (self.word() == "ENGINE" and following == "=") or (self.word() in RESHAPING and following == "(")
 

@@ -1,4 +1,4 @@
-"""Words and signs of expressions: precedence of operators, units of time, words that are not names."""
+"""Words and signs of expressions: precedence of operators, units of time, and words that cannot be names."""
 
 from __future__ import annotations
 

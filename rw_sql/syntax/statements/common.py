@@ -57,8 +57,8 @@ class Name:
 class DataType:
     """A type in canonical form: ``name`` is upper case and canonical (``CHARACTER VARYING``, ``STRUCT``, ``MAP``).
 
-    ``arguments`` are precision and scale; ``element`` is the element of an array (``name`` is then ``ARRAY``); ``key``
-    and ``value`` are those of a map; ``fields`` those of a struct.
+    ``arguments`` are precision and scale. An array has the ``name`` ``ARRAY`` and an ``element``; a map has ``key`` and
+    ``value``; a struct has ``fields``.
     """
 
     name: str

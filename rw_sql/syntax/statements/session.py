@@ -87,7 +87,8 @@ class Rollback(Statement):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnsafeBlock(Statement):
-    """``BEGIN UNSAFE [REASON 'text']; …; COMMIT``: what COMMIT runs. The session builds it; the parser never does."""
+    """``BEGIN UNSAFE [REASON 'text']; …; COMMIT``: the block that COMMIT runs. The session builds it; the parser never
+    does."""
 
     statements: tuple[Statement, ...]
     reason: str | None = None

@@ -76,7 +76,8 @@ class ShowMetrics(Statement):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShowLineage(Statement):
-    """``SHOW LINEAGE [OF n]``: which objects read which, of all, or of those before and behind one."""
+    """``SHOW LINEAGE [OF n]``: which objects read which; with OF, only the objects that one depends on and its
+    dependents."""
 
     name: Name | None = None
 

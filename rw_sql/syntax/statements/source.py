@@ -242,8 +242,8 @@ class InjectCheckpointOffsets(Statement):
     """``INJECT CHECKPOINT OFFSETS 'path' target …``: like INJECT SOURCE OFFSETS, for a foreign checkpoint.
 
     In WITH: ``options`` are the brokers' (``properties.…`` and ``connection``), ``tables`` the Delta tables that are
-    read. ``is_exactly`` removes all Kafka splits that are not named, ``watch`` is how long the files must stay
-    unchanged, and ``is_assumed_stopped`` asserts that the job is stopped.
+    read. ``is_exactly`` removes all Kafka splits that are not named. ``watch`` is the time in which the files must stay
+    unchanged. ``is_assumed_stopped`` asserts that the job is stopped.
     """
 
     path: str

@@ -20,7 +20,7 @@ _SIMPLE = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Argument:
-    """One argument: its value, and where it stands in the text that it was read from."""
+    """One argument: its value, and its place in the text that contains it."""
 
     value: str
     start: int

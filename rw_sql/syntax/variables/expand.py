@@ -1,10 +1,11 @@
-"""Variables and backslash commands of a script, as psql has them.
+"""Variables and backslash commands of a script, as in psql.
 
-``:v`` stands for a variable's value, ``:'v'`` for it as a string, ``:"v"`` for it as a name, ``:{?v}`` for TRUE where
-it is set. ``\\set``, ``\\unset``, ``\\i``, ``\\ir``, ``\\echo``, ``\\if``, ``\\elif``, ``\\else`` and ``\\endif`` each
-take a line of their own. Inside of strings, quoted names, comments and dollar quotes nothing is replaced.
+``:v`` stands for a variable's value, ``:'v'`` for the value as a string, ``:"v"`` for the value as a name, and
+``:{?v}`` for TRUE if the variable is set. ``\\set``, ``\\unset``, ``\\i``, ``\\ir``, ``\\echo``, ``\\if``, ``\\elif``,
+``\\else`` and ``\\endif`` each take a line of their own. Inside strings, quoted names, comments and dollar quotes
+nothing is replaced.
 
-``${v}``, the variables of an environment, are replaced where the caller asks for it: everywhere but in comments.
+``${v}``, the variables of an environment, are replaced if the caller requests it, everywhere except in comments.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from rw_sql.syntax.variables.references import (
 from rw_sql.syntax.variables.source_map import Echo, Expanded, Fault, Origin, Piece
 
 ReadFile = Callable[[str], str]
-"""Gives the text of a file that ``\\i`` names. Raises SqlError where it cannot be read."""
+"""Gives the text of a file that ``\\i`` names. Raises SqlError if the file cannot be read."""
 
 COMMANDS = ("set", "unset", "i", "ir", "include", "include_relative", "echo", "if", "elif", "else", "endif")
 _LONG_NAMES = {"include": "i", "include_relative": "ir"}
@@ -47,7 +48,7 @@ _QUERY = re.compile(
 """The start of a view's or sink's query: from there on texts are quoted as Spark quotes them, since Spark runs it."""
 
 _OPTIONS = re.compile(r"\bWITH\s*\(", re.IGNORECASE)
-"""What ends the query of a sink: the rest is ours again. A query's own WITH has a name behind it."""
+"""The end of a sink's query: the clauses after it are rw_sql's again. The WITH of a query has a name after it."""
 
 _TRUE, _FALSE = ("true", "on", "yes", "1"), ("false", "off", "no", "0")
 
@@ -61,12 +62,12 @@ def expand(
     on_error: Callable[[SqlError], None] | None = None,
     braced: Mapping[str, str] | None = None,
 ) -> Expanded:
-    """A script's text with its variables replaced and its backslash commands carried out.
+    """A script's text with its variables replaced and its backslash commands executed.
 
-    ``variables`` are those set beforehand; the mapping is only read. ``file`` is where the text is from: ``\\ir`` is
-    relative to it. ``braced`` are the values of ``${name}``; without them it is left as it is written. Raises SqlError,
-    located in the file at fault; with ``on_error`` errors are handed to that instead, and what is wrong is left as it
-    is written (:attr:`Expanded.faults` says where).
+    ``variables`` are the variables set beforehand; the mapping is only read. ``file`` is the origin of the text: paths
+    of ``\\ir`` are relative to it. ``braced`` are the values of ``${name}``; without them, ``${name}`` is left
+    unchanged. Raises SqlError, located in the faulty file. With ``on_error``, that function gets the errors instead,
+    and the faulty text is left unchanged (:attr:`Expanded.faults` has the places).
     """
     expander = _Expander(_Scope(variables or {}), read_file, on_error, braced)
     expander.file(Origin(file=file, text=text), ())
@@ -74,7 +75,8 @@ def expand(
 
 
 def has_variables(text: str) -> bool:
-    """Whether a statement has variables or backslash commands outside of its strings: it may be none without them."""
+    """True if a statement has variables or backslash commands outside its strings; without their values it may not
+    parse."""
     for match, end, is_comment in lexemes(OURS, text, 0):
         at, piece = match.start(), match[0]
         if is_comment:
@@ -87,7 +89,7 @@ def has_variables(text: str) -> bool:
 
 
 class _Scope(Mapping[str, str]):
-    """The variables set beforehand, and above them what the script sets and unsets."""
+    """The variables set beforehand, overlaid by those that the script sets and unsets."""
 
     def __init__(self, before: Mapping[str, str]) -> None:
         self._before = before
@@ -111,7 +113,7 @@ class _Scope(Mapping[str, str]):
 
 @dataclass(slots=True)
 class _Branch:
-    """One ``\\if`` that is open: where it stands, and whether its present branch is read."""
+    """One open ``\\if``: its place, and whether its present branch is read."""
 
     start: int
     end: int
@@ -152,7 +154,7 @@ class _Expander:
         )
 
     def file(self, origin: Origin, within: tuple[str, ...]) -> bool:
-        """Appends one file, and those that it includes; whether its last statement has no ``;``."""
+        """Appends one file and the files that it includes; returns whether its last statement lacks a ``;``."""
         text = origin.text
         self._append("", origin, 0, 0, is_copied=True)
         branches: list[_Branch] = []
@@ -183,7 +185,8 @@ class _Expander:
                 end = copied = reference.end
                 self._refer(reference, origin)
             elif has_braced and not is_comment and (found := BRACED.search(text, at)) and found.start() < end:
-                # A string or a quoted name is one piece, which may hold several; a bare one goes on behind its piece.
+                # A string or a quoted name is one piece, which may contain several variables; a bare value continues
+                # after its piece.
                 while found is not None and found.start() < end:
                     self._append(text[copied : found.start()], origin, copied, found.start(), is_copied=True)
                     copied = found.end()
@@ -214,14 +217,14 @@ class _Expander:
         return "".join(self._out[self._statement :])
 
     def _rules(self, text: str, copied: int, *, is_apart: bool) -> re.Pattern[str]:
-        """The quoting rules of the present statement, which goes on at ``copied``, or begins there (``is_apart``)."""
+        """The quoting rules of the present statement, which continues at ``copied``, or begins there (``is_apart``)."""
         if self._pattern is None:
             words = ("" if is_apart else self._so_far()) + text[copied : copied + _FIRST_WORDS]
             self._pattern = OURS if could_be_ours(words[:_FIRST_WORDS]) else SPARKS
         return self._pattern
 
     def _style(self) -> Style:
-        """How values are quoted at the end of what there is."""
+        """The style in which values are quoted at the present end of the text."""
         if self._pattern is SPARKS:
             return "spark"
         so_far = self._so_far()
@@ -237,7 +240,7 @@ class _Expander:
         self._append(value, origin, reference.start, reference.end, is_copied=False)
         self._is_open = True
         if self._size - self._statement_at < _FIRST_WORDS:
-            self._pattern = None  # a variable in its first words may say whose the statement is
+            self._pattern = None  # a variable in its first words may decide whose statement it is
 
     def _refer_braced(self, found: re.Match[str], origin: Origin) -> None:
         assert self._braced is not None

@@ -1,4 +1,4 @@
-"""How a variable is written, and what its value becomes: ``:v``, ``:'v'``, ``:"v"``, ``:{?v}`` and ``${v}``."""
+"""The syntax of variables, and the conversion of their values: ``:v``, ``:'v'``, ``:"v"``, ``:{?v}`` and ``${v}``."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 Style = Literal["ours", "spark"]
-"""How a value is quoted: as in our statements, or as in Spark's and in the queries of views."""
+"""The style in which a value is quoted: as in rw_sql statements, or as in Spark's statements and the queries of
+views."""
 
 NAME = re.compile(r"\w+\Z")
 
@@ -24,8 +25,11 @@ _UNFIT = re.compile(r"['\"`;\\\r\n\x00]|--|/\*|\$\{")
 
 _REFERENCE = re.compile(r""":(?:(?P<raw>\w+)|'(?P<literal>\w+)'|"(?P<name>\w+)"|\{\?(?P<test>\w+)\})""")
 _BEFORE = re.compile(r"[\w$:)\]}\"'`]")
-"""What stands right before a ``:`` that begins no variable: ``a:b`` and ``a[0]:b`` are paths into JSON, ``a::INT`` is a
-cast, ``x[1:n]`` a slice and ``ARRAY<STRUCT<a:INT>>`` a type."""
+"""The characters before a ``:`` that begins no variable.
+
+``a:b`` and ``a[0]:b`` are paths into JSON, ``a::INT`` is a cast, ``x[1:n]`` a slice and
+``ARRAY<STRUCT<a:INT>>`` a type.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +43,7 @@ class Reference:
 
 
 def reference_at(text: str, at: int) -> Reference | None:
-    """The variable that the ``:`` at a place begins; None where the colon means something else."""
+    """The variable that begins with the ``:`` at a place; None if the colon has another meaning."""
     if at > 0 and _BEFORE.match(text, at - 1):
         return None
     found = _REFERENCE.match(text, at)
@@ -51,7 +55,8 @@ def reference_at(text: str, at: int) -> Reference | None:
 
 
 def replacement(reference: Reference, variables: Mapping[str, str], style: Style) -> str:
-    """What stands in place of a variable. Raises SqlError UNDEFINED_VARIABLE, without a place, where it is not set."""
+    """The text that replaces a variable. Raises SqlError UNDEFINED_VARIABLE, without a place, if the variable is not
+    set."""
     if reference.kind == "test":
         return "TRUE" if reference.name in variables else "FALSE"
     if reference.name not in variables:
@@ -64,7 +69,7 @@ def replacement(reference: Reference, variables: Mapping[str, str], style: Style
             # Spark reads a backslash in '…' as an escape; a doubled quote means the same to both.
             return literal(value if style == "ours" else value.replace("\\", "\\\\"))
         case "name":
-            # A name that needs no quotes is written without: that reads alike in every dialect.
+            # A name that needs no quotes is written without them, because every dialect reads it alike.
             return quoted(value) if style == "ours" or quoted(value) == value else quoted_for_spark(value)
 
 
@@ -76,7 +81,7 @@ def undefined(name: str, known: Iterable[str]) -> SqlError:
 
 
 def braced_value(name: str, variables: Mapping[str, str]) -> str:
-    """What stands in place of ``${name}``. Raises SqlError, without a place, where it has no value or an unfit one."""
+    """The text that replaces ``${name}``. Raises SqlError, without a place, if it has no value or an invalid one."""
     if name not in variables:
         near = near_names(name, variables, most=1)
         raise SqlError(
@@ -91,7 +96,7 @@ def braced_value(name: str, variables: Mapping[str, str]) -> str:
 
 
 def require_fit(name: str, value: str) -> None:
-    """Raises SqlError where the value of ``${name}`` would end the string that it stands in, or begin a comment."""
+    """Raises SqlError if the value of ``${name}`` would end the string around it, or begin a comment."""
     if _UNFIT.search(value):
         raise SqlError(
             INVALID_PARAMETER,

@@ -1,4 +1,4 @@
-"""Where each character of an expanded script comes from, so that errors point into the files as they are written."""
+"""Maps each character of an expanded script to its origin, so that errors point into the original files."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Origin:
-    """A file as it was read; ``file`` is None for text that comes from no file."""
+    """A file as it was read; ``file`` is None for text that is not from a file."""
 
     file: str | None
     text: str
@@ -31,8 +31,8 @@ class Origin:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Piece:
-    """A stretch of the expanded text that begins at ``at``, up to the next one. A copied one has the characters of its
-    file from ``start`` on; any other stands for ``[start, end)`` of the file as a whole."""
+    """A section of the expanded text that begins at ``at`` and ends at the next section. A copied section has the
+    characters of its file from ``start`` on. Any other section as a whole replaces ``[start, end)`` of the file."""
 
     at: int
     origin: Origin
@@ -43,7 +43,7 @@ class Piece:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Echo:
-    """What ``\\echo`` prints, and where in the expanded text."""
+    """The text that ``\\echo`` prints, and its place in the expanded text."""
 
     at: int
     text: str
@@ -51,7 +51,7 @@ class Echo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
-    """An error of the expansion, located in its file, and where in the expanded text it left something out."""
+    """An error of the expansion, located in its file, and the place in the expanded text where text was left out."""
 
     at: int
     error: SqlError
@@ -71,12 +71,12 @@ class Expanded:
     faults: tuple[Fault, ...] = ()
 
     def variables_after(self, before: Mapping[str, str]) -> dict[str, str]:
-        """The variables behind the script, of those before it: what the next file begins with."""
+        """The variables after the script, given those before it; the next file begins with them."""
         merged = {**before, **self.settings}
         return {name: value for name, value in merged.items() if value is not None}
 
     def source(self, start: int, end: int) -> tuple[Origin, Span]:
-        """Where ``[start, end)`` of the expanded text is written: the file of its start, and the place in it."""
+        """The origin of ``[start, end)`` of the expanded text: the file of its start, and the place in it."""
         first = self._piece(start)
         begin = min(first.start + start - first.at, len(first.origin.text)) if first.is_copied else first.start
         last = self._piece(max(start, end - 1))
@@ -89,7 +89,7 @@ class Expanded:
         return first.origin, first.origin.span(begin, max(begin + 1, min(stop, len(first.origin.text))))
 
     def locate(self, error: SqlError) -> SqlError:
-        """An error of the expanded text, moved to the file that it comes from. Changes and returns ``error``."""
+        """An error in the expanded text, moved to the original file. Changes and returns ``error``."""
         if error.span is not None and error.text in (None, self.text):
             origin, error.span = self.source(error.span.start, error.span.end)
             error.text, error.file = origin.text, origin.file

@@ -1,4 +1,4 @@
-"""``rw-sql diff`` and ``rw-sql apply``: what they show and refuse without Spark."""
+"""``rw-sql diff`` and ``rw-sql apply`` without Spark: their output and their refusals."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ TABLE = create_table("id INT PRIMARY KEY, name VARCHAR")
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A folder of two files and one environment."""
+    """A folder with two files and one environment."""
     folder = tmp_path / "pipelines"
     (folder / "views").mkdir(parents=True)
     (folder / "sources.sql").write_text(SOURCE, encoding="utf-8")
@@ -47,7 +47,7 @@ def run(*words: str) -> tuple[int, str]:
 
 
 def made(warehouse: Path, *texts: str) -> None:
-    """A warehouse that holds what statements make, without a job."""
+    """A warehouse with the objects that statements create, without a job."""
     world = tables_world()
     metastore = Metastore.open(str(warehouse))
     for text in texts:
@@ -84,7 +84,7 @@ def test_a_plan_is_written_and_one_of_before_is_refused(
     run("diff", str(folder), "-w", str(warehouse), "--env", "prod", "--out", str(plan))
     data = json.loads(plan.read_text(encoding="utf-8"))
     assert [(change["action"], change["name"]) for change in data["changes"]] == [("create", "v")]
-    # The plan knows its warehouse; nobody can be asked here.
+    # The plan names its warehouse; there is no user to ask here.
     with pytest.raises(SqlError) as caught:
         run("apply", str(plan))
     assert caught.value.code == "RW304"
@@ -103,7 +103,7 @@ def test_a_plan_is_written_and_one_of_before_is_refused(
     with pytest.raises(SqlError, match="the plan is stale, nothing was done"):
         run("apply", str(plan), "--yes")
     moved = metastore.snapshot()
-    # And where it had moved before.
+    # And back to its previous place.
     with pytest.raises(SqlError, match="the plan is stale, nothing was done"):
         run("apply", str(plan), "--yes")
     assert Metastore.open(str(warehouse)).snapshot().epoch == moved.epoch

@@ -1,4 +1,4 @@
-"""The forms of a report: each says the same, in the form that its readers take."""
+"""The forms of a report contain the same facts, each in the format of its readers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run reports: summary, exit status, JSON and JUnit."""
+"""The report of a run: summary, exit status, JSON and JUnit."""
 
 from __future__ import annotations
 

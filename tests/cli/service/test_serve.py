@@ -33,7 +33,7 @@ def _same_logging() -> Iterator[None]:
 
 
 def lines(form: str) -> list[str]:
-    """What is written of an event with a name that would break a line, of a warning and of what the command says."""
+    """The log lines for an event with a line break in a name, for a warning, and for a message of the command."""
     stream = io.StringIO()
     start_log(form, stream)
     log_event("job", job="mv-9", state="STALLED", reason='it "fails"\nforged line', run=None)

@@ -1,4 +1,5 @@
-"""``rw-sql status``, ``rw-sql lineage`` and the looks of ``rw-sql source``: no JVM, nothing written."""
+"""``rw-sql status``, ``rw-sql lineage`` and the read-only commands of ``rw-sql source`` start no JVM and write
+nothing."""
 
 from __future__ import annotations
 
@@ -42,7 +43,7 @@ def written(tmp_path: Path) -> WrittenWarehouse:
 
 
 def told(*words: str, status: int = 0) -> str:
-    """What a command prints."""
+    """The output of a command."""
     result = CliRunner().invoke(app, list(words))
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception

@@ -1,5 +1,5 @@
-"""The shell as a process: at terminals of several widths, in a pipe, with ``-c`` and ``-f``. No JVM starts here: what
-only reads the catalog is answered without one, and Java is nowhere to be found."""
+"""The shell as a separate process: at terminals of several widths, in a pipe, with ``-c`` and ``-f``. No JVM starts
+here: statements that only read the catalog need none, and Java is not on the path."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_at_a_terminal_before_and_without_spark(tmp_path: Path, written: Written
         assert "JSON;" in said.rpartition("CREATE SOURCE")[2]
         said += typed(shell, "\\dj", "ingest-1")
         said += typed(shell, "SHOW SOURCES; \\x", "Expanded display is on.")
-        # A script that is pasted is run as one text.
+        # A pasted script is run as one text.
         shell.type_text("\x1b[200~\\x auto\n\\set which '%tals'\nSHOW MATERIALIZED VIEWS LIKE :'which';\x1b[201~")
         said += typed(shell, "", "(1 row)")
         said += typed(shell, "SHOW JOBS \\watch nothing", "is no number of seconds")

@@ -1,4 +1,4 @@
-"""What Tab offers, by what the grammar and the warehouse have at the cursor."""
+"""The choices of Tab at the cursor, from the grammar and the warehouse."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rw_sql.cli.shell.completion import StatementCompleter
 
 
 class Known:
-    """A warehouse of one object of each kind."""
+    """A warehouse with one object of each kind."""
 
     def __init__(self) -> None:
         self.asked = 0
@@ -35,7 +35,7 @@ class Known:
 
 
 def offered(text: str, names: Known | None = None) -> list[str]:
-    """What is offered where ``|`` stands, else at the end."""
+    """The choices at the place of ``|``, or at the end without one."""
     before, _, after = text.partition("|")
     completer = StatementCompleter(names or Known(), seconds_to_keep=0.0)
     return [found.text for found in completer.get_completions(Document(before + after, len(before)), CompleteEvent())]

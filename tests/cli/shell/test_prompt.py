@@ -1,4 +1,4 @@
-"""The prompt: when a text is complete, what is kept of it, how it is coloured."""
+"""The prompt: complete texts, the stored history, and colours."""
 
 from __future__ import annotations
 

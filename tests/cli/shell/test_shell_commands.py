@@ -1,4 +1,4 @@
-"""Backslash commands: where they stand in a text, and which statements they mean."""
+"""Backslash commands: how a text is split at them, and the statement for each."""
 
 from __future__ import annotations
 

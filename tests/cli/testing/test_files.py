@@ -1,4 +1,4 @@
-"""Test files as they are read: ``.slt``, ``.test.yaml``, ``.sqltest``, and which tests a path has."""
+"""Reading test files (``.slt``, ``.test.yaml``, ``.sqltest``), and the tests of a path."""
 
 from __future__ import annotations
 

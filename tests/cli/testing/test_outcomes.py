@@ -1,4 +1,4 @@
-"""What ``rw-sql test`` reports, in JSON and JUnit."""
+"""The reports of ``rw-sql test`` in JSON and JUnit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How rows that differ are shown."""
+"""The display of rows that differ."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The generator: the same rows wherever reading starts, of the types and ranges asked for."""
+"""The generator returns the same rows wherever reading starts, with the requested types and ranges."""
 
 from __future__ import annotations
 
@@ -244,7 +244,7 @@ def test_ten_thousand_splits_are_cheap() -> None:
 
 @pytest.mark.long
 def test_the_reader_runs_where_the_package_is_not_installed() -> None:
-    """What Spark sends to its workers must not need this package there."""
+    """The code that Spark sends to its workers must not need this package there."""
     sender = """
 import sys
 from pyspark import cloudpickle

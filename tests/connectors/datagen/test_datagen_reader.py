@@ -1,4 +1,4 @@
-"""How the generator's reader moves on: limits, rates, ends, tasks. Without Spark's JVM."""
+"""The limits, rates, ends and tasks of the generator's reader. Without Spark's JVM."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The Delta sink's writer: each batch once, whoever played it before and whoever else commits."""
+"""The Delta sink's writer writes each batch once, whichever process has written it before and whatever others
+commit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What the file connectors see in a folder and in a bucket, and how they deal out what is left. Without Spark."""
+"""The file connectors in a folder and in a bucket: the files that they list, and how they divide the unread parts.
+Without Spark."""
 
 from __future__ import annotations
 

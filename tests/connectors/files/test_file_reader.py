@@ -1,4 +1,4 @@
-"""What the executors do with pieces of files: records of CSV and of Parquet. Without Spark's JVM."""
+"""Reading pieces of files on executors: records of CSV and of Parquet. Without Spark's JVM."""
 
 from __future__ import annotations
 

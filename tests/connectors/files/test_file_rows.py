@@ -1,4 +1,4 @@
-"""Records of stretches of files: whatever the stretches, each record once, in order. Without Spark."""
+"""Records of ranges of files: each record once, in order, for any division into ranges. Without Spark."""
 
 from __future__ import annotations
 

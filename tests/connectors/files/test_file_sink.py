@@ -1,4 +1,4 @@
-"""The file sink's writer: whole files, each batch's own."""
+"""The file sink's writer writes whole files, a separate one for each batch."""
 
 from __future__ import annotations
 

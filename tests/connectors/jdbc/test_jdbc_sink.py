@@ -1,4 +1,5 @@
-"""The JDBC sink against a real server: what is upserted twice is there once, what fails leaves nothing."""
+"""The JDBC sink against a real server: a row that is upserted twice is there once, and a failed batch leaves no
+rows."""
 
 from __future__ import annotations
 
@@ -33,7 +34,7 @@ def options(server: PostgresInfo, table: str, **more: str) -> dict[str, str]:
 
 @pytest.fixture
 def table(postgres: PostgresInfo) -> str:
-    """A table (id PRIMARY KEY, word, note) of this test's own."""
+    """A table (id PRIMARY KEY, word, note) that only this test uses."""
     name = f"t_{uuid.uuid4().hex[:8]}"
     postgres.run(f"CREATE TABLE {name} (id INT PRIMARY KEY, word TEXT NOT NULL, note TEXT DEFAULT 'kept')")
     return name

@@ -1,4 +1,4 @@
-"""The JDBC connector against a real server: what it sees of a table, and that all parts of a read see one moment."""
+"""The JDBC connector against a real server: the columns and rows that it reads, all parts at one moment."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def options(server: PostgresInfo, table: str, **more: str) -> dict[str, str]:
 def read_parts(
     given: dict[str, str], query: str, names: list[str], snapshot: str, parts: list[tuple[int, int]]
 ) -> list[tuple[Any, ...]]:
-    """What Spark's workers would read."""
+    """The rows that Spark's workers would read."""
     server = jdbc_reader._without_password(conninfo(given))
     assert PASSWORD not in json.dumps(server)
     told = {"server": server, "snapshot": snapshot, "query": query, "names": names, "parts": parts}

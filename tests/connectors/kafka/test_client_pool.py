@@ -1,4 +1,4 @@
-"""Clients that outlive a question: who gets one, when it ends, what happens to one that fails."""
+"""Pooled clients: which caller gets one, when it ends, and the case of a client that fails."""
 
 from __future__ import annotations
 
@@ -157,7 +157,7 @@ def test_what_is_asked_anew_is_asked_a_new_one(
     clients.renew(ONE)
     ask(ONE, "c")
     ask(OTHER, "d")
-    # One that is in use meanwhile is not given to anybody afterwards.
+    # A client that is in use at that moment is not reused afterwards.
     clients.with_client(ONE, lambda client: clients.renew(ONE))
     ask(ONE, "e")
     ask(ONE, "f")

@@ -1,4 +1,5 @@
-"""What only the brokers can tell of records and groups: committed offsets, holes between offsets, times of records."""
+"""Facts about records and groups that only the brokers can provide: committed offsets, holes between offsets, times of
+records."""
 
 from __future__ import annotations
 

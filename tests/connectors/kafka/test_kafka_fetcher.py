@@ -56,7 +56,7 @@ def test_exactly_the_ranges_batch_after_batch(broker: BrokerInfo, topic: str, fe
         *((f"{topic}:0", at, b"%d" % (at * 3)) for at in range(4)),
         *((f"{topic}:1", at, b"%d" % (at * 3 + 1)) for at in range(2, 10)),
     ]
-    # Behind, before and anew: each batch is read from where it begins, whatever the last one read.
+    # Each batch is read from its own start, whether that is after or before the end of the last one.
     assert rows(fetching, {f"{topic}:0": (4, 6)}) == [(f"{topic}:0", at, b"%d" % (at * 3)) for at in (4, 5)]
     assert rows(fetching, {f"{topic}:0": (1, 2), f"{topic}:2": (9, 10)}) == [
         (f"{topic}:0", 1, b"3"),
@@ -92,7 +92,7 @@ def test_over_markers_and_records_that_were_taken_back(broker: BrokerInfo, topic
     found = fetcher(broker, topic, **{"properties.isolation.level": isolation})
     values = [value for _, _, value in rows(found, {f"{topic}:0": (0, 6)})]
     assert values == ([b"a", b"c"] if isolation == "read_committed" else [b"a", b"b", b"c"])
-    # A range that ends in a hole with records behind it, and one of a hole alone.
+    # A range that ends in a hole with records after it, and a range that is only a hole.
     assert [value for _, _, value in rows(found, {f"{topic}:0": (0, 2)})] == [b"a"]
     assert rows(found, {f"{topic}:0": (5, 6)}) == []
     found.close()
@@ -123,7 +123,7 @@ def test_a_batch_of_many_bytes_is_left_to_sparks_reader(
 
 
 class Noticed:
-    """A consumer that says when it is asked for records."""
+    """A consumer that signals when it is asked for records."""
 
     def __init__(self, consumer: Consumer, is_polled: threading.Event) -> None:
         self.consumer = consumer
@@ -141,7 +141,7 @@ def test_a_fetch_ends_with_its_owner(broker: BrokerInfo, topic: str, monkeypatch
     monkeypatch.setattr("rw_sql.connectors.kafka.fetcher._SECONDS", 3600.0)
     found = fetcher(broker, topic)
     answers: list[object] = []
-    # Nothing is there at that offset: nothing but the end of its owner ends it.
+    # There is no record at that offset, so only the end of its owner ends the wait.
     waiting = threading.Thread(target=lambda: answers.append(found.fetch({f"{topic}:0": (0, 1)})), daemon=True)
     waiting.start()
     assert is_polled.wait(60)

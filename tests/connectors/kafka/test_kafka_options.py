@@ -1,4 +1,4 @@
-"""A Kafka source's options: what fits together, and their words in librdkafka and in Spark's reader."""
+"""A Kafka source's options: valid combinations, and their names in librdkafka and in Spark's reader."""
 
 from __future__ import annotations
 

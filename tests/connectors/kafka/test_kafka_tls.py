@@ -1,4 +1,4 @@
-"""TLS where there is none: what a broker does with a handshake that it does not understand."""
+"""TLS to a server without TLS: a broker's reactions to a handshake that it does not understand."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def close_at_once(connection: socket.socket) -> None:
-    """Before the client has said anything."""
+    """Closes before the client has sent anything."""
     connection.close()
 
 
@@ -26,7 +26,7 @@ def read_and_close(connection: socket.socket) -> None:
 
 
 def read_a_part_and_close(connection: socket.socket) -> None:
-    """In the middle of it: what was not read makes the close a reset."""
+    """Closes in the middle of the handshake: unread bytes turn the close into a reset."""
     connection.recv(4)
     connection.close()
 

@@ -1,4 +1,4 @@
-"""Looking at real brokers: bounds, times, what is missing, what answers late or never."""
+"""Looks at real brokers: bounds, times, missing topics, and brokers that respond late or never."""
 
 from __future__ import annotations
 

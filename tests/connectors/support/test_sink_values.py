@@ -1,4 +1,4 @@
-"""Sinks' batches as JSON, as Kafka records, and one row per key."""
+"""The batches of sinks as JSON, as Kafka records, and with one row per key."""
 
 from __future__ import annotations
 

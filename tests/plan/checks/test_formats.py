@@ -1,4 +1,4 @@
-"""Every FORMAT with every ENCODE and every option, for every connector: read, or refused; nothing is ignored."""
+"""Every FORMAT with every ENCODE and every option, for every connector, is read or refused; nothing is ignored."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ from rw_sql.syntax.statements import CreateSource, FormatEncode
 if TYPE_CHECKING:
     from rw_sql.connectors.spec import ConnectorSpec
 
-# RisingWave's own table of what its connectors read (handler/create_source/validate.rs), for those that are here.
+# RisingWave's own table of the formats that its connectors read (handler/create_source/validate.rs), for the connectors
+# that exist here.
 _FILES = {"PLAIN": {"CSV", "JSON", "PARQUET"}}
 RISINGWAVE = {
     "kafka": {
@@ -55,7 +56,7 @@ CHANGES = ("UPSERT", "DEBEZIUM", "MAXWELL", "CANAL")
 
 
 def source(format: str, encode: str, options: str = "", columns: str = "id INT, PRIMARY KEY (id)") -> CreateSource:
-    """A definition with a pair that any connector may not have: the parser looks at a few of them itself."""
+    """A definition with a pair that no connector may have, because the parser itself checks some pairs."""
     text = f"CREATE SOURCE t ({columns}) WITH (connector = 'kafka') FORMAT PLAIN ENCODE JSON {options}"
     statement = parse_statement(text)
     assert isinstance(statement, CreateSource)

@@ -1,4 +1,4 @@
-"""Which names statements of Spark's would change, and how those of ours are refused."""
+"""The names that Spark statements would change, and the refusals for rw_sql's names."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
         ("VACUUM '/w/data/9/1' RETAIN 0 HOURS", [("VACUUM", "/w/data/9/1")]),
         ("INSERT OVERWRITE LOCAL DIRECTORY '/w/data/9/1' SELECT 1", [("INSERT", "/w/data/9/1")]),
         ("INSERT OVERWRITE delta.`/w/data/9/1` SELECT 1", [("INSERT", "delta./w/data/9/1")]),
-        # What only reads, or makes something that ours does not meet.
+        # Statements that only read, or that create an object without a conflict with rw_sql's.
         ("SELECT 'DROP VIEW totals'", []),
         ("WITH a AS (SELECT 1) SELECT 'INSERT INTO totals'", []),
         ("CREATE TEMP VIEW totals AS SELECT 1", []),

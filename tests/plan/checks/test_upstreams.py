@@ -1,4 +1,4 @@
-"""Where the caret stands if an upstream or a target is away or lacks what a statement names, and what to type next."""
+"""The place of the caret if an upstream or target is unreachable or lacks a named object, and the hint."""
 
 from __future__ import annotations
 

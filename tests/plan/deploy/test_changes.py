@@ -1,4 +1,4 @@
-"""Folder and catalog: the changes of each class, in an order that works, after which nothing is left to change."""
+"""Folder and catalog: the changes of each class, in a possible order, after which no difference is left."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def differ(world: CannedWorld, *texts: str) -> list[tuple[str, str, tuple[str, .
 
 
 def bring(world: CannedWorld, *texts: str, until: int | None = None) -> None:
-    """Carries the changes out, those up to a number at most."""
+    """Carries out the changes, at most the first ``until`` of them."""
     changes = compare(world.snapshot, read_folder([("a.sql", script(*texts))], {}))
     for change in changes[:until]:
         world.run(*change.texts)
@@ -117,7 +117,7 @@ def test_a_view_with_another_query_is_rebuilt_and_waited_for() -> None:
         "WAIT MATERIALIZED VIEW v",
     )
     world.run(statements[0])
-    # Whoever was stopped there waits for the rest.
+    # A process that was stopped there completes the rest.
     assert differ(world, *texts) == [
         ("rebuild", "v", ("WAIT MATERIALIZED VIEW v",)),
         ("rebuild", "top", ("WAIT MATERIALIZED VIEW top",)),
@@ -164,7 +164,7 @@ def test_what_is_made_again_takes_along_what_depends_on_it() -> None:
         ("recreate", "CREATE MATERIALIZED VIEW v"),
         ("recreate", "CREATE MATERIALIZED VIEW top"),
     ]
-    # Wherever it breaks off, the same command goes on.
+    # Wherever it is interrupted, the same command continues.
     for until in range(len(found)):
         half = deployed()
         bring(half, *texts, until=until)

@@ -1,4 +1,4 @@
-"""A folder's files: objects wherever they stand, variables, comments that tell old names, and what is refused."""
+"""A folder's files: objects in any file, variables, comments with old names, and refused contents."""
 
 from __future__ import annotations
 

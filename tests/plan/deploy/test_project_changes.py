@@ -1,4 +1,4 @@
-"""Forty changes of the example project: where they lead is where a new warehouse begins, and then nothing is left."""
+"""Forty changes of the example project: they lead to the state of a new warehouse, and then no difference is left."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_a_change_ends_where_a_new_warehouse_begins(deployed: OfflineWarehouse, 
     warehouse.apply(files)
     assert warehouse.changes(files) == ()
     assert warehouse.meaning() == fresh.meaning()
-    # Broken off behind any statement, it goes on: a rebuild that was asked for is waited for.
+    # Interrupted after any statement, it continues; it waits for a rebuild that was requested.
     for until in range(
         1, sum(len(c.statements) for c in OfflineWarehouse(VARIABLES, deployed.snapshot).changes(files))
     ):
@@ -47,7 +47,7 @@ def test_a_change_ends_where_a_new_warehouse_begins(deployed: OfflineWarehouse, 
         half.apply(files)
         assert half.changes(files) == ()
         assert half.meaning() == fresh.meaning()
-    # And back to where it was.
+    # And back to the previous state.
     warehouse.apply(project_files())
     assert warehouse.changes(project_files()) == ()
     assert warehouse.meaning() == deployed.meaning()

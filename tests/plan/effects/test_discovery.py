@@ -1,4 +1,4 @@
-"""Which splits a source takes up, and where each begins."""
+"""The splits that a source adopts, and the start of each."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def state(split: str, offset: int, cluster: str | None = "c", life: str | None =
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """Splits that the upstream shows, states that are known, and where the discovered splits then stand."""
+    """Splits in the upstream, known states, and the resulting positions of the discovered splits."""
 
     id: str
     shown: tuple[UpstreamSplit, ...]
@@ -151,7 +151,7 @@ def test_discovery(case: Case) -> None:
         (state("t:0", 91), upstream_split("t:0"), "AHEAD"),
         (state("t:0", 50, cluster="d"), upstream_split("t:0"), "OTHER_CLUSTER"),
         (state("t:0", 50, life="m"), upstream_split("t:0"), "RECREATED"),
-        # Another cluster gives its topics other ids too; the cluster is what happened.
+        # Another cluster has other topic ids too, but the change of the cluster is reported.
         (state("t:0", 50, cluster="d", life="m"), upstream_split("t:0"), "OTHER_CLUSTER"),
         (state("t:0", 4, life="m"), upstream_split("t:0"), "RECREATED"),
         (None, upstream_split("t:0"), "NEW"),
@@ -177,7 +177,7 @@ def verdict_on(split: str, new: SplitState | None, upstream: Upstream, positions
         (state("t:0", 50), state("t:0", 50), upstream_split("t:0"), READ, "NONE"),
         (state("t:0", 50), state("t:0", 40), upstream_split("t:0"), READ, "DUPLICATES 10"),
         (state("t:0", 50), state("t:0", 60), upstream_split("t:0"), READ, "GAP 10"),
-        # What nobody has read yet cannot be read twice, but it can be left out.
+        # Records that were never read cannot be repeated, but they can be skipped.
         (state("t:0", 50), state("t:0", 40), upstream_split("t:0"), frozenset(), "NONE"),
         (state("t:0", 50), state("t:0", 60), upstream_split("t:0"), frozenset(), "GAP 10"),
         (state("t:0", 50, cluster="d"), state("t:0", 5), upstream_split("t:0"), READ, "UNKNOWN (other cluster)"),

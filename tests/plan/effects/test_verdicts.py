@@ -1,4 +1,4 @@
-"""What a preview counts: by the offsets that the log holds, whatever statements did to positions in between."""
+"""The counts of a preview: by the offsets in the log, whatever statements did to positions in between."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from tests.plan.canned import HERE, CannedWorld, create_source, moved_world
 
 
 def paused_world() -> CannedWorld:
-    """``s`` on ``old``: partition 0 holds [10, 50) and was read to 40, partition 1 holds [0, 50) and was read."""
+    """``s`` on ``old``: partition 0 has [10, 50) and was read up to 40, partition 1 has [0, 50) and was read
+    completely."""
     world = moved_world()
     world.run("PAUSE SOURCE s")
     return world
@@ -48,7 +49,7 @@ def test_moves_without_a_read_in_between_count_from_the_newest_read() -> None:
     world.run("INJECT SOURCE OFFSETS s VALUES ('0' = 50)")
     assert verdict(world, "VALUES ('0' = 45)") == "GAP 5"
     assert verdict(world, "VALUES ('0' = 30)") == "DUPLICATES 10"
-    # Where it stands already: what has not been read since the move before is still what will come of it.
+    # The present position: the records that are unread since the previous move still have the same effect.
     assert verdict(world, "VALUES ('0' = 50)") == "GAP 10"
 
 

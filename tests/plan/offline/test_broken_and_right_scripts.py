@@ -1,4 +1,4 @@
-"""Scripts of several statements: every fault of a broken one is found where it is, and none in a right one."""
+"""Scripts of several statements: every error of a broken script is found at its place, and none in a correct one."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ RIGHT = sorted((FOLDER / "right").glob("*.sql"))
 
 
 def found(path: Path) -> list[str]:
-    """What is found in a file: a line for each error, and its hint below it."""
+    """The findings in a file: one line for each error, with its hint below."""
     checker, text = ScriptChecker(), path.read_text(encoding="utf-8")
     checker.announce(text, path.name)
     lines = []

@@ -1,4 +1,4 @@
-"""Whatever a script holds, the check ends with findings and not with an error of its own."""
+"""Whatever a script contains, the check ends with findings and not with an internal error."""
 
 from __future__ import annotations
 

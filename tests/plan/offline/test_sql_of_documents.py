@@ -1,4 +1,4 @@
-"""SQL that stands in documents, examples and end-to-end tests is right: nothing is found in it."""
+"""The SQL in documents, examples and end-to-end tests has no errors: the check finds none."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rw_sql.plan.offline.script import ScriptChecker
 
 ROOT = Path(__file__).parents[3]
 _BLOCK = re.compile(r"^```sql\n(.*?)^```", re.MULTILINE | re.DOTALL)
-# Clauses stand by themselves in the language's page. What was decided and proven is of its time.
+# The language's page shows single clauses. Decisions and proofs describe their own time.
 PAGES = [
     path
     for path in (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))
@@ -21,7 +21,7 @@ SCRIPTS = sorted((ROOT / "examples").glob("*.sql"))
 SLT = sorted((ROOT / "tests" / "integration" / "slt").glob("*.slt"))
 
 _OF_ANOTHER_BLOCK = "RW203"
-"""A page goes on from block to block, and says in prose what there is before the first."""
+"""A page continues from block to block, and describes in prose the objects before the first block."""
 
 
 def errors(text: str, name: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""A statement with an error leads to no other error, and what only the world can tell is said to be unchecked."""
+"""A statement with an error causes no further errors, and facts outside the catalog are reported as unchecked."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_splits_of_the_catalog_are_known_and_others_are_not_there() -> None:
             PutSplitStates(fragment=fragment, states=states, log_version=0),
         ),
     )
-    # Nobody knows how far it has read since: stepping back is not refused.
+    # The progress since then is unknown, so a step back is not refused.
     assert lines("INJECT SOURCE OFFSETS a TO SHIFT -100;", checker) == []
     assert lines("INJECT SOURCE OFFSETS a VALUES ('1' = 5, '2' = 5);", checker) == ["1: RW209"]
     assert lines("INJECT SOURCE OFFSETS a VALUES ('0' = -5) ALLOW CLAMP;", checker) == []
@@ -154,7 +154,7 @@ ALTERED = (
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        # As many columns as the view that reads it has; they are not that one's.
+        # It has as many columns as the view that reads it, but they are not that view's columns.
         ("CREATE OR REPLACE MATERIALIZED VIEW m AS SELECT k, sum(v) AS v, count(*) AS n FROM s GROUP BY k", []),
         ("ALTER MATERIALIZED VIEW m AS SELECT k, sum(v) AS v, count(*) AS n FROM s GROUP BY k", []),
         ("ALTER MATERIALIZED VIEW m AS SELECT k, max(v) AS w FROM s GROUP BY k", ["RW306"]),

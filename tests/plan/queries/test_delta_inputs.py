@@ -1,4 +1,4 @@
-"""Delta tables of the user's own as inputs of views and sinks."""
+"""The user's own Delta tables as inputs of views and sinks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How views are kept up to date: which strategy a query gets, what EXPLAIN says of it, what is refused."""
+"""The maintenance of views: the strategy for a query, the output of EXPLAIN, and refusals."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def schema(*names: str) -> str:
 
 
 def columns_of(query: str) -> list[str]:
-    """The names of a query's columns: what follows AS, or the whole of an item."""
+    """The names of a query's columns: the name after AS, or the whole item."""
     listed, depth, at = [""], 0, len("SELECT ")
     while at < len(query) and not (depth == 0 and query[at:].startswith(" FROM ")):
         depth += {"(": 1, ")": -1}.get(query[at], 0)

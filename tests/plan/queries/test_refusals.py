@@ -1,4 +1,4 @@
-"""The errors of queries that Spark refuses, and of those that read nothing."""
+"""The errors of queries that Spark refuses, and of queries without inputs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NOT_KEPT = QueryAnalysis(refusal="not streamed", hint="Spark's hint")
 
 
 def world_that_refuses(refusal: QueryAnalysis) -> CannedWorld:
-    """A world with the table ``orders`` whose Spark refuses every query like this."""
+    """A world with the table ``orders``, in which Spark refuses every query with this result."""
     world = tables_world(ORDERS)
 
     def analyze(_: AnalyzedQuery) -> QueryAnalysis:

@@ -1,4 +1,4 @@
-"""What a query's predicates say of the records it needs, as Spark writes them over the reader's columns."""
+"""The bounds of records from a query's predicates, in the form that Spark writes them over the reader's columns."""
 
 from __future__ import annotations
 
@@ -100,6 +100,6 @@ def test_conditions_go_through_projections() -> None:
     }
     conditions = ["((CAST(s.place AS BIGINT) >= 3L) AND (s.part = '1') AND (s.other = 2))", "(s.offset > 7L)"]
     found = bounds_of(below(conditions, outputs))
-    # A column of the records' own that is called offset is no offset.
+    # A column of the records that is called offset is not the record's offset.
     assert found == ScanBounds(low=3, partitions=frozenset({"1"}))
     assert below(["(nobody = 1)", "(broken = "], outputs) == []

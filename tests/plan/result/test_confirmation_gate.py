@@ -1,4 +1,4 @@
-"""A yes holds for one request: the same text, on the same state of what it affects."""
+"""A confirmation is valid for one request: the same text, on the same state of the affected objects."""
 
 from __future__ import annotations
 

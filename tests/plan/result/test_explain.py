@@ -1,6 +1,6 @@
-"""What EXPLAIN prints: the preview and the steps. ``tests/fixtures/plan/*.sql`` beside their recorded text.
+"""The output of EXPLAIN: the preview and the steps. ``tests/fixtures/plan/*.sql`` beside their recorded text.
 
-A statement in a fixture is explained on a catalog where those before it in its file were run.
+A statement in a fixture is explained on the catalog as the earlier statements of its file leave it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The table of what came before a view: its commits say what it holds, and when that is all."""
+"""The staging table of a backfill: its commits record its content, and the table's completeness."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ LIFE = {"t:0": ("c", "first")}
 
 @dataclass
 class Rows:
-    """What stands for a frame of Spark's where it is small."""
+    """A small replacement for a frame of Spark's."""
 
     table: pa.Table
 

@@ -1,4 +1,5 @@
-"""What a session may say inside of a BEGIN UNSAFE block, and what its COMMIT needs. No job runs here."""
+"""The statements that a session may run inside a BEGIN UNSAFE block, and the conditions of its COMMIT. No job runs
+here."""
 
 from __future__ import annotations
 
@@ -41,11 +42,11 @@ class NoSpark:
     """No statement here needs Spark."""
 
     def require_alive(self, done: str = "") -> None:
-        """It has nothing that could have ended."""
+        """Does nothing: there is no Spark that could have ended."""
 
 
 class Session:
-    """A session that says yes to everything, unless it is told to say nothing."""
+    """A session that confirms every request, unless it is told not to answer."""
 
     def __init__(self, folder: Path) -> None:
         self.warehouse = Warehouse.at(str(folder))
@@ -79,7 +80,7 @@ class Session:
         return self.metastore.snapshot().epoch
 
     def give_a_reader(self) -> None:
-        """A view on ``s``, so that its reader is wanted."""
+        """Creates a view on ``s``, so that the catalog requires its reader."""
         snapshot = self.metastore.snapshot()
         source = snapshot.find("source", "s")
         assert source is not None
@@ -90,7 +91,7 @@ class Session:
         self.metastore.commit(operation, based_on=snapshot)
 
     def pretend_to_own(self) -> None:
-        """A lease of this very process, which runs no jobs and so never says that one has stopped."""
+        """Takes a lease for this process, which runs no jobs and so never reports that one has stopped."""
         at = now_ms()
         lease = Lease(
             owner="this test",

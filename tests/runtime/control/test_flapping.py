@@ -1,4 +1,5 @@
-"""A job that starts and fails again and again says so, is tried less and less often, and recovers by lasting longer."""
+"""A job that starts and fails again and again reports it, is retried less and less often, and recovers by a longer
+run."""
 
 from __future__ import annotations
 
@@ -43,7 +44,7 @@ def jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Jobs:
 
 
 def fail(jobs: Jobs, times: int) -> None:
-    """Lets the view's runs fail that often, and start again."""
+    """Makes the view's runs fail that often, and restarts them."""
     for number in range(times):
         starts = len(jobs.starts)
         jobs.jobs["mv-1"].problem = Failure(reason=f"row {number} cannot be read")
@@ -75,7 +76,7 @@ def test_a_job_that_fails_in_a_loop_says_so_while_it_runs(jobs: Jobs) -> None:
     figures = {sample.name: sample.value for sample in Metrics(jobs.context).samples()}
     assert (figures["rw_sql_job_running"], figures["rw_sql_job_flapping"]) == (0, 1)
     assert figures["rw_sql_job_restarts_total"] == 13
-    # What a statement changes may be what it failed of.
+    # A statement's change may remove the cause of the failure.
     jobs.change(view)
     jobs.reach(lambda: status(jobs).state == "RUNNING", "it is given another chance")
 

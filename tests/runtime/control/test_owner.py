@@ -1,4 +1,4 @@
-"""The owner's loop: what it tells, what it survives, and how it ends."""
+"""The owner's loop: its reports, the failures that it survives, and its end."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class Sessions:
-    """A Spark that lives until a test says otherwise."""
+    """A Spark that runs until a test ends it."""
 
     jvm_pid: int = os.getpid()
     lives: bool = True
@@ -213,7 +213,7 @@ def test_an_owner_that_was_late_stops_its_jobs_and_stands_by(context: Context, m
     assert stopped == [False]
     assert not contexts[0].owning.is_set()
     assert contexts[0].has_owner()
-    # It stands by: a statement of its own waits for the other, and when that ends it goes on.
+    # It stands by: its own statement waits for the other process, and continues when that one ends.
     assert first.why_ended is None
     second.stop()
     wait_until(lambda: first.is_owner, "the first runs the jobs again")
@@ -233,6 +233,6 @@ def test_the_outcome_of_who_was_killed_before_it_said_so_is_completed(context: C
     context.metastore.commit(foreign, based_on=context.metastore.snapshot())
     owner.start()
     wait_until(lambda: context.metastore.operations()[-1].outcome == APPLIED, "the outcome is applied")
-    # For a safe one no job had to change, and a foreign checkpoint is not this owner's.
+    # A safe statement changed no job, and a foreign checkpoint does not belong to this owner.
     assert [record.outcome for record in context.metastore.operations()] == [None, None, APPLIED]
     assert context.metastore.operations()[-1].epoch == epoch

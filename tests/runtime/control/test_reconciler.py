@@ -1,4 +1,4 @@
-"""The reconciler's loop: what it does with jobs that fail in starting, in running and in stopping."""
+"""The reconciler's loop with jobs that fail while starting, running and stopping."""
 
 from __future__ import annotations
 
@@ -329,7 +329,7 @@ def test_a_reader_goes_on_with_what_the_last_one_left_for_a_while(
     jobs.put_view("v")
     jobs.reach(lambda: bool(jobs.starts), "it starts")
     assert jobs.followed == [left if is_recent else None]
-    # Who comes next knows where it stood; where nobody does, that is written down.
+    # The next process knows the position; if it does not, the position is recorded.
     if is_recent:
         assert not noted.is_set()
     else:

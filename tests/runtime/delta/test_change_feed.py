@@ -1,4 +1,4 @@
-"""Where a change feed begins, by the log of a real table."""
+"""The begin of a change feed, from the log of a real table."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def path(tmp_path: Path) -> str:
 
 
 def append(path: str, *, has_feed: bool | None = None) -> int:
-    """A commit with rows; the first one makes the table, with a feed or without."""
+    """A commit with rows; the first one creates the table, with or without a feed."""
     settings = None if has_feed is None else {FEED: str(has_feed).lower()}
     write_deltalake(
         path, pa.table({"id": pa.array([1], pa.int64())}), mode="append", schema_mode="merge", configuration=settings
@@ -52,7 +52,7 @@ def test_a_table_that_had_a_feed_is_read_from_where_it_was_asked_for(path: str) 
     append(path, has_feed=True)
     after = append(path)
     append(path)
-    # It tells the settings again, and takes nothing of the feed before it away.
+    # It repeats the settings, and the feed before it stays readable.
     add_column(path, "more")
     append(path)
     assert begin(path, after) == after

@@ -1,4 +1,4 @@
-"""What a commit's statistics say: rows, and records that did not decode."""
+"""The counts in a commit's statistics: rows, and records that did not decode."""
 
 from __future__ import annotations
 

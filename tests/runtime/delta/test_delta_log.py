@@ -1,4 +1,4 @@
-"""What is read of a table's log: its newest version, and its commits from the newest back."""
+"""Reads of a table's log: its newest version, and its commits from the newest back."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A run of a reader that follows another of the same process: it writes no fence, and is fenced all the same."""
+"""A run right after a run of the same process writes no fence, but later runs can still fence it."""
 
 from __future__ import annotations
 

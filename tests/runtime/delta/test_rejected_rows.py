@@ -1,4 +1,4 @@
-"""Rows that a target refused: how one is named, and that a batch which is written again has its own rows only."""
+"""Rows that a target refused: their names, and the replacement of a batch's rows when the batch is written again."""
 
 from __future__ import annotations
 

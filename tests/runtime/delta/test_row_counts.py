@@ -1,4 +1,4 @@
-"""How many rows a batch should have, as its offsets and its input tell, and what is refused."""
+"""The number of rows that a batch should have, from its offsets and its input, and the refusals."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ TEN = {"t:0": (5, 11), "t:1": (0, 4), "t:2": (9, 9)}
 
 
 def said(count: RowCount, *, kind: str, is_row_by_row: bool = True) -> str:
-    """Why a batch of ten offsets is refused; empty where it is not."""
+    """The reason why a batch of ten offsets is refused; empty if it is not."""
     try:
         expected_of(connector(kind), TEN, is_row_by_row=is_row_by_row).require(count)
     except Miscount as error:

@@ -1,4 +1,4 @@
-"""What is said where VACUUM took rows of a user's own table from readers that had not read them. No job runs here."""
+"""The reason if VACUUM removed rows of a user's own table before their readers had read them. No job runs here."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SAID = (
     "[PATH_NOT_FOUND] Path does not exist: file:{path}. SQLSTATE: 42K03",
     "FileNotFoundException: No such file or directory: s3a:/{path}",
 )
-"""What Spark says of a file that is not there: from a stream, from a read, in an object store."""
+"""Spark's messages about a missing file: from a stream, from a read, in an object store."""
 
 
 @pytest.fixture

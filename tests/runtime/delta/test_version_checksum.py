@@ -1,4 +1,4 @@
-"""The checksum files beside commits that delta-rs made, and that Spark finds in them what it would find out itself."""
+"""The checksum files beside commits by delta-rs contain what Spark would compute itself."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def _told(output: JobOutput, version: int | None = None) -> dict[str, Any]:
 
 
 def _require_true(output: JobOutput) -> dict[str, Any]:
-    """The newest checksum, once it says what the table's files say."""
+    """Returns the newest checksum; asserts that it matches the table's files."""
     told = _told(output)
     sizes = pa.table(DeltaTable(output.path).get_add_actions()).column("size_bytes").to_pylist()
     assert (told["numFiles"], told["tableSizeBytes"]) == (len(sizes), sum(sizes))

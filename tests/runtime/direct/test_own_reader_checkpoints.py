@@ -1,4 +1,5 @@
-"""A view's checkpoint follows the catalog: rewritten in place, whatever step a kill leaves it at, and told to undo."""
+"""A view's checkpoint follows the catalog: rewritten in place, correct after a kill at any step, and available for
+undo."""
 
 from __future__ import annotations
 
@@ -28,16 +29,16 @@ POINTS = ("reader.before_journal", "reader.after_journal", *DROPPING, "reader.af
 
 
 ALL_POINTS = (*POINTS, "reader.after_record", "reader.before_finish")
-"""Every fault point of a start of a view's own readers; the last two are where nothing is half done."""
+"""Every fault point at the start of a view's direct readers; at the last two, nothing is half done."""
 
 
 class KilledError(Exception):
-    """In the place of a kill."""
+    """Replaces a kill."""
 
 
 @dataclass(slots=True)
 class Checkpoint:
-    """A view's checkpoint as Spark leaves it, and what the catalog says of its readers."""
+    """A view's checkpoint as Spark leaves it, and the catalog's desired readers."""
 
     folder: Path
     stored: dict[str, dict[str, StoredState]] = field(default_factory=dict)
@@ -50,7 +51,7 @@ class Checkpoint:
         return CheckpointFiles.at(str(self.folder))
 
     def put(self, fragment: str, epoch: int, **states: int | str) -> None:
-        """A statement at ``epoch`` assigns these splits and sets their positions; ``a_0`` stands for ``a:0``."""
+        """A statement at ``epoch`` assigns these splits and sets their positions; ``a_0`` is the split ``a:0``."""
         rows = self.stored.setdefault(fragment, {})
         for name, at in states.items():
             split = name.replace("_", ":")
@@ -274,7 +275,7 @@ def test_killed_at_any_step_it_comes_to_the_same(
     if then == "another":
         checkpoint.put("mv-2:1", 9, a_1=5)
     elif then == "back":
-        # What was read before stands at its place: the position that the first change set was never read from.
+        # The earlier position remains, because the position that the first change set was never read from.
         checkpoint.stored["mv-2:1"] = old
         checkpoint.put("mv-2:1", 9, a_0=30)
     expected = {"a:0": 12, "a:1": 7, "a:2": 1}
@@ -283,11 +284,11 @@ def test_killed_at_any_step_it_comes_to_the_same(
         expected = {"a:0": 30, "a:1": 7}
     assert checkpoint.start() == checkpoint.stands() == checkpoint.line(2) == expected
     assert not (checkpoint.folder / "offsets/3").exists() or (then == "back" and point != "reader.after_drop")
-    # Sums that nothing belongs to would belie the next batch of that number.
+    # A checksum without its file would contradict the next batch of that number.
     assert not (checkpoint.folder / "offsets/.3.crc").exists() or (checkpoint.folder / "offsets/3").exists()
     changes = read_changes(checkpoint.files)
     if is_killed:
-        # Begun once, finished once; and whatever came in between, what was there before it is known.
+        # Begun once and finished once; whatever came in between, the state before it is recorded.
         assert len(changes) == 2
     assert json.dumps(changes[1].before)
     assert KAFKA.read_positions(str(changes[1].before).splitlines()[2]) == {"a:0": 30, "a:1": 7}
@@ -309,5 +310,5 @@ def test_undo_learns_where_a_reader_stood_when_a_statement_took_hold(checkpoint:
         return {split: state.offset for split, state in positions_of(then, "mv-2:1", KAFKA, stood).items()}
 
     assert before(8, met) == {"a:0": 30, "a:1": 7}
-    # The statement of epoch 9 met a position that was set and never read from.
+    # The statement of epoch 9 found a position that was set and never read from.
     assert before(9, met_later) == {"a:0": 12, "a:1": 7}

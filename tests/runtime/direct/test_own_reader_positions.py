@@ -1,4 +1,4 @@
-"""Where a view's own reader stands and what it has read: asked of its checkpoint and its commits, by any process."""
+"""The position of a view's direct reader and its read ranges, from its checkpoint and its commits, in any process."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ SCHEMA = json.dumps({"type": "struct", "fields": [{"name": "v", "type": "long", 
 
 
 class Own:
-    """A view that reads one split itself: statements set positions, batches are planned, written and committed."""
+    """A view that reads one split directly: statements set positions; batches are planned, written and committed."""
 
     def __init__(self, folder: Path) -> None:
         self.warehouse = Warehouse.at(str(folder))
@@ -177,7 +177,7 @@ def test_undo_is_told_where_it_stood(own: Own) -> None:
     def before() -> int:
         return own.positions.before(1, epoch, (stood,), FRAGMENT)["a:0"].offset
 
-    # A batch of the old run may still come to its end.
+    # A batch of the old run may still complete.
     own.read(26)
     assert before() == 26
     own.start()
@@ -242,13 +242,13 @@ def test_a_hold_is_taken_once_the_readers_of_all_views_have_stopped(
 
 
 class SameTopic:
-    """An upstream whose topics are in the life they always were."""
+    """An upstream whose topics always have the same incarnation."""
 
     def incarnations(self, topics: Sequence[str]) -> Mapping[str, str | None]:
         return dict.fromkeys(topics, "t")
 
     def close(self) -> None:
-        """It holds no connection."""
+        """Does nothing: there is no connection."""
 
 
 @pytest.mark.parametrize("cluster", ["c", "another"])

@@ -1,4 +1,4 @@
-"""A source's reader that is stopped: what is left of Spark's query ends beside what comes next, where it may."""
+"""A source's reader that is stopped: the rest of Spark's query ends in parallel with the next steps, if possible."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.support.waits import LAST_RESORT_SECONDS
 
 
 class _Query:
-    """A query; its stop cancels what runs of its batch."""
+    """A query; stopping it cancels its running batch."""
 
     def __init__(self) -> None:
         self.cancelled = threading.Event()

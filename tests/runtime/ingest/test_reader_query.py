@@ -1,4 +1,4 @@
-"""A query that is started before its run: its first batch waits for that, or for its end."""
+"""A query that starts before its run: its first batch waits for the run, or for the query's end."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from rw_sql.runtime.support.background import prepare
 
 @dataclass(slots=True)
 class _Query:
-    """A query whose thread ends once its batch has."""
+    """A query whose thread ends together with its batch."""
 
     isActive: bool = True  # noqa: N815 - as Spark calls it
     batch: Future[None] | None = None
@@ -30,7 +30,7 @@ class _Query:
 
 
 class _Reader:
-    """What starts a :class:`_Query`, and lets it have a batch."""
+    """Starts a :class:`_Query`, and gives it a batch."""
 
     run = 7
 

@@ -1,4 +1,4 @@
-"""What a reader's stream is opened beside: at the positions that were expected, at others, where it fails."""
+"""A reader's stream opened in advance: at the expected positions, at others, and with a failure."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ OPTIONS = {"topic": "t", "properties.bootstrap.server": "a:1"}
 
 @dataclass
 class _Kafka:
-    """Kafka's connector, whose streams are what they were opened with."""
+    """Kafka's connector, whose streams are the arguments with which they were opened."""
 
     fails: bool = False
     opened: list[tuple[dict[str, int], bool]] = field(default_factory=list)
@@ -40,7 +40,7 @@ class _Kafka:
 
 
 def opening_of(kind: _Kafka, session: str | None = None) -> Any:
-    """The real one; what it opens and its session are not Spark's, they say what was asked for."""
+    """The real class, but its stream and session are the requested arguments instead of Spark's objects."""
     sessions = SimpleNamespace(
         new=lambda packages: "new", again=lambda before, packages: f"{before} again", load=lambda packages: None
     )

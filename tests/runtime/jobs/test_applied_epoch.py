@@ -1,4 +1,4 @@
-"""Who waits for which jobs, in the owner's process."""
+"""The jobs that a statement waits for, in the owner's process."""
 
 from __future__ import annotations
 

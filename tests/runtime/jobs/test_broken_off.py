@@ -1,4 +1,4 @@
-"""What a batch dies of while its query is being stopped."""
+"""The error of a batch while its query is being stopped."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from rw_sql.runtime.jobs.streaming_run import BrokenOffError, StreamingRun
 
-# Spark 4.2, StreamExecution.PROXY_ERROR: what makes an error of Python's an interruption.
+# The pattern of Spark 4.2, StreamExecution.PROXY_ERROR, by which Spark recognizes an interrupted Python batch.
 _PROXY_ERROR = (
     r"py4j.protocol.Py4JJavaError: An error occurred while calling((.|\r\n|\r|\n)*)"
     r"(java.lang.InterruptedException|java.io.InterruptedIOException|java.nio.channels.ClosedByInterruptException)"

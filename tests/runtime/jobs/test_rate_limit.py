@@ -1,4 +1,4 @@
-"""What a rate and an interval come to, and that a rate is kept over any number of batches."""
+"""The limits that follow from a rate and an interval, and a rate that holds over any number of batches."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_a_batch_waits_until_those_before_it_have_had_their_time() -> None:
         began.set()
         taken.append(throttle.take(20))
 
-    # 20 ms are owed; the clock stands still, so it is the wait itself that is measured.
+    # 20 ms are due; the clock does not advance, so the wait itself is measured.
     waiting = threading.Thread(target=take)
     waiting.start()
     assert began.wait(LAST_RESORT_SECONDS)

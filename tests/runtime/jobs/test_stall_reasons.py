@@ -1,4 +1,4 @@
-"""Why a reader cannot start, with statements that help, and that move no other split."""
+"""The reasons why a reader cannot start, with statements that help and that move no other split."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rw_sql.syntax import parse_statement, render
 def reason(
     states: dict[str, int], upstream: dict[str, tuple[int, int]], *, life: str = "l", cluster: str = "c"
 ) -> tuple[str, bool]:
-    """What is said of states and an upstream with these bounds, and whether it is final."""
+    """The reason for these states and an upstream with these bounds, and whether it is final."""
     known = {
         split: SplitState(split=split, offset=offset, cluster="c", incarnation="l") for split, offset in states.items()
     }

@@ -1,4 +1,4 @@
-"""Whether a reader may start at its positions, and what is only asked of one that runs."""
+"""Whether a reader may start at its positions, and the checks that apply only to a running one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is said of jobs of which the present owner has written nothing yet."""
+"""The statuses of jobs for which the present owner has not reported one yet."""
 
 from __future__ import annotations
 
@@ -64,5 +64,5 @@ def test_what_a_killed_owner_said_holds_no_more(session: Session, monkeypatch: p
         reading: ("STARTING", None, None),
         dropped: ("STOPPED", None, None),
     }
-    # FLUSH does not pass over what was stalled under the one that was killed.
+    # FLUSH does not skip a job that was stalled under the killed owner.
     assert "is 20 records behind (STARTING)" in session.refused("FLUSH").message

@@ -1,4 +1,4 @@
-"""What FLUSH says of a source, and whom it waits for."""
+"""FLUSH's results for a source, and the jobs that it waits for."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""SHOW JOBS asks all upstreams at once, and does not wait for those that are away."""
+"""SHOW JOBS queries all upstreams at once, and does not wait for unreachable ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a statement waits for, as a status line and a timeout say it."""
+"""The jobs that a statement waits for, in a status line and in a timeout's message."""
 
 from __future__ import annotations
 

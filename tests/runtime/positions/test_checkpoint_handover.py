@@ -1,4 +1,4 @@
-"""A checkpoint whose entries stand in history tables, moved to the logs, with a kill at each step."""
+"""A checkpoint on staging tables, moved to the logs, with a kill at each step."""
 
 from __future__ import annotations
 

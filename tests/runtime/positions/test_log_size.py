@@ -1,4 +1,4 @@
-"""How large a log is and how many of its records did not decode, told by its files' statistics alone."""
+"""The size of a log and the number of its undecodable records, from its files' statistics alone."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def context(tmp_path: Path) -> Context:
 
 
 def put_source(context: Context) -> SourceRecord:
-    """A source of more columns than a file keeps statistics of by itself."""
+    """A source with more columns than a file has statistics of by default."""
     columns = ", ".join(f"c{number} INT" for number in range(COLUMNS))
     snapshot = context.metastore.snapshot()
     record = SourceRecord(
@@ -82,7 +82,7 @@ def open_log(context: Context, source: SourceRecord) -> JobOutput:
 
 
 def rows(output: JobOutput, bucket: int, reasons: list[str | None]) -> pa.Table:
-    """Rows of one hour, each with why it did not decode."""
+    """Rows of one hour, each with the reason why it did not decode."""
     schema = pa.schema(output.table.schema().to_arrow())
     columns = {name: pa.nulls(len(reasons), schema.field(name).type) for name in schema.names}
     columns[ERROR] = pa.array(reasons, pa.string())
@@ -121,7 +121,7 @@ def test_columns_that_no_record_has_a_value_of_are_named(context: Context) -> No
     for name in ("c0", "c7"):
         some = some.set_column(some.schema.get_field_index(name), name, pa.array([None, 1], pa.int32()))
     output.append_rows(some, 1)
-    # The file of errors says nothing of it.
+    # The file of errors has no value in these columns.
     assert empty() == tuple(sorted(f"c{number}" for number in range(COLUMNS) if number not in (0, 7)))
     output.table.optimize.compact()
     assert "c0" not in empty()

@@ -1,4 +1,4 @@
-"""Which offsets a log holds: folded out of its commits, kept beside them, and right after a restore."""
+"""The offsets that a log contains: computed from its commits, stored beside them, and right after a restore."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Log:
         self.batch += 1
 
     def held(self) -> ReadRanges:
-        """What a process that has seen nothing of it yet finds."""
+        """The ranges that a process without any cached state finds."""
         module._folded.clear()
         return read_ranges(self.warehouse, SOURCE)
 

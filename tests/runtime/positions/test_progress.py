@@ -1,4 +1,4 @@
-"""How far a view has come, told from its checkpoint's files."""
+"""A view's progress, from its checkpoint's files."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The job of a refreshable table on a real catalog and a real Delta table, killed between any two of its steps.
 
-What Spark does, loading and comparing, is done in memory here.
+Spark's part, loading and comparing, is done in memory here.
 """
 
 from __future__ import annotations
@@ -62,12 +62,12 @@ POINTS = (
 
 
 class KilledHere(BaseException):
-    """Stands for SIGKILL: nothing of this run goes on."""
+    """Replaces SIGKILL: nothing of this run continues."""
 
 
 @dataclass
 class World:
-    """A warehouse with one refreshable table, and what its upstream holds."""
+    """A warehouse with one refreshable table, and the content of its upstream."""
 
     context: Context
     upstream: dict[int, str] = field(default_factory=dict)
@@ -107,7 +107,7 @@ class World:
             raise KilledHere(name)
 
     def run_until(self, is_reached: Callable[[], bool]) -> RefreshJob | None:
-        """One run of the job, until something holds or it is killed."""
+        """Runs the job once, until the condition holds or it is killed."""
         try:
             job = RefreshJob.start(self.context, self.spec())
         except KilledHere:
@@ -255,7 +255,7 @@ def test_where_nothing_changed_nothing_is_written(world: World) -> None:
 @pytest.mark.parametrize("point", POINTS)
 def test_killed_anywhere_the_end_is_right(world: World, point: str) -> None:
     if point not in ("batch.before_append", "batch.after_append"):
-        # These two are of a table that is empty.
+        # These two points apply to an empty table.
         world.upstream = drawn(1)
         world.refresh()
         world.run_until(world.is_idle)
@@ -265,7 +265,7 @@ def test_killed_anywhere_the_end_is_right(world: World, point: str) -> None:
     world.kill_at = point
     world.passed.clear()
     if point.endswith("_recovery"):
-        # What these are between happens where a load was killed.
+        # The fault points in between apply if a load was killed.
         world.kill_at = "refresh.before_load"
         world.run_until(world.is_idle)
         world.kill_at = point

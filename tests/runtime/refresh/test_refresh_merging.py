@@ -1,4 +1,4 @@
-"""Chunks of a refresh into a Delta table, without Spark: what is merged, and what readers of changes see of it."""
+"""Chunks of a refresh into a Delta table, without Spark: the merged rows, and the changes that readers see."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def staging(folder: Path) -> Staging:
 
 
 def changes(old: Rows, new: Rows) -> pa.Table:
-    """What a comparison of the two would give, in no order."""
+    """The result of a comparison of the two, in no particular order."""
     rows = [(*key, word, True) for key, word in new.items() if key not in old or old[key] != word]
     rows += [(*key, None, False) for key in old if key not in new]
     random.Random(7).shuffle(rows)

@@ -1,4 +1,4 @@
-"""Rewind points and REWIND on real tables and checkpoints: what comes of it, also where it is killed on the way."""
+"""Rewind points and REWIND on real tables and checkpoints: the resulting rows, also after a kill on the way."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def inject(mini: MiniWarehouse, to: int) -> int:
 
 
 def require(mini: MiniWarehouse, ids: list[int]) -> None:
-    """All views hold what comes of these rows."""
+    """Asserts that all views have the rows that follow from these source rows."""
     assert mini.log_ids() == sorted(ids)
     wanted = expected(ids)
     assert {name: mini.rows(name) for name in wanted} == wanted
@@ -123,7 +123,7 @@ def test_a_rewind_can_be_taken_back(mini: MiniWarehouse, operation: int) -> None
     require(mini, [*range(10), *range(6, 17)])
     table = mini.run("SHOW SOURCE CONTINUITY s")
     told = {row[0]: row[-2] for row in table.rows}
-    # What was taken back stands again.
+    # The reverted rows are there again.
     assert (told[operation], told[rewind], told[None]) == ("AS PREDICTED", "TAKEN BACK", "UNBROKEN")
 
 
@@ -235,7 +235,7 @@ def test_a_view_that_has_not_read_all_leaves_the_operation_without_a_point(tmp_p
     mini.settle()
     with pytest.raises(SqlError, match="materialized view counts took too long to read and lacks"):
         mini.run(f"REWIND SOURCE s TO OPERATION {operation}")
-    # Of one that stands still it is known at once.
+    # For a stopped job, the result is known at once.
     mini.run("ALTER SYSTEM SET rewind_point_timeout = '10min'")
     view = mini.context.metastore.snapshot().find("materialized_view", "counts")
     assert view is not None

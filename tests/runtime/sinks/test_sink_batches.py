@@ -1,4 +1,4 @@
-"""What a sink's query gives, in the order and with the operations that its writer takes."""
+"""The rows of a sink's query, in the order and with the operations that its writer expects."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every column that a plan can show has a type that a frame can have."""
+"""Every column that a plan can show has a type that a frame supports."""
 
 from __future__ import annotations
 
@@ -14,5 +14,5 @@ def test_every_type_of_a_shown_column_is_known() -> None:
     shown = {kind for text in texts for kind in re.findall(r'^\s*\(?\("\w+", "([A-Z]+)"\)', text, re.MULTILINE)}
     shown |= {kind for text in texts for kind in re.findall(r', \("\w+", "([A-Z]+)"\)', text)}
     assert {"STRING", "BIGINT", "DOUBLE"} <= shown
-    # BINARY is the type of a hidden column of logs, which nothing shows.
+    # BINARY is the type of a hidden column of logs, which no plan shows.
     assert shown - {"BINARY"} <= _TYPES.keys()

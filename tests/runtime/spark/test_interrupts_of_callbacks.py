@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def handled() -> Iterator[None]:
-    """SIGINT as it is between two statements of a session."""
+    """The SIGINT handler between two statements of a session."""
     before = signal.signal(signal.SIGINT, interrupts._on_interrupt)
     yield
     signal.signal(signal.SIGINT, before)

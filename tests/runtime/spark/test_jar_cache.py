@@ -1,4 +1,4 @@
-"""Jars that were resolved once are found again, as long as all of them are there."""
+"""Jars that were resolved once are found in the cache as long as all of them exist."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The endpoints over a warehouse that the metastore wrote: what they say, and whom they say it to."""
+"""The endpoints over a warehouse that the metastore wrote: their answers, and who may get them."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def get(server: StatusServer, target: str, method: str = "GET", **headers: str) 
 
 
 def fill(written: WrittenWarehouse, name: str = "orders") -> Context:
-    """A source that stalled, a view that runs, a sink, and an unsafe operation."""
+    """A stalled source, a running view, a sink, and an unsafe operation."""
     written.commit(
         written.connection(1, f"broker {name}"),
         *written.source(2, name, uses=(1,)),
@@ -84,7 +84,7 @@ def fill(written: WrittenWarehouse, name: str = "orders") -> Context:
 
 
 class Tags(HTMLParser):
-    """What a document consists of: its tags with their attributes, and its text."""
+    """The parts of a document: its tags with their attributes, and its text."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -168,7 +168,7 @@ def test_nothing_in_the_page_runs_but_its_own_script(server: StatusServer, writt
         assert code == 200
         assert "http://" not in body.replace("http://www.w3.org", "")
         assert "https://" not in body
-    # What colours a box on the page stands in the page's style: the picture has none of its own.
+    # The page's style has the colours of its boxes, because the picture has no style of its own.
     assert ".graph .stalled .box" in style()
 
 

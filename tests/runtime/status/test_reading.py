@@ -1,4 +1,4 @@
-"""The status of a warehouse, read by a process that has no Spark, over one that the metastore wrote."""
+"""The status of a warehouse that the metastore wrote, read by a process without Spark."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A log line per step: key=value, quoted where it must be, and silent where nobody listens."""
+"""A log line per step: key=value, quoted if necessary, and no work without a listener."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Why a job failed, in one line that an operator can read."""
+"""The reason why a job failed, in one line for an operator."""
 
 from __future__ import annotations
 

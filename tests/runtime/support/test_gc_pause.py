@@ -1,4 +1,4 @@
-"""The garbage collector rests while large plans are made."""
+"""The garbage collector pauses while large plans are made."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where secrets' values come from, and that none of them shows in an error."""
+"""The sources of secrets' values, and errors without any value."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Waits that end when nothing moves, and not when the machine is slow."""
+"""Waits that end when nothing progresses, not when the machine is slow."""
 
 from __future__ import annotations
 

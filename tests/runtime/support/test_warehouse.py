@@ -1,4 +1,4 @@
-"""A warehouse's files in an object store: what another process writes is seen at once, and no listing is kept."""
+"""A warehouse's files in an object store: writes of another process are visible at once, and no listing is cached."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def test_a_heartbeat_does_not_wait_for_the_upkeep_of_its_table(
         nonlocal lease
         assert lease is not None
         lease = renewed(lease, lease.applied_epoch + 1)
-        # On a thread, so that one that waits for the store fails the test in place of hanging it.
+        # On a thread, so that a call that waits for the store fails the test instead of blocking it.
         prepare(partial(facts.renew_lease, lease), "beat").result(LAST_RESORT_SECONDS / 10)
 
     def is_tended() -> bool:
@@ -145,7 +145,7 @@ def test_a_heartbeat_does_not_wait_for_the_upkeep_of_its_table(
     for _ in range(10):
         renew()
         wait_until(lambda: not is_tended(), "upkeep has ended")
-    # What it folds it knows already: a heartbeat reads no more than the one row that its own upkeep has left.
+    # It caches the rows that it folds: a heartbeat reads no more than the one row that its own upkeep has left.
     paths = [request.path for request in store.requests()[before:] if request.method == "GET"]
     assert len([path for path in paths if "/runtime_lease/part-" in path]) < 10
     assert any(path.endswith("_last_checkpoint") for path in paths)

@@ -1,4 +1,4 @@
-"""A table stays small while it is written: nothing that somebody still needs goes, whatever step a kill comes at."""
+"""A table stays small while it is written: no needed file is removed, whatever step a kill interrupts."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_small_files_are_put_together_and_a_stream_sees_no_row_twice(log: Tended
     assert log.files() == 1
     log.append(3)
     assert log.ids() == list(range(66))
-    # The reader stands at the beginning: every commit is there, and every file that one of them names.
+    # The reader is at the beginning, so every commit and every file that a commit names are kept.
     assert log.streamed(2) == list(range(66))
     assert len(log.on_disk()) == 34
 
@@ -79,7 +79,7 @@ def test_what_everybody_has_read_goes(log: TendedLog) -> None:
         log.read(view, 1, log.output.table.version() + 1)
     log.append(10)
     log.turn()
-    # A query that is started again asks for its last but one batch.
+    # A restarted query requests its last but one batch.
     assert log.versions()[0] <= 5
     for view in views:
         log.read(view, 2, log.output.table.version() + 1)
@@ -105,7 +105,7 @@ def test_a_view_that_is_computed_again_reads_its_inputs_as_they_were(log: Tended
     log.append(30)
     log.turn()
     compacted = log.output.table.version()
-    # Planned before the small files were put together, and to be done again after a kill.
+    # A batch that was planned before the compaction, and must be repeated after a kill.
     for batch in (0, 1):
         log.read(view, batch, compacted)
     for _ in range(3):
@@ -122,7 +122,7 @@ def test_a_query_that_has_one_batch_is_given_the_version_before_its_end(log: Ten
     views = [log.view("v"), log.view("w")]
     log.append(30)
     log.turn()
-    # This version has a checkpoint: nothing before it is needed to read on from it.
+    # This version has a checkpoint, so nothing before it is needed to continue from it.
     compacted = log.output.table.version()
     for view in views:
         log.read(view, 0, compacted)
@@ -217,7 +217,7 @@ def test_a_reader_that_stands_still_is_waited_for_as_long_as_it_is_said(log: Ten
     log.later_seconds += 1
     log.turn()
     assert log.versions()[0] > 3
-    # What is gone for it does not keep the rest for ever.
+    # A reader that has waited too long does not keep the rest for ever.
     log.retention = Retention()
     before = log.versions()[0]
     log.append(30)
@@ -264,7 +264,7 @@ def test_hours_go_by_age_when_they_have_been_read(log: TendedLog) -> None:
             log.read(view, 1, log.output.table.version() + 1)
     log.retention = Retention(seconds=3600.0)
     log.turn()
-    # It might ask again for its batch of version 2, so all hours from there on stay.
+    # The reader might request its batch of version 2 again, so all hours from there on stay.
     assert log.ids() == list(range(24))
     log.read(view, 2, log.output.table.version() - 3)
     log.turn()
@@ -289,7 +289,7 @@ def test_hours_go_by_size(log: TendedLog) -> None:
 
 
 def spans_told(log: TendedLog) -> list[tuple[int, int]]:
-    """What the commits of the log and those that are gone say was read, one after the other, joined where they meet."""
+    """The ranges that the present and the removed commits of the log report, in order, joined where they meet."""
     joined: list[tuple[int, int]] = []
     for told in read_committed_ranges(log.warehouse, log.source):
         start, end = told.ranges[SPLIT_NAME]
@@ -413,8 +413,8 @@ class Killed(BaseException):
 
 
 def interrupted(log: TendedLog) -> tuple[int, list[int]]:
-    """A log with two hours, two turns behind it, and a reader that has read it to the first of these versions; its
-    rows."""
+    """A log with two hours, after two runs of upkeep, and a reader that has read it up to the first of these versions;
+    also returns its rows."""
     view = log.view("v")
     for hour in (1000, 1001):
         log.hour = hour
@@ -463,7 +463,8 @@ def test_a_process_that_is_killed_while_it_cleans(log: TendedLog) -> None:
 
 
 def require_healed(folder: str, needed: int, rows: list[int], seconds: float | None) -> None:
-    """A new run has all rows, its first turn does what was left, and nothing lies about that nobody needs."""
+    """Asserts that a new run has all rows, that its first upkeep completes the interrupted one, and that no unneeded
+    file remains."""
     kept = rows if seconds is None else rows[30:]
     log = TendedLog.open(folder, run=3)
     assert log.ids() in (rows, kept)

@@ -1,4 +1,5 @@
-"""What upkeep leaves in spite of the time that has passed: what a REWIND put back, what readers could not read."""
+"""Upkeep keeps data regardless of the time that has passed: files that a REWIND restored, and rows that readers could
+not read."""
 
 from __future__ import annotations
 
@@ -72,7 +73,7 @@ def test_a_file_that_a_rewind_put_back_stays_for_the_versions_after_that(
 
 @pytest.mark.long
 def test_while_nobody_runs_the_jobs_no_reader_is_given_up(log: TendedLog) -> None:
-    """The warehouse is left for a week and started again: what its views lack they read in a moment."""
+    """The warehouse is left for a week and started again; its views then read the missing rows at once."""
     began = now_ms()
     week = 7 * 24 * 3600 * 1000
     log.view("v", created_at_ms=began)
@@ -91,7 +92,7 @@ def test_while_nobody_runs_the_jobs_no_reader_is_given_up(log: TendedLog) -> Non
 
 
 def lease_at(heartbeat_ms: int) -> Lease:
-    """A lease whose owner was last heard of then."""
+    """A lease whose owner's last heartbeat was at that time."""
     return Lease(
         owner="another",
         host="elsewhere",
@@ -116,7 +117,7 @@ def test_time_without_an_owner_is_counted_once() -> None:
 
 
 class NoSpark:
-    """A process of which nothing is asked but its JVM's number."""
+    """A process of which only the JVM's number is used."""
 
     jvm_pid = 1
 
@@ -146,7 +147,7 @@ def test_an_owner_writes_down_how_long_there_was_none(tmp_path: Path) -> None:
     (stretch,) = downtime(warehouse)
     assert stretch[0] == began - day
     assert stretch[1] >= began
-    # It is killed, and somebody comes a week later.
+    # The owner is killed, and another process starts a week later.
     gone = replace(owner._lease, heartbeat_ms=began - 7 * day, is_released=True)
     assert metastore.jobs.renew_lease(gone)
     Owner(context)._try_take()

@@ -1,4 +1,4 @@
-"""Views whose sources are paused rest: which do, what wakes them, and what is said of them meanwhile."""
+"""Views whose sources are paused become idle: which ones, the events that wake them, and their reported status."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SOURCE, VIEW, UPPER, PAUSE = 1, 2, 3, 4
 
 @pytest.fixture
 def jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Jobs:
-    """A source that runs, a view of it and a view of that; who rests does so at once."""
+    """A running source, a view of it and a view of that view; idle views are suspended at once."""
     monkeypatch.setattr(module, "IDLE_AFTER_SECONDS", 0.05)
     made = Jobs(tmp_path / "warehouse", monkeypatch)
     definition = "CREATE SOURCE s (id INT) WITH (connector = 'datagen')"

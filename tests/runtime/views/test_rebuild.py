@@ -1,4 +1,4 @@
-"""A view that is made anew serves once it has all that the old one has, and not before; what is left behind goes."""
+"""A rebuilt view serves once it has all rows of the old one, and not before; unneeded tables are removed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def run_new(mini: MiniWarehouse) -> None:
-    """One run of the job that makes the view anew: it reads all there is."""
+    """One run of the job that rebuilds the view: it reads all rows."""
     snapshot = mini.context.metastore.snapshot()
     (rebuild,) = snapshot.all("rebuild")
     (view,) = mini.views()
@@ -51,7 +51,7 @@ def test_the_old_rows_serve_until_the_new_ones_have_caught_up(
     run_new(mini)
     mini.ingest(5)
     mini.read_views()
-    # The old one is ahead again.
+    # The old table is ahead again.
     assert not swap_rebuilt(mini.context)
     assert mini.rows("counts") == expected(range(15))["counts"]
     run_new(mini)
@@ -59,7 +59,7 @@ def test_the_old_rows_serve_until_the_new_ones_have_caught_up(
     with pytest.raises(Killed):
         swap_rebuilt(mini.context)
     faults.arm("")
-    # Whoever runs the jobs next does it, or finds it done.
+    # The next owner makes the switch, or finds it made.
     assert swap_rebuilt(mini.context) == (point == "rebuild.before_swap")
     assert not swap_rebuilt(mini.context)
     (view,) = mini.views()

@@ -1,4 +1,4 @@
-"""Batches without rows: a query that maps row to row does nothing for them, any other is run."""
+"""Batches without rows: a query that maps row to row does nothing for them, any other query runs."""
 
 from __future__ import annotations
 

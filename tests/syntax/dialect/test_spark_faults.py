@@ -1,4 +1,4 @@
-"""What Spark tells of a text that it refuses, as rw_sql says it. The facts are those of Spark 4.2."""
+"""Spark's errors about a text, in rw_sql's form. The facts are those of Spark 4.2."""
 
 from __future__ import annotations
 

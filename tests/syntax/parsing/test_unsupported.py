@@ -1,4 +1,4 @@
-"""What is understood but has no meaning here says so, with what to type instead."""
+"""Statements that parse but have no meaning here are refused, with the alternative to type."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Variables and backslash commands: where they count, what they become, and where errors point."""
+"""Variables and backslash commands: where they are recognized, their results, and the places of errors."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def refusal(text: str, read_file: Callable[[str], str] | None = None, file: str 
         ('/* of ours */ DROP SOURCE -- it is\n:"T"', '/* of ours */ DROP SOURCE -- it is\n"My Table"'),
         # A value is not read again.
         (":stmt", ":n"),
-        # A variable may say whose the statement is, and with it what quotes mean.
+        # A variable may decide whether the statement is rw_sql's or Spark's, and so the meaning of quotes.
         ("DROP :kind 'a\\'; SELECT :n", "DROP SOURCE 'a\\'; SELECT 5"),
         ("SELECT \\:n, '\\:n'", "SELECT :n, '\\:n'"),
     ],
@@ -254,7 +254,7 @@ SCRIPTS = st.lists(PIECES, max_size=25).map("".join)
 
 @given(SCRIPTS)
 def test_without_variables_nothing_changes(text: str) -> None:
-    # Beside a colon and a backslash that are neither, so that the text is read.
+    # Next to a colon and a backslash without meaning, so that the text is scanned.
     text = "SELECT a::b, '\\t';" + text.replace(":", "").replace("\\", "")
     assert expand(text).text == text
 

@@ -26,14 +26,14 @@ def analyze(
 ) -> Analysis:
     """The findings of a query and its output columns, as far as they are certain without Spark.
 
-    ``inputs`` are the columns of the relations that the query may read, by name (None: it exists, its columns are not
-    known). Names are compared without case. ``is_relation`` tells of a name that is not in ``inputs``, dotted where the
-    query dots it, whether Spark knows a relation of the name; without it such a name is a finding, unless it has a
-    schema other than ``public``. ``is_function`` tells the same of functions that are not Spark's own, by folded name.
-    With ``is_stored`` the columns become a table's, so each needs a name, and no two the same. In ``dialect``
-    ``"risingwave"`` functions are left unchecked.
+    ``inputs`` are the columns of the relations that the query may read, by name (None: the relation exists, its columns
+    are not known). Names are compared without case. ``is_relation`` returns whether Spark has a relation with a name
+    outside ``inputs``; the name is dotted if the query dots it. Without ``is_relation``, such a name is a finding,
+    unless it has a schema other than ``public``. ``is_function`` returns the same for functions that are not Spark's
+    own, by folded name. With ``is_stored``, the columns become a table's columns, so each needs a name and the names
+    must differ. With ``dialect`` ``"risingwave"``, functions are left unchecked.
 
-    A query that sqlglot does not read has no findings and no columns, and is not complete.
+    A query that sqlglot cannot parse has no findings and no columns, and is not complete.
     """
     report = Report()
     text = Text(query, dialect)

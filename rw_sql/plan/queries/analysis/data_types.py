@@ -35,7 +35,7 @@ _NAMES = {kind: name for name, kind in reversed(_PLAIN.items())}
 
 @lru_cache(maxsize=4096)
 def data_type(ddl: str) -> exp.DataType | None:
-    """The type that Spark's DDL writes; None where it is not understood."""
+    """The type for a DDL text of Spark; None if the text cannot be parsed."""
     plain = _PLAIN.get(ddl.strip().upper())
     if plain is not None:
         return exp.DataType(this=plain, nested=False)
@@ -74,7 +74,7 @@ def is_integer(kind: exp.DataType | None) -> bool:
 
 
 def is_scalar(kind: exp.DataType) -> bool:
-    """Whether nothing can be taken out of a value of the type by a dot."""
+    """True if a value of the type has no fields that a dot could select."""
     return kind.this in _SCALARS
 
 

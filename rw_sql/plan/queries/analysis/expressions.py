@@ -1,4 +1,4 @@
-"""Checks expressions: names, calls and their arguments, and where aggregates may stand."""
+"""Checks expressions: names, calls and their arguments, and the places where aggregates are allowed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 SELECT, WHERE, ON, GROUP_BY, HAVING, ORDER_BY, FROM = "SELECT", "WHERE", "ON", "GROUP BY", "HAVING", "ORDER BY", "FROM"
 WITHIN = "an aggregate"
-"""Where an expression stands: a clause, or the arguments of an aggregate."""
+"""The place of an expression: a clause, or the arguments of an aggregate."""
 
 _NO_AGGREGATES = (WHERE, ON, GROUP_BY)
 _TRUTHS = (exp.Predicate, exp.And, exp.Or, exp.Not, exp.Boolean)
@@ -37,7 +37,7 @@ class ExpressionChecker(NameChecker):
         """Checks a query; returns its columns."""
 
     def expression(self, node: exp.Expr, scope: Scope, place: str) -> exp.DataType | None:
-        """Checks an expression; returns its type where it is certain."""
+        """Checks an expression; returns its type if it is certain."""
         match node:
             case exp.Column():
                 if isinstance(node.this, exp.Star):
@@ -90,7 +90,7 @@ class ExpressionChecker(NameChecker):
         return None
 
     def parts(self, node: exp.Expr, scope: Scope, place: str) -> None:
-        """Checks what an expression is made of."""
+        """Checks the parts of an expression."""
         for child in children(node):
             self.expression(child, scope, place)
 
@@ -191,7 +191,7 @@ class ExpressionChecker(NameChecker):
         return result_type(node, found)
 
     def _is_of_user(self, name: str) -> bool:
-        """Whether a function may be another than Spark's."""
+        """True if a function may be user-defined and not Spark's."""
         return not self.known.has_functions or (self.known.is_function is not None and self.known.is_function(name))
 
     def _arguments(self, node: exp.Anonymous, scope: Scope, place: str) -> list[exp.DataType | None]:
@@ -218,7 +218,7 @@ class ExpressionChecker(NameChecker):
         return kind
 
     def _is_of_outer(self, node: exp.Expr) -> bool:
-        """Whether an aggregate is over columns of a query around this one, to which it belongs then."""
+        """True if an aggregate's columns belong to an outer query, so that the aggregate belongs to that query."""
         columns = [self.resolved.get(id(column)) for column in node.find_all(exp.Column)]
         return bool(columns) and all(column is not None and column.is_outer for column in columns)
 
@@ -236,7 +236,7 @@ class ExpressionChecker(NameChecker):
         return kind
 
     def window_parts(self, node: exp.Window, scope: Scope, place: str) -> None:
-        """Checks what a window is partitioned and ordered by."""
+        """Checks the PARTITION BY and ORDER BY of a window."""
         for part in node.args.get("partition_by") or ():
             self.expression(part, scope, place)
         order = node.args.get("order")
@@ -245,7 +245,7 @@ class ExpressionChecker(NameChecker):
 
 
 def _is_windowed(node: exp.Expr) -> bool:
-    """Whether a call has an OVER, behind FILTER or IGNORE NULLS."""
+    """True if a call has an OVER clause, also after FILTER or IGNORE NULLS."""
     parent = node.parent
     while isinstance(parent, exp.Filter | exp.IgnoreNulls | exp.RespectNulls | exp.WithinGroup) and parent.this is node:
         node, parent = parent, parent.parent
@@ -253,7 +253,7 @@ def _is_windowed(node: exp.Expr) -> bool:
 
 
 def _count(node: exp.Anonymous) -> int | None:
-    """How many arguments a call has; None where a star or names of parameters leave that open."""
+    """The number of arguments of a call; None if a star or parameter names leave it open."""
     count = 0
     for argument in node.expressions:
         while isinstance(argument, exp.Order | exp.IgnoreNulls | exp.RespectNulls):

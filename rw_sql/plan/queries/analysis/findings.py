@@ -1,4 +1,4 @@
-"""What an analysis returns."""
+"""The records that an analysis returns."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column: its name and its type as Spark's DDL writes it, or None where the type is not known.
+    """A column: its name and its type as Spark's DDL writes it (None: not known).
 
-    An output column without a name of its own, such as ``a + 1``, has the name ``""``.
+    An output column without a name, such as ``a + 1``, has the name ``""``.
     """
 
     name: str
@@ -33,10 +33,10 @@ class Finding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Analysis:
-    """The findings of a query, in the order of its text, and its output columns, or None where they are not known.
+    """The findings of a query, in the order of its text, and its output columns (None: not known).
 
-    ``is_complete`` is False where a part of the query was left unchecked as a whole: a form that is not understood, or
-    a relation whose columns are unknown.
+    ``is_complete`` is False if a whole part of the query was left unchecked: an unrecognized form, or a relation with
+    unknown columns.
     """
 
     findings: tuple[Finding, ...] = ()
@@ -45,7 +45,7 @@ class Analysis:
 
 
 def counted(number: int, thing: str) -> str:
-    """A number of things, in words: ``1 column``, ``2 columns``."""
+    """A number with its noun: ``1 column``, ``2 columns``."""
     return f"{number} {thing}{'' if number == 1 else 's'}"
 
 
@@ -57,7 +57,7 @@ class Report:
     is_complete: bool = True
 
     def add(self, place: tuple[int, int] | None, kind: ErrorCode, message: str, hint: str | None = None) -> None:
-        """Adds a finding at ``[start, end)``; one without a place stands at the start of the query."""
+        """Adds a finding at ``[start, end)``; a finding without a place is put at the start of the query."""
         start, end = place or (0, 1)
         self.findings.setdefault(
             (start, message), Finding(offset=start, length=end - start, kind=kind, message=message, hint=hint)

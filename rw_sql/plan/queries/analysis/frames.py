@@ -1,4 +1,4 @@
-"""What the FROM of a select offers to its expressions, and how a name is found in it."""
+"""The columns that the FROM of a select provides to its expressions, and the search for a name among them."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Attribute:
-    """A column that expressions can name. Attributes of one ``origin`` are the same column, met on two ways.
+    """A column that expressions can name. Attributes with the same ``origin`` are the same column, found in two ways.
 
-    ``qualifier`` is the folded name of its relation. A ``is_hidden`` one is the second of two that USING merged: only
-    with its qualifier can it be named.
+    ``qualifier`` is the folded name of its relation. ``is_hidden`` marks the second of two columns that USING merged:
+    it can be named only with its qualifier.
     """
 
     name: str
@@ -33,9 +33,9 @@ class Attribute:
 
 @dataclass(slots=True)
 class Output:
-    """The columns of a query or relation; with ``is_open`` there may be others, in places unknown.
+    """The columns of a query or relation; with ``is_open`` there may be further columns at unknown places.
 
-    A column without a name of its own has the name ``""``. ``is_missing``: there is no such relation.
+    A column without a name has the name ``""``. ``is_missing``: no such relation exists.
     """
 
     columns: list[Attribute] = field(default_factory=list)
@@ -43,7 +43,7 @@ class Output:
     is_missing: bool = False
 
     def read_as(self, qualifier: str) -> Output:
-        """The columns as another query sees them that reads this one: columns of their own, alike where they were."""
+        """The columns as an outer query sees them: with new origins, but columns of equal origin stay equal."""
         origins: dict[int, object] = {}
         return Output(
             [
@@ -61,7 +61,7 @@ class Output:
 
 
 OPEN = "open"
-"""The result of a search that may end at a column which is not known."""
+"""The result of a search that may lead to a column that is not known."""
 
 
 class Frame:
@@ -72,10 +72,10 @@ class Frame:
     def __init__(self) -> None:
         self.attributes: list[Attribute] = []
         self.relations: dict[str, bool] = {}
-        """The folded names of the relations, and whether one may have columns that are not known."""
+        """The folded names of the relations, and whether each may have unknown columns."""
         self.is_open = False
         self.is_unsure = False
-        """Whether a relation that does exist may have columns that are not known."""
+        """True if an existing relation may have unknown columns."""
         self._by_name: dict[str, list[Attribute]] | None = None
 
     def add(self, output: Output, qualifier: str) -> None:
@@ -112,7 +112,8 @@ class Frame:
         return _distinct(attribute for attribute in self.named(name) if not attribute.is_hidden)
 
     def find(self, parts: Sequence[str]) -> tuple[list[Attribute], int] | str | None:
-        """What folded ``a.b.c`` may mean, and how many of its parts name the column; OPEN; or None."""
+        """The attributes that the folded name ``a.b.c`` may mean, and how many of its parts name the column; OPEN; or
+        None."""
         if len(parts) > 1:
             for used in (2, 3):
                 if len(parts) < used:
@@ -142,8 +143,8 @@ def _distinct(attributes: Iterable[Attribute]) -> list[Attribute]:
 
 
 class Scope:
-    """What the names in an expression of one select may mean: columns of its FROM, names of its own output, and what
-    the queries around it offer."""
+    """The possible meanings of the names in an expression of a select: columns of its FROM, names of its own output,
+    and the names of outer queries."""
 
     __slots__ = ("frame", "has_aggregate", "is_output_first", "outer", "outputs", "parameters", "windows")
 

@@ -1,4 +1,4 @@
-"""The functions that Spark has: what they are, and how many arguments they take."""
+"""The functions of Spark: their kinds and their numbers of arguments."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _SYNTAX = frozenset({
     "cast", "collate", "date_diff", "dateadd", "datediff", "extract", "identifier", "map", "named_struct", "overlay",
     "position", "struct", "substr", "substring", "timestampadd", "timestampdiff", "trim", "try_cast",
 })  # fmt: skip
-"""Calls that Spark's grammar reads by rules of its own: their arguments are not counted."""
+"""Calls that Spark's grammar parses by special rules; their arguments are not counted."""
 
 TIME_WINDOWS = ("window", "session_window")
-"""Functions whose call is a column of the function's name to the select that it stands in."""
+"""Functions whose call is a column with the function's name in its select."""
 
 UNIT_FIRST = frozenset({"date_add", "date_diff", "dateadd", "datediff", "timestampadd", "timestampdiff"})
 """Functions whose first argument may be a unit of time, which looks like a column."""
@@ -49,7 +49,7 @@ class Builtin:
     step: int = 1
 
     def takes(self, count: int) -> bool:
-        """Whether the function takes that many arguments."""
+        """True if the function accepts that many arguments."""
         if self.name in _SYNTAX:
             return True
         if count < self.least or (self.most is not None and count > self.most):
@@ -58,7 +58,7 @@ class Builtin:
 
     @property
     def counts(self) -> str:
-        """How many arguments the function takes, in words."""
+        """The numbers of arguments that the function accepts, in words."""
         if self.most is None:
             return f"at least {_arguments(self.least)}"
         if self.least == self.most:

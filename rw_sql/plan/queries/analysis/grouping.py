@@ -1,4 +1,4 @@
-"""Whether the columns of a select with groups are grouped by or aggregated."""
+"""Checks that the columns of a select with groups are in GROUP BY or inside aggregates."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Groups:
         self._report = report
         self._keys: set[Hashable] = set()
         self._parts: set[Hashable] = set()
-        """The origins of columns that stand within a longer key."""
+        """The origins of columns that are only part of a longer key."""
         self._reported: set[Hashable] = set()
         self._is_grouped = False
         for key in keys:
@@ -64,7 +64,7 @@ class Groups:
             self._parts_of(node)
 
     def star(self, node: exp.Expr, attributes: Iterable[tuple[str, object]]) -> None:
-        """Reports a star that stands for a column, given by name and origin, which is not grouped by."""
+        """Reports a star that expands to a column outside GROUP BY; the column is given by name and origin."""
         for name, origin in attributes:
             if ("column", _identity(origin)) not in self._keys:
                 self._refuse(self._text.first_place(node), name, name)
@@ -96,7 +96,7 @@ class Groups:
         if any(("column", origin, *found.fields[:count]) in self._keys for count in range(len(found.fields) + 1)):
             return
         if origin in self._parts and not (is_whole and not found.fields):
-            return  # it may be a key that is written in another way
+            return  # it may be a key in another spelling
         parts = [part for part in node.parts if isinstance(part, exp.Identifier)]
         first, last = self._text.place(parts[0]), self._text.place(parts[-1])
         place = (first[0], last[1]) if first is not None and last is not None else first
@@ -116,7 +116,7 @@ class Groups:
         )
 
     def _form(self, node: object) -> Hashable:
-        """What expressions that mean the same have in common."""
+        """A value that is equal for expressions with the same meaning."""
         if isinstance(node, exp.Paren | exp.Alias):
             return self._form(node.this)
         if isinstance(node, exp.Column):

@@ -25,8 +25,9 @@ _LISTED = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Known:
-    """What a query may name: relations with their columns by folded name (None: unknown ones), other relations and
-    functions beside Spark's. ``has_functions`` is False where functions are not Spark's and stay unchecked."""
+    """The names available to a query: relations with their columns by folded name (None: unknown columns), other
+    relations, and functions besides Spark's. ``has_functions`` is False if the functions are not Spark's; they then
+    stay unchecked."""
 
     relations: Mapping[str, Sequence[Column] | None]
     is_relation: Callable[[str], bool] | None
@@ -36,7 +37,8 @@ class Known:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resolved:
-    """What a column's name means: an attribute of this select or of one around it, and the fields taken out of it."""
+    """The meaning of a column's name: an attribute of this select or of an outer one, and the fields selected from
+    it."""
 
     attribute: Attribute
     fields: tuple[str, ...] = ()
@@ -45,7 +47,7 @@ class Resolved:
 
 
 class NameChecker:
-    """Checks names; notes what each column means by the identity of its node."""
+    """Checks names, and records the meaning of each column by the identity of its node."""
 
     def __init__(self, text: Text, known: Known, report: Report) -> None:
         self.text = text
@@ -54,7 +56,7 @@ class NameChecker:
         self.resolved: dict[int, Resolved] = {}
 
     def column(self, node: exp.Column, scope: Scope) -> exp.DataType | None:
-        """Resolves a column; returns the type of its value where it is known."""
+        """Resolves a column; returns the type of its value, if known."""
         parts = [part for part in node.parts if isinstance(part, exp.Identifier)]
         names = [part.name.lower() for part in parts]
         if len(parts) < len(node.parts) or "_metadata" in names:
@@ -119,7 +121,7 @@ class NameChecker:
         return kind
 
     def star(self, node: exp.Column | exp.Star, scope: Scope) -> Output:
-        """The columns that ``*`` or ``a.b.*`` stands for."""
+        """The columns to which ``*`` or ``a.b.*`` expands."""
         star = node.this if isinstance(node, exp.Column) else node
         qualifiers = _identifiers(node)
         if any(star.args.get(name) for name in ("replace", "rename")):
@@ -154,7 +156,7 @@ class NameChecker:
         return Output(is_open=True)
 
     def _without(self, found: Output, left_out: Sequence[exp.Expr]) -> Output:
-        """The columns of a star without those of ``EXCEPT (…)``."""
+        """The columns of a star without the columns in ``EXCEPT (…)``."""
         gone = set()
         for column in left_out:
             parts = _identifiers(column)
@@ -227,7 +229,7 @@ class NameChecker:
 
 
 def _find(scope: Scope, names: list[str]) -> tuple[list[Attribute], int, bool] | str | None:
-    """What folded ``a.b.c`` means to one select, and whether that is a column of its output."""
+    """The meaning of the folded name ``a.b.c`` within one select, and whether it is a column of its output."""
     outputs = list({id(column.origin): column for column in scope.outputs.get(names[0], ())}.values())
     if outputs and scope.is_output_first and len(names) == 1:
         return outputs, 1, True
@@ -235,7 +237,7 @@ def _find(scope: Scope, names: list[str]) -> tuple[list[Attribute], int, bool] |
     if isinstance(found, tuple) and (len(found[0]) == 1 or not outputs):
         return (*found, False)
     if outputs:
-        # Where several outputs have the name, Spark's choice depends on the clause.
+        # If several outputs have the name, Spark's choice depends on the clause.
         return (outputs, 1, True) if len(outputs) == 1 else OPEN
     return OPEN if found == OPEN else None
 

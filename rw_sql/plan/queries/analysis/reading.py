@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from sqlglot import Token
 
 _FORMS = ("CAST", "TRY_CAST", "EXTRACT", "TRIM", "POSITION", "SUBSTRING", "SUBSTR", "OVERLAY")
-"""Calls with words inside. sqlglot's own forms of all other functions lose their names and surplus arguments."""
+"""Calls with keywords inside. For all other functions, sqlglot's own forms would lose their names and surplus
+arguments."""
 
 
 def _number(_: Any, token: Token) -> exp.Expr:
@@ -70,20 +71,20 @@ class Text:
             self.tree = trees[0]
 
     def place(self, node: exp.Expr | None) -> tuple[int, int] | None:
-        """Where a name, star, number or call's name stands: ``[start, end)``."""
+        """The place of a name, a star, a number or a call's name: ``[start, end)``."""
         if node is None or node._meta is None:
             return None
         start, end = node._meta.get("start"), node._meta.get("end")
         return (int(start), int(end) + 1) if start is not None and end is not None else None
 
     def first_place(self, node: exp.Expr | None) -> tuple[int, int] | None:
-        """The place of the first part of a tree that has one."""
+        """The place of the first part of a tree that has a place."""
         if node is None:
             return None
         return min(filter(None, map(self.place, node.walk())), default=None)
 
     def keyword(self, before: tuple[int, int] | None, kinds: Iterable[TokenType]) -> tuple[int, int] | None:
-        """The last word of some kinds before a place; the place itself where there is none."""
+        """The last word of these kinds before a place; the place itself if there is none."""
         if before is None:
             return None
         wanted = tuple(kinds)
@@ -97,7 +98,7 @@ class Text:
 
 
 def children(node: exp.Expr) -> Iterator[exp.Expr]:
-    """The expressions right below one, without types and names."""
+    """The direct child expressions of an expression, without types and names."""
     for child in node.iter_expressions():
         if not isinstance(child, exp.DataType | exp.Identifier | exp.Var):
             yield child

@@ -1,4 +1,4 @@
-"""Checks what stands in FROM: relations, joins, subqueries, generators, functions that return tables."""
+"""Checks the items of FROM: relations, joins, subqueries, generators, and functions that return tables."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 PUBLIC = "public"
-"""The schema of all objects, which a name may say."""
+"""The schema of all objects, which a name may include."""
 
 _UNCHECKED_FUNCTIONS = ("identifier", "table", "table_changes", "table_changes_by_path")
-"""What stands in FROM as a function does, beside Spark's functions: words of the grammar, and Delta's functions."""
+"""Names that FROM accepts as functions besides Spark's: keywords of the grammar, and functions of Delta."""
 
 _NARROW = ("SEMI", "ANTI")
 
@@ -56,7 +56,7 @@ class RelationChecker(ExpressionChecker):
         return frame
 
     def _read(self, frame: Frame, node: exp.Expr, outer: Scope | None) -> None:
-        """Adds what one item of FROM offers; ``frame`` has what stands before it, which LATERAL sees."""
+        """Adds the columns of one item of FROM; ``frame`` has the items before it, which LATERAL can use."""
         match node:
             case exp.Table():
                 self._table(frame, node, outer)
@@ -110,7 +110,7 @@ class RelationChecker(ExpressionChecker):
         frame.add(found, qualifier)
 
     def _pivoted(self, node: exp.Expr, found: Output, frame: Frame) -> Output:
-        """What PIVOT and UNPIVOT make of a relation: columns that are not known."""
+        """The result of PIVOT or UNPIVOT on a relation: unknown columns."""
         self.report.leave()
         inner = Frame()
         inner.add(found, (node.alias or node.name).lower())
@@ -187,7 +187,7 @@ class RelationChecker(ExpressionChecker):
         self._add(frame, output, node, name)
 
     def _is_table_function(self, call: exp.Anonymous) -> bool:
-        """Whether Spark has such a function in FROM; reports one that it does not have."""
+        """True if Spark has this table function; reports a function that Spark does not have."""
         name = call.name.lower()
         known = builtins().get(name)
         if name in _UNCHECKED_FUNCTIONS or self._is_of_user(name):
@@ -299,7 +299,8 @@ class RelationChecker(ExpressionChecker):
     def _merge_columns(
         self, frame: Frame, right: Frame, using: Sequence[exp.Expr], *, is_natural: bool, join: exp.Join
     ) -> None:
-        """Joins by columns of one name: these come first, once; the right side's is named with its relation only."""
+        """Joins by columns with the same names: these come first and once, and the right side's need their relation as
+        qualifier."""
         if is_natural:
             if frame.is_open or right.is_open:
                 names = None

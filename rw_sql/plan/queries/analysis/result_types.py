@@ -19,7 +19,7 @@ _FIRST = frozenset({
 """Functions that return a value of their first argument's type."""
 
 _SAME = frozenset({"coalesce", "greatest", "ifnull", "least", "nvl"})
-"""Functions that return a value of their arguments' type, where all are of one."""
+"""Functions that return the type of their arguments, if all arguments have the same type."""
 
 _ALWAYS = {
     "approx_count_distinct": types.BIGINT, "array_contains": types.BOOLEAN, "array_join": types.STRING,
@@ -33,7 +33,7 @@ _ALWAYS = {
 
 
 def result_type(call: exp.Anonymous, arguments: Sequence[exp.DataType | None]) -> exp.DataType | None:
-    """The type of a call, given those of its arguments; None where it is not certain."""
+    """The type of a call, given the types of its arguments; None if it is uncertain."""
     name = call.name.lower()
     first = arguments[0] if arguments else None
     if name in _FIRST:
@@ -83,7 +83,7 @@ def parameter_types(name: str, before: Sequence[exp.DataType | None]) -> tuple[e
 
 
 def _names(arguments: Sequence[exp.Expr]) -> list[str]:
-    """The names of the fields that ``struct(…)`` makes of its arguments; ``""`` for one that is not certain."""
+    """The field names that ``struct(…)`` takes from its arguments; ``""`` for an uncertain one."""
     return [
         argument.alias
         if isinstance(argument, exp.Alias)

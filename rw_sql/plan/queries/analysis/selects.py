@@ -69,7 +69,7 @@ class QueryChecker(RelationChecker):
             own[name] = self._renamed(output, alias)
 
     def _anchor(self, part: exp.CTE, outer: Scope | None) -> Output:
-        """The columns of a query that reads itself: those of its first part."""
+        """The columns of a recursive query: those of its first part."""
         if not isinstance(part.this, exp.SetOperation):
             return Output(is_open=True)
         return self._renamed(self.query(part.this.left, outer), part.args["alias"])
@@ -127,7 +127,7 @@ class QueryChecker(RelationChecker):
         return output
 
     def _add_windows(self, node: exp.Select, frame: Frame) -> None:
-        """A call of ``window(…)`` adds the column ``window`` to what the expressions of the select may name."""
+        """Adds the column ``window`` to the names of a select that calls ``window(…)``."""
         clauses = [*node.expressions, node.args.get("group")]
         for clause in clauses:
             if clause is None:
@@ -158,7 +158,7 @@ class QueryChecker(RelationChecker):
             if found is not None and not found.fields and not found.is_outer:
                 origin = found.attribute.origin
         if isinstance(item, exp.Alias):
-            # A column under another name is a column of its own.
+            # A column under another name has an origin of its own.
             same = origin if isinstance(inner, exp.Column) and inner.name.lower() == item.alias.lower() else object()
             return Output([Attribute(item.alias, "", kind, same)])
         return Output([Attribute(_name_of(inner), "", kind, origin)])
@@ -179,7 +179,7 @@ class QueryChecker(RelationChecker):
     def _keys(
         self, node: exp.Select, output: Output, items: Sequence[tuple[exp.Expr, Output]], scope: Scope
     ) -> list[exp.Expr] | None:
-        """Checks GROUP BY; returns the expressions grouped by, or None where they are not known."""
+        """Checks GROUP BY; returns the grouping expressions, or None if they are not known."""
         group = node.args.get("group")
         if group is None:
             return []
@@ -336,7 +336,7 @@ class QueryChecker(RelationChecker):
 
 
 def _name_of(node: exp.Expr) -> str:
-    """The name of a column that has no alias; ``""`` where Spark makes one up."""
+    """The name of a column without an alias; ``""`` if Spark generates it."""
     if isinstance(node, exp.Column):
         return str(node.name)
     if isinstance(node, exp.Dot) and isinstance(node.expression, exp.Identifier):
@@ -347,7 +347,7 @@ def _name_of(node: exp.Expr) -> str:
 
 
 def _grouped(group: exp.Group) -> Iterator[exp.Expr]:
-    """The expressions of GROUP BY, those in ROLLUP, CUBE and GROUPING SETS too."""
+    """The expressions of GROUP BY, including those in ROLLUP, CUBE and GROUPING SETS."""
     parts = list(group.expressions)
     for name in ("grouping_sets", "cube", "rollup"):
         parts += [part for part in group.args.get(name) or () if isinstance(part, exp.Expr)]

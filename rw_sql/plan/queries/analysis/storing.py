@@ -1,4 +1,4 @@
-"""What a table wants of the columns of a query: that each has a name, and no two the same."""
+"""Checks that a table can store the columns of a query: each has a name, and the names differ."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ _UNNAMED = (
 """Expressions that Spark names by their text, with brackets and blanks."""
 
 _MOST_WORDS = 3
-"""The maximum number of words of an expression in the name that is suggested for it."""
+"""The maximum number of an expression's words in the name that a hint suggests for it."""
 
 _WIDEST = 40
 """The longest expression that a hint repeats."""
 
 
 def require_storable(query: exp.Expr, output: Output, text: Text, report: Report) -> None:
-    """Reports columns that a table cannot hold: without a name of their own, or of one name."""
+    """Reports columns that a table cannot store: columns without a name, and columns with the same name."""
     select = _first_select(query)
     if select is None or output.is_open:
         return
@@ -86,12 +86,12 @@ def _first_select(query: exp.Expr) -> exp.Select | None:
 
 
 def _last_place(item: exp.Expr, text: Text) -> tuple[int, int] | None:
-    """The place of a column's own name, behind that of its relation."""
+    """The place of a column's own name, after the name of its relation."""
     return text.place(item.this) if isinstance(item, exp.Column) else text.first_place(item)
 
 
 def _named_items(select: exp.Select, output: Output) -> Iterator[tuple[exp.Expr, str]]:
-    """The items of a select with the names of their columns; the names that a star stands for each with the star."""
+    """The items of a select with the names of their columns. A star is repeated for each column to which it expands."""
     stars = [i for i, item in enumerate(select.expressions) if isinstance(item, exp.Aliases) or item.is_star]
     many = len(output.columns) - (len(select.expressions) - len(stars))
     if not stars:
@@ -109,7 +109,7 @@ def _named_items(select: exp.Select, output: Output) -> Iterator[tuple[exp.Expr,
 
 
 def _is_surely_unnamed(item: exp.Expr) -> bool:
-    """Whether the name that Spark makes up for an item has brackets or blanks, which a table does not take."""
+    """True if the name that Spark generates for an item has brackets or spaces, which a table does not accept."""
     if isinstance(item, exp.Anonymous):
         known = builtins().get(item.name.lower())
         return known is not None and known.kind != GENERATOR and known.name not in (*CASTS, *TIME_WINDOWS)

@@ -184,7 +184,8 @@ def _watch_seconds(statement: InjectCheckpointOffsets) -> float:
 
 
 def _checked(statement: InjectCheckpointOffsets, ground: InjectContext, each: Moved) -> Moved:
-    """Checks that the new position is one that the upstream has, or may be clamped to its bounds."""
+    """Checks that the upstream has the new position, or that the statement allows clamping it to the upstream's
+    bounds."""
     target, position = each.target, each.position
     source = ground.checkpoint.source(target.source)
     if source.is_in_snapshot:
@@ -336,7 +337,7 @@ def _plan(
 
 
 def _unallowed(statement: InjectCheckpointOffsets, rows: tuple[SplitPreview, ...]) -> tuple[str, ...]:
-    """The words missing in ALLOW for predicted effects, and for those that cannot be counted."""
+    """The words that ALLOW lacks, for predicted effects and for effects that cannot be counted."""
     gaps = duplicates = False
     for row in rows:
         if row.old is None or row.old == row.new:

@@ -76,7 +76,7 @@ class InjectContext:
                 return 0, self.lists[target.source].next
 
     def doubt(self, target: Target) -> str:
-        """Why the bounds of a split are unknown."""
+        """The reason why the bounds of a split are unknown."""
         if target.kind == DELTA:
             return NO_TABLE
         if self.upstream is None:

@@ -177,7 +177,7 @@ def _written(statement: InjectCheckpointOffsets, ground: InjectContext, entries:
 
 
 def _number(ground: InjectContext, target: Target, entry: Written) -> int:
-    """A bare number, or a state as JSON: rw_sql's, or Spark's own for that source."""
+    """Reads a bare number, or a state as JSON in the form of rw_sql or of Spark for that source."""
     text = (entry.text or "").strip()
     if text.lstrip("+-").isdigit() or target.kind == KAFKA:
         try:

@@ -91,7 +91,7 @@ def _of_dropped(ground: InjectContext, target: Target, sparse: Mapping[str, str]
 
 
 def _of_delta(inspector: Inspector, ground: InjectContext, target: Target, new: int) -> tuple[Verdict, list[str]]:
-    """Counts from the log's own statistics, if every added file has a row count."""
+    """Counts rows by the log's own statistics, if every added file has a row count."""
     old = target.position or 0
     low, high = min(old, new), max(old, new)
     between = inspector.checkpoints.rows_between(ground.tables[target.source], low, high)
@@ -112,7 +112,7 @@ def _of_delta(inspector: Inspector, ground: InjectContext, target: Target, new: 
 
 
 def _of_numbers(ground: InjectContext, target: Target, new: int) -> Verdict:
-    """If rows cannot be counted: what is read again or skipped, in the source's own units."""
+    """The effect in the source's own units (offsets or versions), if rows cannot be counted."""
     old = target.position or 0
     low, high = min(old, new), max(old, new)
     if target.kind == FILE:
@@ -126,7 +126,7 @@ def _of_numbers(ground: InjectContext, target: Target, new: int) -> Verdict:
 
 
 def _unread(ground: InjectContext, positions: Mapping[Target, int]) -> Iterable[str]:
-    """Partitions that exist but are neither in the checkpoint nor in the statement: Spark adds them by itself."""
+    """Messages about partitions that are neither in the checkpoint nor in the statement; Spark adds them by itself."""
     if ground.upstream is None:
         return
     known = {target.local for target in (*ground.targets(), *positions)}
@@ -135,7 +135,7 @@ def _unread(ground: InjectContext, positions: Mapping[Target, int]) -> Iterable[
 
 
 def _subscription(ground: InjectContext, moved: tuple[Moved, ...], dropped: tuple[Target, ...]) -> Iterable[str]:
-    """If topics are added or removed, the job's own options must be changed too."""
+    """Messages about the job's own options, which must be changed too if topics are added or removed."""
     changed = {each.target.source for each in moved if each.target.position is None} | {
         target.source for target in dropped
     }

@@ -164,7 +164,8 @@ def lower_create_connection(statement: CreateConnection, snapshot: Snapshot, ins
 def _require_answer(
     inspector: Inspector, kind: str, planned: PlannedOptions, name: str, span: Span, options: tuple[Option, ...] = ()
 ) -> None:
-    """Raises SqlError if the server does not answer or refuses the login. ``options`` are those of the statement."""
+    """Raises SqlError if the server does not respond or refuses the login. ``options`` are the options in the
+    statement."""
     if is_of_sources(kind):
         upstream = inspector.upstreams.look(kind, planned)
         if not upstream.is_reachable:

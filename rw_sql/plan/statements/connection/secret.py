@@ -205,7 +205,7 @@ def lower_alter_secret(statement: AlterSecret, snapshot: Snapshot, inspector: In
 
 
 def _has(options: PlannedOptions, secret: SecretRecord) -> bool:
-    """True if the options contain the secret: a sink also depends on those of its sources."""
+    """True if the options contain the secret. For a sink, the options of its sources count too."""
     return any(reference.id == secret.id for reference in secrets_in(options).values())
 
 

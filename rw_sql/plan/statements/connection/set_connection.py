@@ -96,7 +96,7 @@ def lower_alter_set_connection(statement: AlterSetConnection, snapshot: Snapshot
 
 
 def _detached(current: Definition, old: ConnectionRecord | None) -> Definition:
-    """The definition with the connection's own properties in place of its name."""
+    """The definition with the connection's properties written out in place of the connection's name."""
     names = names_in_connection(current)
     given = connection_definition(old.definition).options if old is not None else ()
     moved = [replace(each, key=names.get(each.key, each.key)) for each in given]

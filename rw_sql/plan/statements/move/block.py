@@ -66,7 +66,7 @@ SHOWN_INSIDE = (
     ast.ShowCreate,
     ast.Describe,
 )
-"""The statements that a block runs at once, on the catalog as it would be."""
+"""The statements that a block runs at once, on the catalog as the block would leave it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,9 +167,10 @@ def lower_unsafe_block(statement: ast.UnsafeBlock, snapshot: Snapshot, inspector
 
 
 def _positions(snapshot: Snapshot, changes: Sequence[Change]) -> str:
-    """The positions set for sources that are stopped; a token covers them, so that it does not cover another TO LATEST.
+    """The positions set for sources that are stopped. A token covers them, so that it is invalid if TO LATEST resolves
+    differently.
 
-    A running source is moved from whatever position it has reached at the commit.
+    A running source is moved from the position that it has reached at the commit.
     """
     put = (change for change in changes if isinstance(change, PutSplitStates))
     return ";".join(

@@ -1,4 +1,5 @@
-"""Lowers INJECT SOURCE OFFSETS, which sets the positions of a paused source. All or nothing; other splits stay."""
+"""Lowers INJECT SOURCE OFFSETS, which sets the positions of a paused source. It sets all positions or none; other
+splits keep theirs."""
 
 from __future__ import annotations
 
@@ -152,7 +153,7 @@ def _checked(
     else:
         state = _decoded(statement, kind, split, entry)
     seen, old = upstream.splits.get(split), stands.states.get(split)
-    # If the upstream does not answer, the split is the one read last.
+    # If the upstream does not respond, the split counts as the incarnation that was read last.
     is_of = seen or (
         None
         if old is None

@@ -1,7 +1,8 @@
 """Lowers REWIND SOURCE, which restores a source and its dependents to their state just before an operation.
 
 The catalog changes are those of UNDO for the operation and all later ones: definition, assignments, positions. Rows and
-operator state come from the rewind point that the owner made then; it restores them before anything reads on.
+operator state come from the rewind point that the owner made then. The owner restores them before anything continues to
+read.
 """
 
 from __future__ import annotations
@@ -56,8 +57,8 @@ def lower_rewind_source(statement: RewindSource, snapshot: Snapshot, inspector: 
     """REWIND SOURCE: restores log, views and their state as they were just before an operation; the source then
     continues.
 
-    Refused if there is no rewind point, if its data no longer exist, if the upstream no longer has the records to
-    continue with, or if a sink has sent rows since, unless ALLOW DUPLICATES.
+    Refused if there is no rewind point, if its data no longer exist, or if the upstream no longer has the records to
+    continue with. Refused too if a sink has sent rows since then, unless ALLOW DUPLICATES is given.
     """
     source = find_source(snapshot, statement.name)
     if extra := [word for word in statement.allow if word != "DUPLICATES"]:
@@ -142,7 +143,7 @@ def _before(
 ) -> BeforeImage:
     """The before-image of the source alone: for each key the oldest image from that operation on.
 
-    Every split that had a position gets the one it had reached, whether an operation changed it since or not.
+    Every split that had a position gets the position it had reached, even if no operation has changed it since.
     """
     fragment = ingest_fragment(source.id)
     objects: dict[int, ObjectRecord | None] = {}
@@ -247,7 +248,8 @@ def _plan(
     )
     changes: tuple[Change, ...] = (
         *base,
-        # Its batches continue the copy's numbers, and must not be mistaken for those already sent.
+        # The sink's batches continue the numbers of the copy, and must not be mistaken for batches that were already
+        # sent.
         *(PutObject(record=replace(sink, generation=sink.generation + 1)) for sink in sinks),
         PutObject(record=rewind),
     )

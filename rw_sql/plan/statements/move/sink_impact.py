@@ -26,7 +26,7 @@ _KEY = "connection"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SinkImpact:
-    """A sink whose properties change. ``doubt`` says why it may write elsewhere afterwards, or not at all."""
+    """A sink whose properties change. ``doubt`` is the reason why it may write elsewhere afterwards, or not at all."""
 
     sink: SinkRecord
     preview: Preview

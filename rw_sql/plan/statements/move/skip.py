@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 def lower_skip_record(statement: SkipRecord, snapshot: Snapshot, inspector: Inspector) -> Plan:
     """SKIP RECORD: the record must be the next one of its split, and the source paused. It is never read afterwards.
 
-    A record that was read already is in the log and cannot be removed; skipping a later one would skip all before it.
+    A record that was already read is in the log and cannot be removed. Skipping a later record would skip all records
+    before it.
     """
     source = find_source(snapshot, statement.name)
     require_stopped(statement.name.span, snapshot, inspector, source)

@@ -76,7 +76,7 @@ def undone_by(record: OperationRecord) -> int | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class History:
-    """Operations, and which of them are in effect: an undone one is not, unless that undo was undone too."""
+    """Operations, and which of them are in effect. An undone operation is not, unless its undo was undone too."""
 
     undoes: Mapping[int, int]
 
@@ -101,7 +101,7 @@ def undo_statement(record: OperationRecord, history: History) -> str | None:
 
 
 def _why_never(record: OperationRecord) -> str | None:
-    """Why an operation of this kind can never be undone."""
+    """The reason why an operation of this kind can never be undone."""
     if record.kind == DISCOVERY:
         return "the splits would be discovered again"
     if record.kind == REWIND:
@@ -207,7 +207,7 @@ def _require_undoable(statement: UndoOperation, record: OperationRecord, records
     if undo is not None:
         raise _refused(statement, f"operation {undo} has undone it", f"{UNDO} {undo} does it again")
     if record.kind in UNDONE_REBUILDS or swapped_pair(record) is not None:
-        return  # what these rest on is looked at in the catalog
+        return  # their dependencies are checked in the catalog
     keys, moved = touched_keys(record), _redirected_sources(record)
     later = [
         found
@@ -215,8 +215,8 @@ def _require_undoable(statement: UndoOperation, record: OperationRecord, records
         if found.epoch > record.epoch
         and found.kind != DISCOVERY
         and history.is_in_effect(found.epoch)
-        # An undo of a later operation than this one has left no trace; one of an earlier operation has changed its
-        # basis.
+        # The undo of a later operation has left no trace here; the undo of an earlier operation has changed the basis
+        # of this one.
         and history.undoes.get(found.epoch, 0) <= record.epoch
         and (keys & touched_keys(found) or moved & _left_sources(found))
     ]

@@ -1,4 +1,5 @@
-"""UNDO OPERATION of what makes views anew: before they serve it is given up, afterwards the old rows serve again."""
+"""UNDO OPERATION for rebuilds of views. Before the new rows serve, it cancels the rebuild; afterwards the old rows
+serve again."""
 
 from __future__ import annotations
 
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from rw_sql.syntax.statements import UndoOperation
 
 KINDS = (ALTER_QUERY, REBUILD, SWAP)
-"""The operations that this undoes: a view's new query or rebuild, and the owner's swap that ended one."""
+"""The operations that this module undoes: a view's new query or rebuild, and the owner's swap that completed one."""
 
 Made = TypeVar("Made", MaterializedViewRecord, RebuildRecord)
 
@@ -46,9 +47,10 @@ def lower_undo_rebuild(
     kind: str,
     refused: Refused,
 ) -> Plan:
-    """Gives up a rebuild that does not serve yet, or lets the table serve again that did before the swap.
+    """Cancels a rebuild that does not serve yet, or makes the table from before the swap serve again.
 
-    ``records`` are the operations since then. Raises what ``refused`` makes of a reason where neither can be.
+    ``records`` are the operations since the undone one. If neither is possible, raises the error that ``refused`` makes
+    from the reason.
     """
     if record.kind == SWAP:
         return _back(statement, snapshot, inspector, record, records, kind, refused)
@@ -68,7 +70,7 @@ def _put(record: OperationRecord, wanted: type[Made]) -> list[Made]:
 
 
 def _serves(record: OperationRecord, begun: dict[int, int]) -> bool:
-    """Whether an operation is the swap by which these generations of views began to serve."""
+    """True if an operation is the swap after which these generations of views serve."""
     served = {view.id: view.generation for view in _put(record, MaterializedViewRecord)}
     return record.kind == SWAP and all(served.get(id_) == generation for id_, generation in begun.items())
 
@@ -80,7 +82,7 @@ def _given_up(statement: UndoOperation, snapshot: Snapshot, rebuilds: Sequence[R
         changes.append(DropObject(id=rebuild.id))
         view = snapshot.get(rebuild.view_id)
         if isinstance(view, MaterializedViewRecord):
-            # What it wrote lies there: the next table is another one.
+            # The folder of that generation has its rows, so the next table needs another one.
             last = max(view.last_generation, rebuild.generation)
             changes.append(PutObject(record=replace(view, last_generation=last)))
             names.append(view.name)
@@ -97,7 +99,7 @@ def _back(
     kind: str,
     refused: Refused,
 ) -> Plan:
-    """The plan by which the tables serve again that did before a swap: they are kept until the next one."""
+    """The plan that makes the tables from before a swap serve again; they are kept until the next swap."""
     before = before_from_json(swap.before).objects
     pairs: list[tuple[MaterializedViewRecord, MaterializedViewRecord]] = []
     for served in _put(swap, MaterializedViewRecord):
@@ -165,7 +167,7 @@ def _require_same_inputs(
     later: Sequence[OperationRecord],
     refused: Refused,
 ) -> None:
-    """Whether the old table can read on: what it read is there, and its rows are those that it has read."""
+    """Refuses unless the old table can continue: its inputs exist, and their rows are the ones that it has read."""
     for id_ in old.inputs:
         if snapshot.get(id_) is None:
             raise refused(f'materialized view "{now.name}" read an object then that was dropped since', None)

@@ -1,4 +1,4 @@
-"""UNDO OPERATION of a SWAP WITH: the two names are exchanged again, in the catalog as it is by then."""
+"""UNDO OPERATION of a SWAP WITH: exchanges the two names again, in the present catalog."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ _KINDS = ("table", "materialized_view", "source", "sink")
 
 
 def swapped_pair(record: OperationRecord) -> tuple[tuple[int, str], tuple[int, str]] | None:
-    """The two objects that an operation, or the undo of one, gave each other's names, with these; None where it did
-    something else."""
+    """The two objects whose names an operation (or its undo) exchanged, with those names; None for another
+    operation."""
     if not record.kind.startswith(("SWAP ", "UNDO ")):
         return None
     put = {c.record.id: c.record for c in changes_from_json(record.changes) if isinstance(c, PutObject)}
@@ -43,7 +43,8 @@ def lower_undo_swap(
     kind: str,
     refused: SqlError,
 ) -> Plan:
-    """The plan by which two objects get their own names back. Raises ``refused`` where they bear others by now."""
+    """The plan that gives two objects their former names back. Raises ``refused`` if the objects have other names by
+    now."""
     found = [snapshot.get(id_) for id_, _ in pair]
     one, other = found
     if (

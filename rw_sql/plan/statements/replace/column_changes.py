@@ -1,4 +1,5 @@
-"""From one column list to another: which columns of a table are renamed, dropped and added, or why that does not do."""
+"""Compares two column lists of a table: the columns to rename, drop and add, or the reason why such statements do not
+suffice."""
 
 from __future__ import annotations
 
@@ -17,14 +18,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ColumnChanges:
-    """Statements that lead to the wanted columns; ``refusal`` says in the place of all why none do."""
+    """Statements that lead to the wanted columns, or in ``refusal`` the reason why none do."""
 
     statements: tuple[AlterTableRenameColumn | AlterTableDropColumn | AlterAddColumn, ...] = ()
     refusal: str = ""
 
 
 def column_changes(name: Name, current: CreateTable, wanted: CreateTable) -> ColumnChanges:
-    """What leads from the columns of a table to those of another definition of it."""
+    """The statements that turn the columns of a table into those of another definition."""
     old, new = _by_name(current), _by_name(wanted)
     renamed = _renamed(old, new)
     statements: list[AlterTableRenameColumn | AlterTableDropColumn | AlterAddColumn] = [
@@ -58,7 +59,8 @@ def _by_name(table: CreateTable) -> dict[str, ColumnDefinition]:
 
 
 def _renamed(old: dict[str, ColumnDefinition], new: dict[str, ColumnDefinition]) -> dict[str, str]:
-    """Old names with the new ones: a new column that is read from the field of one that is gone is that column."""
+    """Maps old names to new names: a new column that is read from the field of a removed column is that column
+    renamed."""
     gone = {field_of(column): column for name, column in old.items() if name not in new and column.generated is None}
     found: dict[str, str] = {}
     for column in new.values():

@@ -1,4 +1,5 @@
-"""The least change from one definition of an object to another: statements that alter it in place, or why none do."""
+"""The least change from one definition of an object to another: statements that alter it in place, or the reason why
+none do."""
 
 from __future__ import annotations
 
@@ -54,9 +55,9 @@ _PARAMETERS = (SOURCE_RATE_LIMIT, BARRIER_INTERVAL)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeastChange:
-    """Statements that alter an object where it is, in order; none where it is as wanted.
+    """Statements that alter an object in place, in order; empty if the object is already as wanted.
 
-    ``refusal`` says why no statement does that, and ``needs_rebuild`` that a view made anew beside the old one would.
+    ``refusal`` is the reason why no statement does that; ``needs_rebuild`` means that a rebuild would.
     """
 
     statements: tuple[Statement, ...] = ()
@@ -65,13 +66,13 @@ class LeastChange:
 
     @property
     def is_empty(self) -> bool:
-        """Whether the object is as wanted."""
+        """True if the object is already as wanted."""
         return not self.statements and not self.refusal
 
 
 @dataclass(slots=True)
 class _OptionChanges:
-    """What becomes of a WITH list: options to set, keys to unset, and the connection where that is another one."""
+    """The changes to a WITH list: options to set, keys to unset, and the new connection if it differs."""
 
     sets: list[Option] = field(default_factory=list)
     unsets: list[OptionKey] = field(default_factory=list)
@@ -80,9 +81,9 @@ class _OptionChanges:
 
 
 def least_change(current: Create, wanted: Create, connections: Mapping[str, CreateConnection]) -> LeastChange:
-    """What leads from a definition to another of the same kind and name.
+    """The statements that turn one definition into another of the same kind and name.
 
-    ``connections`` are those that properties may come from, by name, as they will be then.
+    ``connections`` are the future definitions of connections that properties may come from, by name.
     """
     match current, wanted:
         case CreateConnection(), CreateConnection():
@@ -111,7 +112,7 @@ def _of_connection(current: CreateConnection, wanted: CreateConnection) -> Least
     old, new = own_options(current, spec), own_options(wanted, spec)
     sets = tuple(o for key, o in new.items() if key != "type" and not _is_kept(old, o, spec))
     written = {option.key for option in wanted.options}
-    # What an option that is set says in another way goes by itself.
+    # Setting an option removes other options with the same meaning by itself.
     replaced = {key for option in sets if spec is not None and (k := spec.option(option.key)) for key in k.instead}
     gone = [key for key in old if key not in new and key not in replaced and key != "type"]
     reset = [key for key in (o.key for o in current.options) if key in gone and key not in written]
@@ -215,7 +216,8 @@ def _option_changes(
     taken: set[str] = set()
     if (before.key if before else None) != (after.key if after else None):
         found.connection = (after,)
-        # SET CONNECTION leaves out of the object what the new one gives, and writes into it what the old one gave.
+        # SET CONNECTION removes the options that the new connection provides from the object, and adds those that the
+        # old one provided.
         old = {**_given(connections, before, wanted), **old} if after is None else old
         taken = set(_given(connections, after, wanted))
     written = {option.key: option for option in wanted.options}
@@ -247,7 +249,8 @@ def _connection(options: Mapping[str, Option]) -> Name | None:
 def _given(
     connections: Mapping[str, CreateConnection], name: Name | None, user: CreateSource | CreateTable | CreateSink
 ) -> dict[str, Option]:
-    """What a connection gives to its user, by the user's names; nothing where it is not known."""
+    """The options that a connection provides to its user, with the user's option names; empty if the connection is not
+    known."""
     connection = connections.get(name.key) if name is not None else None
     if connection is None:
         return {}

@@ -1,4 +1,5 @@
-"""Definitions without what has no meaning: layout, order of properties, defaults, and what only counts at birth."""
+"""Definitions in normal form: without layout, order of properties, defaults, and options that matter only at
+creation."""
 
 from __future__ import annotations
 
@@ -28,11 +29,11 @@ if TYPE_CHECKING:
 Definition = CreateSource | CreateTable | CreateSink | CreateMaterializedView
 
 _AT_BIRTH = (PAUSED_AT_BIRTH, VALIDATE, "snapshot")
-"""Properties that say what happens when an object is made, and nothing of the object that is there then."""
+"""Properties that affect only the creation of an object, not the existing object."""
 
 
 def spec_of(statement: CreateSource | CreateTable | CreateSink) -> ConnectorSpec | None:
-    """What the connector of a definition accepts; None where there is no such connector."""
+    """The option specification of a definition's connector; None if there is no such connector."""
     name = connector_of(statement)
     if name is None:
         return None
@@ -42,7 +43,7 @@ def spec_of(statement: CreateSource | CreateTable | CreateSink) -> ConnectorSpec
 
 
 def own_options(statement: Definition | CreateConnection, spec: ConnectorSpec | None = None) -> dict[str, Option]:
-    """The WITH list by key, without what repeats a default or only counts at birth."""
+    """The WITH list by key, without values that repeat a default or matter only at creation."""
     options = {option.key: option for option in statement.options if option.key not in (*_AT_BIRTH, SHARED)}
     if spec is None:
         return options
@@ -54,7 +55,7 @@ def own_options(statement: Definition | CreateConnection, spec: ConnectorSpec | 
 
 
 def is_same_option(old: Option, new: Option, spec: ConnectorSpec | None) -> bool:
-    """Whether two values of an option mean the same."""
+    """True if two values of an option mean the same."""
     if isinstance(old.value, SecretValue) or isinstance(new.value, SecretValue):
         return old.value == new.value
     known = spec.option(new.key) if spec is not None else None
@@ -89,13 +90,13 @@ def plain_column(column: ColumnDefinition) -> ColumnDefinition:
 
 
 def differing_clauses(current: Definition, wanted: Definition) -> list[str]:
-    """The clauses, beside columns and properties, in which two definitions of one kind differ."""
+    """The clauses, other than columns and properties, in which two definitions of the same kind differ."""
     old, new = clauses_of(current), clauses_of(wanted)
     return [clause for clause, value in new.items() if old.get(clause) != value]
 
 
 def clauses_of(statement: Definition) -> dict[str, object]:
-    """What a definition says beside columns and properties, in normal form, by clause."""
+    """The clauses of a definition other than columns and properties, in normal form."""
     match statement:
         case CreateSource():
             return {

@@ -1,4 +1,4 @@
-"""Lowers CREATE OR REPLACE: the object is made, or altered where it is by the least change, as one operation."""
+"""Lowers CREATE OR REPLACE as one operation: it creates the object, or alters it in place by the least change."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def lower_create_or_replace(
     if record is None or (kind == "source" and snapshot.table_of(record.id) is not None):
         created = lower(replace(statement, or_replace=False), snapshot, inspector)
         return replace(created, statement=statement)
-    # A view that is being made anew is compared as it will be.
+    # A view that is being rebuilt is compared by its future definition.
     to_be = next((r.view for r in snapshot.all("rebuild") if r.view_id == record.id and r.view is not None), record)
     current = definition_of(getattr(to_be, "definition"))  # noqa: B009 - every kind above has one
     connections = {found.name: connection_definition(found.definition) for found in snapshot.all("connection")}
@@ -106,7 +106,7 @@ def lower_create_or_replace(
 def _as_one(
     statement: Replaceable, snapshot: Snapshot, inspector: Inspector, statements: tuple[Statement, ...], lower: Lower
 ) -> Plan:
-    """Statements as one operation, each lowered on the catalog as those before it would leave it."""
+    """Several statements as one operation, each lowered on the catalog as the statements before it leave it."""
     then = snapshot
     plans: list[Plan] = []
     for each in statements:
@@ -116,7 +116,7 @@ def _as_one(
             then = after(then, plan.operation.changes)
     operations = [plan.operation for plan in plans if plan.operation is not None]
     if len(operations) <= 1:
-        # Its kind, which rewinds and undos go by, is that of the one statement.
+        # The operation keeps the kind of the one statement, because rewinds and undos depend on the kind.
         operation = replace(operations[0], statement=render(statement)) if operations else None
         (one,) = [plan for plan in plans if plan.operation is not None] or plans[:1]
         return replace(one, statement=statement, operation=operation)
@@ -148,7 +148,7 @@ def _as_one(
 
 
 def _folded(changes: Iterable[Change]) -> tuple[Change, ...]:
-    """The changes with the last record of each object in the place of its first."""
+    """The changes, where the last record of each object replaces its first."""
     found: list[Change] = []
     at: dict[int, int] = {}
     for change in changes:

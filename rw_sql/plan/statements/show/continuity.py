@@ -1,9 +1,9 @@
 """SHOW SOURCE CONTINUITY: the gaps and duplicates that operations were predicted to cause, and those in the log.
 
 The log's commits show which offsets each run read, in order. An operation divides them: runs that started at its epoch
-or later read its result. Offsets that they read and that had been read before are duplicates; offsets between the
-newest record read before and the first one read after, never read, are a gap. Between two operations there must be
-neither.
+or later read its result. Duplicates are offsets that these runs read although they had been read before. A gap is the
+range of offsets between the newest record read before and the first one read after, if none of it was ever read.
+Between two operations there must be neither gaps nor duplicates.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ SplitIdentity = tuple[str | None, str | None]
 
 @dataclass(slots=True)
 class _Read:
-    """What was read of a split so far: ranges per incarnation, and the end of the newest read."""
+    """The ranges read of a split so far, per incarnation, and the end of the newest read."""
 
     spans: dict[SplitIdentity, Spans] = field(default_factory=dict)
     reached: dict[SplitIdentity, int] = field(default_factory=dict)
@@ -71,7 +71,7 @@ class _Read:
 
 @dataclass(slots=True)
 class _Stretch:
-    """What the runs between two operations read of one split."""
+    """The ranges that the runs between two operations read of one split."""
 
     first: int | None = None
     next: int | None = None
@@ -85,8 +85,8 @@ class _Stretch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observed:
-    """What the log shows of one split after one operation; counts are None if its incarnation had not been read
-    before."""
+    """The observed effect of one operation on one split, from the log. Counts are None if the split's incarnation had
+    not been read before."""
 
     duplicates: int
     gaps: int
@@ -98,7 +98,8 @@ class Observed:
 def stretches(
     commits: Iterable[CommittedRanges], epochs: Sequence[int]
 ) -> tuple[Mapping[tuple[int, str], Observed], Mapping[str, tuple[int, int]]]:
-    """Per (operation's epoch, split) the duplicates and gaps of its runs, and per split those in between.
+    """Per (operation's epoch, split), the duplicates and gaps of its runs; and per split, the duplicates and gaps
+    between operations.
 
     ``epochs`` ascend; ``commits`` are in log order.
     """
@@ -191,7 +192,7 @@ def taken_back(records: Iterable[OperationRecord]) -> frozenset[int]:
     found: set[int] = set()
     listed = sorted(records, key=lambda record: -record.epoch)
     for record in listed:
-        # A REWIND that was itself reverted has removed nothing.
+        # A REWIND that was itself reverted has removed no rows.
         if record.kind == REWIND and record.epoch not in found:
             statement = parse_statement(record.statement)
             if isinstance(statement, RewindSource):
@@ -200,7 +201,7 @@ def taken_back(records: Iterable[OperationRecord]) -> frozenset[int]:
 
 
 def _sets_states(record: OperationRecord, fragment: str) -> bool:
-    """True if an operation set or reset positions of known splits: the discovery of new ones moves nothing."""
+    """True if an operation set or reset positions of known splits. The discovery of new splits moves no position."""
     states = before_from_json(record.before).states.get(fragment, {})
     return any(state is not None for state in states.values())
 
@@ -226,7 +227,8 @@ def _status(said: PredictedSplit | None, came: Observed | None, is_closed: bool)
     if said is None:
         return NOT_PREDICTED
     if came is None:
-        # Nothing was read since. Of a split that is no longer read nothing will be.
+        # Nothing has been read since, and a split that is no longer read will not be. Of a split that is no longer read
+        # nothing will be.
         return AS_PREDICTED if said.new is None else CUT_SHORT if is_closed else PENDING
     if said.new is None:
         return DIFFERS

@@ -1,4 +1,4 @@
-"""Lowers SHOW LINEAGE: each object with its state, its lag, what it reads and what reads it."""
+"""Lowers SHOW LINEAGE: each object with its state, its lag, its inputs and its readers."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def _graph(lineage: Lineage, states: dict[int, tuple[str | None, int | None]]) -
 
 
 def states_of(snapshot: Snapshot, inspector: Inspector, lineage: Lineage) -> dict[int, tuple[str | None, int | None]]:
-    """The state and the lag of each object; None where it has none."""
+    """The state and the lag of each object; None for an object without one."""
     statuses = inspector.jobs.statuses()
     behind = inspector.jobs.lags()
     made = inspector.jobs.backfills()

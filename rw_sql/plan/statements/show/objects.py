@@ -430,7 +430,7 @@ def _rewinds(snapshot: Snapshot, record: OperationRecord, points: Iterable[Rewin
 
 
 def lower_show_metrics(statement: ShowMetrics, snapshot: Snapshot, inspector: Inspector) -> Plan:
-    """SHOW METRICS: what the metrics server provides, one row per value."""
+    """SHOW METRICS: the values that the metrics server provides, one per row."""
     rows: list[tuple[object, ...]] = [
         (sample.name, ", ".join(f"{name}={value}" for name, value in sample.labels), float(sample.value))
         for sample in inspector.jobs.metrics()

@@ -89,7 +89,7 @@ def _rows_of(
 
 
 def _records_waiting(state: SplitState | None, seen: UpstreamSplit) -> int | None:
-    """The number of unread offsets; None if nothing is read, or the split has no end."""
+    """The number of unread offsets; None if the split is not read, or has no end."""
     if state is None or seen.is_endless or identity_status(state, seen) != OK:
         return None
     return max(0, seen.end - max(state.offset, seen.start))

@@ -225,12 +225,13 @@ def lower_pause_source(statement: PauseSource, snapshot: Snapshot) -> Plan:
 
 
 def lower_pause_all_sources(statement: PauseAllSources, snapshot: Snapshot) -> Plan:
-    """PAUSE ALL SOURCES: one pause for every source, present and future."""
+    """PAUSE ALL SOURCES: one pause that covers every source, present and future."""
     return _pause(statement, snapshot, None)
 
 
 def lower_resume_source(statement: ResumeSource, snapshot: Snapshot, inspector: Inspector) -> Plan:
-    """RESUME SOURCE: removes its own pause and adopts the splits of topics that the source names since then."""
+    """RESUME SOURCE: removes the source's own pause, and adopts splits of topics that were added to its properties
+    during the pause."""
     source = find_source(snapshot, statement.name)
     own = [record for record in snapshot.all("pause") if record.source_id == source.id]
     held = [record for record in snapshot.all("pause") if record.source_id is None]

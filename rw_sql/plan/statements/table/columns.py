@@ -232,7 +232,7 @@ def _told(stored: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
 
 
 def _free_name(table: TableRecord, name: str) -> str:
-    """The name of a new column in the files: its own, unless an existing or former column uses that."""
+    """The name of a new column in the files: its own name, unless a present or former column uses that name there."""
     taken = {called.lower() for _, called in stored_columns(table)} | {gone.lower() for gone in table.dropped_columns}
     names = (name if number == 1 else f"{name}_{number}" for number in count(1))
     return next(free for free in names if free.lower() not in taken)

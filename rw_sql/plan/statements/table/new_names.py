@@ -1,4 +1,4 @@
-"""Objects under other names: their records, those of what reads them, and those of what holds or moves them."""
+"""Renames objects: changes their records, the records of their readers, and the records of pauses and rebuilds."""
 
 from __future__ import annotations
 
@@ -33,15 +33,16 @@ if TYPE_CHECKING:
     from rw_sql.syntax.statements import Query
 
 Named = SourceRecord | MaterializedViewRecord | SinkRecord
-"""What can have another name: tables are views of theirs."""
+"""The records that can get another name; a table's record is renamed together with its source."""
 
 _STAND_IN = "__rw_renamed_{}"
 
 
 def renamed(snapshot: Snapshot, names: Mapping[int, str], span: Span) -> tuple[list[Change], tuple[Named, ...]]:
-    """The changes by which objects get new names, and what reads them: it goes on reading the same objects.
+    """The changes that give objects new names, and the readers of these objects, which continue to read the same
+    objects.
 
-    Raises SqlError, placed at ``span``, where a query that reads one of them cannot name it otherwise.
+    Raises SqlError at ``span`` if the query of a reader cannot use the new name.
     """
     changes: list[Change] = []
     relations: dict[str, str] = {}
@@ -70,7 +71,7 @@ def renamed(snapshot: Snapshot, names: Mapping[int, str], span: Span) -> tuple[l
 
 
 def _own(snapshot: Snapshot, record: Named, new: str) -> list[Change]:
-    """An object's own record under a new name, with those that bear its name along."""
+    """An object's own record under a new name, together with other records that contain the name."""
     match record:
         case TableRecord():
             return _table(snapshot, record, new)
@@ -101,7 +102,7 @@ def _source(snapshot: Snapshot, source: SourceRecord, new: str) -> list[Change]:
 
 
 def _table(snapshot: Snapshot, table: TableRecord, new: str) -> list[Change]:
-    """The table, its source, and what holds that: all have one name."""
+    """The table, its source, and the records of their pauses: all have the same name."""
     definition = replace(table_definition(table.definition), name=Name.of(new))
     kept = table.maintenance
     changed = replace(
@@ -124,7 +125,7 @@ def _table(snapshot: Snapshot, table: TableRecord, new: str) -> list[Change]:
 def _reading(
     reader: MaterializedViewRecord | SinkRecord, names: Mapping[str, str]
 ) -> MaterializedViewRecord | SinkRecord:
-    """A view or sink as it is when what it reads has other names."""
+    """A view or sink with the new names of its inputs in its query."""
     if isinstance(reader, SinkRecord):
         sink = sink_definition(reader.definition)
         query = None if sink.query is None else _renamed(sink.query, names, "risingwave")

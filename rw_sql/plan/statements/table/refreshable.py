@@ -1,6 +1,6 @@
 """Lowers CREATE TABLE … WITH (refresh_mode = 'FULL_RELOAD'): a table whose upstream is read as a whole on request.
 
-Nothing reads its source otherwise, and nothing is loaded before the first REFRESH TABLE.
+Nothing else reads its source, and nothing is loaded before the first REFRESH TABLE.
 """
 
 from __future__ import annotations
@@ -213,7 +213,7 @@ def lower_create_refreshable(
 
 
 def _require_upstream(upstream: Upstream, name: str, span: Span) -> None:
-    """Raises SqlError if the upstream does not answer, or lacks what is to be read."""
+    """Raises SqlError if the upstream does not respond, or lacks the table to read."""
     if upstream.missing:
         raise SqlError(
             UPSTREAM_MISSING,

@@ -1,4 +1,5 @@
-"""Lowers ALTER {MATERIALIZED VIEW | TABLE | SOURCE | SINK} … RENAME TO: what reads it goes on reading it."""
+"""Lowers ALTER {MATERIALIZED VIEW | TABLE | SOURCE | SINK} … RENAME TO: the readers of the object continue to read
+it."""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def lower_alter_rename(statement: AlterRename, snapshot: Snapshot) -> Plan:
-    """RENAME TO: the object's rows and the place where it and its readers stand stay."""
+    """RENAME TO: keeps the object's rows and the positions of the object and its readers."""
     record = find_named(statement, statement.name, snapshot, "RENAME TO")
     written = _in_its_schema(snapshot, statement.new_name, record.name)
     new = object_name(written)

@@ -30,7 +30,7 @@ def added_fields(snapshot: Snapshot, source: SourceRecord) -> int:
 
 
 def with_tables(snapshot: Snapshot, plan: Plan) -> Plan:
-    """A plan that changes the definitions of tables along with those of their sources."""
+    """A plan that changes the definitions of tables together with those of their sources."""
     operation = plan.operation
     if operation is None:
         return plan
@@ -58,7 +58,7 @@ def following(snapshot: Snapshot, changes: tuple[Change, ...]) -> tuple[Change, 
 
 
 def without_tables(changes: tuple[Change, ...]) -> tuple[Change, ...]:
-    """Changes to sources without those of their tables, which :func:`following` derives."""
+    """The changes to sources without the changes to their tables, which :func:`following` derives."""
     return tuple(c for c in changes if not (isinstance(c, PutObject) and isinstance(c.record, TableRecord)))
 
 

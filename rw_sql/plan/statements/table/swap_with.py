@@ -25,9 +25,9 @@ SWAP_NAMES = "SWAP {}"
 
 
 def lower_alter_swap(statement: AlterSwap, snapshot: Snapshot) -> Plan:
-    """SWAP WITH: whoever names one reads the other from the commit on; what reads one by its own query still does.
+    """SWAP WITH: new readers of one name read the other object from the commit on; existing readers keep their objects.
 
-    The rows of both, and the place where they and their readers stand, stay.
+    The rows of both objects, and the positions of the objects and their readers, stay.
     """
     one = _find(statement, statement.name, snapshot)
     other = _find(statement, statement.other, snapshot)
@@ -64,13 +64,13 @@ def swapped(statement: Statement, snapshot: Snapshot, one: Named, other: Named, 
 
 
 def _goes_on(snapshot: Snapshot, reader: Named, one: Named, other: Named) -> ResultRow:
-    """What reads one of the two reads the same rows as before, whose name is another now."""
+    """The result row for a reader of one of the two: it continues to read the same rows, under the other name."""
     new = [now for found, now in ((one, other.name), (other, one.name)) if reader in snapshot.readers_of(found.id)]
     return ResultRow(object=reader.name, change="ALTERED", detail=f"reads the same rows, of {' and '.join(new)} now")
 
 
 def _find(statement: AlterSwap, name: Name, snapshot: Snapshot) -> Named:
-    """As find_named; of an object of another kind it says that the kinds differ."""
+    """As find_named, but for an object of another kind the error says that the kinds differ."""
     wanted = statement.kind.lower().replace(" ", "_")
     last = object_name(name)
     found = find_relation(snapshot, last) or snapshot.find("sink", last)

@@ -56,7 +56,8 @@ if TYPE_CHECKING:
 
 
 def lower_create_table(statement: CreateTable, snapshot: Snapshot, inspector: Inspector, query_dialect: str) -> Plan:
-    """CREATE TABLE with a connector: everything is checked, the upstream included, and one commit creates both."""
+    """CREATE TABLE with a connector: checks everything, the upstream included, and creates the table and its source in
+    one commit."""
     name = object_name(statement.name)
     if statement.if_not_exists and snapshot.find("table", name):
         return nothing(statement, name, f'table "{name}" already exists')
@@ -262,7 +263,7 @@ def lower_drop_connector(statement: AlterTableDropConnector, snapshot: Snapshot,
 
 
 def _as_column(connector_name: str, column: IncludeColumn) -> ColumnDefinition:
-    """A column added by INCLUDE, as one of the table's own."""
+    """A column added by INCLUDE, as one of the table's own columns."""
     kind = column.inner_type
     if kind is None:
         known = "BYTEA" if column.inner is not None else connector(connector_name).spec.include[column.kind].type

@@ -58,10 +58,10 @@ def lower_new_definition(
     definition: CreateMaterializedView,
     query_dialect: str,
 ) -> Plan:
-    """A view made anew beside its old rows by another definition, and with it the views on it.
+    """Rebuilds a view by another definition beside its old rows, and rebuilds the views that read it.
 
-    Refused where a view on it would lose a column that it has or get another type, and where sinks depend on it: what
-    they have sent cannot be taken back.
+    Refused if a reading view would lose a column or get another type, and if sinks depend on the view, because sent
+    rows cannot be taken back.
     """
     span = definition.name.span
     definition = replace(definition, or_replace=False, if_not_exists=False)
@@ -160,7 +160,8 @@ def _made(
 def _carried_over(
     then: Snapshot, inspector: Inspector, view: MaterializedViewRecord, reader: MaterializedViewRecord, span: Span
 ) -> tuple[MaterializedViewRecord, PlannedHistories]:
-    """A view on the altered one, over its new rows. Raises SqlError where it would not have the columns that it has."""
+    """A view that reads the altered one, rebuilt over its new rows. Raises SqlError if that view would not keep its
+    columns."""
     named = f'materialized view "{reader.name}"'
     definition = view_definition(reader.definition)
     try:
@@ -212,7 +213,7 @@ def _require_no_sinks(view: MaterializedViewRecord, sinks: list[SinkRecord], spa
 def _require_alone(
     snapshot: Snapshot, view: MaterializedViewRecord, under_way: dict[int, RebuildRecord], span: Span
 ) -> None:
-    """Raises SqlError where the view is being made anew on behalf of another one: both will serve together."""
+    """Raises SqlError if the view is being rebuilt on behalf of another view, since both will serve together."""
     for rebuild in under_way.values():
         other = rebuild.view_id
         if other != view.id and view.id in {found.id for found in snapshot.dependents_of(other)}:
@@ -250,7 +251,7 @@ def _require_shared(snapshot: Snapshot, view: MaterializedViewRecord, span: Span
 
 
 def _feeds(snapshot: Snapshot, found: PlannedQuery) -> list[Change]:
-    """The inputs whose rows are replaced, as they are when they keep their changes: the new query follows those."""
+    """The records of the inputs whose rows are replaced, with their change feeds switched on for the new query."""
     inputs = [record for record in map(snapshot.get, found.inputs) if isinstance(record, MaterializedViewRecord)]
     return [
         PutObject(record=replace(record, has_change_feed=True))

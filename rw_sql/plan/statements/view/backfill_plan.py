@@ -241,7 +241,8 @@ def _starts(
     upstream: Upstream | None,
 ) -> dict[str, int]:
     """The start of each split's history."""
-    # Where the source began: its startup mode as resolved then, or a position set before the first record was read.
+    # The offsets at which the source began: its startup mode as resolved then, or a position set before the first
+    # record was read.
     began = {
         split: min([stands.states[split].offset, *(piece.start for piece in of_split)])
         for split, of_split in pieces.items()
@@ -268,8 +269,8 @@ def _starts(
 
 
 def _latest(source: SourceRecord, began: Mapping[str, int], seen: Mapping[str, UpstreamSplit]) -> dict[str, int]:
-    """The end offsets at the time of CREATE SOURCE. A partition added to a topic later counts from its first record; a
-    topic that the source was moved to counts from where the source began to read it."""
+    """The end offsets at the time of CREATE SOURCE. For a partition added to a topic later, the offset of its first
+    record. For a topic that the source was moved to, the offset where the source began to read it."""
     born = History.from_text(source.birth).splits if source.birth else ()
     ends = {split.split: split for split in born}
     kind = connector(source.connector)

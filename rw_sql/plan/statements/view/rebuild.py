@@ -34,9 +34,10 @@ SWAP = "SWAP REBUILT"
 def lower_rebuild_materialized_view(
     statement: RebuildMaterializedView, snapshot: Snapshot, inspector: Inspector
 ) -> Plan:
-    """REBUILD: builds the view anew from the current splits of its sources, and with CASCADE the views on it.
+    """REBUILD: builds the view again from the current splits of its sources; with CASCADE, also the views that read it.
 
-    Refused if sinks depend on it, or views without CASCADE: they would have read other rows than the view then has.
+    Refused if sinks depend on the view, or if views do and CASCADE is missing: they would have read rows that the
+    rebuilt view does not have.
     """
     view = find_view(snapshot, statement.name)
     span = statement.name.span
@@ -96,7 +97,8 @@ def lower_rebuild_materialized_view(
 
 
 def next_generation(view: MaterializedViewRecord, before: RebuildRecord | None) -> int:
-    """The generation of a view's next table: one that it never had. ``before`` is its rebuild that is under way."""
+    """The generation of a view's next table: a number that the view has not used yet. ``before`` is the view's
+    unfinished rebuild."""
     return max(view.generation, view.last_generation, before.generation if before is not None else 0) + 1
 
 
@@ -134,7 +136,7 @@ def rebuild_groups(snapshot: Snapshot) -> tuple[tuple[RebuildRecord, ...], ...]:
     groups: list[tuple[RebuildRecord, ...]] = []
     then = rebuilt(snapshot)
     places = {view.id: at for at, view in enumerate(in_reading_order(then.all("materialized_view")))}
-    # A view comes behind what it reads, so that what it joins is there.
+    # A view comes after the views that it reads, so that the rebuilds it joins come first.
     for rebuild in sorted(snapshot.all("rebuild"), key=lambda found: places.get(found.view_id, 0)):
         joined = [
             group

@@ -133,6 +133,6 @@ def _told(view: MaterializedViewRecord, progress: BackfillProgress) -> str:
 
 
 def progress_text(progress: BackfillProgress) -> str:
-    """The progress of a view, in RisingWave's words: ``reading history: 45.00% (450/1000)``."""
+    """The progress of a view, as RisingWave words it: ``reading history: 45.00% (450/1000)``."""
     share = 100 * progress.done / progress.total if progress.total else 100.0
     return f"{progress.phase}: {share:.2f}% ({progress.done}/{progress.total})"

@@ -35,7 +35,8 @@ if TYPE_CHECKING:
 def lower_create_materialized_view(
     statement: CreateMaterializedView, snapshot: Snapshot, inspector: Inspector, query_dialect: str
 ) -> Plan:
-    """CREATE MATERIALIZED VIEW: its query must read a source or view, and be one that can be kept up to date."""
+    """CREATE MATERIALIZED VIEW: the query must read a source or view, and must have a form that can be kept up to
+    date."""
     name = object_name(statement.name)
     if statement.if_not_exists and snapshot.find("materialized_view", name):
         return nothing(statement, name, f'materialized view "{name}" already exists')

@@ -1,8 +1,9 @@
 """Extracts the changes of a record, per FORMAT. Spark expressions only; no record passes through Python.
 
-A record's changes are an array of ``struct<op, error, fields, keys>``. ``fields`` maps column names of an upstream row
-to their values as text, with numbers marked or as written (:mod:`rw_sql.runtime.decoding.json_text`); ``keys``, if not
-NULL, has the key's columns instead. ``error`` is set if the record or a part of it is invalid.
+A record's changes are an array of ``struct<op, error, fields, keys>``. ``fields`` maps the column names of an upstream
+row to their values as text, with numbers marked or in their original spelling
+(:mod:`rw_sql.runtime.decoding.json_text`). If ``keys`` is not NULL, it has the key's columns instead. ``error`` is set
+if the record or a part of it is invalid.
 """
 
 from __future__ import annotations
@@ -73,7 +74,8 @@ class EventKey:
 
 
 def upsert_changes(records: StepsT, key: EventKey) -> StepsT:
-    """UPSERT: the value is the row; a missing value deletes it. The key's columns come from the record's key."""
+    """UPSERT: the value is the row, and a missing value deletes the row. The key's columns come from the record's
+    key."""
     read = _exact(records, "value", _VALUE_TEXT)
     read = read.withColumn(_EVENT, once(all_members(f.col(_VALUE_TEXT))))
     keys = _nothing()
@@ -96,7 +98,7 @@ def upsert_changes(records: StepsT, key: EventKey) -> StepsT:
 def debezium_changes(
     records: StepsT, key: EventKey, placeholder: Placeholder, *, ignore_key: bool, has_types: bool
 ) -> StepsT:
-    """DEBEZIUM: the envelope, on its own or as ``payload``; a record without a value deletes its key.
+    """DEBEZIUM: the envelope, alone or as ``payload``; a record without a value deletes its key.
 
     ``has_types``: also returns the field types in a record's schema, as ``_rw_types``.
     """
@@ -206,7 +208,7 @@ def maxwell_changes(records: StepsT, key: EventKey) -> StepsT:
 
 
 def canal_changes(records: StepsT, key: EventKey) -> StepsT:
-    """CANAL: ``data`` are the rows of one statement, ``old`` the values that an update replaced in each."""
+    """CANAL: ``data`` has the rows of one statement, and ``old`` has the values that an update replaced in each row."""
     read = _read(records, f"isDdl BOOLEAN, type STRING, data ARRAY<{_FIELDS}>, old ARRAY<{_FIELDS}>")
     event = f.col(_EVENT)
     rows = f.struct(*(f.transform(event[part], last_of_each).alias(part) for part in ("data", "old")))

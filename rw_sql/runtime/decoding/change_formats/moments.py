@@ -33,8 +33,8 @@ _NANOS = ("io.debezium.time.NanoTimestamp",)
 def count(text: Column) -> Column:
     """The whole number in a text; NULL if it is not one.
 
-    The pattern is checked first: a cast of other text throws and catches an exception, which took four fifths of the
-    time for a record with a time. Best used as a column of its own, because it is referenced many times.
+    The pattern is checked first, because a cast of another text throws and catches an exception. That took four fifths
+    of the time for a record with a time. Best used as a column of its own, because it is referenced many times.
     """
     return f.when(text.rlike(r"^\s*[+-]?[0-9]+\s*$"), text.try_cast("bigint"))
 
@@ -50,8 +50,8 @@ def date(text: Column, days: Column) -> Column:
 
 
 def timestamp(text: Column, number: Column, mode: str, type_name: Column | None) -> Column:
-    """A time without a zone: written without one, in UTC, or as a number. ``type_name`` is its type in Debezium's
-    schema."""
+    """A time without a zone, in three forms: without a zone, in UTC, or as a number. ``type_name`` is its type in
+    Debezium's schema."""
     # Without TIMESTAMP, whose wall clock depends on the session's time zone.
     seconds = (_micros_of(number, mode, type_name).cast("decimal(20, 0)") / f.lit(1_000_000)).cast("decimal(18, 6)")
     counted = f.lit("1970-01-01 00:00:00").cast("timestamp_ntz") + f.make_dt_interval(secs=seconds)

@@ -67,7 +67,7 @@ _TOLD = ("NUMERIC", "BIGINT", *FLOATING, "TIMESTAMP", "TIMESTAMP WITH TIME ZONE"
 
 
 def change_rows(records: StepsT, statement: CreateSource) -> tuple[StepsT, Column]:
-    """The changes in upstream records, a row each, and the error of a row (NULL if it is valid).
+    """The changes in upstream records, one per row, and the error of each row (NULL if it is valid).
 
     Adds ``_rw_row``, a struct of the declared columns, ``_rw_op``, and ``_rw_unchanged`` if records may omit unchanged
     values; the records' own columns stay.
@@ -141,7 +141,7 @@ def _prepared(rows: StepsT, statement: CreateSource, *, has_types: bool) -> Step
 
 
 def _told_of(column: ColumnDefinition) -> Column:
-    """A column's type in a record's own schema."""
+    """The type of a column according to a record's own schema."""
     types, own = f.col(TYPES), f.lit(column.name)
     like = f.filter(f.map_keys(types), lambda key: f.lower(key) == f.lit(column.name.lower()))
     return f.try_element_at(types, f.when(f.map_contains_key(types, own), own).otherwise(f.get(like, f.lit(0))))

@@ -1,9 +1,10 @@
 """Detects values that a record omits because they did not change. Spark expressions only.
 
 Debezium writes a placeholder if the database did not provide a value: a value stored out of line in PostgreSQL (TOAST),
-a large object in Oracle. The placeholder has the form of its column's type: text, base64 or hexadecimal digits of its
-bytes, an array of one such text, an array of its bytes as numbers, an array of the UUID of its bytes, a map of it to
-itself. Only the path of such a column is recorded; ``rw_sql/runtime/views/unchanged.py`` fills in the row's value.
+a large object in Oracle. The placeholder has the form of its column's type: a text; base64 or hexadecimal digits of its
+bytes; an array of one such text; an array of its bytes as numbers; an array of the UUID of its bytes; or a map from the
+text to the text. Only the path of such a column is recorded; ``rw_sql/runtime/views/unchanged.py`` fills in the row's
+value.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from rw_sql.syntax.statements import ColumnDefinition, DataType
 
 MOVED = ""
-"""Marks, among the paths, a row whose key changed: its values are those of the old key's row."""
+"""This path marks a row whose key changed: the row's values are those of the old key's row."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +70,7 @@ def _dump(value: object) -> str:
 
 
 def completed(after: Column, before: Column, placeholder: Placeholder) -> Column:
-    """The fields of an upserted row, completed from the old row where only that one has the value."""
+    """The fields of an upserted row, with values from the old row where only the old row has them."""
 
     def filled(name: Column, text: Column) -> Column:
         old = f.try_element_at(before, name)

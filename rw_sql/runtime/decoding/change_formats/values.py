@@ -1,7 +1,7 @@
 """Converts the text of a JSON value or CSV field to a column's value: exactly, or NULL. Spark expressions only.
 
-All formats use these rules; ``docs/reference/formats.md`` lists them. A text that does not fit its column gives NULL
-although it is not NULL itself.
+All formats use these rules; ``docs/reference/formats.md`` lists them. A text that does not fit its column gives NULL,
+although the text itself is not NULL.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class ValueRules:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Told:
-    """A value's type in a record's own schema: the type's name and a decimal's scale. Either may be NULL."""
+    """The type of a value in a record's own schema: the type's name and a decimal's scale. Either may be NULL."""
 
     type: Column
     scale: Column
@@ -79,7 +79,7 @@ def value_of(
     type_name: Column | None = None,
     number: Column | None = None,
 ) -> Column:
-    """The value of a type from a JSON value's text (the content of a string); NULL if it does not fit.
+    """The value of a type, read from a JSON value's text (for a string, its content); NULL if it does not fit.
 
     Numbers inside the JSON of a nested type may be marked (:mod:`rw_sql.runtime.decoding.json_text`), other texts not.
     ``type_name`` is the type of a time in a record's own schema, ``number`` its :func:`moments.count` if that is a
@@ -116,9 +116,9 @@ def value_of(
 
 
 def misfit(column: ColumnDefinition, text: Column, value: Column, shown: str | None = None) -> Column:
-    """Why a text is not a value of a column; NULL if it is one, or there is no text.
+    """The reason why a text is not a value of a column; NULL if it is a value, or if there is no text.
 
-    ``shown`` is the column's name in the message, if that differs from the field's.
+    ``shown`` is the column's name in the message, if it differs from the field's name.
     """
     kind = canonical_type(column.data_type)
     says = f.concat(
@@ -138,7 +138,7 @@ def _bytes(text: Column, rules: ValueRules) -> Column:
 
 
 def _as_told(text: Column, told: Told) -> Column:
-    """A number's text; decodes Debezium's ``precise`` decimals if the record's schema says so."""
+    """The text of a number. Debezium's ``precise`` decimals are decoded if the record's schema names them."""
     variable = f.from_json(text, "scale STRING, value STRING")
     own_scale = without_marks(variable.getField("scale")).try_cast("int")
     is_decimal = told.type == "org.apache.kafka.connect.data.Decimal"

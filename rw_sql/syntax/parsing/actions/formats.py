@@ -1,4 +1,4 @@
-"""The connectors that require FORMAT … ENCODE …, and those with a fixed one."""
+"""The connectors that require FORMAT … ENCODE …, and the connectors with a fixed one."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def connector_of(options: tuple[Option, ...]) -> str | None:
 
 
 def require_format(connector: str, given: FormatEncode | None, *, is_source: bool) -> None:
-    """Raises SqlError SYNTAX_ERROR if FORMAT … ENCODE … is missing, or differs from the connector's fixed one."""
+    """Raises SqlError SYNTAX_ERROR if FORMAT … ENCODE … is missing, or differs from the connector's fixed clause."""
     if given is not None and given.key_encode is not None and given.format != "UPSERT":
         raise SqlError(
             SYNTAX_ERROR,

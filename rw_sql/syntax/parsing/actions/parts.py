@@ -104,7 +104,7 @@ def number_value(token: Token) -> NumberValue:
 
 
 def word_value(token: Token) -> WordValue | TextValue:
-    """A bare word, or a text in double quotes, which is an ordinary text in place of a value."""
+    """A bare word, or a text in double quotes, which is an ordinary text where a value is expected."""
     if token.kind == QUOTED:
         return TextValue(text=token.value, span=token.span)
     return WordValue(text=token.value, span=token.span)

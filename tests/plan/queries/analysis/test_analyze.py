@@ -24,7 +24,7 @@ TABLES = tables()
 
 
 def found(query: str, **options: object) -> list[str]:
-    """The findings of a query, each as the words it stands at and its message."""
+    """The findings of a query, each with the text at its place and its message."""
     analysis = analyze(query, TABLES, **options)  # type: ignore[arg-type]
     return [f"{query[f.offset : f.offset + f.length]}: {f.message}" for f in analysis.findings]
 
@@ -77,7 +77,7 @@ def test_of_the_queries_that_spark_refuses_by_one_name_nearly_all_are_found() ->
     whole = sum(kinds.values())
     assert whole > 800, kinds
     assert len(missed) <= whole // 100, f"{len(missed)} of {kinds}:\n" + "\n".join(missed)
-    # An alias is wrong where it is used; of every other name the finding stands on the name itself.
+    # An alias is wrong where it is used; for every other name, the finding is at the name itself.
     named = [kind for kind in kinds if kind != "alias"]
     assert sum(pointed[kind] for kind in named) >= 0.97 * sum(kinds[kind] for kind in named), (pointed, kinds)
 

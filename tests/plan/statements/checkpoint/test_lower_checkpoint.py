@@ -1,4 +1,4 @@
-"""Planning SHOW CHECKPOINT and INJECT CHECKPOINT OFFSETS: what is asked for, foretold, and refused."""
+"""Planning SHOW CHECKPOINT and INJECT CHECKPOINT OFFSETS: questions, predictions and refusals."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def inject(path: str, rest: str) -> str:
 
 
 def positions_after(world: CannedWorld, text: str) -> dict[str, int | None]:
-    """The positions that a statement's preview foretells, once its rewrite holds the same."""
+    """The positions that a statement's preview predicts, after checking that its rewrite sets the same."""
     plan = world.plan(text)
     assert plan.preview is not None
     return {row.split: row.new for row in plan.preview.splits}
@@ -203,7 +203,7 @@ def test_verdicts_of_kafka(tmp_path: Path, target: str, expected: str) -> None:
 
 
 def test_what_expired_is_neither_lost_nor_repeated_again(tmp_path: Path) -> None:
-    """The job stood at 4, the topic begins at 10 now: the records between are gone whatever is done."""
+    """The job's position is 4 and the topic now begins at 10: the records between are gone in any case."""
     world = CannedWorld()
     world.put_topic("a", (10, 50))
     path = str(make_checkpoint(tmp_path / "c", [kafka(a=[4])]))

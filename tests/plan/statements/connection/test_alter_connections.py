@@ -1,4 +1,5 @@
-"""SET CONNECTION, CONNECTOR WITH and the rules of ALTER CONNECTION as they lower: what is stored, and who restarts."""
+"""SET CONNECTION, CONNECTOR WITH and the rules of ALTER CONNECTION in lowering: the stored options, and the jobs that
+restart."""
 
 from __future__ import annotations
 
@@ -46,7 +47,7 @@ ON_THE_FLY = (
     "enable.auto.commit",
     "auto.commit.interval.ms",
 )
-"""What RisingWave lets ALTER SOURCE … CONNECTOR WITH change, without ``properties.``"""
+"""The options that RisingWave lets ALTER SOURCE … CONNECTOR WITH change, without ``properties.``"""
 
 
 def definition(world: CannedWorld, name: str = "a", kind: str = "source") -> str:
@@ -292,7 +293,8 @@ def test_a_property_that_one_dependent_sets_itself_changes_nothing() -> None:
 
 
 def sink_world() -> CannedWorld:
-    """As connected_world, with a Kafka sink ``k`` on connection ``c``, ``p`` on connection ``pg``, ``own`` on none."""
+    """Like connected_world, with a Kafka sink ``k`` on connection ``c``, ``p`` on connection ``pg``, and ``own`` on
+    none."""
     world = connected_world()
     world.run(
         "CREATE CONNECTION pg WITH (type = 'jdbc', jdbc.url = 'jdbc:postgresql://db/shop', user = 'writer')",

@@ -1,4 +1,4 @@
-"""Connections and secrets as they lower: what reaches whom, what is refused, and that no value is in a plan."""
+"""Connections and secrets in lowering: the objects that they affect, refusals, and no secret value in a plan."""
 
 from __future__ import annotations
 

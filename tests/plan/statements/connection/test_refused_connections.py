@@ -1,6 +1,6 @@
-"""Wrong statements about connections are refused with the recorded text, and leave the catalog as it was.
+"""Wrong statements about connections are refused with the recorded text, and do not change the catalog.
 
-``tests/fixtures/errors/planned/*.sql`` beside what each statement is told.
+``tests/fixtures/errors/planned/*.sql``, with the errors of their statements beside them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ DEAD = "127.0.0.1:1"
 
 
 def refusing_world() -> CannedWorld:
-    """Connections of every sort, sources that use them, and an address where nobody answers."""
+    """Connections of every kind, sources that use them, and an address without a server."""
     world = connected_world()
     world.put_topic("t", (0, 3), at=DEAD)
     world.put_topic("u", (0, 3), at=ELSEWHERE)

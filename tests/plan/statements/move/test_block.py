@@ -1,4 +1,4 @@
-"""BEGIN UNSAFE … COMMIT: one operation that comes to what its statements would come to one by one."""
+"""BEGIN UNSAFE … COMMIT: one operation with the combined effect of its statements."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_a_whole_move_is_one_operation() -> None:
     assert plan.operation.statement == "BEGIN UNSAFE;\n" + ";\n".join(render(parse_statement(t)) for t in MOVE) + (
         ";\nCOMMIT"
     )
-    # One restart of the reader, and no pause that anybody could see.
+    # One restart of the reader, and no visible pause.
     assert [step.describe() for step in plan.steps if not step.is_catalog] == ["RestartJob ingest-1"]
     world.run(f"UNDO OPERATION {world.operations[0].epoch}")
     assert world.named("s") == ("old",)

@@ -1,4 +1,4 @@
-"""Every target of INJECT SOURCE OFFSETS: which offsets it comes to, what it says, and when it is refused."""
+"""Every target of INJECT SOURCE OFFSETS: its resulting offsets, its messages, and its refusals."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SPAN = Span(start=0, end=1, line=1, column=1)
 
 
 def paused_world() -> CannedWorld:
-    """``s`` on ``old``: partition 0 holds [10, 50) and stands at 40, partition 1 holds [0, 50) and stands at 50."""
+    """``s`` on ``old``: partition 0 has [10, 50) and the position 40, partition 1 has [0, 50) and the position 50."""
     world = moved_world()
     world.run("PAUSE SOURCE s")
     return world

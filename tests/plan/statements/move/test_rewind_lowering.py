@@ -1,4 +1,4 @@
-"""REWIND SOURCE: what the catalog gets back, what the preview says, and when it is refused."""
+"""REWIND SOURCE: the restored catalog, the preview, and the refusals."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ STATE = '{{"cluster":"cluster 127.0.0.1:9092","incarnation":"first","offset":{}}
 
 
 def with_point(world: CannedWorld, operation: int, *, lost: str | None = None, reason: str | None = None) -> None:
-    """Gives a world a rewind point of an operation: the source stood at 40 and 50."""
+    """Gives a world a rewind point of an operation, with the source's positions 40 and 50."""
     source = world.snapshot.find("source", "s")
     assert source is not None
     readers = world.snapshot.readers_of(source.id)
@@ -43,7 +43,7 @@ def with_point(world: CannedWorld, operation: int, *, lost: str | None = None, r
 
 
 def moved_on(world: CannedWorld) -> int:
-    """An injection, after which the reader reads on; its number."""
+    """Runs an injection, after which the reader continues; returns the number of the operation."""
     world.run("PAUSE SOURCE s", "INJECT SOURCE OFFSETS s VALUES ('0' = 15)")
     operation = world.operations[0].epoch
     world.run("RESUME SOURCE s")
@@ -61,7 +61,7 @@ def test_every_split_goes_back_to_where_it_stood_also_those_that_were_not_moved(
     world = moved_world()
     operation = moved_on(world)
     with_point(world, operation)
-    # What views take for late goes back as well: nothing will be dropped.
+    # The views' watermarks are rewound as well, so that no row will be dropped as late.
     world.watermarks = {record.id: 1_700_000_000_000 for record in world.snapshot.all("materialized_view")}
     plan = world.run(f"REWIND SOURCE s TO OPERATION {operation}")
     assert world.states("s") == {"old:0": 40, "old:1": 50}
@@ -196,7 +196,7 @@ def test_a_sink_that_has_sent_out_rows_needs_a_word() -> None:
     assert any(notice.startswith("what sink k has sent since stays in its target") for notice in plan.preview.notices)
     after = world.snapshot.find("sink", "k")
     assert after is not None
-    # Its batches are numbered from the copy's on: they must not pass for those that it has sent out.
+    # Its batches continue the numbers of the copy, and must not be mistaken for batches that it has already sent.
     assert after.generation == 2
 
 

@@ -1,7 +1,7 @@
-"""Random sequences of moves, pauses and records: what is read is what an operator may count on.
+"""Random sequences of moves, pauses and records: the reads match an operator's expectations.
 
-The reader is a model: where the catalog wants one and the upstream is the one its states are of, it reads every
-assigned split to the end. What lowering commits decides what is read twice and what never.
+The reader is a model. If the catalog requires one and the upstream matches its states, it reads every assigned split to
+the end. The commits of the lowering decide which records are read twice and which never.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ TOPICS = ("a", "b")
 
 @dataclass(slots=True)
 class Story:
-    """A source ``s`` over topics ``a`` and ``b``, and how often its reader has read each (life, split, offset)."""
+    """A source ``s`` over topics ``a`` and ``b``, and how often its reader has read each (incarnation, split,
+    offset)."""
 
     world: CannedWorld = field(default_factory=CannedWorld)
     read: Counter[tuple[str, str, int]] = field(default_factory=Counter)
@@ -88,7 +89,7 @@ class Story:
             world.read.add(split)
 
     def say(self, text: str) -> bool:
-        """Runs a statement; False where it is refused, and then nothing has changed."""
+        """Runs a statement; returns False if it is refused, and asserts that nothing has changed then."""
         before = self.world.snapshot
         try:
             self.world.run(text)
@@ -160,7 +161,7 @@ recreations = st.tuples(st.just("make again"), topics, st.integers(1, 3))
 
 
 def run_to_the_end(story: Story, topic: str) -> None:
-    """Whatever holds it is lifted, and the source reads one topic to its end."""
+    """Removes every pause, and lets the source read one topic to its end."""
     for text in ("RESUME ALL SOURCES", "RESUME SOURCE s", f"ALTER SOURCE s UNSAFE SET (topic = '{topic}')"):
         assert story.say(text)
     story.tick()
@@ -213,7 +214,7 @@ def test_whatever_is_typed_the_source_can_be_brought_to_run(actions: list[tuple[
     states = story.world.full_states("s")
     for split in story.splits(last):
         assert (states[split.split].offset, states[split.split].incarnation) == (split.end, split.incarnation)
-    # Nothing is forced any more: what comes now is read once.
+    # No more forced moves: new records are read once.
     before = Counter(story.read)
     for number, split in enumerate(story.splits(last)):
         story.produce(last, number, 3)

@@ -1,4 +1,4 @@
-"""SKIP RECORD: one record is passed by, the next one of its split and no other."""
+"""SKIP RECORD skips one record: the next one of its split and no other."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.plan.canned import CannedWorld, moved_world, refused
 
 @pytest.fixture
 def paused() -> CannedWorld:
-    """Source ``s`` stands at 40 of [10, 50) in its first split, and at the end, 50, of its second one."""
+    """Source ``s`` has the position 40 of [10, 50) in its first split, and 50, the end, in its second one."""
     world = moved_world()
     world.run("PAUSE SOURCE s")
     return world

@@ -1,4 +1,4 @@
-"""UNDO OPERATION: what an operation met is given back, and what it refuses."""
+"""UNDO OPERATION: it restores the state before an operation, and its refusals."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.plan.statements.move.test_sequences import Story
 
 
 def undo(world: CannedWorld, back: int = 0) -> str:
-    """UNDO of the newest operation, or of one further back."""
+    """UNDO of the newest operation, or of an earlier one."""
     return f"UNDO OPERATION {world.operations[back].epoch}"
 
 
@@ -94,7 +94,7 @@ def test_a_move_is_undone_from_its_end() -> None:
     world.run("RESET SOURCE SPLITS s")
     reset = world.operations[0].epoch
     assert all(split.startswith("new:") for split in world.assigned("s"))
-    # By itself it would name the old topic again without the positions in it, which the RESET took away.
+    # On its own it would name the old topic again, without the positions that the RESET discarded.
     error = refused(world, f"UNDO OPERATION {moved}")
     assert f"later operations rest on it: {reset} (RESET SOURCE SPLITS)" in error.message
     assert error.hint == f"UNDO OPERATION {reset}; then UNDO OPERATION {moved}"
@@ -236,7 +236,7 @@ Seen = tuple[str, object, tuple[str, ...], dict[str, SplitState], set[str], set[
 
 
 def seen(world: CannedWorld) -> Seen:
-    """Definition, properties, assignments, positions (those that were forgotten too) and holds of ``s``."""
+    """Definition, properties, assignments, positions (including discarded ones) and pauses of ``s``."""
     source = world.snapshot.find("source", "s")
     assert isinstance(source, SourceRecord)
     fragment = ingest_fragment(source.id)
@@ -254,7 +254,7 @@ def seen(world: CannedWorld) -> Seen:
 
 @dataclass(slots=True)
 class Undoing(Story):
-    """A story that remembers what there was before every operation, and what was discovered in between."""
+    """A story that stores the state before every operation, and the discoveries in between."""
 
     met: dict[int, Seen] = field(default_factory=dict)
     discovered: set[str] = field(default_factory=set)
@@ -338,7 +338,7 @@ def test_undone_in_reverse_order_every_sequence_ends_where_it_began(actions: lis
         before = before_from_json(record.before)
         touched = {split for of_fragment in before.states.values() for split in of_fragment}
         assigned_by_it = {split for of_fragment in before.splits.values() for split in of_fragment}
-        # What was discovered in between is nobody's operation: an undo leaves it, unless it is what it gives back.
+        # A discovery in between belongs to no operation: an undo leaves it, unless the undo restores that split.
         left = story.discovered - touched - assigned_by_it
         # A position is given back without the split being taken from its reader again.
         still_assigned = story.discovered - assigned_by_it

@@ -1,4 +1,4 @@
-"""UNSAFE SET, RESET and INJECT as they lower: what is committed, what is said, what is kept."""
+"""UNSAFE SET, RESET and INJECT in lowering: the commit, the messages, and the unchanged parts."""
 
 from __future__ import annotations
 

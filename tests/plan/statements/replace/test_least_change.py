@@ -1,4 +1,4 @@
-"""Which statements lead from one definition to another, and which differences are none."""
+"""The statements that turn one definition into another, and the differences that do not count."""
 
 from __future__ import annotations
 

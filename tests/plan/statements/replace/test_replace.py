@@ -1,4 +1,4 @@
-"""CREATE OR REPLACE: one operation of the statements that lead there, refused where none do."""
+"""CREATE OR REPLACE: one operation of the necessary statements, refused if there are none."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def replacing(text: str) -> str:
 
 
 def settled(world: CannedWorld, text: str) -> bool:
-    """Whether the catalog's object is what a CREATE says, and saying it again changes nothing."""
+    """True if the catalog's object equals a CREATE, and running the CREATE again changes nothing."""
     before = world.snapshot
     plan = world.run(replacing(text))
     return plan.operation is None and [row.change for row in plan.changes] == ["NOTHING"] and world.snapshot is before

@@ -1,4 +1,4 @@
-"""SHOW SOURCE CONTINUITY: what was predicted beside what the log's commits say, and nothing broken in between."""
+"""SHOW SOURCE CONTINUITY: predictions beside the log's commits, without breaks in between."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ LIFE = ("cluster", "first")
 
 
 def read(world: CannedWorld, **ranges: tuple[int, int]) -> None:
-    """A batch of the run that the newest operation led to; ``old_0`` stands for ``old:0``."""
+    """A batch of the run that the newest operation started; ``old_0`` is the split ``old:0``."""
     named = {split.replace("_", ":"): bounds for split, bounds in ranges.items()}
     world.commits.append(CommittedRanges(epoch=world.snapshot.epoch, ranges=named, lives=dict.fromkeys(named, LIFE)))
     for split, (_, end) in named.items():
@@ -17,7 +17,7 @@ def read(world: CannedWorld, **ranges: tuple[int, int]) -> None:
 
 
 def shown(world: CannedWorld) -> list[tuple[object, ...]]:
-    """Kind, split, what was predicted, duplicates, gaps, last before, first after, status."""
+    """Kind, split, prediction, duplicates, gaps, last before, first after, status."""
     plan = world.plan("SHOW SOURCE CONTINUITY s")
     assert plan.table is not None
     return [row[2:-1] for row in plan.table.rows]

@@ -1,4 +1,4 @@
-"""Sinks as they lower: what is stored, which jobs come of it, what is refused before anything is stored."""
+"""Sinks in lowering: the stored record, the resulting jobs, and the refusals before anything is stored."""
 
 from __future__ import annotations
 

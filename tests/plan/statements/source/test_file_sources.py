@@ -1,4 +1,4 @@
-"""Statements on a source of files: a folder that is there, and a catalog that is not."""
+"""Statements on a source of files: a folder that exists, and a catalog that does not."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_a_new_file_is_taken_up_from_its_beginning(world: CannedWorld, tmp_path:
     assert notes == ("1 new split: c.json at 0",)
     world.apply(changes)
     assert world.states("f")["c.json"] == 0
-    # What is known already is not written again.
+    # Known splits are not written again.
     assert [len(getattr(change, "splits", None) or change.states) for change in changes] == [1, 1]  # type: ignore[union-attr]
 
 

@@ -1,4 +1,4 @@
-"""Sources that are not shared: each view reads by itself, and a statement on the source is one on all of them."""
+"""Sources that are not shared: each view reads directly, and a statement on the source applies to all of them."""
 
 from __future__ import annotations
 

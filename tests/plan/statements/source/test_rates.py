@@ -1,4 +1,4 @@
-"""How fast a source is read, changed while it runs; a rate of 0 stops the reading and nothing else."""
+"""The rate of a source, changed while it runs; a rate of 0 stops only the reading."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""CREATE TABLE over records that say what became of rows: the key they are read by, and what is refused."""
+"""CREATE TABLE over records that describe changes of rows: the key by which they are read, and the refusals."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_a_tables_source_is_read_by_its_key(format: str, columns: str) -> None:
     world = tables_world(changes(format, columns))
     made = definition_of(source(world))
     assert primary_key(made) == table(world).primary_key == ("id",)
-    # The reader knows the definition without its properties.
+    # The reader's definition has no properties.
     assert primary_key(source_definition(reader_definition(source(world).definition))) == ("id",)
     assert [name for name, _ in log_columns(made)][-1] == "_rw_op"
     assert table(world).query == "SELECT `id`, `name` FROM `t`"
@@ -42,7 +42,7 @@ def test_it_is_moved_like_any_other(format: str) -> None:
     assert shown is not None
     anew = tables_world(str(shown.rows[0][1]))
     assert (table(anew).definition, source(anew).definition) == (table(world).definition, source(world).definition)
-    # By itself there is no such source, as in RisingWave.
+    # On its own such a source cannot be created, as in RisingWave.
     alone = parse_statement(source(world).definition)
     assert isinstance(alone, CreateSource)
     assert refused(tables_world(), source(world).definition).message == f"can't CREATE SOURCE with FORMAT {format}"

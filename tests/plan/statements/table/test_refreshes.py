@@ -1,4 +1,4 @@
-"""Refreshable tables as they lower: what is refused and in which order, and the states of a refresh."""
+"""Refreshable tables in lowering: the refusals and their order, and the states of a refresh."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def test_what_is_refused_in_risingwaves_order() -> None:
     assert error.hint.startswith("WAIT TABLE t ")
     commit(world, staged(state(world), first_batch=0, chunks=2, rows=7))
     assert "is currently in state FINISHING." in refused(world, "REFRESH TABLE t").message
-    # Without a source that is what is said, whatever the state.
+    # Without a source, this is the error in any state.
     world.apply((PutObject(record=replace(table(world), source_id=None)),))
     assert refused(world, "REFRESH TABLE t").message == (
         "Table 'public.t' has no associated source. It cannot be refreshed."
@@ -209,7 +209,7 @@ def test_columns_that_the_upstream_cannot_give_are_refused_before_anything_is_st
     assert not world.asked_of(CannedUpstreams.column_misfit)
     assert "validate" not in table(world, "u").definition.lower()
     assert refused(world, create_refreshable("VALIDATE = 'maybe'", name="w")).message == "VALIDATE takes true or false"
-    # What is stored is not held back by types: its values have fitted so far.
+    # Types do not refuse an existing object: its values have fitted so far.
     world.run("ALTER TABLE u CONNECTOR WITH (partition.num = 2)")
     assert refused(world, "VALIDATE SOURCE u").code == "RW212"
     world.misfits = (ColumnMisfit(column="n", message="no column n", hint="…", is_missing=True),)
@@ -262,7 +262,7 @@ def test_a_merge_goes_on_with_the_chunks_that_are_left(first: int, chunks: int, 
     done = min(merged, chunks)
     record = replace(RECORD, status=FINISHING, refresh=1, first_batch=first, chunks=chunks)
     assert list(left_chunks(record, first - 1 + done)) == list(range(done, chunks))
-    # A table of which nothing was ever written says -1.
+    # A table that was never written to has -1.
     assert list(left_chunks(replace(record, first_batch=0), -1)) == list(range(chunks))
 
 
@@ -271,7 +271,7 @@ def test_it_begins_by_itself_when_its_time_has_come() -> None:
     record, made = state(world), table(world).created_at_ms
     assert not is_due(world.snapshot, record, made, made + 59_999)
     assert is_due(world.snapshot, record, made, made + 60_000)
-    # The clocks of two processes differ by a little; one that was set back by a year is not waited for that long.
+    # The clocks of two processes differ by a little; the wait is short even if one was set back by a year.
     assert not is_due(world.snapshot, record, made, made - 5_000)
     assert is_due(world.snapshot, record, made, made - 365 * 24 * 3_600_000)
     commit(world, triggered(record, made + 60_000))

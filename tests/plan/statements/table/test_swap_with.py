@@ -1,4 +1,4 @@
-"""RENAME TO and SWAP WITH: names change, rows and what reads them stay."""
+"""RENAME TO and SWAP WITH: names change; rows and the readers of objects stay."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_a_swap_is_undone_and_done_again() -> None:
     before = ids(world, "materialized_view")
     world.run("ALTER MATERIALIZED VIEW v SWAP WITH w")
     swap = world.snapshot.epoch
-    # What is made or altered since stays.
+    # Objects that were created or altered since then stay.
     world.run(
         "CREATE MATERIALIZED VIEW later AS SELECT id FROM v", "ALTER MATERIALIZED VIEW v SET backfill_rate_limit = 5"
     )

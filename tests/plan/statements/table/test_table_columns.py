@@ -1,4 +1,4 @@
-"""ALTER TABLE … ADD, DROP and RENAME COLUMN as they lower: what becomes of both definitions and of views."""
+"""ALTER TABLE … ADD, DROP and RENAME COLUMN in lowering: the effect on both definitions and on views."""
 
 from __future__ import annotations
 
@@ -218,7 +218,7 @@ def test_names_come_and_go() -> None:
     world.run("ALTER TABLE t DROP COLUMN b", "ALTER TABLE t DROP COLUMN c", "ALTER TABLE t RENAME COLUMN a TO b")
     assert (table(world).dropped_columns, table(world).stored_names) == (("b_2", "b"), (("b", "a"),))
     world.run("ALTER TABLE t ADD COLUMN m INT", "ALTER TABLE t RENAME COLUMN m TO n", "ALTER TABLE t DROP COLUMN n")
-    # The files may call another column otherwise, the log of the source calls it as records do.
+    # Another column may have another name in the files; in the source's log it has the name of the records' field.
     for again in ("m INT", '"M" VARCHAR', "n VARCHAR FROM m"):
         assert refused(world, f"ALTER TABLE t ADD COLUMN {again}").code == "RW201"
     world.run('ALTER TABLE t ADD COLUMN "M" INT AS b * 3')
@@ -320,7 +320,7 @@ def test_expressions_mean_what_they_meant() -> None:
     for part in ("b INT FROM a", "a INT AS b + 1", "AS to_json(struct(b AS a))", "c INT DEFAULT b"):
         assert part in text
     both_are_true(world)
-    # What is not there under the name that holds now is not found under one of the files either.
+    # A name that is not a present column is not found by its name in the files either.
     world = tables_world(create_table("id INT PRIMARY KEY, a INT"), "ALTER TABLE t RENAME COLUMN a TO b")
     assert "cannot be resolved" in refused(world, "ALTER TABLE t ADD COLUMN d INT AS a + 1").message
 

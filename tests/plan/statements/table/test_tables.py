@@ -1,4 +1,4 @@
-"""CREATE TABLE with a connector as it lowers: two objects of one name, and what a statement on one does to both."""
+"""CREATE TABLE with a connector in lowering: two objects with one name, and the effect of a statement on both."""
 
 from __future__ import annotations
 

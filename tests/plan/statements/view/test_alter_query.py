@@ -1,4 +1,4 @@
-"""ALTER MATERIALIZED VIEW … AS: what is made beside the old rows, what is carried over, and how it ends."""
+"""ALTER MATERIALIZED VIEW … AS: the rebuilt table beside the old rows, the parts carried over, and the end."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.plan.tables import create_table, sink, tables_world
 
 
 def altered_world() -> CannedWorld:
-    """A source ``s``, a view ``v`` on it, one ``top`` on that, and a source ``other`` that nothing reads."""
+    """A source ``s``, a view ``v`` on it, a view ``top`` on ``v``, and a source ``other`` without readers."""
     return tables_world(
         create_source("s", "old"),
         create_source("other", "new"),
@@ -159,7 +159,7 @@ def test_undo_before_the_swap_gives_it_up() -> None:
     assert [(row.object, row.change) for row in plan.changes] == [("v", "UNDONE"), ("top", "UNDONE")]
     assert not world.snapshot.all("rebuild")
     assert columns(world, "v") == query
-    # What it wrote lies where a second table would: the next is a third.
+    # Its rows are where a second table would be, so the next table is a third.
     world.run("ALTER MATERIALIZED VIEW v AS SELECT id, id AS other FROM s")
     assert {rebuild.generation for rebuild in world.snapshot.all("rebuild")} == {3}
 

@@ -1,4 +1,4 @@
-"""What came before a new view: planned from where the source stands, what its log holds and what the upstream has."""
+"""The history of a new view, planned from the source's position, its log's content and the upstream's content."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_records_that_were_read_twice_are_in_the_history_once() -> None:
     found.run_number = 2
     found.read_on("s", t_0=30)
     history = history_of(found)
-    # Offsets from 30 on come again by the reader itself: live, and of the history no part.
+    # Offsets from 30 on are read again by the reader itself: they are live, and not part of the history.
     assert spans(history) == {"t:0": ((0, 30),), "t:1": ((0, 7),)}
     assert history is not None
     assert history.log_version == 7
@@ -202,7 +202,7 @@ offsets = st.integers(0, 40)
 
 @st.composite
 def histories(draw: st.DrawFn) -> tuple[History, dict[str, tuple[LogPiece, ...]]]:
-    """A history of two splits, and a log whose reader was moved about, some of it in another life."""
+    """A history of two splits, and a log whose reader was moved, with some rows of another incarnation."""
     splits, pieces = [], {}
     for number in range(2):
         start = draw(offsets)

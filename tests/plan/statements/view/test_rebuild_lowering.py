@@ -1,4 +1,4 @@
-"""REBUILD MATERIALIZED VIEW: what is made beside the old rows, what serves in the end, and when it is refused."""
+"""REBUILD MATERIALIZED VIEW: the new table beside the old rows, the switch, and the refusals."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def view_jobs(world: CannedWorld) -> dict[str, ViewSpec]:
 
 
 def swap(world: CannedWorld) -> Operation:
-    """What the owner commits when all that is being rebuilt has caught up."""
+    """The owner's commit when all rebuilds have caught up."""
     (group,) = rebuild_groups(world.snapshot)
     return swap_operation(world.snapshot, group, "the owner")
 

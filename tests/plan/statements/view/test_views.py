@@ -1,4 +1,4 @@
-"""Views as they lower: which SQL Spark gets, watermarks, and what a query may not be."""
+"""Views in lowering: Spark's SQL for each, watermarks, and refused queries."""
 
 from __future__ import annotations
 
