@@ -387,6 +387,10 @@ class ForgetSplitStates:
 Change = PutObject | DropObject | AssignSplits | UnassignSplits | PutSplitStates | ForgetSplitStates
 
 
+DISCOVERY, REWIND, INJECT_CHECKPOINT = "DISCOVER SPLITS", "REWIND SOURCE", "INJECT CHECKPOINT OFFSETS"
+"""The kinds of stored operations that are not named after a statement."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operation:
     """A statement that changes the catalog, before its commit. ``statement`` is canonical and redacted.

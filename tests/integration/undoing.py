@@ -13,9 +13,8 @@ from rw_sql.connectors.registry import connector
 from rw_sql.errors import SqlError
 from rw_sql.metastore import Metastore
 from rw_sql.metastore.codec import before_from_json
-from rw_sql.metastore.records import FORGOTTEN, PauseRecord
+from rw_sql.metastore.records import DISCOVERY, FORGOTTEN, PauseRecord
 from rw_sql.model.job_ids import ingest_fragment
-from rw_sql.model.operation_kinds import DISCOVERY
 from rw_sql.runtime.positions.shared import read_positions
 from rw_sql.runtime.support.warehouse import Warehouse
 from tests.integration.attached import produce_json

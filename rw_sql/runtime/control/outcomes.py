@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from rw_sql.model.operation_kinds import INJECT_CHECKPOINT
+from rw_sql.metastore.records import INJECT_CHECKPOINT
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from rw_sql.metastore.records import DISCOVERY
 from rw_sql.model.job_specs import IngestSpec, ViewSpec
-from rw_sql.model.operation_kinds import DISCOVERY
 
 if TYPE_CHECKING:
     from rw_sql.model.job_specs import JobSpec

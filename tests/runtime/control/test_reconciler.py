@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from rw_sql.metastore.records import AssignSplits, Operation, PutObject
+from rw_sql.metastore.records import DISCOVERY, AssignSplits, Operation, PutObject
 from rw_sql.model.job_specs import IngestSpec
-from rw_sql.model.operation_kinds import DISCOVERY
 from rw_sql.runtime.control import job_slot
 from rw_sql.runtime.control import reconciler as module
 from rw_sql.runtime.ingest.job import Ingest

@@ -21,8 +21,7 @@ from rw_sql.errors import (
     UPSTREAM_MISSING,
     SqlError,
 )
-from rw_sql.metastore.records import Operation
-from rw_sql.model.operation_kinds import INJECT_CHECKPOINT
+from rw_sql.metastore.records import INJECT_CHECKPOINT, Operation
 from rw_sql.model.split_status import AHEAD, EXPIRED, OK, ORPHAN, UNKNOWN
 from rw_sql.plan.result.external_actions import WATCH_SECONDS, RewriteCheckpoint, UndoCheckpoint
 from rw_sql.plan.result.plan import Plan, Preview, ResultRow, SplitPreview, Table

@@ -14,6 +14,7 @@ from rw_sql.errors import CANNOT_REWIND, NOT_SUPPORTED, SqlError
 from rw_sql.metastore.codec import BeforeImage, before_from_json, changes_back
 from rw_sql.metastore.records import (
     FORGOTTEN,
+    REWIND,
     ConnectionRecord,
     MaterializedViewRecord,
     Operation,
@@ -25,7 +26,6 @@ from rw_sql.metastore.records import (
 )
 from rw_sql.model.job_ids import ingest_fragment, sink_job, view_job
 from rw_sql.model.names import find_operation, find_source, spoken
-from rw_sql.model.operation_kinds import REWIND
 from rw_sql.model.source_readers import readers_of
 from rw_sql.plan.effects.source_impact import answers_of, impact_of, predictions
 from rw_sql.plan.result.plan import Plan, ResultRow

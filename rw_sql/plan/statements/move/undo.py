@@ -10,7 +10,10 @@ from rw_sql.connectors.registry import connector
 from rw_sql.errors import CANNOT_UNDO, SqlError
 from rw_sql.metastore.codec import before_from_json, changes_back, changes_from_json
 from rw_sql.metastore.records import (
+    DISCOVERY,
     FORGOTTEN,
+    INJECT_CHECKPOINT,
+    REWIND,
     ConnectionRecord,
     Operation,
     PauseRecord,
@@ -23,7 +26,6 @@ from rw_sql.metastore.records import (
 from rw_sql.model.definitions import definition_of
 from rw_sql.model.job_ids import fragment_source
 from rw_sql.model.names import find_operation
-from rw_sql.model.operation_kinds import DISCOVERY, INJECT_CHECKPOINT, REWIND
 from rw_sql.model.options import SecretReference, connection_options
 from rw_sql.plan.checks.sources import check_source
 from rw_sql.plan.effects.source_impact import (

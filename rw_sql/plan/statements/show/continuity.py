@@ -14,9 +14,9 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from rw_sql.metastore.codec import before_from_json
+from rw_sql.metastore.records import REWIND
 from rw_sql.model.names import find_source
 from rw_sql.model.offset_ranges import Spans, covered, uncovered, with_span
-from rw_sql.model.operation_kinds import REWIND
 from rw_sql.model.source_readers import readers_of
 from rw_sql.model.split_status import split_order
 from rw_sql.plan.result.plan import Plan, Table
