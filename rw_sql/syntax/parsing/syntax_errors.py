@@ -173,7 +173,8 @@ def _what_next(token: Token, expected: str, listed: Sequence[str], before: Seque
         return f"write one of {', '.join([*map(_said, listed[:_MOST_LISTED]), *more])}{shown}"
     if not before:
         return None
-    return f"write {_said(expected)} {_where(token, before)}{shown}"
+    closing = " and ) behind the list" if expected == '"("' and token.kind == WORD else ""
+    return f"write {_said(expected)} {_where(token, before)}{closing}{shown}"
 
 
 def _where(token: Token, before: Sequence[Token]) -> str:
