@@ -3,45 +3,55 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
+from uuid import uuid4
 
-import pyarrow as pa
 import pytest
-from deltalake import write_deltalake
 
+from rw_sql.cli.kafka_topics import create_topic
 from rw_sql.errors import SqlError
-from tests.integration.attached import AttachedSession
+from tests.integration.attached import AttachedSession, produce_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.spark]
+    from rw_sql.cli.kafka_broker import BrokerInfo
+
+pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 
 
-def _rows(folder: Path, **values: int) -> str:
-    """A Delta table with one more row, as the WITH list of a source."""
-    columns = {name: pa.array([value], pa.int32()) for name, value in values.items()}
-    write_deltalake(str(folder), pa.table(columns), mode="append")
-    return f"WITH (connector = 'delta', delta.path = '{folder}')"
+class Topics:
+    """Topics of the module's own, by short names."""
+
+    def __init__(self, bootstrap: str) -> None:
+        self._bootstrap = bootstrap
+        self._prefix = f"schemas-{uuid4().hex[:8]}"
+        for name in ("raw", "plain", "users"):
+            create_topic(bootstrap, f"{self._prefix}-{name}", 1)
+
+    def put(self, name: str, **values: int) -> str:
+        """One more record in a topic; the rest of a statement that creates a source on it."""
+        topic = f"{self._prefix}-{name}"
+        produce_json(self._bootstrap, topic, [values])
+        server = f"properties.bootstrap.server = '{self._bootstrap}'"
+        return f"WITH (connector = 'kafka', topic = '{topic}', {server}) FORMAT PLAIN ENCODE JSON"
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("schemas")
+def topics(broker: BrokerInfo) -> Topics:
+    return Topics(broker.bootstrap)
 
 
 @pytest.fixture(scope="module")
-def live(spark: SparkSession, place: Path) -> Iterator[AttachedSession]:
-    session = AttachedSession(spark, str(place / "warehouse"))
+def live(spark: SparkSession, topics: Topics, tmp_path_factory: pytest.TempPathFactory) -> Iterator[AttachedSession]:
+    session = AttachedSession(spark, str(tmp_path_factory.mktemp("schemas") / "warehouse"))
     session.run(
         "CREATE SCHEMA raw",
         "CREATE SCHEMA mart",
-        f"CREATE SOURCE raw.orders (id INT, amount INT) {_rows(place / 'raw', id=1, amount=5)}",
-        f"CREATE SOURCE orders (id INT, other INT) {_rows(place / 'plain', id=1, other=7)}",
-        f"CREATE TABLE raw.users (id INT PRIMARY KEY, n INT) {_rows(place / 'users', id=1, n=3)}",
-        "SET background_ddl = true",
+        f"CREATE SOURCE raw.orders (id INT, amount INT) {topics.put('raw', id=1, amount=5)}",
+        f"CREATE SOURCE orders (id INT, other INT) {topics.put('plain', id=1, other=7)}",
+        f"CREATE TABLE raw.users (id INT PRIMARY KEY, n INT) {topics.put('users', id=1, n=3)}",
         "CREATE MATERIALIZED VIEW mart.totals AS SELECT orders.id, orders.amount FROM raw.orders",
         "CREATE MATERIALIZED VIEW totals AS SELECT id, other FROM public.orders",
         "CREATE MATERIALIZED VIEW mart.next AS SELECT t.id, t.amount + 1 AS n FROM mart.totals AS t",
@@ -51,7 +61,7 @@ def live(spark: SparkSession, place: Path) -> Iterator[AttachedSession]:
     session.detach()
 
 
-def test_objects_of_one_name_and_views_across_schemas(live: AttachedSession, place: Path) -> None:
+def test_objects_of_one_name_and_views_across_schemas(live: AttachedSession, topics: Topics) -> None:
     assert live.flushed_rows_of("mart.next") == [(1, 6)]
     assert live.rows_of("mart.totals") == [(1, 5)]
     assert live.rows_of("totals") == [(1, 7)]
@@ -60,7 +70,7 @@ def test_objects_of_one_name_and_views_across_schemas(live: AttachedSession, pla
     assert {row.namespace for row in live.sql("SHOW DATABASES")} >= {"raw", "mart"}
     assert {row.viewName for row in live.sql("SHOW VIEWS FROM mart")} == {"totals", "next", "counted"}
     assert [row.name for row in live.sql("SHOW SCHEMAS")] == ["mart", "public", "raw"]
-    _rows(place / "raw", id=1, amount=10)
+    topics.put("raw", id=1, amount=10)
     assert live.flushed_rows_of("mart.next") == [(1, 6), (1, 11)]
 
 
@@ -131,13 +141,13 @@ def test_moves_and_undo_name_the_schema(live: AttachedSession) -> None:
     assert live.flushed_rows_of("mart.totals") == [(1, 5), (1, 10)]
 
 
-def test_set_schema_and_rename_while_rows_arrive(live: AttachedSession, place: Path) -> None:
+def test_set_schema_and_rename_while_rows_arrive(live: AttachedSession, topics: Topics) -> None:
     live.run(
         "ALTER SOURCE raw.orders SET SCHEMA mart",
         "ALTER MATERIALIZED VIEW mart.totals SET SCHEMA raw",
         "ALTER MATERIALIZED VIEW raw.totals RENAME TO sums",
     )
-    _rows(place / "raw", id=2, amount=100)
+    topics.put("raw", id=2, amount=100)
     assert live.flushed_rows_of("mart.next") == [(1, 6), (1, 11), (2, 101)]
     assert live.rows_of("raw.sums", "sum(amount)") == [(115,)]
     assert live.rows_of("mart.orders", "sum(amount)") == [(115,)]
@@ -146,12 +156,12 @@ def test_set_schema_and_rename_while_rows_arrive(live: AttachedSession, place: P
     assert not live.spark.catalog.tableExists("mart.totals")
 
 
-def test_a_restart_finds_all_of_it(live: AttachedSession, place: Path) -> None:
+def test_a_restart_finds_all_of_it(live: AttachedSession, topics: Topics) -> None:
     live.detach()
     assert "raw" not in {row.namespace for row in live.sql("SHOW DATABASES")}
     live.attached = AttachedSession(live.spark, live.warehouse).attached
-    _rows(place / "raw", id=3, amount=1)
-    _rows(place / "users", id=1, n=4)
+    topics.put("raw", id=3, amount=1)
+    topics.put("users", id=1, n=4)
     assert live.flushed_rows_of("mart.next", "max(id), sum(n)") == [(3, 120)]
     assert live.rows_of("mart.counted") == [(4, 1)]
 
