@@ -197,7 +197,7 @@ CHANGES = (
     ProjectChange(
         "a view reads its history more slowly",
         {"alter": 1},
-        _replace("views.sql", "VIEW paid AS", "VIEW paid WITH (backfill_rate_limit = 100) AS"),
+        _replace("views.sql", "VIEW paid\nAS", "VIEW paid\nWITH (backfill_rate_limit = 100)\nAS"),
     ),
     # Rename.
     ProjectChange("a view that others read is renamed", {"rename": 1}, _renamed("order_totals", "order_values")),

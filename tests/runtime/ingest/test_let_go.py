@@ -43,7 +43,7 @@ def reader(monkeypatch: pytest.MonkeyPatch) -> Any:
     made: Any = Ingest.__new__(Ingest)
     made.streaming, made.throttle = StreamingRun("ingest-1"), _Throttle()
     made.streaming.query = _Query()
-    made.watch, made.fetcher = _Client(), _Client()
+    made.watch, made.fetcher, made.feed = _Client(), _Client(), _Client()
     made.context = made.source = made.run = made.epoch = None
     return made
 
