@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import logging
 import os
+import re
 import sys
 import threading
 import time
@@ -24,6 +25,7 @@ from rw_sql.errors import DELTA_MISSING, SqlError
 from rw_sql.metastore import Metastore
 from rw_sql.model.names import RELATION_KINDS, is_schema
 from rw_sql.plan.result.confirmation import Question
+from rw_sql.plan.statements.session.search_path import SEARCH_PATH
 from rw_sql.runtime.control.dry_run import DryRun
 from rw_sql.runtime.control.executor import Executor, SessionState
 from rw_sql.runtime.control.owner import LOOK_SECONDS, Owner
@@ -66,6 +68,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 METRICS_VARIABLE = "RW_SQL_METRICS"
+
+_USE = re.compile(r"\s*USE\b", re.IGNORECASE)
 
 _CATALOG_NAME = "rw_"
 """The prefix of the catalog's own tables."""
@@ -292,9 +296,13 @@ class Attached:
         sources = sources_in(self._seen, text)
         try:
             with interruptible(), readable_errors(self.spark, text, self.object_names, partial(other_kinds, self)):
-                return read() if not sources else scanned(self._runtime.context, self.spark, sources, read, text)
+                found = read() if not sources else scanned(self._runtime.context, self.spark, sources, read, text)
+            if _USE.match(text) and self.spark.catalog.currentDatabase() == self._views.database:
+                # USE of the database with the views of public ends a search path, as USE of a schema sets one.
+                self._state.parameters.pop(SEARCH_PATH, None)
         except SqlError as error:
             raise error.located(text) from error.__cause__
+        return found
 
 
 _lock = threading.RLock()

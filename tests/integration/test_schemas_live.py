@@ -133,9 +133,9 @@ def test_catalog_views_say_the_schema(live: AttachedSession) -> None:
 
 def test_moves_and_undo_name_the_schema(live: AttachedSession) -> None:
     live.allow_unsafe()
-    live.run("PAUSE SOURCE raw.orders", "RESET SOURCE SPLITS raw.orders")
+    live.run("PAUSE SOURCE raw.orders", "ALTER SOURCE raw.orders UNSAFE SET (properties.client.id = 'moved')")
     operation = live.sql("SHOW UNSAFE OPERATIONS FOR raw.orders")[0]
-    assert operation.statement == "RESET SOURCE SPLITS raw.orders"
+    assert operation.statement.startswith("ALTER SOURCE raw.orders UNSAFE SET")
     assert not live.sql("SHOW UNSAFE OPERATIONS FOR orders")
     live.run(f"UNDO OPERATION {operation.operation}", "RESUME SOURCE raw.orders")
     assert live.flushed_rows_of("mart.totals") == [(1, 5), (1, 10)]

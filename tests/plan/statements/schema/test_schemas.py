@@ -219,7 +219,7 @@ def test_refusals(recorded: Callable[[Path, str], None]) -> None:
         "CREATE MATERIALIZED VIEW raw.totals AS SELECT id FROM orders",
         create_source('"a.b"', "old"),
     )
-    path = FIXTURES / "errors" / "schemas.sql"
+    path = FIXTURES / "errors" / "schemas" / "schemas.sql"
     recorded(path.with_suffix(".txt"), "\n\n".join(refusals(world, path)))
 
 
