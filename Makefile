@@ -61,15 +61,15 @@ $(JARS): $(READY)
 TEST_DRAW ?= 10
 
 test: setup $(JARS) ## the tests, of the long ones a tenth; they start their own brokers, and PostgreSQL where it is installed
-	$(BIN)/python -m pytest --draw $(TEST_DRAW) --numprocesses $(TEST_WORKERS) --dist loadgroup --no-loadscope-reorder
+	$(BIN)/python -m pytest --draw $(TEST_DRAW) --numprocesses $(TEST_WORKERS) --dist loadfile --no-loadscope-reorder
 
 test-all: setup $(JARS) ## every test, the long ones too
-	$(BIN)/python -m pytest --numprocesses $(TEST_WORKERS) --dist loadgroup --no-loadscope-reorder
+	$(BIN)/python -m pytest --numprocesses $(TEST_WORKERS) --dist loadfile --no-loadscope-reorder
 
 # Of the folders that are ignored nearly all needs Spark; collecting them takes as long as a tenth of these tests.
 test-unit: setup ## the quick tests that need neither Spark nor a broker nor PostgreSQL
 	$(BIN)/python -m pytest -m "not spark and not kafka and not crash and not postgres and not long" --numprocesses $(TEST_WORKERS) \
-	    --dist loadgroup --no-loadscope-reorder --ignore tests/integration --ignore tests/notebooks
+	    --dist loadfile --no-loadscope-reorder --ignore tests/integration --ignore tests/notebooks
 
 # make test-room ROOM=plan/statements/move: a folder below tests/, which has the folders of rw_sql/.
 test-room: setup $(JARS) ## the tests of one room: make test-room ROOM=runtime/views
@@ -84,7 +84,7 @@ BUSY_NICE ?= 5
 
 test-busy: setup $(JARS) ## some crash and live tests with eight busy processes beside them
 	$(BIN)/python -m pytest --sample $(BUSY_TESTS) --seed $(BUSY_SEED) --busy $(BUSY_PROCESSES) \
-	    --busy-nice $(BUSY_NICE) --numprocesses $(TEST_WORKERS) --dist loadgroup --no-loadscope-reorder
+	    --busy-nice $(BUSY_NICE) --numprocesses $(TEST_WORKERS) --dist loadfile --no-loadscope-reorder
 
 check: setup ## lint, format, types, import contracts
 	$(BIN)/ruff check

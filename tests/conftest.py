@@ -60,16 +60,16 @@ def pytest_sessionfinish() -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """If several workers share the tests, those of one file stay together, because they share its fixtures. The chains
-    of kills take longest and share nothing, so they start first and separately."""
+    """Draws, and puts the files first whose tests take longest, so that no worker is alone with them at the end.
+
+    Several workers share the tests by files (``--dist loadfile``), because the tests of a file share its fixtures.
+    """
     if config.getoption("--sample"):
         _keep(config, items, draw_sample(items, config.getoption("--sample"), config.getoption("--seed") or 0))
     elif config.getoption("--draw"):
         _keep(config, items, draw_long(items, config.getoption("--draw"), seed_of(config)))
-    for item in items:
-        apart = item.get_closest_marker("alone") is not None
-        item.add_marker(pytest.mark.xdist_group(item.nodeid if apart else item.nodeid.partition("::")[0]))
-    items.sort(key=lambda item: item.get_closest_marker("alone") is None)
+    first = {item.path for item in items if item.get_closest_marker("alone") is not None}
+    items.sort(key=lambda item: item.path not in first)
 
 
 def _keep(config: pytest.Config, items: list[pytest.Item], kept: list[pytest.Item]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -86,3 +87,17 @@ def test_each_long_test_is_drawn_by_one_seed_of_so_many_in_a_row_and_all_others_
         assert sample[-5:] == items[-5:]
     assert sorted(item.nodeid for sample in drawn for item in sample[:-5]) == sorted(item.nodeid for item in items[:10])
     assert draw_long(items, 1, 7) == items
+
+
+@pytest.mark.long
+def test_the_tests_of_a_file_run_in_one_worker() -> None:
+    command = ["tests/session", "-v", "--numprocesses", "2", "--dist", "loadfile", "--no-loadscope-reorder"]
+    told = subprocess.run(
+        [sys.executable, "-m", "pytest", *command], cwd=ROOT, capture_output=True, text=True, check=False
+    ).stdout
+    ran = re.findall(r"\[(gw\d)\] \[ *\d+%\] PASSED (\S+?)::", told)
+    workers: dict[str, set[str]] = {}
+    for worker, file in ran:
+        workers.setdefault(file, set()).add(worker)
+    assert len(workers) >= 2, told
+    assert all(len(each) == 1 for each in workers.values()), workers
