@@ -47,6 +47,7 @@ def run(script: str, folder: Path, *options: str) -> subprocess.CompletedProcess
     )
 
 
+@pytest.mark.long
 def test_a_script_stops_at_its_first_error_and_tells_where(tmp_path: Path) -> None:
     refused = run(
         CREATE.replace("'100'", ":'total'") + "ALTER SYSTEM SET enable_unsafe_ops = true;\n"

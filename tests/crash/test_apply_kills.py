@@ -50,6 +50,7 @@ WIDER = COUNTS.replace("count(*) AS n", "count(*) AS n, max(id) AS last")
 MORE = "CREATE MATERIALIZED VIEW more AS SELECT id FROM s WHERE k = 1;\n"
 
 
+@pytest.mark.alone
 @pytest.mark.crash
 @pytest.mark.long
 @pytest.mark.spark

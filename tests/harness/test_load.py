@@ -89,6 +89,15 @@ def test_each_long_test_is_drawn_by_one_seed_of_so_many_in_a_row_and_all_others_
     assert draw_long(items, 1, 7) == items
 
 
+def test_of_the_tests_that_take_minutes_no_seed_draws_two_while_another_draws_none() -> None:
+    items = [
+        Item(f"{number}", Path("test_live_blocks.py"), ("long", "alone") if number % 4 == 0 else ("long",))
+        for number in range(12)
+    ]
+    drawn = [draw_long(cast("list[pytest.Item]", items), 3, seed) for seed in range(3)]
+    assert sorted(len([item for item in sample if int(item.nodeid) % 4 == 0]) for sample in drawn) == [1, 1, 1]
+
+
 @pytest.mark.long
 def test_the_tests_of_a_file_run_in_one_worker() -> None:
     command = ["tests/session", "-v", "--numprocesses", "2", "--dist", "loadfile", "--no-loadscope-reorder"]

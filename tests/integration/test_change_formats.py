@@ -103,6 +103,7 @@ def test_documented_records(spark: SparkSession, path: Path) -> None:
             assert came == given["gives"], given["form"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("format", ["UPSERT", "DEBEZIUM", "MAXWELL", "CANAL"])
 def test_random_records_against_a_decoder_in_plain_python(spark: SparkSession, format: str) -> None:
     spark.conf.set("spark.sql.session.timeZone", "UTC")

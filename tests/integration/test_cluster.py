@@ -20,6 +20,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.long]
 _WHY_NOT = why_no_blind_worker()
 
 
+@pytest.mark.alone
 @pytest.mark.skipif(bool(_WHY_NOT), reason=f"left out: {_WHY_NOT}")
 def test_an_executor_that_does_not_see_the_warehouse_loses_no_row(tmp_path: Path) -> None:
     done = subprocess.run(

@@ -34,6 +34,7 @@ def test_changes_of_a_users_table_reach_views_and_sinks(session: AttachedSession
     assert session.rows_of("big") == [(1, 110), (2, 20)]
 
 
+@pytest.mark.alone
 def test_appends_flow_without_a_change_feed_and_anything_else_says_what_to_type(session: AttachedSession) -> None:
     session.run(
         "CREATE TABLE shop_events (id INT) USING delta",

@@ -50,6 +50,7 @@ def run_tests(spark: SparkSession, broker: BrokerInfo, folder: Path, *paths: str
     return {outcome.name or Path(outcome.file).stem: outcome for outcome in outcomes}
 
 
+@pytest.mark.alone
 @pytest.mark.long
 def test_its_tests_pass(spark: SparkSession, broker: BrokerInfo, tmp_path: Path) -> None:
     outcomes = run_tests(spark, broker, tmp_path / "work", str(PROJECT))
@@ -70,6 +71,7 @@ def test_a_broken_view_is_told_by_its_rows(spark: SparkSession, broker: BrokerIn
     assert re.search(r"^ *~ 1 +\| 900 → 500 +\| 2", outcome.detail, re.MULTILINE)
 
 
+@pytest.mark.alone
 @pytest.mark.long
 def test_a_live_warehouse_comes_to_the_project_and_its_changes(
     spark: SparkSession, broker: BrokerInfo, tmp_path: Path

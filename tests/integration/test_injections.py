@@ -32,6 +32,7 @@ def step(move: str, *, is_partial: bool = False, expired: int | None = None, bef
     return Step(move=move, more=(3, 0), expired=expired, places=(500, 250), is_partial=is_partial, before=before)
 
 
+@pytest.mark.alone
 @pytest.mark.long
 def test_every_target_and_every_form_of_file(session: AttachedSession, broker: BrokerInfo, tmp_path: Path) -> None:
     session.allow_unsafe()

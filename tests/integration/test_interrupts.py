@@ -49,6 +49,7 @@ def runs_of(shell: Terminal) -> dict[str, str]:
     return dict(re.findall(r"(\w+-\d+)/(\d+/\d+)", shown))
 
 
+@pytest.mark.alone
 def test_at_the_shell(tmp_path: Path) -> None:
     environment = {"XDG_STATE_HOME": str(tmp_path / "state"), "MASTER": "local[2]"}
     with at_a_terminal([*PROGRAM, "shell", "--warehouse", "w"], tmp_path, environment) as shell:

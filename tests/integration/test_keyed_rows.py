@@ -184,6 +184,7 @@ def as_told(row: dict[str, Any]) -> Told:
     return {name: value for name, value in flat.items() if value is not None}, frozenset(row["_rw_unknown"] or ())
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("moves", [False, True])
 def test_what_did_not_change_stays(spark: SparkSession, moves: bool) -> None:
     rules = KeyedRows(primary_key=("id",), conflict=OVERWRITE, version_columns=(), is_append_only=False, paths=PATHS)

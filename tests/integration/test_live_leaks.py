@@ -77,6 +77,7 @@ def database(request: pytest.FixtureRequest) -> PostgresInfo | None:
     return request.getfixturevalue("postgres") if programs() is not None else None
 
 
+@pytest.mark.alone
 def test_a_secret_is_found_nowhere_and_a_canary_everywhere(
     secured: Secured, bucket: str, database: PostgresInfo | None, tmp_path: Path
 ) -> None:

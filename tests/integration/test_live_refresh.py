@@ -300,6 +300,7 @@ def test_a_first_refresh_is_spread_by_what_the_upstream_holds(
     assert len(session.rows_of("t")) == 1000
 
 
+@pytest.mark.long
 def test_json_files_tell_times_as_they_do_to_a_source(session: AttachedSession, tmp_path: Path) -> None:
     folder = tmp_path / "files"
     folder.mkdir()

@@ -55,6 +55,7 @@ def test_views_over_a_source_equal_batch_queries(session: AttachedSession, broke
         compare(session, OVER_SOURCE, f"after round {number}")
 
 
+@pytest.mark.long
 def test_a_view_that_fails_stops_neither_its_source_nor_its_siblings(
     session: AttachedSession, broker: BrokerInfo
 ) -> None:

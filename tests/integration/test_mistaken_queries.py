@@ -67,6 +67,7 @@ def test_mistaken_queries(shop: AttachedSession, recorded: Callable[[Path, str],
     recorded(QUERIES.with_suffix(".txt"), "\n\n".join(told))
 
 
+@pytest.mark.long
 def test_programs_that_catch_sparks_classes_go_on_working(shop: AttachedSession) -> None:
     with pytest.raises(AnalysisException) as caught:
         shop.sql("SELECT custmer FROM totals")

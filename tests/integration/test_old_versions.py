@@ -127,6 +127,7 @@ def test_a_view_that_joins_two_tables_goes_on_after_a_quiet_hour(
     assert session.job("joined").restarts == 0
 
 
+@pytest.mark.alone
 @pytest.mark.kafka
 def test_a_history_with_pauses_in_it(session: AttachedSession, broker: BrokerInfo) -> None:
     """One of the histories that the proof ``old-histories`` covers."""

@@ -92,6 +92,7 @@ def test_there_are_enough_of_them() -> None:
     assert len(STATEMENTS) == len(set(STATEMENTS)) >= 200
 
 
+@pytest.mark.alone
 @pytest.mark.long
 def test_every_statement_of_sparks_own(spark: SparkSession, tmp_path: Path, seen_by_the_jvm: list[str]) -> None:
     rw_sql.detach(spark)

@@ -179,6 +179,7 @@ def test_history_that_expires_before_it_is_read_is_told_and_made_anew(topic: Top
     assert topic.rows("slow") == Counter({record: 1 for record in topic.records() if record not in gone})
 
 
+@pytest.mark.long
 def test_datagen_has_a_history_too(session: AttachedSession) -> None:
     session.allow_unsafe()
     session.run(

@@ -51,8 +51,13 @@ def seed(request: pytest.FixtureRequest) -> int:
 
 
 def draw_long(items: Sequence[pytest.Item], one_in: int, seed: int) -> list[pytest.Item]:
-    """All tests, but only one in ``one_in`` of the long ones; that many consecutive seeds draw each of them once."""
-    long = [item.nodeid for item in items if item.get_closest_marker("long") is not None]
+    """All tests, but only one in ``one_in`` of the long ones; that many consecutive seeds draw each of them once.
+
+    Those that take minutes (``alone``) are numbered first, so that no seed draws several of them and another none.
+    """
+    drawn = [item for item in items if item.get_closest_marker("long") is not None]
+    drawn.sort(key=lambda item: item.get_closest_marker("alone") is None)
+    long = [item.nodeid for item in drawn]
     left_out = {name for number, name in enumerate(long) if (number + seed) % one_in}
     return [item for item in items if item.nodeid not in left_out]
 
