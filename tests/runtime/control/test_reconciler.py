@@ -52,7 +52,7 @@ def test_what_nobody_expected_stalls_the_job_and_is_tried_again_later(
     view, other = jobs.put_view("a"), jobs.put_view("b")
     assert (view.id, other.id) == (1, 2)
     with caplog.at_level(logging.ERROR):
-        jobs.reach(lambda: jobs.starts.count(jobs.starts[0]) > 2 if jobs.starts else False, "three tries")
+        jobs.reach(lambda: [spec.job for spec in jobs.starts].count("mv-1") > 2, "three tries")
     status = jobs.status("mv-1")
     assert status is not None
     assert (status.state, status.reason) == ("STALLED", "ValueError: no such thing")
