@@ -43,6 +43,7 @@ def test_every_exported_name_parameter_and_metric_stands_on_its_page() -> None:
     assert {name for name in HELP if f"| `{name}` |" not in reference.metrics_page()} == set()
 
 
+@pytest.mark.long
 def test_a_stale_page_fails_the_check(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -109,6 +109,7 @@ def test_children_of_children_end_with_a_run(number: signal.Signals, tmp_path: P
     process.communicate()
 
 
+@pytest.mark.long
 def test_a_keeper_that_was_killed_too_is_made_up_for(tmp_path: Path) -> None:
     process, pids = run_of(tmp_path, CHILDREN, 2)
     mark = f"{process.pid}:{process_start(process.pid)}:".encode()

@@ -103,6 +103,7 @@ def test_a_comment_in_any_position(text: str) -> None:
         requires_kept(with_comments(text, [at], KINDS[number % len(KINDS)]), expected)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("remainder", range(8))
 def test_comments_in_all_positions_of_every_fixture(remainder: int) -> None:
     for number, text in enumerate(fixtures()[remainder::8]):

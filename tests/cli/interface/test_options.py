@@ -159,6 +159,7 @@ def test_exit_statuses(code: errors.ErrorCode, status: int) -> None:
     assert status in MEANINGS
 
 
+@pytest.mark.long
 def test_the_statuses_of_processes(tmp_path: Path) -> None:
     program = "from rw_sql.cli.main import app; app()"
     for words, status in (
