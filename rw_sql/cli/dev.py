@@ -62,11 +62,13 @@ def start(
     """Start a broker and wait until it answers. The first start downloads Kafka. The broker runs on after the command
     ends."""
     from rw_sql.cli.kafka_broker import is_running, start_broker
+    from rw_sql.cli.status_line import Doing, StatusLine
 
     require_output(output, OUTPUTS)
     extra = dict(_setting(text) for text in setting or ())
     was_running = is_running(folder) is not None
-    info = start_broker(folder, port, controller_port, extra)
+    with StatusLine(lambda: Doing("starting the broker (the first time, Kafka is fetched)"), is_quiet=True).running():
+        info = start_broker(folder, port, controller_port, extra)
     if output == "json":
         found = {"bootstrap": info.bootstrap, "cluster": info.cluster_id, "pid": info.pid, "folder": str(info.folder)}
         typer.echo(json.dumps({**found, "was_running": was_running}))
