@@ -75,7 +75,7 @@ def _steps(folder: Path) -> Iterator[tuple[str, float]]:
         began = time.monotonic()
         with at_a_terminal(shell_command.split(), folder, environment) as shell:
             shell.read_until(_PROMPT, _LIMIT_SECONDS)
-            yield "rw-sql shell, until its prompt", time.monotonic() - began
+            yield "the shell, until its prompt", time.monotonic() - began
             for statement in split_script(_blocks("sql")):
                 began = time.monotonic()
                 shell.type_text(f"\x1b[200~{statement.text};\x1b[201~\n")
