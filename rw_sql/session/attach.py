@@ -27,8 +27,9 @@ from rw_sql.model.names import RELATION_KINDS, is_schema
 from rw_sql.plan.result.confirmation import Question
 from rw_sql.plan.statements.session.search_path import SEARCH_PATH
 from rw_sql.runtime.control.dry_run import DryRun
-from rw_sql.runtime.control.executor import Executor, SessionState
+from rw_sql.runtime.control.executor import Executor
 from rw_sql.runtime.control.owner import LOOK_SECONDS, Owner
+from rw_sql.runtime.control.session_state import SessionState
 from rw_sql.runtime.jobs.context import Context
 from rw_sql.runtime.jobs.lease import new_owner_name
 from rw_sql.runtime.observe.metrics import metrics_of, serve_metrics

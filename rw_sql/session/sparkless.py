@@ -46,7 +46,8 @@ def sparkless(location: str | None, *, only_reads: bool = False) -> Iterator[Con
 def answer(context: Context, statement: Statement, *, ask: Callable[[Question], bool] | None = None) -> Table:
     """A statement's rows; ``ask`` confirms unsafe statements. Raises SqlError NO_SESSION if the statement needs
     Spark."""
-    from rw_sql.runtime.control.executor import Executor, SessionState
+    from rw_sql.runtime.control.executor import Executor
+    from rw_sql.runtime.control.session_state import SessionState
 
     return Executor(context, None).run(statement, SessionState(ask=ask))
 

@@ -10,7 +10,8 @@ import sys
 from typing import TYPE_CHECKING, cast
 
 from rw_sql.metastore import Metastore
-from rw_sql.runtime.control.executor import Executor, SessionState
+from rw_sql.runtime.control.executor import Executor
+from rw_sql.runtime.control.session_state import SessionState
 from rw_sql.runtime.jobs.context import Context
 from rw_sql.runtime.jobs.lease import new_owner_name
 from rw_sql.runtime.support.faults import fault

@@ -20,7 +20,8 @@ from rw_sql.metastore import Metastore
 from rw_sql.metastore.records import MaterializedViewRecord, Operation, PutObject, SourceRecord
 from rw_sql.model.job_ids import ingest_fragment, view_job
 from rw_sql.model.job_specs import ingest_spec
-from rw_sql.runtime.control.executor import Executor, SessionState
+from rw_sql.runtime.control.executor import Executor
+from rw_sql.runtime.control.session_state import SessionState
 from rw_sql.runtime.delta.delta_log import latest_version, read_actions
 from rw_sql.runtime.delta.job_output import JobOutput
 from rw_sql.runtime.jobs.context import Context

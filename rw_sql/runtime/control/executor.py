@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import getpass
 import time
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -13,7 +13,6 @@ from rw_sql.metastore import ConcurrentCommit
 from rw_sql.metastore.records import SourceRecord
 from rw_sql.model.job_ids import view_job
 from rw_sql.model.names import find_table, find_view
-from rw_sql.model.parameters import SESSION_PARAMETERS
 from rw_sql.model.source_readers import is_running
 from rw_sql.plan.lower import lower, lower_explained
 from rw_sql.plan.result.confirmation import question_of, refusal, require_switch, token_of
@@ -21,17 +20,18 @@ from rw_sql.plan.result.explain import explain_table
 from rw_sql.plan.result.picture import explained
 from rw_sql.plan.result.plan import Plan, ResultRow, Table
 from rw_sql.plan.statements.move.block import SHOWN_INSIDE, lower_inside, require_inside
-from rw_sql.plan.statements.session.search_path import SEARCH_PATH, path_of, resolved
+from rw_sql.plan.statements.session.search_path import resolved
 from rw_sql.plan.statements.view.backfill_plan import RATE_LIMIT, with_rate_limit
 from rw_sql.runtime.control.checkpoint_folders import carry_out
 from rw_sql.runtime.control.inspector import WarehouseInspector
 from rw_sql.runtime.control.outcomes import APPLIED, NOT_YET_APPLIED
 from rw_sql.runtime.control.quiesce import are_valid, lock_sources, release_locks
+from rw_sql.runtime.control.session_state import Block, SessionState
 from rw_sql.runtime.control.statement_kinds import HOLDS, may_be_unsafe
 from rw_sql.runtime.jobs.statuses import owner_marks
 from rw_sql.runtime.observe.flush import flush
 from rw_sql.runtime.observe.wait import refreshes_without_end, wait_until_made
-from rw_sql.runtime.observe.waiting import Waiting, what_goes_on
+from rw_sql.runtime.observe.waiting import what_goes_on
 from rw_sql.runtime.spark.interrupts import StatementInterrupted, shielded
 from rw_sql.runtime.support.event_log import log_event
 from rw_sql.runtime.support.faults import fault
@@ -43,9 +43,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
     from rw_sql.metastore import Snapshot
-    from rw_sql.metastore.facts import BackfillProgress, QuiesceLock
+    from rw_sql.metastore.facts import QuiesceLock
     from rw_sql.metastore.records import Operation
-    from rw_sql.plan.result.confirmation import Question
     from rw_sql.runtime.control.owner import Owner
     from rw_sql.runtime.jobs.context import Context
 
@@ -54,47 +53,6 @@ _LOOK_SECONDS = 0.05
 _COMMITTED = "waiting for the jobs ended, the statement stays done: it is committed"
 _MARK_SECONDS = 1.0
 _CHANGES = (("object", "STRING"), ("change", "STRING"), ("detail", "STRING"))
-
-
-@dataclass(slots=True)
-class Block:
-    """An open BEGIN UNSAFE block with its statements so far. After an error only ROLLBACK ends it."""
-
-    reason: str | None
-    statements: list[ast.Statement] = field(default_factory=list)
-    is_aborted: bool = False
-
-
-@dataclass(slots=True)
-class SessionState:
-    """The state of one attached session: parameters, refused and shown plans, callbacks, and its block.
-
-    ``ask`` confirms unsafe statements; None if no one can answer. ``on_progress`` receives the progress of backfills
-    and refreshes while a statement waits for them. ``waiting`` describes the jobs that the running statement waits for.
-    """
-
-    parameters: dict[str, str] = field(default_factory=dict)
-    refused: dict[str, ast.Statement] = field(default_factory=dict)
-    shown: dict[str, Plan] = field(default_factory=dict)
-    confirmed: set[str] = field(default_factory=set)
-    ask: Callable[[Question], bool] | None = None
-    block: Block | None = None
-    on_progress: Callable[[BackfillProgress], None] | None = None
-    waiting: Waiting = field(default_factory=Waiting)
-
-    def parameter(self, name: str) -> str:
-        """The value of a session parameter."""
-        return self.parameters.get(name, SESSION_PARAMETERS[name].default)
-
-    @property
-    def search_path(self) -> tuple[str, ...]:
-        """The schemas in which bare names are looked for."""
-        return path_of(self.parameter(SEARCH_PATH))
-
-    @property
-    def timeout(self) -> float:
-        """``statement_timeout`` in seconds: the longest wait without progress."""
-        return int(self.parameter("statement_timeout").removesuffix("ms")) / 1000
 
 
 class Executor:

@@ -20,8 +20,9 @@ from rw_sql.plan.result.confirmation import token_of
 from rw_sql.plan.result.plan import Plan
 from rw_sql.runtime.control import executor
 from rw_sql.runtime.control import quiesce as holds
-from rw_sql.runtime.control.executor import Executor, SessionState
+from rw_sql.runtime.control.executor import Executor
 from rw_sql.runtime.control.quiesce import COMMIT_SECONDS, are_valid, lock_sources, quiesced_jobs
+from rw_sql.runtime.control.session_state import SessionState
 from rw_sql.runtime.jobs.context import Context
 from rw_sql.runtime.jobs.lease import new_owner_name
 from rw_sql.runtime.observe.metrics import Metrics

@@ -1,0 +1,59 @@
+"""The state of one attached session, which its statements read and change."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from rw_sql.model.parameters import SESSION_PARAMETERS
+from rw_sql.plan.statements.session.search_path import SEARCH_PATH, path_of
+from rw_sql.runtime.observe.waiting import Waiting
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from rw_sql.metastore.facts import BackfillProgress
+    from rw_sql.plan.result.confirmation import Question
+    from rw_sql.plan.result.plan import Plan
+    from rw_sql.syntax import statements as ast
+
+
+@dataclass(slots=True)
+class Block:
+    """An open BEGIN UNSAFE block with its statements so far. After an error only ROLLBACK ends it."""
+
+    reason: str | None
+    statements: list[ast.Statement] = field(default_factory=list)
+    is_aborted: bool = False
+
+
+@dataclass(slots=True)
+class SessionState:
+    """The state of one attached session: parameters, refused and shown plans, callbacks, and its block.
+
+    ``ask`` confirms unsafe statements; None if no one can answer. ``on_progress`` receives the progress of backfills
+    and refreshes while a statement waits for them. ``waiting`` describes the jobs that the running statement waits for.
+    """
+
+    parameters: dict[str, str] = field(default_factory=dict)
+    refused: dict[str, ast.Statement] = field(default_factory=dict)
+    shown: dict[str, Plan] = field(default_factory=dict)
+    confirmed: set[str] = field(default_factory=set)
+    ask: Callable[[Question], bool] | None = None
+    block: Block | None = None
+    on_progress: Callable[[BackfillProgress], None] | None = None
+    waiting: Waiting = field(default_factory=Waiting)
+
+    def parameter(self, name: str) -> str:
+        """The value of a session parameter."""
+        return self.parameters.get(name, SESSION_PARAMETERS[name].default)
+
+    @property
+    def search_path(self) -> tuple[str, ...]:
+        """The schemas in which bare names are looked for."""
+        return path_of(self.parameter(SEARCH_PATH))
+
+    @property
+    def timeout(self) -> float:
+        """``statement_timeout`` in seconds: the longest wait without progress."""
+        return int(self.parameter("statement_timeout").removesuffix("ms")) / 1000
