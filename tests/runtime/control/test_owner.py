@@ -209,8 +209,9 @@ def test_an_owner_that_was_late_stops_its_jobs_and_stands_by(context: Context, m
         assert contexts[0].has_owner()
         second.start()
         wait_until(lambda: second.is_owner, "another process takes the lease")
-    wait_until(lambda: not first.is_owner, "the first finds out")
+    wait_until(lambda: bool(stopped), "the first finds out and stops its jobs")
     assert stopped == [False]
+    assert not first.is_owner
     assert not contexts[0].owning.is_set()
     assert contexts[0].has_owner()
     # It stands by: its own statement waits for the other process, and continues when that one ends.
