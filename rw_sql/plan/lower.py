@@ -238,7 +238,7 @@ def _lower(
         case ast.AlterSetConnection():
             return lower_alter_set_connection(statement, snapshot, inspector)
         case ast.AlterSet(kind="MATERIALIZED VIEW"):
-            return lower_alter_materialized_view_set(statement, snapshot)
+            return lower_alter_materialized_view_set(statement, snapshot, inspector)
         case ast.AlterSet():
             return lower_alter_source_set(statement, snapshot)
         case ast.CancelJobs():

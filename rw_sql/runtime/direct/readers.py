@@ -208,7 +208,7 @@ class DirectReaders:
             spark,
             reader.options,
             reader.states,
-            max_records=pace_of(reader.options).batch_records,
+            max_records=pace_of(reader.options, spark.sparkContext.defaultParallelism).batch_records,
             with_headers=any(column.kind == "header" for column in statement.include),
             columns={column.name: canonical_type(column.data_type) for column in statement.columns},
         )

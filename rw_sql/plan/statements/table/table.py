@@ -30,6 +30,7 @@ from rw_sql.model.definitions import (
 )
 from rw_sql.model.job_ids import reader_fragment, view_job
 from rw_sql.model.names import find_source_of, find_table, object_name, require_free
+from rw_sql.model.parallelism import streaming_parallelism
 from rw_sql.model.refresh_states import refresh_of
 from rw_sql.model.relations import nullable_schema, relation_of
 from rw_sql.model.source_readers import forget_fragments
@@ -135,6 +136,7 @@ def table_record(
         version_columns=statement.version_columns,
         is_append_only=statement.is_append_only or not key,
         stored_names=stored_names,
+        parallelism=streaming_parallelism(snapshot),
     )
 
 
