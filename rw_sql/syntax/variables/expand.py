@@ -348,7 +348,7 @@ class _Expander:
             branches.pop()
             return
         if branch.has_else:
-            raise _wrong(rf"\{name} stands behind \else", r"\endif ends the branch", at, end)
+            raise _wrong(rf"\{name} stands after \else", r"\endif ends the branch", at, end)
         branch.has_else = name == "else"
         branch.is_read = False
         if branch.is_outer_read and not branch.was_read:

@@ -65,7 +65,7 @@ def lower_create_or_replace(
             INVALID_DEFINITION,
             "OR REPLACE and IF NOT EXISTS exclude each other",
             span=statement.name.span,
-            hint="leave IF NOT EXISTS out to change an object that exists, OR REPLACE to keep it",
+            hint="leave IF NOT EXISTS out to change the object if it exists; leave OR REPLACE out to keep it",
         )
     name = object_name(statement.name)
     kind, definition_of = _KINDS[type(statement)]
