@@ -22,7 +22,7 @@ class RootGroup(TyperGroup):
     """The root command; the completion options take a shell, or none for the one that runs."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Writes out the shell that is left out."""
+        """Inserts the running shell where the option names none."""
         for option in (INSTALL, SHOW):
             if option in args:
                 at = args.index(option) + 1

@@ -87,7 +87,7 @@ def no_answer(
     """The error for a server that cannot be used, for the reason that the client gives.
 
     ``what`` is the upstream or target, ``options`` are those that the statement writes, ``otherwise`` is the statement
-    that shows the address where they do not have it.
+    that shows the address if they do not contain it.
     """
     more = f"; {STORED}" if is_switchable else ""
     if _WRONG_PROTOCOL in reason:

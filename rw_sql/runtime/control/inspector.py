@@ -173,7 +173,7 @@ class _Tables:
 
 
 class _ReaderPositions:
-    """Of a source that does not exist, everything is empty."""
+    """For a source that does not exist, every result is empty."""
 
     def __init__(self, context: Context, snapshot: Snapshot) -> None:
         self._context = context

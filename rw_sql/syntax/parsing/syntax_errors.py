@@ -144,7 +144,7 @@ def _twice(token: Token, accepted: set[str], before: Sequence[Token]) -> str | N
 
 
 def _misplaced(token: Token, accepted: set[str], expected: str, before: Sequence[Token]) -> str | None:
-    """What is amiss with the words in front of a token that is right by itself."""
+    """The hint if the error is in the words before a token that is itself correct."""
     words = [other.upper for other in before]
     if {"RPAR", "COMMA"} <= accepted and (token.kind == END or token.upper in _CLAUSES):
         return "write ) at the end" if token.kind == END else f"write ) before {token.upper}"

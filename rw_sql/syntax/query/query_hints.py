@@ -75,7 +75,7 @@ def unlike_queries(first: str | int, other: str | int) -> str:
 
 
 def no_such_relation(text: str, name: str) -> str:
-    """For a relation that no other has a similar name to, in a statement of Spark's."""
+    """For an unknown relation in a statement of Spark's, if no relation has a similar name."""
     words = _VERB.match(text)
     verb, kind = (words["verb"].upper(), (words["kind"] or "TABLE").upper()) if words is not None else ("", "TABLE")
     if verb == "DROP":

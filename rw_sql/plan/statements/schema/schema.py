@@ -66,7 +66,7 @@ def lower_create_schema(statement: ast.CreateSchema, snapshot: Snapshot, inspect
 
 
 def _require_fit(snapshot: Snapshot, written: ast.Name, name: str) -> None:
-    """Raises SqlError INVALID_SCHEMA_NAME for a name that Spark's database cannot have, or that is taken otherwise."""
+    """Raises SqlError INVALID_SCHEMA_NAME for a name that Spark's database cannot have, or that something else uses."""
     why = None
     if name in _OF_SPARK or name.startswith(("rw_", "pg_")):
         why = "the name is reserved"
