@@ -24,7 +24,7 @@ _SPACED = frozenset({
     "ALL", "AND", "AS", "BETWEEN", "BY", "DISTINCT", "ELSE", "EXCEPT", "FROM", "HAVING", "IN", "INTERSECT", "JOIN",
     "LATERAL", "LIMIT", "NOT", "ON", "OR", "OVER", "SELECT", "THEN", "UNION", "USING", "VALUES", "WHEN", "WHERE",
 })  # fmt: skip
-"""Words with a blank before a parenthesis, which is never that of their arguments."""
+"""Words that a blank separates from a parenthesis, because it does not contain arguments."""
 
 _COMPARISONS = frozenset({"=", "==", "<>", "!=", "<=", ">=", "<=>"})
 
@@ -217,7 +217,7 @@ def _word(tokens: Sequence[Token], at: int) -> str:
     if token.kind != WORD or (before is not None and before.text == "."):
         return ""
     if token.upper in RESERVED:
-        # Behind AS and before a dot, a reserved word is a name too.
+        # After AS and before a dot, a reserved word is a name too.
         is_name = before is not None and before.kind == WORD and before.upper == "AS" and token.upper not in _AFTER_AS
         return "" if is_name else token.upper
     follows = tokens[at + 1] if at + 1 < len(tokens) else None

@@ -60,7 +60,7 @@ def show_completion(shell: str | None) -> None:
 
 
 def _typer() -> Any:
-    # What it does for its own options, which take no shell; the names are in this module since typer 0.12.
+    # The module in which typer handles its own options, which take no shell; it has these names since typer 0.12.
     return import_module("typer.completion")
 
 

@@ -113,7 +113,7 @@ def require_output(output: str, forms: Sequence[str], option: str = "--output") 
 
 PICTURES = ("mermaid", "svg")
 MOVE_OUTPUT = output_option("text", "json", *PICTURES, help="The form of the results; mermaid and svg need --dry-run.")
-"""``--output`` of what moves positions: its preview is also a picture."""
+"""``--output`` of the commands that move positions, whose preview can be a picture."""
 
 
 def require_move_output(output: str, *, is_dry_run: bool) -> None:

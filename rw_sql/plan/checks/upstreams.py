@@ -34,7 +34,7 @@ _UNKNOWN_HOST = re.compile(r"Failed to resolve|not known|no address associated",
 _NO_CONNECTION = re.compile(r"(?P<address>\S+?)/bootstrap: Connect to \S+ failed: (?P<why>.+)")
 _NO_HOST = re.compile(r"(?P<address>\S+?)/bootstrap: Failed to resolve '[^']*': (?P<why>.+)")
 STORED = "WITH (VALIDATE = false) stores the definition anyway"
-"""Of a hint: the statement has the switch."""
+"""The end of a hint, for statements that accept VALIDATE."""
 
 
 def require_upstream(

@@ -38,7 +38,7 @@ COMMANDS = ("set", "unset", "i", "ir", "include", "include_relative", "echo", "i
 _LONG_NAMES = {"include": "i", "include_relative": "ir"}
 _MOST_INCLUDED = 32
 _FIRST_WORDS = 4096
-"""As many characters of a statement decide whose it is."""
+"""The number of characters of a statement that decide whether it is rw_sql's or Spark's."""
 
 _COMMAND = re.compile(r"\\([^\s\\]*)")
 _QUERY = re.compile(

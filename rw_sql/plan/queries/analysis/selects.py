@@ -248,7 +248,7 @@ class QueryChecker(RelationChecker):
         for part in order.expressions if order is not None else ():
             groups.check(part)
 
-    # What stands behind a query
+    # The clauses after a query
 
     def _tail(self, node: exp.Expr, output: Output, scope: Scope) -> None:
         """Checks ORDER BY, LIMIT and OFFSET."""
