@@ -40,15 +40,15 @@ class _Deferred(ModuleType):
 def deferred(name: str) -> Any:
     """A module by its name, imported at the first use of a name in it.
 
-    ``check`` and ``fmt`` load every connector for its options, and use none of what reads and writes.
+    ``check`` and ``fmt`` load every connector for its options, and use none of the modules that read and write.
     """
     return _Deferred(name)
 
 
 def missing_package(error: ModuleNotFoundError, user: str, *, is_full: bool = True) -> SqlError | None:
-    """The error for a package that an extra installs; None for another one.
+    """The error for a missing package that an extra installs; None for any other package.
 
-    ``user`` is what needs it; with ``is_full`` it needs Spark too, whatever is missed first.
+    ``user`` needs the package; with ``is_full`` it needs Spark too, whichever package is found missing first.
     """
     package = (error.name or "").partition(".")[0]
     extra = EXTRAS.get(package)

@@ -145,7 +145,7 @@ NOT_HERE = (
     ("DEBEZIUM", "AVRO"),
     ("DEBEZIUM_MONGO", "JSON"),
 )
-"""The pairs that RisingWave reads from these connectors and rw_sql does not."""
+"""Pairs of FORMAT and ENCODE that RisingWave reads from these connectors and rw_sql does not."""
 
 _INSTEAD = {
     "AVRO": "records that need a schema registry are not read here: let the writer use JSON",
@@ -155,7 +155,7 @@ _INSTEAD = {
 
 
 def instead_of(format: str, encode: str) -> str | None:
-    """The alternative to a pair that only RisingWave supports."""
+    """What to use instead of a FORMAT and ENCODE that only RisingWave supports; None for any others."""
     return _INSTEAD.get(format) or _INSTEAD.get(encode)
 
 

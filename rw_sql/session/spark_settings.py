@@ -1,8 +1,8 @@
 """Spark's settings for a session that rw_sql starts: the caller's first, then ``spark-defaults.conf``, then rw_sql's
 own.
 
-The file's format is that of ``java.util.Properties`` as Spark reads it: a key and a value a line, separated by blanks,
-``=`` or ``:``; lines that begin with ``#`` are comments.
+The file's format is that of ``java.util.Properties`` as Spark reads it: one key and value per line, separated by
+blanks, ``=`` or ``:``; lines that begin with ``#`` are comments.
 """
 
 from __future__ import annotations

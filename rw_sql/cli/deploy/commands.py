@@ -233,7 +233,8 @@ def _compared(
 
 
 def _stored_catalog(file: str) -> tuple[Warehouse, Snapshot]:
-    """A catalog from a file, and the warehouse that is no part of it: what is read from there is not counted."""
+    """A catalog from a file, and a warehouse path for callers that need one. The catalog does not belong to that
+    warehouse."""
     from rw_sql.metastore import catalog_from_json
     from rw_sql.runtime.support.warehouse import Warehouse
 

@@ -51,7 +51,7 @@ AllowRows = Annotated[
     typer.Option(
         "--allow",
         metavar="WORD",
-        help="gaps or duplicates: predicted loss to accept. Repeatable.",
+        help="gaps or duplicates: predicted loss to accept; repeatable.",
         autocompletion=complete_words("gaps", "duplicates"),
     ),
 ]
@@ -60,7 +60,7 @@ AllowOffsets = Annotated[
     typer.Option(
         "--allow",
         metavar="WORD",
-        help="gaps, duplicates or clamp: predicted loss to accept. Repeatable.",
+        help="gaps, duplicates or clamp: predicted loss to accept; repeatable.",
         autocompletion=complete_words("gaps", "duplicates", "clamp"),
     ),
 ]
@@ -113,11 +113,11 @@ def require_output(output: str, forms: Sequence[str], option: str = "--output") 
 
 PICTURES = ("mermaid", "svg")
 MOVE_OUTPUT = output_option("text", "json", *PICTURES, help="The form of the results; mermaid and svg need --dry-run.")
-"""``--output`` of what moves positions: its preview is also a picture."""
+"""``--output`` of the commands that move positions, whose preview can be a picture."""
 
 
 def require_move_output(output: str, *, is_dry_run: bool) -> None:
-    """Raises SqlError INVALID_OPTION for a form that there is not, or a picture of what is carried out."""
+    """Raises SqlError INVALID_OPTION for an unknown form, and for a picture without a dry run."""
     # "table" is what "text" was called.
     require_output("text" if output == "table" else output, ("text", "json", *PICTURES))
     if output in PICTURES and not is_dry_run:
@@ -139,10 +139,10 @@ def _report(old: str, new: str) -> Callable[[Any], Any]:
 
 
 def allow_words(given: Sequence[str] | None) -> list[str]:
-    """The words of ``--allow``, each given once more or in one list with commas."""
+    """The words of ``--allow``, from several such options or from lists separated by commas."""
     return [word for each in given or () for word in each.replace(",", " ").split()]
 
 
 def given(*values: Any) -> tuple[Any, ...]:
-    """The values that are given, of an option and of its old names."""
+    """The given values of an option, under its name and its old names."""
     return tuple(value for value in values if value is not None and value is not False)

@@ -232,7 +232,9 @@ def check_watermarks(statement: CreateSource | CreateTable) -> None:
                 UNDEFINED_COLUMN,
                 f'column "{watermark.column}" of the watermark does not exist',
                 span=watermark.span,
-                hint=f'did you mean "{near[0]}"?' if near else f"the columns are {', '.join(types)}",
+                hint=f'did you mean "{near[0]}"?'
+                if near
+                else f"the {'columns are' if len(types) > 1 else 'only column is'} {', '.join(types)}",
             )
         if types[watermark.column] != "TIMESTAMP WITH TIME ZONE":
             raise SqlError(

@@ -34,7 +34,7 @@ _UNKNOWN_HOST = re.compile(r"Failed to resolve|not known|no address associated",
 _NO_CONNECTION = re.compile(r"(?P<address>\S+?)/bootstrap: Connect to \S+ failed: (?P<why>.+)")
 _NO_HOST = re.compile(r"(?P<address>\S+?)/bootstrap: Failed to resolve '[^']*': (?P<why>.+)")
 STORED = "WITH (VALIDATE = false) stores the definition anyway"
-"""Of a hint: the statement has the switch."""
+"""The end of a hint, for statements that accept VALIDATE."""
 
 
 def require_upstream(
@@ -87,7 +87,7 @@ def no_answer(
     """The error for a server that cannot be used, for the reason that the client gives.
 
     ``what`` is the upstream or target, ``options`` are those that the statement writes, ``otherwise`` is the statement
-    that shows the address where they do not have it.
+    that shows the address if they do not contain it.
     """
     more = f"; {STORED}" if is_switchable else ""
     if _WRONG_PROTOCOL in reason:

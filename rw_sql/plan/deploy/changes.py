@@ -77,7 +77,7 @@ _DROPS = {
     "schema": DropSchema,
 }
 _MANAGED = ("connection", *RELATIONS)
-"""The kinds of objects that are dropped where a folder does not have them. Secrets are kept outside of folders too."""
+"""The kinds of objects that are dropped if the folder does not have them. Secrets are not: a folder may omit them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""Checks a script: each statement is planned on the catalog as the statements before it leave it; nothing is run.
+"""Checks a script: each statement is planned on the catalog that the statements before it produce; nothing is run.
 
 A statement with an error changes the catalog as far as possible: its object is known by name, so that later statements
 show no error for it.
@@ -83,7 +83,7 @@ class _Outcome:
 
 
 class ScriptChecker:
-    """Checks files one after the other, each on the catalog as the files before it leave it.
+    """Checks files one after the other, each on the catalog that the files before it produce.
 
     ``later`` maps names to the places that create them, for the hint of a statement that comes too early.
     """

@@ -120,7 +120,7 @@ _RANDOM = re.compile(
 
 
 def _random(query: str) -> QueryAnalysis:
-    """A view that is recomputed would change where its inputs do not."""
+    """Refuses a random function: a recomputed view would change although its inputs do not."""
     found = _RANDOM.search(query)
     called = f"{found[1].lower()}()" if found is not None else "a function of the query"
     return QueryAnalysis(
@@ -131,7 +131,7 @@ def _random(query: str) -> QueryAnalysis:
 
 
 def _varying(varies: str) -> QueryAnalysis:
-    """A view's rows change where rows of its inputs do, and at no other time."""
+    """Refuses a value that changes with time: a view's rows change only when rows of its inputs do."""
     return QueryAnalysis(
         refusal=f"the query has {varies}, whose value changes by itself: rows would keep their first values",
         hint=f"leave {varies} out and filter where you read the view; or use a time of the records: INCLUDE timestamp",

@@ -173,7 +173,7 @@ class _Tables:
 
 
 class _ReaderPositions:
-    """Of a source that does not exist, everything is empty."""
+    """For a source that does not exist, every result is empty."""
 
     def __init__(self, context: Context, snapshot: Snapshot) -> None:
         self._context = context
@@ -195,7 +195,7 @@ class _ReaderPositions:
         if not isinstance(source, SourceRecord):
             return Positions()
         warehouse = self._context.warehouse
-        # Read before the positions: this includes a run that may still commit behind them, even if it ends meanwhile.
+        # Read before the positions: this includes a run that may still commit after them, even if it ends meanwhile.
         reader_epoch = oldest_reader_epoch(warehouse, self._context.metastore, source)
         stands = self.of(source_id)
         return replace(

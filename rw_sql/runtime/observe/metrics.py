@@ -103,8 +103,8 @@ class _Committed:
 class Metrics:
     """The metrics of one warehouse, in any process. Thread-safe.
 
-    Rows are counted from the start of a job's run, as far back as its table's log goes. After the first look, each
-    process continues to count, also across later runs of the job.
+    A process first counts the rows since the start of the job's run, or since the oldest commit that the table's log
+    still has. From then on it continues to count, also across later runs of the job.
     """
 
     def __init__(self, context: Context) -> None:

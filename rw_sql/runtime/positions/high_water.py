@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 class HighWater:
     """The newest versions with rows of a reader's inputs at one moment, by Delta table id.
 
-    ``feeds`` are the inputs that the reader reads through their change feed. Direct readers' sources are not included.
+    ``feeds`` are the inputs that the reader reads through their change feed. A source that is not
+    shared has no log and is left out.
     """
 
     versions: dict[str, int]

@@ -130,7 +130,7 @@ def _take(
     epoch: int,
     ends: Mapping[str, tuple[int, int]],
 ) -> None:
-    """Applies ends of commits, (offset, version) by split, of runs from ``epoch`` to the waiting splits."""
+    """Applies the ends of a commit, (offset, version) by split, to the waiting splits. Its run started at ``epoch``."""
     for split in waiting.keys() & ends.keys():
         row, (end, at) = waiting[split], ends[split]
         if at > row.log_version and epoch >= row.epoch:

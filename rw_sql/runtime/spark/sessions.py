@@ -226,7 +226,7 @@ class SparkSessions:
 
 
 _OF_JAVA = re.compile(r"^:? ?[\w.$]+(?:Exception|Error): (?P<why>[^\n]+)", re.MULTILINE)
-"""What Java says, behind the line in which py4j names the call."""
+"""Java's message, after the line in which py4j names the call."""
 
 
 def not_fetched(package: str, told: str) -> SqlError:

@@ -158,7 +158,7 @@ def _unlike_queries(fault: SparkFault, text: str, known: KnownNames) -> SqlError
     first, other = fault.parameters.get("firstNumColumns", ""), fault.parameters.get("invalidNumColumns", "")
     return SqlError(
         INVALID_QUERY,
-        f"the queries of {word} have {first} and {other} columns",
+        f"the queries of {word} need the same number of columns, not {first} and {other}",
         hint=query_hints.unlike_queries(first, other),
         span=_place(text, fault, (word.split()[0],)),
     )
@@ -262,10 +262,10 @@ def _nested_aggregate(fault: SparkFault, text: str, known: KnownNames) -> SqlErr
     inner = _CALL.match(text, fault.span.start) if fault.span is not None else None
     if inner is None:
         hint = query_hints.nested("an_aggregate")
-        return SqlError(INVALID_QUERY, "an aggregate stands within another aggregate", hint=hint, span=fault.span)
+        return SqlError(INVALID_QUERY, "an aggregate cannot stand within another aggregate", hint=hint, span=fault.span)
     name, span = inner["name"].lower(), span_of(text, *inner.span("name"))
     hint = query_hints.nested(name)
-    return SqlError(INVALID_QUERY, f'aggregate "{name}" stands within another aggregate', hint=hint, span=span)
+    return SqlError(INVALID_QUERY, f'aggregate "{name}" cannot stand within another aggregate', hint=hint, span=span)
 
 
 # Grammar
@@ -306,7 +306,7 @@ def _syntax(fault: SparkFault, text: str, known: KnownNames) -> SqlError:
     if span.start >= len(text.rstrip().rstrip(";").rstrip()):
         last = before[-1][0] if before else ""
         what = next((what for what, words in _FOLLOWING.items() if last.upper() in words), "what is missing")
-        behind = f" behind {last}" if last else ""
+        behind = f" after {last}" if last else ""
         return SqlError(SYNTAX_ERROR, f"the statement ends too early{behind}", hint=f"write {what}{behind}", span=span)
     return SqlError(
         SYNTAX_ERROR,

@@ -65,7 +65,7 @@ def kind_of(core: exp.Select) -> tuple[str, str]:
     if any(core.args.get(name) for name in ("limit", "offset")):
         return OTHER, "it takes the first rows of an order"
     if any(core.args.get(name) for name in _UNORDERED):
-        return OTHER, "it orders its rows or makes several of one"
+        return OTHER, "it orders its rows or makes several rows from one"
     if any(True for part in _parts(core) for _ in part.find_all(exp.Query)):
         return OTHER, "it has a query within an expression"
     group, calls = core.args.get("group"), aggregates_of(core)

@@ -113,7 +113,7 @@ def check_connection(snapshot: Snapshot, statement: CreateConnection, span: Span
             otherwise = f'did you mean "{near[0]}"?' if near else rest
             raise SqlError(
                 UNKNOWN_PROPERTY,
-                f"{name} connections do not support {option.key} values",
+                f'connections of type "{name}" have no property "{option.key}"',
                 span=option.key_place,
                 plain_keys=plain_keys(spec, [each.key for each in statement.options]),
                 hint=place_of(name, option.key) or otherwise,
