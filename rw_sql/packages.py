@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from importlib import import_module
+from importlib.util import find_spec
 from types import ModuleType
 from typing import Any
 
-from rw_sql.errors import PACKAGE_MISSING, SqlError
+from rw_sql.errors import NOT_SUPPORTED, PACKAGE_MISSING, SqlError
 
 _CATALOG = ("arro3", "deltalake", "pyarrow")
 _FULL = (
@@ -22,7 +23,13 @@ _FULL = (
     "pyspark",
     "yaml",
 )
-EXTRAS = {"confluent_kafka": "kafka", **dict.fromkeys(_CATALOG, "catalog"), **dict.fromkeys(_FULL, "spark")}
+_OF_A_CONNECTOR = {"nats": "nats", "nkeys": "nats"}
+EXTRAS = {
+    "confluent_kafka": "kafka",
+    **_OF_A_CONNECTOR,
+    **dict.fromkeys(_CATALOG, "catalog"),
+    **dict.fromkeys(_FULL, "spark"),
+}
 """The extra of this distribution that installs a package."""
 
 
@@ -43,6 +50,16 @@ def deferred(name: str) -> Any:
     ``check`` and ``fmt`` load every connector for its options, and use none of the modules that read and write.
     """
     return _Deferred(name)
+
+
+def require_package(connector: str, package: str) -> None:
+    """Raises SqlError if the package that a connector needs is not installed."""
+    if find_spec(package) is None:
+        raise SqlError(
+            NOT_SUPPORTED,
+            f'connector "{connector}" needs the Python package {package}, which is not installed',
+            hint=f"pip install 'rw-sql[{EXTRAS[package]}]'",
+        )
 
 
 def missing_package(error: ModuleNotFoundError, user: str, *, is_full: bool = True) -> SqlError | None:

@@ -31,6 +31,7 @@ BUILT_IN = {
     "azblob": "rw_sql.connectors.files.source:AzblobConnector",
     "delta": "rw_sql.connectors.delta.source:DeltaConnector",
     "jdbc": "rw_sql.connectors.jdbc.source:JdbcConnector",
+    "nats": "rw_sql.connectors.nats.source:NatsConnector",
 }
 """The classes of the built-in source connectors. Other packages cannot use these names."""
 

@@ -77,6 +77,7 @@ INCLUDE_TYPES = {
     "header": "ARRAY<STRUCT<key: STRING, value: BINARY>>",
     "payload": "STRING",
     "file": "STRING",
+    "subject": "STRING",
 }
 """The columns that INCLUDE can add, with their Spark types."""
 

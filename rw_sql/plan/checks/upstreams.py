@@ -61,11 +61,11 @@ def require_upstream(
         named = {item for option in options for item in _items(option)}
         raise SqlError(
             UPSTREAM_MISSING,
-            f'the upstream of {kind} "{name}" has no topic {topics}',
+            f'the upstream of {kind} "{name}" has no {upstream.part} {topics}',
             span=value_place(options, upstream.missing[0]) or span,
-            hint=missing_hint(upstream.missing[0], [topic for topic in upstream.present if topic not in named]).replace(
-                "HOST:PORT", _bootstrap(options)
-            ),
+            hint=missing_hint(
+                upstream.missing[0], [each for each in upstream.present if each not in named], upstream.remedy
+            ).replace("HOST:PORT", _bootstrap(options)),
         )
 
 

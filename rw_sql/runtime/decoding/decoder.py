@@ -228,6 +228,10 @@ def _included(column: IncludeColumn) -> Column:
             return f.col("timestamp")
         case "file":
             return f.col(SPLIT)
+        case "subject":
+            return f.col("subject")
+        case "payload":
+            return f.col("value").cast("string")
         case "header" if column.inner is None:
             return f.col("headers")
         case "header":

@@ -25,7 +25,7 @@ def require_splits(splits: tuple[str, ...], upstream: Upstream) -> None:
     if upstream.error is not None:
         raise StalledError(f"UNREACHABLE {upstream.error}")
     if upstream.missing:
-        raise StalledError(f"MISSING topic {', '.join(upstream.missing)}")
+        raise StalledError(f"MISSING {upstream.part} {', '.join(upstream.missing)}")
     if not splits:
         raise StalledError(f"{DISCOVERING} the splits are not known yet")
 

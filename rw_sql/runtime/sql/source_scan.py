@@ -81,8 +81,8 @@ class SourceScan:
         if upstream.missing:
             raise SqlError(
                 UPSTREAM_MISSING,
-                f'the upstream of source "{source.name}" has no topic "{upstream.missing[0]}"',
-                hint=missing_hint(upstream.missing[0], upstream.present),
+                f'the upstream of source "{source.name}" has no {upstream.part} "{upstream.missing[0]}"',
+                hint=missing_hint(upstream.missing[0], upstream.present, upstream.remedy),
             )
         if any(split.is_endless for split in upstream.splits.values()):
             raise SqlError(
