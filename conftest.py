@@ -9,6 +9,7 @@ pytest_plugins = [
     "tests.support.broker",
     "tests.support.one_spark",
     "tests.support.postgres",
+    "tests.support.schema_registry",
     "tests.support.secured",
     "tests.support.seeds",
 ]
