@@ -1,4 +1,4 @@
-"""``rw-sql dev``: a local Kafka broker for experiments and tests."""
+"""``rw-sql dev``: a local Kafka broker and a schema registry for experiments and tests."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 
 import typer
 
+from rw_sql.cli.dev_registry import registry_app
 from rw_sql.cli.interface.options import old_name, output_option, require_output
 from rw_sql.errors import FILE_UNREADABLE, UNDEFINED_COLUMN, UPSTREAM_UNREACHABLE, SqlError
 
@@ -28,6 +29,7 @@ ANSWER_SECONDS = 10.0
 dev_app = typer.Typer(no_args_is_help=True, help="Tools for development.")
 kafka_app = typer.Typer(no_args_is_help=True, help="A real Kafka broker on this machine.")
 dev_app.add_typer(kafka_app, name="kafka")
+dev_app.add_typer(registry_app, name="registry")
 
 OUTPUTS = ("text", "json")
 
