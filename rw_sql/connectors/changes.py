@@ -69,17 +69,21 @@ class TableProgress:
     ``table`` is ``schema.table``. ``columns`` maps the known columns to the database's types; empty until the reader
     has seen the table. ``next_key`` is the JSON object of the last key read, None before the first chunk. ``again``
     are keys (JSON objects) of rows that the next chunk reads once more, because a change of theirs left out a value
-    that the snapshot had not read. A table without a snapshot begins with ``is_done``.
+    that the snapshot had not read. ``identity`` tells the table, and its part in the publication, from later ones of
+    the same name. ``chunk_rows`` is the number of rows of a chunk; with None the reader adapts it to the rows' size. A
+    table without a snapshot begins with ``is_done``.
     """
 
     table: str
     columns: Mapping[str, str] = field(default_factory=dict)
     key_columns: tuple[str, ...] = ()
+    identity: str | None = None
     next_key: str | None = None
     again: tuple[str, ...] = ()
     is_done: bool = False
     rows_done: int = 0
     rows_estimated: int | None = None
+    chunk_rows: int | None = None
 
     def to_json(self) -> str:
         """The progress as JSON, keys sorted."""
