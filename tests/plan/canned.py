@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from rw_sql.connectors.base import ColumnMisfit, GroupOffsets, SplitState, UpstreamSplit
+from rw_sql.connectors.changes import Lack, SlotDetails, UpstreamTable
 from rw_sql.connectors.kafka.source import topics_of
 from rw_sql.connectors.sink import SinkLook
 from rw_sql.errors import SqlError
