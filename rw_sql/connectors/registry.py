@@ -11,6 +11,7 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING, Any
 
 from rw_sql.connectors.base import SnapshotReader
+from rw_sql.connectors.changes import ChangeConnector
 from rw_sql.errors import NOT_SUPPORTED, Span, SqlError, near_names
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ BUILT_IN = {
     "delta": "rw_sql.connectors.delta.source:DeltaConnector",
     "jdbc": "rw_sql.connectors.jdbc.source:JdbcConnector",
     "nats": "rw_sql.connectors.nats.source:NatsConnector",
+    "postgres-cdc": "rw_sql.connectors.postgres_cdc.source:PostgresCdcConnector",
 }
 """The classes of the built-in source connectors. Other packages cannot use these names."""
 
@@ -73,6 +75,20 @@ def snapshot_reader(name: str) -> SnapshotReader | None:
     """The connector with that name, if REFRESH TABLE supports it, else None."""
     found = connector(name)
     return found if isinstance(found, SnapshotReader) else None
+
+
+def change_connector(name: str) -> ChangeConnector:
+    """The connector with that name, which captures changes. Raises TypeError for another one."""
+    found = connector(name)
+    if not isinstance(found, ChangeConnector):
+        raise TypeError(f"connector {name} captures no changes")
+    return found
+
+
+@cache
+def captures_changes(name: str) -> bool:
+    """True if the connector exists and captures the changes of a database."""
+    return name in connector_names() and isinstance(_load(name), ChangeConnector)
 
 
 @cache

@@ -18,6 +18,8 @@ class SourceRecord:
     ``options`` is the WITH list as (key, text) pairs in the order written; it contains references by name and never the
     value of a secret. ``uses`` are the ids of its connection and secrets. Each new ``generation`` has a new log.
     ``birth`` are the end offsets of its splits at creation, in the format of :mod:`rw_sql.model.backfill_ranges`.
+    ``snapshot`` is the epoch of the statement since which the tables of a change data capture source read their
+    snapshots anew; 0: each since its creation.
     """
 
     id: int
@@ -30,6 +32,7 @@ class SourceRecord:
     generation: int = 1
     created_at_ms: int = 0
     birth: str = ""
+    snapshot: int = 0
     kind: str = field(default="source", init=False)
 
 
@@ -128,7 +131,9 @@ class TableRecord(MaterializedViewRecord):
     ``added_columns`` are (name, id): objects with a lower id were created before the column and do not see it.
     ``dropped_columns`` are columns that remain only in the table's files; ``dropped_fields`` remain only in the
     source's log. ``stored_names`` are (name, name in the files) of columns whose names differ there: renaming a column
-    rewrites no file.
+    rewrites no file. A table of a change data capture source (``FROM source TABLE 'name'``) has no ``source_id``, and
+    that source as its only input; ``live_from`` is the source's place at its creation: the epoch of the statement that
+    set the source's position, the position, and the hour (since 1970) of the log. Earlier changes are not the table's.
     """
 
     source_id: int | None = None
@@ -140,6 +145,7 @@ class TableRecord(MaterializedViewRecord):
     dropped_columns: tuple[str, ...] = ()
     stored_names: tuple[tuple[str, str], ...] = ()
     dropped_fields: tuple[str, ...] = ()
+    live_from: tuple[int, int, int] | None = None
     kind: str = field(default="table", init=False)
 
 

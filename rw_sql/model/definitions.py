@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from rw_sql.connectors.registry import connector
+from rw_sql.connectors.registry import captures_changes, connector
 from rw_sql.syntax import canonical_type, parse_statement, render, spark_type
 from rw_sql.syntax.dialect.to_spark import watermark_delay
 from rw_sql.syntax.lexing.identifiers import quoted_for_spark
@@ -52,6 +52,22 @@ Each path is a column or a part of a struct, as :func:`unchanged_path` writes it
 NULL if the record has all values.
 """
 
+CDC_COLUMNS = (
+    ("table_name", "STRING"),
+    ("op", "STRING"),
+    ("key", "STRING"),
+    ("row", "STRING"),
+    ("timestamp", "TIMESTAMP"),
+)
+"""The visible columns of a change data capture source: one row per change of any of its tables.
+
+``op`` is ``c``, ``u``, ``d``, ``r`` (a row of a snapshot), ``t`` (truncate) or ``s`` (the end of a repeated snapshot);
+``key`` and ``row`` are JSON objects of the upstream's texts: the key before a change that deletes or moves a row, and
+the row after the change."""
+
+INDEX_COLUMN = ("_rw_index", "BIGINT")
+"""An extra column in the log of such a source: the order of the changes with the same offset."""
+
 UNKNOWN_COLUMN = ("_rw_unknown", "ARRAY<STRING>")
 """An extra column in the table of such a source: the paths of omitted values that no earlier record provided."""
 
@@ -70,6 +86,9 @@ batch is NULL in rows from before the column existed); the epoch of the statemen
 values that did not decode, and why; and the hour (since 1970) of the write, by which the log is partitioned."""
 
 INCLUDE_TYPES = {
+    "database_name": "STRING",
+    "schema_name": "STRING",
+    "table_name": "STRING",
     "key": "BINARY",
     "partition": "STRING",
     "offset": "STRING",
@@ -188,6 +207,8 @@ def include_type(column: IncludeColumn) -> str:
 
 def source_columns(statement: CreateSource) -> tuple[tuple[str, str], ...]:
     """A source's visible columns with their Spark types, INCLUDE columns last."""
+    if is_cdc(statement):
+        return CDC_COLUMNS
     name = connector_of(statement) or ""
     plain = tuple((column.name, spark_type(column.data_type)) for column in statement.columns)
     return plain + tuple((include_name(name, column), include_type(column)) for column in statement.include)
@@ -205,8 +226,16 @@ def definition_of(record: SourceRecord) -> CreateSource:
     return source_definition(record.definition)
 
 
+def is_cdc(statement: CreateSource) -> bool:
+    """True for a change data capture source: its records are changes of several tables, which it does not decode."""
+    return captures_changes(connector_of(statement) or "")
+
+
 def has_changes(statement: CreateSource | CreateTable) -> bool:
-    """True if the source's records describe changes of rows, not only new rows."""
+    """True if the records describe changes of rows, not only new rows. The rows of a change data capture source are the
+    changes themselves; those of its tables are what has changed."""
+    if isinstance(statement, CreateTable) and statement.cdc_table is not None:
+        return True
     return statement.format is not None and statement.format.format in CHANGE_FORMATS
 
 
@@ -265,6 +294,8 @@ def encode_options(statement: CreateSource | CreateTable) -> dict[str, str]:
 
 def has_unchanged(statement: CreateSource | CreateTable) -> bool:
     """True if the source's records may omit unchanged values."""
+    if statement.cdc_table is not None or (isinstance(statement, CreateSource) and is_cdc(statement)):
+        return True
     return statement.format is not None and statement.format.format == "DEBEZIUM"
 
 
@@ -282,4 +313,13 @@ def log_columns(statement: CreateSource) -> tuple[tuple[str, str], ...]:
     """All columns of a source's log with their Spark types, the hidden ones last."""
     changes = (CHANGE_COLUMN,) if has_changes(statement) else ()
     unchanged = (UNCHANGED_COLUMN,) if has_unchanged(statement) else ()
-    return (*source_columns(statement), *HIDDEN_COLUMNS, *unchanged, *changes)
+    index = (INDEX_COLUMN,) if is_cdc(statement) else ()
+    return (*source_columns(statement), *HIDDEN_COLUMNS, *unchanged, *changes, *index)
+
+
+def cdc_rows(table: CreateTable) -> CreateSource:
+    """The form of a table's own rows in the log of its change data capture source: its columns that are read from
+    fields, its key, and INCLUDE. The name is the source's."""
+    if table.cdc_table is None:
+        raise TypeError("the table has a connector of its own")
+    return replace(source_of_table(table), name=table.cdc_table.source, options=(), cdc_table=table.cdc_table)

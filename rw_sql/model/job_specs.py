@@ -20,6 +20,7 @@ from rw_sql.metastore.snapshot import Effect, fold
 from rw_sql.model.definitions import (
     field_of,
     has_unchanged,
+    option_text,
     reader_definition,
     sink_definition,
     table_definition,
@@ -46,12 +47,29 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CdcTableSpec:
+    """One upstream table of a change data capture source, as the source's reader reads it.
+
+    ``snapshot`` names its snapshot: another name begins another one. ``repeats``: a table has rows of an earlier
+    snapshot. ``columns`` are those that tables read, ``key_columns`` those by which its rows are read.
+    """
+
+    upstream: str
+    snapshot: str
+    columns: tuple[str, ...]
+    key_columns: tuple[str, ...]
+    has_snapshot: bool
+    chunk_rows: int | None
+    repeats: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class IngestSpec:
     """The shared reader of a source. Unequal specs cause a restart.
 
     ``definition`` has no properties; ``options`` are the sorted options that a reader uses, regardless of whether the
     source or its connection sets them. ``since`` is the epoch of the last statement that changed its splits or
-    positions.
+    positions. ``tables`` are the tables of a change data capture source.
     """
 
     job: str
@@ -62,6 +80,7 @@ class IngestSpec:
     generation: int
     splits: tuple[str, ...]
     since: int
+    tables: tuple[CdcTableSpec, ...] = ()
 
     @property
     def object_id(self) -> int:
@@ -188,6 +207,10 @@ class RefreshSpec:
         return self.table_id
 
 
+SNAPSHOT, SNAPSHOT_BATCH_SIZE = "snapshot", "snapshot.batch_size"
+"""The options of a table of a change data capture source: whether it begins with the rows that are there, and how many
+of them one query reads."""
+
 _READERS = (MaterializedViewRecord, SinkRecord, RebuildRecord)
 """The kinds of records that read a source. A rebuild with another query reads its inputs before it serves."""
 
@@ -219,7 +242,40 @@ def ingest_spec(snapshot: Snapshot, source: SourceRecord) -> IngestSpec | None:
         generation=source.generation,
         splits=named_splits(snapshot, source, snapshot.splits(job)),
         since=snapshot.fragment_epoch(job),
+        tables=cdc_tables(snapshot, source),
     )
+
+
+def cdc_tables(snapshot: Snapshot, source: SourceRecord) -> tuple[CdcTableSpec, ...]:
+    """The upstream tables of a change data capture source, sorted; empty for another source.
+
+    Several tables may read one upstream table: the newest begins its snapshot.
+    """
+    found: dict[str, CdcTableSpec] = {}
+    for table in snapshot.users_of(source.id):
+        if not isinstance(table, TableRecord) or table.live_from is None:
+            continue
+        written = table_definition(table.definition)
+        upstream = written.cdc_table.table if written.cdc_table is not None else ""
+        given = {option.key: option_text(option.value) for option in written.options}
+        fields = {column.name: field_of(column) for column in written.columns}
+        has_snapshot = given.get(SNAPSHOT, "true").lower() == "true"
+        before = found.get(upstream)
+        columns = tuple(field_of(column) for column in written.columns if column.generated is None)
+        if before is not None and not has_snapshot:
+            found[upstream] = replace(before, columns=tuple(sorted({*before.columns, *columns})))
+            continue
+        repeats = source.snapshot > table.live_from[0]
+        found[upstream] = CdcTableSpec(
+            upstream=upstream,
+            snapshot=f"{table.id}.{source.snapshot if repeats else 0}",
+            columns=tuple(sorted({*columns, *(before.columns if before is not None else ())})),
+            key_columns=tuple(fields.get(name, name) for name in table.primary_key),
+            has_snapshot=has_snapshot,
+            chunk_rows=int(given[SNAPSHOT_BATCH_SIZE]) if SNAPSHOT_BATCH_SIZE in given else None,
+            repeats=repeats or (before is not None and before.repeats),
+        )
+    return tuple(found[name] for name in sorted(found))
 
 
 def reader_spec(snapshot: Snapshot, source: SourceRecord, fragment: str) -> ReaderSpec:

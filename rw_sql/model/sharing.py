@@ -6,6 +6,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from rw_sql.connectors.changes import ChangeConnector
 from rw_sql.connectors.ranged import RangedConnector
 from rw_sql.errors import CONNECTOR_IS_FIXED, INVALID_PROPERTY, SqlError
 from rw_sql.model.definitions import option_text
@@ -31,6 +32,13 @@ def is_to_be_shared(statement: CreateSource, kind: Connector) -> bool:
                     span=option.value.span,
                     hint="leave the property out: each view then reads the source by itself",
                 )
+            if not is_shared and isinstance(kind, ChangeConnector):
+                raise SqlError(
+                    INVALID_PROPERTY,
+                    f"a source of connector '{kind.spec.name}' is always shared: one reader follows its server",
+                    span=option.value.span,
+                    hint="leave the property out",
+                )
             return is_shared
     return kind.is_shareable()
 
@@ -39,7 +47,7 @@ def with_sharing(statement: CreateSource, kind: Connector, *, is_shared: bool) -
     """The definition with an explicit ``shared`` property if a session setting differs from the default."""
     if (
         is_shared
-        or isinstance(kind, RangedConnector)
+        or isinstance(kind, RangedConnector | ChangeConnector)
         or not kind.is_shareable()
         or any(option.key == SHARED for option in statement.options)
     ):

@@ -15,16 +15,20 @@ from rw_sql.metastore.records import (
 from rw_sql.model.backfill_ranges import History
 from rw_sql.model.definitions import (
     CHANGE_COLUMN,
+    INDEX_COLUMN,
     UNCHANGED_COLUMN,
+    cdc_rows,
     definition_of,
     has_changes,
     has_unchanged,
+    is_cdc,
     named_fields,
     source_columns,
     source_watermark,
     table_definition,
 )
 from rw_sql.model.relations import kept_watermark, schema_columns, seen_columns, stored_columns
+from rw_sql.syntax import render
 from rw_sql.syntax.lexing.identifiers import quoted_for_spark
 
 if TYPE_CHECKING:
@@ -42,7 +46,8 @@ class ViewInput:
     names differ. ``keys`` are the columns, hidden ones included, by which its rows are replaced; empty if they are only
     appended. ``history`` describes the backfill, unless the log is simply read from the beginning (see
     :mod:`rw_sql.model.backfill_ranges`). An external Delta table has a ``path``, and ``has_feed`` if it keeps a change
-    feed.
+    feed. ``decoded_by`` is the form of the rows of a table of a change data capture source
+    (:func:`rw_sql.model.definitions.cdc_rows`), which decodes them itself; ``live_from`` is as in its record.
     """
 
     id: int
@@ -57,6 +62,8 @@ class ViewInput:
     path: str = ""
     has_feed: bool = False
     aliases: tuple[tuple[str, str], ...] = ()
+    decoded_by: str = ""
+    live_from: tuple[int, int, int] | None = None
 
     @property
     def selected(self) -> tuple[str, ...]:
@@ -89,8 +96,14 @@ def view_inputs(snapshot: Snapshot, view: MaterializedViewRecord | SinkRecord) -
         columns: tuple[str, ...] = ()
         aliases: tuple[tuple[str, str], ...] = ()
         watermark = None
+        stored: tuple[str, ...] | None = None
+        decoded_by, live_from = "", None
         if isinstance(record, SourceRecord):
             statement = definition_of(record)
+            if isinstance(view, TableRecord) and view.live_from is not None:
+                stored = tuple(name for name, _ in source_columns(statement))
+                statement = cdc_rows(table_definition(view.definition))
+                decoded_by, live_from = render(statement), view.live_from
             names = named_fields(table_definition(view.definition)) if isinstance(view, TableRecord) else {}
             columns = tuple(names.get(name, name) for name, _ in source_columns(statement))
             aliases = tuple((name, field) for field, name in names.items())
@@ -119,6 +132,8 @@ def view_inputs(snapshot: Snapshot, view: MaterializedViewRecord | SinkRecord) -
                 stored=(
                     _stored(record)
                     if isinstance(record, TableRecord)
+                    else stored
+                    if stored is not None
                     else tuple(dict(aliases).get(name, name) for name in columns)
                 ),
                 watermark=watermark,
@@ -127,6 +142,8 @@ def view_inputs(snapshot: Snapshot, view: MaterializedViewRecord | SinkRecord) -
                 path=record.path if isinstance(record, DeltaTableRecord) else "",
                 has_feed=isinstance(record, DeltaTableRecord) and record.has_change_feed,
                 aliases=aliases,
+                decoded_by=decoded_by,
+                live_from=live_from,
             )
         )
     return tuple(found)
@@ -149,6 +166,8 @@ def keyed_query(table: TableRecord) -> str:
 
 def order_columns(source: SourceRecord) -> tuple[tuple[str, str], ...]:
     """The hidden columns of a source's log, with types, that determine the newest record of a key."""
-    changes = (CHANGE_COLUMN,) if has_changes(definition_of(source)) else ()
+    statement = definition_of(source)
     order = (("_rw_run", "BIGINT"), ("_rw_batch", "BIGINT"), ("_rw_split", "STRING"), ("_rw_offset", "BIGINT"))
-    return (*order, *changes)
+    if is_cdc(statement):
+        return (*order, INDEX_COLUMN, CHANGE_COLUMN)
+    return (*order, *((CHANGE_COLUMN,) if has_changes(statement) else ()))

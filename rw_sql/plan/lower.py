@@ -57,6 +57,7 @@ from rw_sql.plan.statements.source.source import (
     lower_resume_all_sources,
     lower_resume_source,
 )
+from rw_sql.plan.statements.table.cdc_table import lower_create_cdc_table
 from rw_sql.plan.statements.table.columns import lower_add_column, lower_drop_column, lower_rename_column
 from rw_sql.plan.statements.table.refresh import lower_refresh_table
 from rw_sql.plan.statements.table.rename import lower_alter_rename
@@ -195,6 +196,8 @@ def _lower(
             return lower_undo_operation(statement, snapshot, inspector)
         case ast.RewindSource():
             return lower_rewind_source(statement, snapshot, inspector)
+        case ast.CreateTable() if statement.cdc_table is not None:
+            return lower_create_cdc_table(statement, snapshot, inspector, query_dialect)
         case ast.CreateTable():
             return lower_create_table(statement, snapshot, inspector, query_dialect)
         case ast.AlterAddColumn():

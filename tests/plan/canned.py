@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from rw_sql.connectors.base import ColumnMisfit, GroupOffsets, SplitState, UpstreamSplit
+from rw_sql.connectors.changes import Lack, SlotDetails, UpstreamTable
 from rw_sql.connectors.kafka.source import topics_of
 from rw_sql.connectors.sink import SinkLook
 from rw_sql.errors import SqlError
@@ -53,8 +54,8 @@ class CannedWorld:
     come from the catalog. ``pieces`` are the contents of a log. ``run_number`` is the run that continues to read,
     ``reader_epoch`` that of the oldest run that may still commit. ``target`` is the result of a look at a sink's
     target, ``misfits`` are the columns that a PostgreSQL table cannot provide. ``analysis`` is Spark's result for every
-    query, ``analyze`` a function for each query. ``tables`` are the user's own tables. ``asked`` lists the calls so
-    far.
+    query, ``analyze`` a function for each query. ``tables`` are the user's own tables; ``upstream_tables``, ``lacks``
+    and ``slot`` are what a database has for change data capture. ``asked`` lists the calls so far.
     """
 
     snapshot: Snapshot = field(default_factory=Snapshot)
@@ -87,6 +88,9 @@ class CannedWorld:
     analysis: QueryAnalysis = field(default_factory=lambda: QueryAnalysis(schema=ONE_COLUMN))
     target: SinkLook = field(default_factory=SinkLook)
     misfits: tuple[ColumnMisfit, ...] = ()
+    upstream_tables: dict[str, UpstreamTable] = field(default_factory=dict)
+    lacks: tuple[Lack, ...] = ()
+    slot: SlotDetails | None = None
     points: tuple[RewindPoint, ...] = ()
     rewind_look: RewindLook = field(default_factory=lambda: RewindLook(tables=()))
     asked: list[Asked] = field(default_factory=list)

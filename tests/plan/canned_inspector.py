@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from rw_sql.connectors import registry
 from rw_sql.connectors.base import ColumnMisfit, GroupOffsets, SplitState, Upstream, UpstreamSplit
+from rw_sql.connectors.changes import CaptureError
 from rw_sql.connectors.kafka.source import topics_of
 from rw_sql.connectors.sink import SinkLook
-from rw_sql.errors import FILE_UNREADABLE, SqlError
+from rw_sql.errors import FILE_UNREADABLE, UPSTREAM_MISSING, SqlError
 from rw_sql.metastore.records import FORGOTTEN, SourceRecord
 from rw_sql.model.job_ids import ingest_fragment
 from rw_sql.model.options import visible
@@ -26,6 +27,7 @@ from rw_sql.plan.ports.tables import TableLook
 from rw_sql.runtime.control.checkpoint_folders import CheckpointFolders
 
 if TYPE_CHECKING:
+    from rw_sql.connectors.changes import Lack, SlotDetails, UpstreamTable
     from rw_sql.connectors.sink import SinkShape
     from rw_sql.metastore import Snapshot
     from rw_sql.metastore.facts import BackfillProgress, JobStatus, RewindPoint
@@ -172,6 +174,22 @@ class CannedUpstreams(Port):
     def column_misfit(self, connector: str, options: PlannedOptions, columns: Mapping[str, str]) -> ColumnMisfit | None:
         return next((misfit for misfit in self.world.misfits if misfit.column in columns), None)
 
+    def describe_table(
+        self, connector: str, options: PlannedOptions, table: str, *, is_needed: bool
+    ) -> UpstreamTable | None:
+        found = self.world.upstream_tables.get(table)
+        if found is None:
+            raise CaptureError(UPSTREAM_MISSING, f"table {table} does not exist", hint=f"CREATE TABLE {table} (…)")
+        return found
+
+    def find_lacks(
+        self, connector: str, options: PlannedOptions, tables: Mapping[str, Mapping[str, str] | None]
+    ) -> tuple[Lack, ...]:
+        return self.world.lacks
+
+    def slot_details(self, connector: str, options: PlannedOptions) -> SlotDetails | None:
+        return self.world.slot
+
     def look_at_target(
         self,
         connector: str,
@@ -190,6 +208,10 @@ class CannedUpstreams(Port):
 
 def _look(world: CannedWorld, options: dict[str, str]) -> Upstream:
     address = options.get("properties.bootstrap.server")
+    if "database.name" in options:
+        database = options["database.name"]
+        split = UpstreamSplit(split=database, start=0x1000, end=0x5000, cluster="7:1", incarnation="16384")
+        return Upstream(splits={database: split}, cluster="7:1")
     if address is None:  # datagen: no upstream but itself
         return Upstream(splits={"1-0": UpstreamSplit(split="1-0", start=0, end=10, is_endless=True)})
     if "topic" not in options:

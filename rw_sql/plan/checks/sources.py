@@ -24,6 +24,7 @@ from rw_sql.model.definitions import (
     connector_of,
     has_changes,
     include_name,
+    is_cdc,
 )
 from rw_sql.model.names import connections_of
 from rw_sql.model.options import check_options, connection_of, plan_options, visible
@@ -55,6 +56,9 @@ def check_source(snapshot: Snapshot, statement: CreateSource) -> str:
     require_secret(statement.options, kind.spec)
     _refuse_secrets(statement.options, kind.spec)
     check_options(kind, options, statement.options, statement.name.span)
+    if is_cdc(statement):
+        _check_cdc(statement)
+        return name
     check_source_format(kind.spec, statement)
     _check_columns(statement, name)
     try:
@@ -140,6 +144,20 @@ def _check_supported(statement: CreateSource) -> None:
     for is_there, place, what, instead in refused:
         if is_there:
             raise SqlError(NOT_SUPPORTED, f"{what} is not supported yet in CREATE SOURCE", span=place, hint=instead)
+
+
+def _check_cdc(statement: CreateSource) -> None:
+    """Raises SqlError for clauses that belong to the tables of a change data capture source."""
+    for clause, parts in (("INCLUDE", statement.include), ("WATERMARK", statement.watermarks)):
+        if parts:
+            raise SqlError(
+                NOT_SUPPORTED,
+                f"{clause} is not supported in CREATE SOURCE of a change data capture connector",
+                span=parts[0].span,
+                hint=f"CREATE TABLE t (*) INCLUDE timestamp FROM {statement.name.key} TABLE 'schema.table'"
+                if clause == "INCLUDE"
+                else "leave it out: the rows of its tables change",
+            )
 
 
 def _check_columns(statement: CreateSource, name: str) -> None:

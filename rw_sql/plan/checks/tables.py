@@ -42,11 +42,22 @@ def check_runnable(statement: CreateTable) -> None:
         (statement.is_temporary, span, "TEMPORARY", "leave it out; DROP TABLE removes the table when you are done"),
         (statement.wildcard is not None, span, "* among the columns", "list the columns"),
         (statement.query is not None, span, "AS query with a connector", "leave out WITH (…), or the query"),
-        (statement.cdc_table is not None, span, "FROM a CDC source", "let Debezium write it to Kafka; read that"),
+        (
+            statement.cdc_table is not None,
+            span,
+            "FROM source TABLE with a connector",
+            "leave out connector = …: the source has it",
+        ),
     )
     for is_there, place, what, instead in refused:
         if is_there:
             raise SqlError(NOT_SUPPORTED, f"{what} is not supported yet in CREATE TABLE", span=place, hint=instead)
+    require_own_constraints(statement)
+
+
+def require_own_constraints(statement: CreateTable) -> None:
+    """Raises SqlError NOT_SUPPORTED for constraints that are not enforced."""
+    span = statement.name.span
     for constraint in statement.constraints:
         if constraint.kind != "PRIMARY KEY":
             raise SqlError(

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from rw_sql.connectors.base import ColumnMisfit
+    from rw_sql.connectors.changes import Lack, SlotDetails, UpstreamTable
     from rw_sql.connectors.sink import SinkShape
     from rw_sql.metastore import Snapshot
     from rw_sql.metastore.facts import BackfillProgress, JobStatus, RewindPoint
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from rw_sql.plan.ports.tables import LogSize
 
 UPSTREAM = "the upstream: whether it answers, its topics and splits"
+UPSTREAM_TABLE = "the columns of the upstream table, which * stands for"
 TARGET = "the sink's target: whether it answers and takes the rows"
 QUERY = "whether Spark can keep the query up to date"
 POSITIONS = "where the source's readers stand"
@@ -187,6 +189,23 @@ class _Upstreams:
 
     def column_misfit(self, connector: str, options: PlannedOptions, columns: Mapping[str, str]) -> ColumnMisfit | None:
         self._note(UPSTREAM)
+        return None
+
+    def describe_table(
+        self, connector: str, options: PlannedOptions, table: str, *, is_needed: bool
+    ) -> UpstreamTable | None:
+        if is_needed:
+            raise Unanswerable(UPSTREAM_TABLE)
+        self._note(UPSTREAM)
+        return None
+
+    def find_lacks(
+        self, connector: str, options: PlannedOptions, tables: Mapping[str, Mapping[str, str] | None]
+    ) -> tuple[Lack, ...]:
+        self._note(UPSTREAM)
+        return ()
+
+    def slot_details(self, connector: str, options: PlannedOptions) -> SlotDetails | None:
         return None
 
     def look_at_target(

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from rw_sql.connectors.base import ColumnMisfit, GroupOffsets, Upstream
+    from rw_sql.connectors.changes import Lack, SlotDetails, UpstreamTable
     from rw_sql.connectors.sink import SinkLook, SinkShape
     from rw_sql.metastore.records import SecretRecord
     from rw_sql.model.options import PlannedOptions
@@ -46,6 +47,23 @@ class UpstreamPort(Protocol):
 
     def column_misfit(self, connector: str, options: PlannedOptions, columns: Mapping[str, str]) -> ColumnMisfit | None:
         """The first of ``columns`` (name to Spark type) that an upstream cannot provide, if any."""
+        ...
+
+    def describe_table(
+        self, connector: str, options: PlannedOptions, table: str, *, is_needed: bool
+    ) -> UpstreamTable | None:
+        """A table of a change data capture source. None only if the upstream may not be contacted, and not if it
+        ``is_needed``."""
+        ...
+
+    def find_lacks(
+        self, connector: str, options: PlannedOptions, tables: Mapping[str, Mapping[str, str] | None]
+    ) -> tuple[Lack, ...]:
+        """What the upstream of a change data capture source lacks for these tables (with their declared columns)."""
+        ...
+
+    def slot_details(self, connector: str, options: PlannedOptions) -> SlotDetails | None:
+        """The slot of a change data capture source; None if there is none, or if the upstream does not answer."""
         ...
 
     def look_at_target(

@@ -6,11 +6,14 @@ from typing import TYPE_CHECKING, Protocol
 
 from rw_sql.connectors import registry
 from rw_sql.connectors.base import ColumnReader
+from rw_sql.connectors.changes import CaptureError
+from rw_sql.connectors.registry import change_connector
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from rw_sql.connectors.base import ColumnMisfit, GroupOffsets, Upstream
+    from rw_sql.connectors.changes import Lack, SlotDetails, UpstreamTable
     from rw_sql.connectors.sink import SinkLook, SinkShape
     from rw_sql.metastore.records import SecretRecord
     from rw_sql.model.options import PlannedOptions
@@ -59,6 +62,22 @@ class Upstreams:
         resolved = self._resolve(options)
         reader = registry.connector(connector)
         return reader.column_misfit(resolved, columns) if isinstance(reader, ColumnReader) else None
+
+    def describe_table(
+        self, connector: str, options: PlannedOptions, table: str, *, is_needed: bool
+    ) -> UpstreamTable | None:
+        return change_connector(connector).describe_table(self._resolve(options), table)
+
+    def find_lacks(
+        self, connector: str, options: PlannedOptions, tables: Mapping[str, Mapping[str, str] | None]
+    ) -> tuple[Lack, ...]:
+        return change_connector(connector).find_lacks(self._resolve(options), tables)
+
+    def slot_details(self, connector: str, options: PlannedOptions) -> SlotDetails | None:
+        try:
+            return change_connector(connector).slot_details(self._resolve(options))
+        except CaptureError:
+            return None
 
     def look_at_target(
         self,

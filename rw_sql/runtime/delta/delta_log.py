@@ -28,7 +28,8 @@ class JobCommit:
     run started. ``batch`` is -1 for a fence. ``done`` is then the newest earlier batch of the generation (-1: none), so
     that a start only needs to read the newest commit. ``generation`` is the checkpoint's (views only). ``lives`` are
     the cluster and incarnation (Kafka: topic id) of each split when it was read. ``rewind`` is the epoch of the REWIND
-    that restored the table by this commit; 0 in other commits.
+    that restored the table by this commit; 0 in other commits. ``tables`` is the progress of snapshots (change data
+    capture only); a commit that changes nothing of it may leave it out.
     """
 
     job: str
@@ -40,6 +41,7 @@ class JobCommit:
     done: int = -1
     lives: Mapping[str, SplitIdentity] = field(default_factory=dict)
     rewind: int = 0
+    tables: Mapping[str, list[str]] = field(default_factory=dict)
 
     def identity_of(self, split: str) -> SplitIdentity:
         """The cluster and the incarnation in which a split was read; None if the commit does not have them."""
@@ -60,6 +62,8 @@ class JobCommit:
                 by_life.setdefault(self.identity_of(split), []).append(split)
             # Usually all splits belong to one topic: its incarnation is then written once.
             body["lives"] = [[*life, None if len(by_life) == 1 else splits] for life, splits in by_life.items()]
+        if self.tables:
+            body["tables"] = self.tables
         return json.dumps({METADATA_KEY: body}, separators=(",", ":"))
 
     @staticmethod
@@ -81,6 +85,7 @@ class JobCommit:
             ranges=ranges,
             done=body.get("done", -1),
             rewind=body.get("rewind", 0),
+            tables=body.get("tables", {}),
             lives={
                 split: (cluster, incarnation)
                 for cluster, incarnation, splits in body.get("lives", [])

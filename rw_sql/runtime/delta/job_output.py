@@ -81,7 +81,8 @@ class JobOutput:
     ``done`` is the newest batch of the generation that earlier runs wrote, -1 if there is none. ``lives`` are the
     incarnations for a reader's commits. ``ranges`` are the ranges of the batch in progress, unless they are passed with
     its rows. ``follows`` is the table's transaction version when a run started without a fence. ``before_commit`` is
-    called after a large batch has been read and before its commit; an exception ends the batch.
+    called after a large batch has been read and before its commit; an exception ends the batch. ``tables`` is the
+    progress of snapshots that the batch in progress stores.
     """
 
     warehouse: Warehouse
@@ -96,6 +97,7 @@ class JobOutput:
     lives: Mapping[str, SplitIdentity] = field(default_factory=dict)
     ranges: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     before_commit: Callable[[], None] | None = None
+    tables: Mapping[str, list[str]] = field(default_factory=dict)
     checksums: VersionChecksums = field(init=False)
     _seen: tuple[int, int | None] | None = field(default=None, init=False)
 
@@ -262,6 +264,7 @@ class JobOutput:
             generation=self.generation,
             ranges=ranges,
             lives=self.lives if ranges else {},
+            tables=self.tables,
         )
 
     def _newest_transaction(self) -> int | None:

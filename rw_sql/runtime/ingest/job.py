@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from rw_sql.connectors.changes import CaptureError, ChangeConnector
 from rw_sql.connectors.ranged import RangedConnector
+from rw_sql.connectors.registry import captures_changes
 from rw_sql.metastore.records import SourceRecord
 from rw_sql.model.definitions import has_changes, source_definition
 from rw_sql.model.job_ids import ingest_fragment
@@ -17,7 +19,8 @@ from rw_sql.plan.statements.table.source_of_table import added_fields
 from rw_sql.runtime.decoding.decoder import BUCKET, Decoder, log_schema, log_statistics
 from rw_sql.runtime.decoding.upstream_records import has_small_batches, offsets_per_record, read_records
 from rw_sql.runtime.delta.job_output import SMALL_ROWS, FencedError, JobOutput, as_stored
-from rw_sql.runtime.delta.row_counts import RowCount, expected_of
+from rw_sql.runtime.delta.row_counts import RowCount, exactly, expected_of
+from rw_sql.runtime.ingest.capture import Capture, note_progress, stalled
 from rw_sql.runtime.ingest.warm_start import WarmStart
 from rw_sql.runtime.jobs.rate_limit import BatchLimits, Throttle
 from rw_sql.runtime.jobs.startable import require_readable, still_asked
@@ -57,6 +60,8 @@ def _note_all(context: Context, source: SourceRecord, version: int, *, run: int,
     note_positions(context, source, run=run, epoch=epoch)
     note_cleaned_ranges(context.warehouse, source, version)
     note_stretches(context.warehouse, source, version)
+    if captures_changes(source.connector):
+        note_progress(context.warehouse, source, version)
 
 
 @dataclass(slots=True)
@@ -79,6 +84,7 @@ class Ingest:
     watch: UpstreamWatch | None
     fetcher: RecordFetcher | None
     feed: RangeFeed | None
+    capture: Capture | None
     pace: BatchLimits
     throttle: Throttle
     upkeep: Upkeep
@@ -134,12 +140,16 @@ class Ingest:
                 partition_by=(BUCKET,),
                 statistics=statistics,
             )
-        states = read_positions(context.warehouse, context.metastore, snapshot, source).states
+        known = read_positions(context.warehouse, context.metastore, snapshot, source)
+        states = known.states
         stored = snapshot.states(ingest_fragment(source.id))
         asked = still_asked(kind, spec.splits, states, upstream)
         if any(split_status(states.get(split), upstream.splits.get(split)) != OK for split in asked):
             # The look is older than the positions: an earlier run may have read on until the fence.
             require_readable(source.name, asked, states, kind.look(options))
+        capture = None
+        if isinstance(kind, ChangeConnector):
+            capture = Capture.open(context, kind, source, spec, options, known, pace.batch_records)
         output.lives = {split: (states[split].cluster, states[split].incarnation) for split in spec.splits}
         fault("ingest.after_position")
         job = Ingest(
@@ -159,6 +169,7 @@ class Ingest:
             watch=kind.watch(options),
             fetcher=opening.fetcher,
             feed=None,
+            capture=capture,
             pace=pace,
             throttle=Throttle(pace.per_second),
             upkeep=Upkeep(
@@ -186,6 +197,9 @@ class Ingest:
         of, early = prepared.query(self.run), prepared.early
         if early is not None and early.fits(self.run, states):
             self.streaming.query = early.go_on(write)
+        elif self.capture is not None:
+            stream = prepared.opening.change_stream(self.capture.feed)
+            self.streaming.query = of.start(stream, self.positions, write)
         else:
             if early is not None:
                 early.abandon()  # Two queries cannot have the same name.
@@ -195,6 +209,9 @@ class Ingest:
         of.remove_others()
 
     def _on_batch(self, frame: DataFrame, batch: int) -> None:
+        if self.capture is not None:
+            self._on_changes(self.capture, batch)
+            return
         ranges = self._ranges(self._ends(batch))
         moved = {split: (start, end) for split, (start, end) in ranges.items() if end > start}
         unit = offsets_per_record(self.kind)
@@ -228,6 +245,36 @@ class Ingest:
             if batch % NOTE_EVERY == NOTE_EVERY - 1:
                 note_positions(self.context, self.source, run=self.run, epoch=self.epoch)
 
+    def _on_changes(self, capture: Capture, batch: int) -> None:
+        """A batch of a change data capture source: rows, position and progress of snapshots in one commit."""
+        try:
+            taken = capture.feed.take(self._offset(batch))
+        except CaptureError as error:
+            raise stalled(self.source, error) from error
+        if not taken:
+            return
+        if not self.throttle.take(sum(each.records.num_rows for each in taken)):
+            raise FencedError(f"{self.spec.job} was stopped")
+        with self.streaming.batch():
+            (split,) = self.positions
+            capture.require_known(taken)
+            rows = capture.rows(taken, run=self.run, batch=batch, since=self.since[split], bucket=current_bucket())
+            fault("ingest.in_batch")
+            small = as_stored(rows, self.schema)
+            exactly(sum(each.records.num_rows for each in taken)).require(
+                RowCount(written=small.num_rows - capture.marks(taken))
+            )
+            progress = capture.progress_after(taken)
+            ranges = {split: (self.positions[split], taken[-1].position)}
+            with self.streaming.turn():
+                self.output.tables = capture.stored_with(progress, is_due=batch % NOTE_EVERY == 0)
+                self.output.append_rows(small, batch, ranges)
+                self.positions[split] = taken[-1].position
+                capture.committed(taken, progress)
+                self.upkeep.run_if_due()
+            if batch % NOTE_EVERY == NOTE_EVERY - 1:
+                self.note()
+
     def _fetched(
         self, frame: DataFrame, ranges: Mapping[str, tuple[int, int]], expected: int
     ) -> tuple[DataFrame, int | None]:
@@ -252,11 +299,14 @@ class Ingest:
 
     def _ends(self, batch: int) -> dict[str, int]:
         """The end offsets of the batch, from the run's own offset entry: the third line of ``offsets/N``."""
-        text = self.context.warehouse.read_text(f"{self.checkpoint}/offsets/{batch}")
-        offset = text.splitlines()[2]
+        offset = self._offset(batch)
         if self.feed is not None:
             return {split: end for split, (_, end) in self.feed.take(offset).items()}
         return self.kind.read_positions(offset)
+
+    def _offset(self, batch: int) -> str:
+        text = self.context.warehouse.read_text(f"{self.checkpoint}/offsets/{batch}")
+        return text.splitlines()[2]
 
     def _require_same_incarnation(self) -> None:
         """Checks that the batch came from the expected incarnation. A deleted topic's id is never used again."""
@@ -307,6 +357,9 @@ class Ingest:
             self.streaming.forbid()
             if end is None:
                 self._close_clients()
+            elif self.capture is not None:
+                # The next run needs the slot.
+                self.capture.feed.close()
         fault("ingest.after_stop")
         if end is None:
             self.note()
@@ -330,3 +383,5 @@ class Ingest:
             self.fetcher.close()
         if self.feed is not None:
             self.feed.close()
+        if self.capture is not None:
+            self.capture.feed.close()

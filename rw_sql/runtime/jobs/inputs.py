@@ -11,6 +11,8 @@ from pyspark.sql import functions as f
 
 from rw_sql.connectors.delta.versions import table_at
 from rw_sql.model.backfill_ranges import History
+from rw_sql.model.definitions import source_definition
+from rw_sql.runtime.decoding.cdc_rows import cdc_frame
 from rw_sql.runtime.delta.job_output import CHANGE_FEED
 from rw_sql.runtime.support.failures import StalledError
 from rw_sql.syntax.lexing.identifiers import quoted_for_spark
@@ -100,6 +102,9 @@ def input_frame(
         # In a log, only retention deletes rows.
         reader = reader.option("ignoreDeletes", "true")
     frame = reader.load(table or path_of(context.warehouse, given))
+    if given.live_from is not None:
+        rows = cdc_frame(frame, source_definition(given.decoded_by), given.live_from)
+        return rows.where("_rw_error IS NULL").selectExpr(*given.selected)
     if given.kind == "source":
         frame = frame.where("_rw_error IS NULL")
         if given.history and table is None:

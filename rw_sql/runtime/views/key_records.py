@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rw_sql.metastore.records import IF_NOT_NULL, IGNORE
-from rw_sql.model.definitions import CHANGE_COLUMN, UNCHANGED_COLUMN, UNKNOWN_COLUMN
+from rw_sql.model.definitions import CHANGE_COLUMN, INDEX_COLUMN, UNCHANGED_COLUMN, UNKNOWN_COLUMN
 from rw_sql.runtime.decoding.decoder import BATCH, OFFSET, RUN, SPLIT
 
 if TYPE_CHECKING:
@@ -19,8 +19,9 @@ if TYPE_CHECKING:
 OP = CHANGE_COLUMN[0]
 UNCHANGED, UNKNOWN = UNCHANGED_COLUMN[0], UNKNOWN_COLUMN[0]
 DELETE = -1
-ORDER = (RUN, BATCH, SPLIT, OFFSET)
-"""The columns that order the rows of a log: by commit, and within a commit by split and offset.
+ORDER = (RUN, BATCH, SPLIT, OFFSET, INDEX_COLUMN[0])
+"""The columns that order the rows of a log: by commit, within a commit by split and offset, and within an offset of a
+change data capture source by index.
 
 Logs of older versions have no batch; the queries of their tables order by the other three.
 """

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from rw_sql.connectors.registry import connector, connector_names
+from rw_sql.connectors.registry import change_connector, connector, connector_names
 from rw_sql.errors import (
     DEPENDENTS_EXIST,
     INVALID_DEFINITION,
@@ -27,6 +27,7 @@ from rw_sql.model.definitions import (
     PAUSED_AT_BIRTH,
     REFRESH_OPTIONS,
     connector_of,
+    is_cdc,
     option_text,
 )
 from rw_sql.model.job_ids import ingest_fragment
@@ -35,6 +36,7 @@ from rw_sql.model.options import plan_options, source_options, visible
 from rw_sql.model.sharing import is_to_be_shared, with_sharing
 from rw_sql.model.source_readers import forget_fragments, readers_of
 from rw_sql.model.startup import birth_of
+from rw_sql.plan.checks.cdc_tables import require_no_lack
 from rw_sql.plan.checks.formats import require_rows
 from rw_sql.plan.checks.sources import check_source
 from rw_sql.plan.checks.upstreams import require_upstream
@@ -51,6 +53,7 @@ from rw_sql.plan.statements.common import (
     take_up_new_topics,
 )
 from rw_sql.syntax import render
+from rw_sql.syntax.statements import Option, TextValue
 
 if TYPE_CHECKING:
     from rw_sql.metastore import Snapshot
@@ -95,9 +98,13 @@ def lower_create_source(
     kind_name = check_source(snapshot, stored)
     kind = connector(kind_name)
     stored = with_sharing(stored, kind, is_shared=is_shared)
+    if is_cdc(stored):
+        stored = _with_upstream_names(stored, snapshot, inspector)
     options = plan_options(snapshot, stored)
     upstream = inspector.upstreams.look(kind_name, options)
     require_upstream(upstream, name, statement.name.span, options=statement.options)
+    if is_cdc(stored):
+        require_no_lack(inspector.upstreams.find_lacks(kind_name, options, {}), name, statement.name.span)
     found = discover(inspector, kind, kind_name, options, upstream, {})
     blank = SourceRecord(
         id=snapshot.next_id,
@@ -128,6 +135,16 @@ def lower_create_source(
         changes=(ResultRow(object=name, change="CREATED", detail=detail),),
         affected=(record.id,),
     )
+
+
+def _with_upstream_names(statement: CreateSource, snapshot: Snapshot, inspector: Inspector) -> CreateSource:
+    """A change data capture source with the names of what its reader makes upstream, if the statement leaves them
+    out."""
+    given = visible(plan_options(snapshot, statement))
+    token = f"{snapshot.next_id:x}{inspector.clock():x}"
+    made = change_connector(connector_of(statement) or "").filled_in(given, token)
+    more = tuple(Option(key=key, value=TextValue(text=value)) for key, value in made.items() if key not in given)
+    return replace(statement, options=(*statement.options, *more))
 
 
 def _require_stream(statement: CreateSource) -> None:

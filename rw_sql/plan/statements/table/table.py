@@ -21,10 +21,12 @@ from rw_sql.metastore.records import (
 from rw_sql.metastore.refresh_records import FINISHING
 from rw_sql.model.definitions import (
     PAUSED_AT_BIRTH,
+    cdc_rows,
     has_changes,
     include_name,
     named_fields,
     primary_key,
+    source_columns,
     source_of_table,
     table_definition,
 )
@@ -106,9 +108,12 @@ def table_record(
     """The catalog record of a new table over a source. Raises SqlError if its expressions are invalid."""
     key = primary_key(statement)
     query = table_query(statement, query_dialect)
-    relation = relation_of(source)
+    own = relation_of(source)
+    if statement.cdc_table is not None:
+        query = reading(query, source.name)
+        own = replace(own, columns=source_columns(cdc_rows(statement)))
     names = named_fields(statement)
-    relation = replace(relation, columns=tuple((names.get(name, name), kind) for name, kind in relation.columns))
+    relation = replace(own, columns=tuple((names.get(name, name), kind) for name, kind in own.columns))
     if key:
         relation = replace(relation, columns=(*relation.columns, *order_columns(source)))
     found = inspector.queries.analyze(query, (relation,), form=WHOLE)
@@ -116,7 +121,7 @@ def table_record(
         raise _refused(statement, found.refusal, found.hint)
     rows = query
     if key:
-        rows = _with_columns(query, relation.columns[len(relation_of(source).columns) :])
+        rows = _with_columns(query, relation.columns[len(own.columns) :])
     kept = tuple(option for option in statement.options if option.key != PAUSED_AT_BIRTH)
     definition = replace(statement, if_not_exists=False, options=kept)
     return TableRecord(

@@ -78,16 +78,16 @@ def upsert_changes(records: StepsT, key: EventKey) -> StepsT:
     key."""
     read = _exact(records, "value", _VALUE_TEXT)
     read = read.withColumn(_EVENT, once(all_members(f.col(_VALUE_TEXT))))
-    keys = _nothing()
+    keys = no_fields()
     if not key.is_record_key:
         read = _exact(read, "key", _KEY_TEXT)
         keys = once(_record_keys(key))
     read = read.withColumn(_KEYS, keys)
     changes = (
         f.when(f.col("key").isNull(), _failed(NO_KEY))
-        .when(_has_no_value(), f.array(_change(DELETE, _nothing(), f.col(_KEYS))))
+        .when(_has_no_value(), f.array(change_of(DELETE, no_fields(), f.col(_KEYS))))
         .when(f.col(_EVENT).isNull(), _failed("the value is not a JSON object"))
-        .otherwise(f.array(_change(UPSERT, f.col(_EVENT), f.col(_KEYS))))
+        .otherwise(f.array(change_of(UPSERT, f.col(_EVENT), f.col(_KEYS))))
     )
     if not key.is_record_key:
         is_other = f.col("key").isNotNull() & f.col(_KEYS).isNull()
@@ -136,7 +136,7 @@ def debezium_changes(
         .when(is_row & after.isNull(), _failed(told))
         .when(is_row, _moved(after, f.when(op == "u", before), key.columns))
         .when((op == "d") & before.isNull(), _failed("before is missing for delete event"))
-        .when(op == "d", f.array(_change(DELETE, before)))
+        .when(op == "d", f.array(change_of(DELETE, before)))
         .otherwise(_failed(f.concat(f.lit("unknown debezium op: "), op)))
     )
     if has_types:
@@ -159,7 +159,7 @@ def _tombstone(key: EventKey, *, ignore_key: bool) -> Column:
         f.when(f.col("key").isNull(), _failed(NO_VALUE))
         .when(is_other, f.array().cast(_NONE))
         .when(keys.isNull(), _failed(f"the record has no value, and its key is not JSON of {_listed(key.columns)}"))
-        .otherwise(f.array(_change(DELETE, keys, keys)))
+        .otherwise(f.array(change_of(DELETE, keys, keys)))
     )
 
 
@@ -199,9 +199,9 @@ def maxwell_changes(records: StepsT, key: EventKey) -> StepsT:
             kind.isin("insert", "update", "delete", "bootstrap-insert") & data.isNull(),
             _failed(f.concat(f.lit("data is missing for "), kind, f.lit(" event"))),
         )
-        .when(kind.isin("insert", "bootstrap-insert"), f.array(_change(UPSERT, data)))
+        .when(kind.isin("insert", "bootstrap-insert"), f.array(change_of(UPSERT, data)))
         .when(kind == "update", _moved(data, old, key.columns))
-        .when(kind == "delete", f.array(_change(DELETE, data)))
+        .when(kind == "delete", f.array(change_of(DELETE, data)))
         .otherwise(_failed(f.concat(f.lit("unknown maxwell type: "), kind)))
     )
     return read.withColumn(CHANGES, changes)
@@ -233,8 +233,8 @@ def canal_changes(records: StepsT, key: EventKey) -> StepsT:
         .when(kind.isNull() | ~kind.isin("INSERT", "UPDATE", "DELETE"), _failed("op field not found in canal json"))
         .when(data.isNull(), _failed("field `data` is missing for creating event"))
         .when(f.exists(data, lambda row: row.isNull()), _failed("field `data` contains a value that is not a row"))
-        .when(kind == "INSERT", f.transform(data, lambda row: _change(UPSERT, row)))
-        .when(kind == "DELETE", f.transform(data, lambda row: _change(DELETE, row)))
+        .when(kind == "INSERT", f.transform(data, lambda row: change_of(UPSERT, row)))
+        .when(kind == "DELETE", f.transform(data, lambda row: change_of(DELETE, row)))
         # Rows may take over each other's keys: the last change of a key counts.
         .when(f.size(updated) > f.size(data), _last_of_each_key(updated, key.columns))
         .otherwise(updated)
@@ -256,7 +256,8 @@ def _has_no_value() -> Column:
     return f.col("value").isNull() | (f.octet_length("value") == 0)
 
 
-def _nothing() -> Column:
+def no_fields() -> Column:
+    """No row, and no key."""
     return f.lit(None).cast(_FIELDS)
 
 
@@ -264,19 +265,20 @@ def _is_corrupt() -> Column:
     return ~is_whole(f.col(_EVENT))
 
 
-def _change(op: int, fields: Column, keys: Column | None = None) -> Column:
+def change_of(op: int, fields: Column, keys: Column | None = None) -> Column:
+    """One change, as in CHANGES."""
     made = f.struct(
         f.lit(op).alias("op"),
         f.lit(None).cast("string").alias("error"),
         fields.alias("fields"),
-        (_nothing() if keys is None else keys).alias("keys"),
+        (no_fields() if keys is None else keys).alias("keys"),
     )
     return made.cast(_CHANGE)
 
 
 def _failed(message: Column | str) -> Column:
     said = f.lit(message) if isinstance(message, str) else message
-    nothing = _nothing()
+    nothing = no_fields()
     return f.array(
         f.struct(
             f.lit(None).cast("int").alias("op"), said.alias("error"), nothing.alias("fields"), nothing.alias("keys")
@@ -293,8 +295,8 @@ def _moved(row: Column, old: Column, keys: Sequence[str]) -> Column:
     gone = _mapped(keys, old_keys)
     return f.when(
         old.isNotNull() & f.coalesce(is_other, f.lit(False)),
-        f.array(_change(DELETE, gone, gone), _change(UPSERT, row)),
-    ).otherwise(f.array(_change(UPSERT, row)))
+        f.array(change_of(DELETE, gone, gone), change_of(UPSERT, row)),
+    ).otherwise(f.array(change_of(UPSERT, row)))
 
 
 def _last_of_each_key(changes: Column, keys: Sequence[str]) -> Column:

@@ -91,6 +91,19 @@ def change_rows(records: StepsT, statement: CreateSource) -> tuple[StepsT, Colum
             told = canal_changes(records, key)
         case other:
             raise ValueError(f"FORMAT {other} tells no changes")
+    return rows_of(told, statement, key, rules, placeholder, has_types=has_types)
+
+
+def rows_of(
+    told: StepsT,
+    statement: CreateSource,
+    key: EventKey,
+    rules: ValueRules,
+    placeholder: Placeholder | None = None,
+    *,
+    has_types: bool = False,
+) -> tuple[StepsT, Column]:
+    """The rows of records whose changes are in CHANGES, as :func:`change_rows` returns them."""
     rows = told.withColumn(_CHANGE, f.explode(CHANGES))
     change = f.col(_CHANGE)
     # In steps: a value that is referenced several times must be a column, or Spark computes it each time.

@@ -38,13 +38,14 @@ class ValueRules:
 
     ``timestamptz`` and ``timestamp`` are modes of :mod:`rw_sql.connectors.formats`. ``needs_zone``: text without a zone
     is not a point in time. ``bytes_as`` is the form of bytes: ``base64``, characters with their values (``latin1``), or
-    UTF-8 text (``utf8``).
+    UTF-8 text (``utf8``), or PostgreSQL's hexadecimal digits (``hex``). ``booleans`` are the words for true and false.
     """
 
     timestamptz: str = GUESS
     timestamp: str = GUESS
     needs_zone: bool = False
     bytes_as: str = "base64"
+    booleans: tuple[tuple[str, ...], tuple[str, ...]] = (("true", "1"), ("false", "0"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,8 +93,8 @@ def value_of(
     count = moments.count(text) if number is None else number
     match name:
         case "BOOLEAN":
-            word = f.lower(text)
-            return f.when(word.isin("true", "1"), f.lit(True)).when(word.isin("false", "0"), f.lit(False))
+            word, (yes, no) = f.lower(text), rules.booleans
+            return f.when(word.isin(*yes), f.lit(True)).when(word.isin(*no), f.lit(False))
         case "BYTEA":
             return _bytes(text, rules)
         case "DATE":
@@ -133,6 +134,8 @@ def _bytes(text: Column, rules: ValueRules) -> Column:
             return f.when(text.rlike("^[\\u0000-\\u00ff]*$"), f.encode(text, "ISO-8859-1"))
         case "utf8":
             return text.cast("binary")
+        case "hex":
+            return f.when(text.startswith("\\x"), f.try_to_binary(f.substring(text, 3, 2**31 - 1), f.lit("hex")))
         case _:
             return f.try_to_binary(text, f.lit("base64"))
 

@@ -1,0 +1,87 @@
+"""A base for connectors that capture the changes of a database.
+
+Spark's stream of such a source has no rows: it only starts the batches. The rows of a batch are what the source's
+reader has taken; they reach the log through Arrow (:mod:`rw_sql.runtime.ingest.change_feed`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rw_sql.connectors.plain import PlainConnector
+from rw_sql.connectors.ranged import batch_ends, batch_offset
+from rw_sql.errors import NOT_SUPPORTED, SqlError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from rw_sql.connectors.base import SplitState, UpstreamSplit
+
+
+class ChangeBase(PlainConnector):
+    """The methods of :class:`rw_sql.connectors.base.Connector` that are equal for all such connectors.
+
+    A subclass also implements :class:`rw_sql.connectors.changes.ChangeConnector`. A source has one split, whose
+    offsets count bytes of the upstream's log of changes.
+    """
+
+    other_targets = "TO EARLIEST, TO LATEST or TO OFFSET"
+    offsets_count: str | None = None
+
+    def is_shareable(self) -> bool:
+        """True: one reader serves all tables and views."""
+        return True
+
+    def split_topic(self, split: str) -> str:
+        """The split itself."""
+        return split
+
+    def resolve_split(self, options: Mapping[str, str], written: str) -> str:
+        """The id as written."""
+        return written
+
+    def start_offset(self, options: Mapping[str, str], split: UpstreamSplit, at_times: Mapping[str, int]) -> int:
+        """The split's end: earlier rows come with the tables' snapshots."""
+        return split.end
+
+    def read_stream(
+        self,
+        spark: SparkSession,
+        options: Mapping[str, str],
+        positions: Mapping[str, SplitState],
+        *,
+        max_records: int | None,
+        with_headers: bool = False,
+        columns: Mapping[str, str] | None = None,
+    ) -> DataFrame:
+        """Raises SqlError NOT_SUPPORTED: only a source's shared reader reads it."""
+        raise self._unreadable()
+
+    def read_batch(
+        self,
+        spark: SparkSession,
+        options: Mapping[str, str],
+        ranges: Mapping[str, tuple[int, int]],
+        *,
+        with_headers: bool = False,
+        columns: Mapping[str, str] | None = None,
+    ) -> DataFrame:
+        """Raises SqlError NOT_SUPPORTED: the upstream sends no range again; the source's log has the changes."""
+        raise self._unreadable()
+
+    def read_positions(self, source_offset: str) -> dict[str, int]:
+        """The position in an entry of :meth:`write_positions`."""
+        return batch_ends(source_offset)
+
+    def write_positions(self, positions: Mapping[str, int]) -> str:
+        """The entry that :meth:`read_positions` reads."""
+        return batch_offset(0, {split: (at, at) for split, at in positions.items()})
+
+    def _unreadable(self) -> SqlError:
+        return SqlError(
+            NOT_SUPPORTED,
+            f"a {self.spec.name} source cannot be read a second time: its server sends each change once",
+            hint="read a table of it: CREATE TABLE t (*) FROM source TABLE 'schema.table'",
+        )

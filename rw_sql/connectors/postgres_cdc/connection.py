@@ -1,0 +1,173 @@
+"""Connections to the server that a source's options name, for SQL and for replication.
+
+Every session writes values in the same form: the texts of a snapshot and of the stream must be equal.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from rw_sql.connectors.changes import CaptureError
+from rw_sql.errors import UPSTREAM_MISSING, UPSTREAM_UNREACHABLE
+from rw_sql.packages import deferred
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    import psycopg
+    from psycopg import Connection
+else:
+    psycopg = deferred("psycopg")
+
+FORMAT = {
+    "client_encoding": "UTF8",
+    "datestyle": "ISO,\\ YMD",
+    "intervalstyle": "iso_8601",
+    "timezone": "UTC",
+    "extra_float_digits": "3",
+    "bytea_output": "hex",
+}
+"""The settings that decide how a value is written, as libpq's ``options`` take them."""
+
+SQL_SETTINGS = {"row_security": "off", "statement_timeout": "0", "idle_in_transaction_session_timeout": "0"}
+"""``row_security = off``: a policy that hides rows from the snapshot is an error."""
+
+_SSL_MODES = {"disabled": "disable", "preferred": "prefer", "required": "require"}
+_ALIVE = {"keepalives": "1", "keepalives_idle": "30", "keepalives_interval": "10", "keepalives_count": "3"}
+
+
+def conninfo(options: Mapping[str, str]) -> dict[str, str]:
+    """The options as libpq's parameters."""
+    mode = options.get("ssl.mode", "preferred").strip().lower()
+    made = {
+        "host": options["hostname"],
+        "port": options.get("port", "5432").strip(),
+        "user": options["username"],
+        "password": options.get("password", ""),
+        "dbname": options["database.name"],
+        "sslmode": _SSL_MODES.get(mode, mode),
+        "application_name": "rw_sql",
+        **_ALIVE,
+    }
+    if "ssl.root.cert" in options:
+        made["sslrootcert"] = options["ssl.root.cert"]
+    if not made["password"]:
+        del made["password"]
+    return made
+
+
+def _settings(settings: Mapping[str, str]) -> str:
+    return " ".join(f"-c {name}={value}" for name, value in settings.items() if name != "client_encoding")
+
+
+def connect(options: Mapping[str, str], timeout: float) -> Connection[Any]:
+    """A connection for SQL, each statement a transaction of its own. Raises CaptureError."""
+    made = conninfo(options) | {
+        "connect_timeout": str(max(2, int(timeout))),
+        "client_encoding": "UTF8",
+        "options": _settings(FORMAT | SQL_SETTINGS),
+    }
+    try:
+        return psycopg.connect(**made, autocommit=True, prepare_threshold=None)  # type: ignore[arg-type]
+    except psycopg.Error as error:
+        raise unreachable(error, options) from error
+
+
+def connect_for_replication(options: Mapping[str, str], timeout: float) -> Connection[Any]:
+    """A connection that takes replication commands. Raises CaptureError."""
+    made = conninfo(options) | {
+        "connect_timeout": str(max(2, int(timeout))),
+        "client_encoding": "UTF8",
+        "replication": "database",
+        "options": _settings(FORMAT),
+    }
+    try:
+        return psycopg.connect(**made, autocommit=True)  # type: ignore[arg-type]
+    except psycopg.Error as error:
+        raise unreachable(error, options) from error
+
+
+_REFUSED = ("28", "3D", "42", "0A", "22", "55")
+"""SQLSTATE classes of errors that waiting does not mend: login, database, rights, support, a slot's state."""
+
+_BUSY = ("55006", "55P03")
+
+
+def unreachable(error: Exception, options: Mapping[str, str]) -> CaptureError:
+    """An error of the server or of the client as a CaptureError, without the password."""
+    state = getattr(error, "sqlstate", None) or ""
+    text = told(str(error), options)
+    refused = state.startswith(_REFUSED) and state not in _BUSY
+    # libpq reports errors of the login without a SQLSTATE.
+    refused |= not state and any(word in text for word in ("authentication failed", "does not exist", "pg_hba.conf"))
+    return CaptureError(
+        UPSTREAM_MISSING if refused else UPSTREAM_UNREACHABLE,
+        text,
+        hint="ALTER SOURCE … CONNECTOR WITH (username = '…', password = SECRET …) if the login is wrong"
+        if refused and (state.startswith("28") or "authentication" in text)
+        else None,
+        is_temporary=not refused,
+    )
+
+
+def told(text: str, options: Mapping[str, str]) -> str:
+    """A message in one line and without the password."""
+    line = " ".join(text.split())
+    password = options.get("password")
+    return line.replace(password, "[secret]") if password else line
+
+
+def quoted(name: str) -> str:
+    """A name as SQL has it, always in quotes."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def literal(text: str) -> str:
+    """A text as a SQL literal, under any setting of ``standard_conforming_strings``."""
+    escaped = text.replace("'", "''")
+    return " E'" + escaped.replace("\\", "\\\\") + "'" if "\\" in text else f"'{escaped}'"
+
+
+def parts_of(table: str) -> tuple[str, str] | None:
+    """Schema and name of ``schema.table``, whose parts may be quoted; None if the text is no such name."""
+    parts = list(_parts(table))
+    return (parts[0], parts[1]) if len(parts) == 2 and all(parts) else None
+
+
+def _parts(text: str) -> Iterator[str]:
+    at = 0
+    while at <= len(text):
+        if text[at : at + 1] == '"':
+            made, at = "", at + 1
+            while True:
+                end = text.find('"', at)
+                if end < 0:
+                    yield ""
+                    return
+                made += text[at:end]
+                at = end + 1
+                if text[at : at + 1] != '"':
+                    break
+                made += '"'
+                at += 1
+            if at < len(text) and text[at] != ".":
+                yield ""
+                return
+            yield made
+        else:
+            end = text.find(".", at)
+            end = len(text) if end < 0 else end
+            yield text[at:end].strip()
+            at = end
+        at += 1
+
+
+def lsn_text(position: int) -> str:
+    """A position as PostgreSQL writes it: ``0/16B3748``."""
+    return f"{position >> 32:X}/{position & 0xFFFFFFFF:X}"
+
+
+def lsn_number(text: str) -> int:
+    """A position from PostgreSQL's text."""
+    high, low = text.split("/")
+    return (int(high, 16) << 32) | int(low, 16)

@@ -1,0 +1,479 @@
+"""The reader of a slot: changes and snapshots of a source's tables, in one order. See :class:`ChangeReader`."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from rw_sql.connectors.base import RESOLVE_TIMEOUT_SECONDS
+from rw_sql.connectors.changes import SNAPSHOT, CaptureError, SchemaChange, Taken, records_schema
+from rw_sql.connectors.postgres_cdc import pgoutput
+from rw_sql.connectors.postgres_cdc.connection import connect, lsn_text, unreachable
+from rw_sql.connectors.postgres_cdc.decoder import Decoded, Decoder, KnownTable, convert_cells, json_of, make_batch
+from rw_sql.connectors.postgres_cdc.server import AGAIN, check_position, read_facts
+from rw_sql.connectors.postgres_cdc.snapshot import SnapshotThread
+from rw_sql.connectors.postgres_cdc.stream import Stream
+from rw_sql.connectors.postgres_cdc.tables import find_table, missing_table, named, type_names
+from rw_sql.connectors.postgres_cdc.types import resolve_types
+from rw_sql.errors import UPSTREAM_MISSING, UPSTREAM_UNREACHABLE
+from rw_sql.packages import deferred
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    import psycopg
+    from psycopg import Connection
+
+    from rw_sql.connectors.base import SplitState
+    from rw_sql.connectors.changes import TableProgress
+    from rw_sql.connectors.postgres_cdc.decoder import TrackedChange
+    from rw_sql.connectors.postgres_cdc.pgoutput import Relation, Transaction
+    from rw_sql.connectors.postgres_cdc.snapshot import Chunk, Snapshot
+    from rw_sql.connectors.postgres_cdc.types import PostgresType
+else:
+    psycopg = deferred("psycopg")
+
+_RECENT = 200_000
+"""How many transactions are remembered for a snapshot that begins later."""
+
+_CHECK_SECONDS = 10.0
+"""The time between two checks that the tables and their entries in the publication are still the same ones."""
+
+_SLOT_SECONDS = 10.0
+"""How long a slot may be in use when it is opened: the server notices the end of a client late."""
+
+_LONGEST_WAIT = 0.2
+
+_CHUNK_ORDINALS = 1 << 32
+"""The ``_rw_index`` of the first row of a snapshot: behind the changes of a transaction at the same position."""
+
+
+class PostgresReader:
+    """See :class:`rw_sql.connectors.changes.ChangeReader`."""
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        self._options = dict(options)
+        self._slot = options["slot.name"]
+        self._timeout = RESOLVE_TIMEOUT_SECONDS
+        self._position = 0
+        self._returned = 0
+        self._ordinal = (0, 0)
+        self._progress: dict[str, TableProgress] = {}
+        self._by_name: dict[tuple[str, str], str] = {}
+        self._backlog: deque[Transaction] = deque()
+        self._recent: deque[int] = deque(maxlen=_RECENT)
+        self._unsure: dict[str, frozenset[int]] = {}
+        self._tracked: dict[str, list[TrackedChange]] = {}
+        self._floor: Snapshot | None = None
+        self._types: dict[int, PostgresType] = {}
+        self._money: str | None = None
+        self._changes: list[SchemaChange] = []
+        self._checked_at = 0.0
+        self._catalog: Connection[Any] | None = None
+        self._stream: Stream | None = None
+        self._snapshot: SnapshotThread | None = None
+        self._split = options["database.name"]
+        self._decoder = Decoder(self._split, self._on_relation)
+        self._is_closed = False
+
+    def open(self, position: SplitState, tables: Mapping[str, TableProgress]) -> None:
+        """See :meth:`ChangeReader.open`."""
+        try:
+            self._wait_for_slot(position)
+            self._position = self._returned = position.offset
+            self._accept(tables)
+            stream = Stream(self._options, self._slot, self._options["publication.name"], self._timeout)
+            self._stream = stream
+            stream.start(position.offset)
+            # The slot cannot move while this reader has it: a program that moved it before is found now.
+            check_position(read_facts(self._options, self._timeout), self._options, position)
+            self._snapshot = SnapshotThread(self._options, self._timeout)
+            self._snapshot.set_tables(self._progress)
+        except psycopg.Error as error:
+            self.close()
+            raise unreachable(error, self._options) from error
+        except CaptureError:
+            self.close()
+            raise
+
+    def take(self, max_rows: int, wait_seconds: float) -> Taken:
+        """See :meth:`ChangeReader.take`."""
+        if self._is_closed or self._stream is None or self._snapshot is None:
+            raise CaptureError(UPSTREAM_UNREACHABLE, "the reader is closed", is_temporary=True)
+        try:
+            return self._take(self._stream, self._snapshot, max_rows, wait_seconds)
+        except psycopg.Error as error:
+            self.close()
+            raise unreachable(error, self._options) from error
+        except pgoutput.BrokenMessageError as error:
+            self.close()
+            raise CaptureError(UPSTREAM_MISSING, f"the server sent {error}") from error
+        except CaptureError:
+            self.close()
+            raise
+
+    def acknowledge(self, position: int) -> None:
+        """See :meth:`ChangeReader.acknowledge`. Raises ValueError for a position that has not been taken."""
+        if position > self._position:
+            raise ValueError(f"{lsn_text(position)} is behind what was taken, {lsn_text(self._position)}")
+        if self._stream is not None:
+            self._stream.acknowledge(position)
+
+    def set_tables(self, tables: Mapping[str, TableProgress]) -> None:
+        """See :meth:`ChangeReader.set_tables`."""
+        kept = {name: self._progress.get(name, progress) for name, progress in tables.items()}
+        try:
+            self._accept(kept)
+        except psycopg.Error as error:
+            raise unreachable(error, self._options) from error
+        self._decoder.refresh(self._position)
+        if self._snapshot is not None:
+            self._snapshot.set_tables(self._progress)
+
+    def set_rate_limit(self, rows_per_second: float | None) -> None:
+        """See :meth:`ChangeReader.set_rate_limit`."""
+        if self._snapshot is not None:
+            self._snapshot.set_rate(rows_per_second)
+
+    def key_columns(self, table: str) -> tuple[str, ...]:
+        """The columns of a table's primary key; empty for a table that is not read."""
+        progress = self._progress.get(table)
+        return () if progress is None else progress.key_columns
+
+    def close(self) -> None:
+        """See :meth:`ChangeReader.close`."""
+        self._is_closed = True
+        if self._snapshot is not None:
+            self._snapshot.close()
+        if self._stream is not None:
+            self._stream.close()
+        if self._catalog is not None:
+            self._catalog.close()
+        for transaction in self._backlog:
+            transaction.close()
+
+    def _wait_for_slot(self, position: SplitState) -> None:
+        deadline = time.monotonic() + _SLOT_SECONDS
+        while True:
+            slot = check_position(read_facts(self._options, self._timeout), self._options, position)
+            if slot.active_pid is None:
+                return
+            if time.monotonic() > deadline:
+                raise CaptureError(
+                    UPSTREAM_UNREACHABLE,
+                    f'replication slot "{self._slot}" is in use by the server process {slot.active_pid}',
+                    hint=f"end what reads it; on the server: SELECT pg_terminate_backend({slot.active_pid})",
+                    is_temporary=True,
+                )
+            time.sleep(0.05)
+
+    def _sql(self) -> Connection[Any]:
+        if self._catalog is None or self._catalog.closed:
+            self._catalog = connect(self._options, self._timeout)
+        return self._catalog
+
+    def _accept(self, tables: Mapping[str, TableProgress]) -> None:
+        """Takes over these tables. Raises CaptureError if one is not there, is another one, or is not published."""
+        connection = self._sql()
+        accepted: dict[str, TableProgress] = {}
+        for name, progress in tables.items():
+            accepted[name] = progress if name in self._progress else self._found(connection, progress)
+        for name in [name for name in self._progress if name not in accepted]:
+            self._unsure.pop(name, None)
+            self._tracked.pop(name, None)
+        recent = frozenset(self._recent)
+        for name, progress in accepted.items():
+            if not progress.is_done and name not in self._progress:
+                self._unsure[name] = recent
+                self._tracked[name] = []
+        self._progress = accepted
+        self._by_name = {named(name): name for name in accepted}
+
+    def _found(self, connection: Connection[Any], progress: TableProgress) -> TableProgress:
+        name, publication = progress.table, self._options["publication.name"]
+        table = find_table(connection, name, publication)
+        if table is None:
+            raise missing_table(connection, name)
+        if not table.key:
+            raise CaptureError(
+                UPSTREAM_MISSING,
+                f"table {name} has no primary key, so its rows cannot be told apart",
+                hint=f"ALTER TABLE {table.statement_name} ADD PRIMARY KEY (…)",
+            )
+        if table.membership is None:
+            raise CaptureError(
+                UPSTREAM_MISSING,
+                f'publication "{publication}" does not exist',
+                hint=f'CREATE PUBLICATION "{publication}" FOR TABLE {table.statement_name}',
+            )
+        if not table.is_published:
+            raise CaptureError(
+                UPSTREAM_MISSING,
+                f'table {name} is not in publication "{publication}"',
+                hint=f'ALTER PUBLICATION "{publication}" ADD TABLE {table.statement_name}; '
+                "its changes until then are missing: read the table anew",
+            )
+        if progress.identity is not None and progress.identity != table.stored_identity:
+            raise CaptureError(UPSTREAM_MISSING, _not_the_same(name, progress.identity, publication), hint=AGAIN)
+        estimated = progress.rows_estimated if progress.rows_estimated is not None else table.rows_estimated
+        return replace(progress, identity=table.stored_identity, key_columns=table.key, rows_estimated=estimated)
+
+    def _check(self) -> None:
+        """Checks now and then that no table was replaced, or was out of the publication for a time."""
+        now = time.monotonic()
+        if now < self._checked_at + _CHECK_SECONDS:
+            return
+        if self._checked_at:
+            connection = self._sql()
+            for progress in self._progress.values():
+                self._found(connection, progress)
+        self._checked_at = now
+
+    def _take(self, stream: Stream, snapshot: SnapshotThread, max_rows: int, wait_seconds: float) -> Taken:
+        self._check()
+        deadline = time.monotonic() + wait_seconds
+        into = Decoded()
+        transactions = 0
+        while True:
+            idle = 0
+            if not self._backlog:
+                is_nothing_here = not into.batches and not transactions
+                wait = min(deadline - time.monotonic(), _LONGEST_WAIT) if is_nothing_here else 0.0
+                received, idle = stream.get(self._position, wait)
+                self._backlog.extend(received)
+            done = self._step(into, max_rows, idle)
+            has_left = self._leave_all(snapshot, into, max_rows)
+            transactions += done
+            if into.rows >= max_rows or self._is_closed:
+                break
+            if not done and not has_left and (into.batches or transactions or time.monotonic() >= deadline):
+                break
+        self._returned = self._position
+        changes, self._changes = tuple(self._changes), []
+        return Taken(
+            records=pa.Table.from_batches(into.batches, schema=records_schema()),
+            position=self._position,
+            progress=dict(self._progress),
+            changes=changes,
+            notices=snapshot.notices(),
+            transactions=transactions,
+            end=max(stream.end, self._position),
+        )
+
+    def _step(self, into: Decoded, max_rows: int, idle: int) -> int:
+        """Decodes transactions until there is no room for more. Returns their number."""
+        group: list[Transaction] = []
+        room = max_rows - into.rows
+        while self._backlog and room > 0:
+            transaction = self._backlog.popleft()
+            if transaction.position > self._position:
+                group.append(transaction)
+                room -= transaction.count
+        if group:
+            self._decode(group, into)
+            self._position = group[-1].position
+        if not self._backlog and idle > self._position:
+            self._position = idle
+        return len(group)
+
+    def _leave_all(self, snapshot: SnapshotThread, into: Decoded, max_rows: int) -> bool:
+        """Lets the chunks leave that the stream has passed. Their rows get a position that no earlier batch had."""
+        has_left = False
+        while into.rows < max_rows and (chunk := snapshot.first()) is not None:
+            if chunk.position > self._position:
+                break
+            if self._position <= self._returned:
+                snapshot.write_log()
+                break
+            self._leave(snapshot, chunk, into)
+            has_left = True
+        return has_left
+
+    def _decode(self, group: Sequence[Transaction], into: Decoded) -> None:
+        self._recent.extend(transaction.xid for transaction in group)
+        self._decoder.decode(group, into)
+        for change in into.tracked:
+            if change.moved and change.again is not None and self._snapshot is not None:
+                self._note_again(change.table, [change.again])
+                self._snapshot.read_again(change.table, [change.again])
+            if self._floor is None or not self._floor.sees(change.xid):
+                self._tracked.setdefault(change.table, []).append(change)
+        into.tracked.clear()
+
+    def _note_again(self, table: str, keys: Iterable[str], without: Iterable[str] = ()) -> None:
+        progress = self._progress[table]
+        left_out = frozenset(without)
+        again = dict.fromkeys([*(key for key in progress.again if key not in left_out), *keys])
+        self._progress[table] = replace(progress, again=tuple(again))
+
+    def _leave(self, snapshot: SnapshotThread, chunk: Chunk, into: Decoded) -> None:
+        """Emits the rows of a chunk that no transaction changed which the chunk does not have."""
+        unsure = self._unsure.get(chunk.table, frozenset())
+        if unsure:
+            if not all(chunk.snapshot.sees(xid) for xid in unsure):
+                snapshot.reject(chunk)
+                return
+            self._unsure[chunk.table] = frozenset()
+        snapshot.trust(chunk)
+        self._floor = chunk.snapshot
+        newer = [change for change in self._tracked.get(chunk.table, ()) if not chunk.snapshot.sees(change.xid)]
+        for name, changes in self._tracked.items():
+            self._tracked[name] = [change for change in changes if not chunk.snapshot.sees(change.xid)]
+        again: list[str] = []
+        progress = self._see_columns(chunk)
+        count = len(chunk.cells)
+        kept = 0
+        if count:
+            names = [column.name for column in chunk.columns]
+            keys = json_of(
+                chunk.table, chunk.cells.columns([names.index(name) for name in chunk.key]), chunk.key, chunk.key
+            )
+            keep = np.ones(count, dtype=bool)
+            if any(not change.keys for change in newer):  # TRUNCATE: what followed it is in the stream.
+                keep[:] = False
+            elif newer:
+                touched = pa.array(sorted({key for change in newer for key in change.keys}), pa.string())
+                keep = ~pc.is_in(keys, value_set=touched).to_numpy(zero_copy_only=False)
+                lost = set(keys.filter(pa.array(~keep)).to_pylist())
+                again = [change.again for change in newer if change.again in lost and change.again is not None]
+            kept = int(keep.sum())
+            if kept:
+                into.batches.append(self._chunk_batch(chunk, names, keep))
+        done = snapshot.leave(chunk, again)
+        self._progress[chunk.table] = replace(
+            progress,
+            next_key=chunk.next_key if not chunk.again else progress.next_key,
+            rows_done=progress.rows_done + (0 if chunk.again else count),
+            is_done=done,
+        )
+        self._note_again(chunk.table, again, without=chunk.again)
+        if done:
+            self._tracked.pop(chunk.table, None)
+            self._progress[chunk.table] = replace(self._progress[chunk.table], again=())
+            self._decoder.refresh(self._position)
+
+    def _chunk_batch(self, chunk: Chunk, names: list[str], keep: Any) -> pa.RecordBatch:
+        cells = chunk.cells.pick(np.flatnonzero(keep))
+        kinds = {column.name: (column.type, column.modifier) for column in chunk.columns}
+        converters = self._converters([oid for oid, _ in kinds.values()])
+        cells = convert_cells(chunk.table, cells, names, chunk.key, converters)
+        rows = json_of(chunk.table, cells, names, chunk.key)
+        count = len(rows)
+        at, first = self._ordinal
+        first = first if at == self._position else _CHUNK_ORDINALS
+        self._ordinal = (self._position, first + count)
+        return make_batch(
+            self._split,
+            chunk.table,
+            ops=pa.repeat(pa.scalar(SNAPSHOT, pa.string()), count),
+            keys=pa.nulls(count, pa.string()),
+            rows=rows,
+            unchanged=pa.nulls(count, pa.list_(pa.string())),
+            positions=np.full(count, self._position, dtype=np.int64),
+            ordinals=np.arange(first, first + count, dtype=np.int64),
+            times=np.zeros(count, dtype=np.int64),
+        )
+
+    def _on_relation(self, relation: Relation, position: int) -> KnownTable | None:
+        name = self._by_name.get((relation.schema, relation.name))
+        self._check_renamed(relation, name)
+        if name is None:
+            return None
+        progress = self._progress[name]
+        kinds = {column.name: (column.type, column.modifier) for column in relation.columns}
+        self._compare(name, type_names(self._sql(), kinds), position)
+        progress = self._progress[name]
+        flagged = {column.name for column in relation.columns if column.is_key}
+        lacking = [column for column in progress.key_columns if column not in kinds]
+        if lacking:
+            raise CaptureError(
+                UPSTREAM_MISSING,
+                f'column "{lacking[0]}" of the primary key of table {name} is not in the stream any more',
+                hint=AGAIN,
+            )
+        if relation.identity != "n" and not flagged.issuperset(progress.key_columns):
+            raise CaptureError(
+                UPSTREAM_MISSING,
+                f"the replica identity of table {name} lacks columns of its primary key",
+                hint=f"ALTER TABLE {name} REPLICA IDENTITY DEFAULT; then {AGAIN}",
+            )
+        return KnownTable(
+            name,
+            relation,
+            progress.key_columns,
+            self._converters([column.type for column in relation.columns]),
+            is_tracked=not progress.is_done,
+        )
+
+    def _check_renamed(self, relation: Relation, name: str | None) -> None:
+        for other, progress in self._progress.items():
+            oid = (progress.identity or "").partition("/")[0]
+            if (other == name) != (oid == str(relation.oid)):
+                if other == name:
+                    raise CaptureError(
+                        UPSTREAM_MISSING,
+                        f"table {other} is not the table that was read: it was dropped or renamed, and another has "
+                        "its name",
+                        hint=AGAIN,
+                    )
+                raise CaptureError(
+                    UPSTREAM_MISSING,
+                    f'table {other} was renamed to "{relation.schema}"."{relation.name}"',
+                    hint=f'ALTER TABLE "{relation.schema}"."{relation.name}" RENAME TO …, or create a table of the new '
+                    "name here",
+                )
+
+    def _see_columns(self, chunk: Chunk) -> TableProgress:
+        self._compare(chunk.table, {column.name: column.type_name for column in chunk.columns}, self._position)
+        return self._progress[chunk.table]
+
+    def _compare(self, name: str, now: Mapping[str, str], position: int) -> None:
+        """Notes a change of the table's columns."""
+        before = self._progress[name].columns
+        if before == now:
+            return
+        self._progress[name] = replace(self._progress[name], columns=dict(now))
+        if before:
+            retyped = {column: kind for column, kind in now.items() if before.get(column, kind) != kind}
+            self._changes.append(
+                SchemaChange(
+                    table=name,
+                    position=position,
+                    added={column: kind for column, kind in now.items() if column not in before},
+                    dropped={column: kind for column, kind in before.items() if column not in now},
+                    retyped=retyped,
+                    old={column: before[column] for column in retyped},
+                )
+            )
+
+    def _converters(self, oids: Sequence[int]) -> dict[int, Callable[[str], str]]:
+        missing = set(oids) - set(self._types)
+        if missing:
+            self._types |= resolve_types(self._sql(), missing)
+        made: dict[int, Callable[[str], str]] = {}
+        for at, oid in enumerate(oids):
+            kind = self._types[oid]
+            is_money = "money" in (kind.family, kind.element.family if kind.element else "")
+            convert = kind.converter(self._money_sample() if is_money else "")
+            if convert is not None:
+                made[at] = convert
+        return made
+
+    def _money_sample(self) -> str:
+        if self._money is None:
+            row = self._sql().execute(b"SELECT '1234567.89'::numeric::money::text").fetchone()
+            self._money = str(row[0]) if row else ""
+        return self._money
+
+
+def _not_the_same(name: str, before: str, publication: str) -> str:
+    return (
+        f"table {name} is not what was read before: it was dropped and created again, or was out of publication "
+        f'"{publication}" for a time, so changes are missing'
+    )

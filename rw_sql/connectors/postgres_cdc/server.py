@@ -1,0 +1,208 @@
+"""The server and the slot: a look at them, and whether a position can be continued there.
+
+PostgreSQL starts behind a slot's ``confirmed_flush_lsn`` without a word where an older position is asked for. So every
+start compares first.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from rw_sql.connectors.changes import CaptureError, SlotDetails
+from rw_sql.connectors.postgres_cdc.connection import (
+    connect_for_replication,
+    literal,
+    lsn_number,
+    lsn_text,
+    told,
+    unreachable,
+)
+from rw_sql.errors import OFFSET_OUT_OF_RANGE, UPSTREAM_MISSING, UPSTREAM_UNREACHABLE
+from rw_sql.packages import deferred
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import psycopg
+    from psycopg import Connection
+
+    from rw_sql.connectors.base import SplitState
+else:
+    psycopg = deferred("psycopg")
+
+AGAIN = "RESET SOURCE SPLITS … WITH (FORGET_OFFSETS) reads every table anew"
+
+_FACTS = """
+SELECT json_build_object(
+    'version', current_setting('server_version_num')::int,
+    'standby', pg_catalog.pg_is_in_recovery(),
+    'end', CASE WHEN pg_catalog.pg_is_in_recovery() THEN pg_catalog.pg_last_wal_replay_lsn()
+        ELSE pg_catalog.pg_current_wal_insert_lsn() END,
+    'database', current_database(),
+    'datoid', (SELECT oid::bigint FROM pg_catalog.pg_database WHERE datname = current_database()),
+    'slot', (SELECT to_json(s) FROM pg_catalog.pg_replication_slots s WHERE slot_name = {slot})
+)
+"""
+# pg_current_wal_insert_lsn: with synchronous_commit = off, pg_current_wal_lsn lags behind commits that can be seen.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """The server at one moment. ``slot`` is None if it does not exist; ``plugin``, ``database`` are the slot's."""
+
+    version: int
+    is_standby: bool
+    cluster: str
+    end: int
+    database: str
+    incarnation: str
+    slot: SlotDetails | None
+    plugin: str | None = None
+    slot_database: str | None = None
+    reason: str | None = None
+
+
+def replication_query(connection: Connection[Any], query: str, options: Mapping[str, str]) -> list[tuple[Any, ...]]:
+    """The rows of a statement over a connection for replication, which knows the simple protocol only; all values are
+    text or None. Raises CaptureError."""
+    result = connection.pgconn.exec_(query.encode())
+    if result.status not in (psycopg.pq.ExecStatus.TUPLES_OK, psycopg.pq.ExecStatus.COMMAND_OK):
+        state = result.error_field(psycopg.pq.DiagnosticField.SQLSTATE) or b""
+        text = told(result.get_error_message(), options)
+        is_temporary = state[:2] in (b"08", b"53", b"57", b"40")
+        raise CaptureError(UPSTREAM_UNREACHABLE if is_temporary else UPSTREAM_MISSING, text, is_temporary=is_temporary)
+    return [
+        tuple(_decoded(result.get_value(row, column)) for column in range(result.nfields))
+        for row in range(result.ntuples)
+    ]
+
+
+def _decoded(value: bytes | None) -> str | None:
+    return None if value is None else value.decode()
+
+
+def read_facts(options: Mapping[str, str], timeout: float) -> Facts:
+    """The server, and the slot ``slot.name``. Raises CaptureError if the server does not answer or the user may not
+    replicate."""
+    try:
+        with connect_for_replication(options, timeout) as connection:
+            return facts_over(connection, options)
+    except psycopg.Error as error:
+        raise unreachable(error, options) from error
+
+
+def facts_over(connection: Connection[Any], options: Mapping[str, str]) -> Facts:
+    """:func:`read_facts` over a connection for replication."""
+    ((system, timeline, *_),) = replication_query(connection, "IDENTIFY_SYSTEM", options)
+    query = _FACTS.format(slot=literal(options.get("slot.name", "")))
+    ((text,),) = replication_query(connection, query, options)
+    told_facts: dict[str, Any] = json.loads(text)
+    cluster, end = f"{system}/{timeline}", lsn_number(told_facts["end"])
+    incarnation = str(told_facts["datoid"])
+    slot = told_facts["slot"]
+    return Facts(
+        version=told_facts["version"],
+        is_standby=told_facts["standby"],
+        cluster=cluster,
+        end=end,
+        database=told_facts["database"],
+        incarnation=incarnation,
+        slot=None if slot is None else _details(slot, end, cluster, incarnation),
+        plugin=None if slot is None else slot.get("plugin"),
+        slot_database=None if slot is None else slot.get("database"),
+        reason=None if slot is None else slot.get("invalidation_reason"),
+    )
+
+
+def _details(slot: Mapping[str, Any], end: int, cluster: str, incarnation: str) -> SlotDetails:
+    acknowledged = _lsn(slot.get("confirmed_flush_lsn"))
+    restart = _lsn(slot.get("restart_lsn"))
+    status = slot.get("wal_status") or ("reserved" if restart is not None else "lost")
+    return SlotDetails(
+        name=slot["slot_name"],
+        acknowledged=acknowledged,
+        restart=restart,
+        end=end,
+        status=status,
+        retained_bytes=None if restart is None else max(0, end - restart),
+        lag_bytes=None if acknowledged is None else max(0, end - acknowledged),
+        safe_bytes=slot.get("safe_wal_size"),
+        active_pid=slot.get("active_pid"),
+        cluster=cluster,
+        incarnation=incarnation,
+    )
+
+
+def _lsn(text: str | None) -> int | None:
+    return None if text is None else lsn_number(text)
+
+
+def check_slot(facts: Facts, options: Mapping[str, str]) -> SlotDetails:
+    """The slot, if changes can be read from it. Raises CaptureError."""
+    name = options.get("slot.name", "")
+    slot = facts.slot
+    if slot is None:
+        raise CaptureError(UPSTREAM_MISSING, f'replication slot "{name}" does not exist', hint=AGAIN)
+    if facts.plugin != "pgoutput":
+        kind = "a physical slot" if facts.plugin is None else f"a slot of {facts.plugin}"
+        raise CaptureError(
+            UPSTREAM_MISSING,
+            f'replication slot "{name}" is {kind}, not of pgoutput',
+            hint="give another slot.name: the slot of another program must not be read",
+        )
+    if facts.slot_database != facts.database:
+        raise CaptureError(
+            UPSTREAM_MISSING,
+            f'replication slot "{name}" belongs to database "{facts.slot_database}", not to "{facts.database}"',
+            hint="give another slot.name",
+        )
+    if slot.status == "lost" or slot.restart is None:
+        reason = f" ({facts.reason})" if facts.reason else ""
+        raise CaptureError(
+            UPSTREAM_MISSING,
+            f'replication slot "{name}" is lost{reason}: the server removed log that had not been read',
+            hint=f"raise max_slot_wal_keep_size; SELECT pg_drop_replication_slot('{name}'); then {AGAIN}",
+        )
+    return slot
+
+
+def check_position(facts: Facts, options: Mapping[str, str], position: SplitState) -> SlotDetails:
+    """The slot, if it has everything behind the position. Raises CaptureError."""
+    if position.cluster is not None and position.cluster != facts.cluster:
+        raise CaptureError(UPSTREAM_MISSING, _other_cluster(position.cluster, facts.cluster), hint=AGAIN)
+    slot = check_slot(facts, options)
+    if position.incarnation is not None and position.incarnation != facts.incarnation:
+        raise CaptureError(
+            UPSTREAM_MISSING,
+            f'database "{facts.database}" is another one than the one that was read: it was dropped and created again',
+            hint=AGAIN,
+        )
+    if slot.acknowledged is None or slot.acknowledged > position.offset:
+        reached = "nowhere" if slot.acknowledged is None else lsn_text(slot.acknowledged)
+        raise CaptureError(
+            OFFSET_OUT_OF_RANGE,
+            f'replication slot "{slot.name}" begins at {reached}, behind the position {lsn_text(position.offset)}: '
+            "another program moved it, or it was dropped and created again; the changes between are missing",
+            hint=AGAIN,
+        )
+    if facts.end < position.offset:
+        raise CaptureError(
+            OFFSET_OUT_OF_RANGE,
+            f"the server's log ends at {lsn_text(facts.end)}, before the position {lsn_text(position.offset)}: "
+            "it was restored from a backup",
+            hint=AGAIN,
+        )
+    return slot
+
+
+def _other_cluster(before: str, now: str) -> str:
+    system, _, timeline = before.partition("/")
+    new_system, _, new_timeline = now.partition("/")
+    if system == new_system:
+        return (
+            f"the server is on timeline {new_timeline}, the position is of timeline {timeline}: "
+            "a standby was promoted, or a backup restored"
+        )
+    return f"the server has the system identifier {new_system}, the position is of {system}: it is another server"

@@ -1,0 +1,134 @@
+"""Makes the slot and the publication, takes over existing ones, and drops what was made."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from rw_sql.connectors.base import SplitState
+from rw_sql.connectors.changes import CaptureError, Prepared
+from rw_sql.connectors.postgres_cdc.connection import connect, lsn_number, quoted, unreachable
+from rw_sql.connectors.postgres_cdc.server import check_slot, read_facts
+from rw_sql.connectors.postgres_cdc.tables import find_table, missing_table
+from rw_sql.errors import UPSTREAM_MISSING
+from rw_sql.packages import deferred
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    import psycopg
+    from psycopg import Connection
+else:
+    psycopg = deferred("psycopg")
+
+_WITH_ROOT = 130_000
+"""The first version with ``publish_via_partition_root``."""
+
+_SLOTS_USED_UP = "53400"
+
+
+def prepare(options: Mapping[str, str], tables: Sequence[str], timeout: float) -> Prepared:
+    """See :meth:`rw_sql.connectors.changes.ChangeConnector.prepare`."""
+    try:
+        with connect(options, timeout) as connection:
+            made_publication = _make_publication(connection, options)
+            added = tuple(table for table in tables if _publish(connection, options, table))
+            facts = read_facts(options, timeout)
+            made_slot = facts.slot is None
+            if made_slot:
+                start = _make_slot(connection, options["slot.name"])
+            else:
+                slot = check_slot(facts, options)
+                start = slot.acknowledged or 0
+    except psycopg.Error as error:
+        raise unreachable(error, options) from error
+    return Prepared(
+        state=SplitState(
+            split=options["database.name"], offset=start, cluster=facts.cluster, incarnation=facts.incarnation
+        ),
+        made_slot=made_slot,
+        made_publication=made_publication,
+        added_tables=added,
+    )
+
+
+def _make_publication(connection: Connection[Any], options: Mapping[str, str]) -> bool:
+    name = options["publication.name"]
+    found = connection.execute("SELECT 1 FROM pg_catalog.pg_publication WHERE pubname = %s", [name]).fetchone()
+    if found is not None:
+        return False
+    if options.get("publication.create.enable", "true").strip().lower() == "false":
+        raise CaptureError(
+            UPSTREAM_MISSING,
+            f'publication "{name}" does not exist and auto create is disabled',
+            hint=f"CREATE PUBLICATION {quoted(name)} FOR TABLE …, or publication.create.enable = 'true'",
+        )
+    root = " WITH (publish_via_partition_root = true)" if connection.info.server_version >= _WITH_ROOT else ""
+    connection.execute(f"CREATE PUBLICATION {quoted(name)}{root}".encode())
+    return True
+
+
+def _publish(connection: Connection[Any], options: Mapping[str, str], table: str) -> bool:
+    """Adds a table to the publication; False if it is there."""
+    name = options["publication.name"]
+    found = find_table(connection, table, name)
+    if found is None:
+        raise missing_table(connection, table)
+    if found.is_published:
+        return False
+    statement = f"ALTER PUBLICATION {quoted(name)} ADD TABLE {found.statement_name}"
+    if options.get("publication.create.enable", "true").strip().lower() == "false":
+        raise CaptureError(UPSTREAM_MISSING, f'publication "{name}" does not cover table {table}', hint=statement)
+    try:
+        connection.execute(statement.encode())
+    except psycopg.errors.InsufficientPrivilege as error:
+        raise CaptureError(
+            UPSTREAM_MISSING,
+            f"the user must own table {table} and publication {name} to add the one to the other",
+            hint=f"as their owner: {statement}",
+        ) from error
+    except psycopg.errors.DuplicateObject:
+        return False
+    return True
+
+
+def _make_slot(connection: Connection[Any], name: str) -> int:
+    """Makes the slot; waits for the transactions that are running. Returns its first position."""
+    try:
+        row = connection.execute(
+            "SELECT lsn::text FROM pg_catalog.pg_create_logical_replication_slot(%s, 'pgoutput')", [name]
+        ).fetchone()
+    except psycopg.errors.ConfigurationLimitExceeded as error:
+        raise CaptureError(
+            UPSTREAM_MISSING,
+            "all replication slots are in use",
+            hint="free one with SELECT pg_drop_replication_slot('…'), or ALTER SYSTEM SET max_replication_slots = …, "
+            "and restart the server",
+        ) from error
+    return lsn_number(str(row[0])) if row else 0
+
+
+def release(options: Mapping[str, str], *, slot: bool, publication: bool, timeout: float) -> tuple[str, ...]:
+    """See :meth:`rw_sql.connectors.changes.ChangeConnector.release`."""
+    name, published = options["slot.name"], options["publication.name"]
+    statements = []
+    if slot:
+        statements.append(
+            (
+                f"SELECT pg_drop_replication_slot('{name}')",
+                f"SELECT pg_catalog.pg_drop_replication_slot(slot_name) FROM pg_catalog.pg_replication_slots "
+                f"WHERE slot_name = '{name}'",
+            )
+        )
+    if publication:
+        statements.append((f"DROP PUBLICATION {quoted(published)}", f"DROP PUBLICATION IF EXISTS {quoted(published)}"))
+    notices = []
+    try:
+        with connect(options, timeout) as connection:
+            for shown, statement in statements:
+                try:
+                    connection.execute(statement.encode())
+                except psycopg.Error as error:
+                    notices.append(f"{' '.join(str(error).split())}; on the server: {shown}")
+    except CaptureError as error:
+        return tuple(f"{error.message}; on the server: {shown}" for shown, _ in statements)
+    return tuple(notices)

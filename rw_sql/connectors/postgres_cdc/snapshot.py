@@ -1,0 +1,423 @@
+"""Reads tables in chunks of their keys, beside the stream and without a lock that hinders writers.
+
+A chunk is read in one snapshot of the database, which says for each transaction whether it is in the chunk. The chunk
+leaves when the stream has passed a position that was taken after the snapshot. Until then every transaction that the
+chunk lacks may have changed its rows, so rows whose key such a transaction touched are left out: the stream has them.
+(DBLog compares with marks in the log instead. A transaction whose commit is in the log before a mark may still be
+invisible behind it, for as long as a synchronous standby takes; the snapshot itself knows.)
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import threading
+import time
+from collections import deque
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from rw_sql.connectors.changes import CaptureError
+from rw_sql.connectors.postgres_cdc.connection import connect, literal, lsn_number, quoted, unreachable
+from rw_sql.connectors.postgres_cdc.tables import columns_of, find_table, missing_table
+from rw_sql.connectors.postgres_cdc.tuples import split_lines, unescaped
+from rw_sql.errors import UPSTREAM_MISSING, UPSTREAM_UNREACHABLE
+from rw_sql.packages import deferred
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    import psycopg
+    from psycopg import Connection
+
+    from rw_sql.connectors.changes import TableProgress
+    from rw_sql.connectors.postgres_cdc.tables import CatalogColumn, CatalogTable
+    from rw_sql.connectors.postgres_cdc.tuples import Cells
+else:
+    psycopg = deferred("psycopg")
+
+CHUNK_BYTES = 4 << 20
+"""The size of a chunk that its number of rows is adapted to."""
+
+FIRST_ROWS, LEAST_ROWS, MOST_ROWS = 2_000, 50, 50_000
+_AGAIN_ROWS = 500
+_READ_AHEAD = 3
+"""How many chunks are read before the first of them has left."""
+
+_IDLE_SECONDS = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """``txid_current_snapshot()``: which transactions a snapshot sees."""
+
+    minimum: int
+    maximum: int
+    running: frozenset[int]
+
+    @classmethod
+    def parse(cls, text: str) -> Snapshot:
+        """A snapshot from PostgreSQL's text, ``xmin:xmax:xid,xid``."""
+        minimum, maximum, running = text.split(":")
+        return cls(int(minimum), int(maximum), frozenset(int(xid) for xid in running.split(",") if xid))
+
+    def sees(self, xid: int) -> bool:
+        """True if the transaction, with its xid of 32 bits, is in the snapshot."""
+        full = (self.maximum & ~0xFFFFFFFF) | xid
+        if full > self.maximum + 0x80000000:
+            full -= 1 << 32
+        elif full < self.maximum - 0x80000000:
+            full += 1 << 32
+        return full < self.minimum or (full < self.maximum and full not in self.running)
+
+
+@dataclass(slots=True)
+class Chunk:
+    """Rows of a table in key order, as of ``snapshot``. It leaves when the stream has passed ``position``, which is
+    behind every transaction that the snapshot sees.
+
+    ``again`` are the keys that were read once more; then ``next_key`` stays as it was. ``is_last``: no row follows.
+    """
+
+    table: str
+    columns: tuple[CatalogColumn, ...]
+    key: tuple[str, ...]
+    cells: Cells
+    snapshot: Snapshot
+    position: int
+    next_key: str | None
+    is_last: bool
+    again: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
+class _Job:
+    """A table whose snapshot is being read. ``sent`` counts the chunks that have not left."""
+
+    progress: TableProgress
+    next_key: str | None
+    again: deque[str]
+    is_read: bool = False
+    sent: int = 0
+    rows: int = FIRST_ROWS
+    is_sure: bool = False
+    rereads: set[str] = field(default_factory=set)
+
+
+class _Write:
+    """A wish for a position behind the one that the log has now."""
+
+
+class SnapshotThread:
+    """Reads the chunks of all tables that are not done, one table after the other, in a thread of its own."""
+
+    def __init__(self, options: Mapping[str, str], timeout: float) -> None:
+        self._options = options
+        self._timeout = timeout
+        self._changed = threading.Condition()
+        self._jobs: dict[str, _Job] = {}
+        self._ready: deque[Chunk] = deque()
+        self._rate: float | None = None
+        self._allowed_at = 0.0
+        self._error: CaptureError | None = None
+        self._is_closing = False
+        self._is_write_wanted = False
+        self._connection: Connection[Any] | None = None
+        self._thread: threading.Thread | None = None
+        self._notices: deque[str] = deque(maxlen=100)
+
+    def set_tables(self, tables: Mapping[str, TableProgress]) -> None:
+        """The tables to read; those that are being read already go on."""
+        with self._changed:
+            for name in [name for name in self._jobs if name not in tables or tables[name].is_done]:
+                del self._jobs[name]
+            for name, progress in tables.items():
+                if not progress.is_done and name not in self._jobs:
+                    self._jobs[name] = _Job(progress, progress.next_key, deque(progress.again))
+            self._ready = deque(chunk for chunk in self._ready if chunk.table in self._jobs)
+            self._changed.notify_all()
+            if self._jobs and self._thread is None and not self._is_closing:
+                self._thread = threading.Thread(target=self._run, name="rw_sql-snapshot", daemon=True)
+                self._thread.start()
+
+    def set_rate(self, rows_per_second: float | None) -> None:
+        """See :meth:`rw_sql.connectors.changes.ChangeReader.set_rate_limit`."""
+        with self._changed:
+            self._rate = rows_per_second
+            self._allowed_at = 0.0
+            self._changed.notify_all()
+
+    def first(self) -> Chunk | None:
+        """The oldest chunk that has not left. Raises the CaptureError that ended the thread, when none is left."""
+        with self._changed:
+            if self._ready:
+                return self._ready[0]
+            if self._error is not None:
+                raise self._error
+            return None
+
+    def write_log(self) -> None:
+        """Makes the log grow, so that the stream reaches a new position."""
+        with self._changed:
+            self._is_write_wanted = True
+            self._changed.notify_all()
+
+    def leave(self, chunk: Chunk, again: Sequence[str]) -> bool:
+        """The chunk has left; ``again`` are the keys whose rows must be read once more. True if the table is done."""
+        with self._changed:
+            self._drop(chunk)
+            job = self._jobs.get(chunk.table)
+            if job is None:
+                return False
+            job.sent -= 1
+            job.again.extend(key for key in again if key not in job.again)
+            is_done = job.is_read and not job.again and not job.sent
+            if is_done:
+                del self._jobs[chunk.table]
+            self._changed.notify_all()
+            return is_done
+
+    def reject(self, chunk: Chunk) -> None:
+        """The chunk may be older than a transaction that left before: it is read anew."""
+        with self._changed:
+            self._drop(chunk)
+            self._ready = deque(each for each in self._ready if each.table != chunk.table)
+            job = self._jobs.get(chunk.table)
+            if job is not None:
+                self._jobs[chunk.table] = _Job(job.progress, job.progress.next_key, deque(job.progress.again))
+            self._changed.notify_all()
+
+    def trust(self, chunk: Chunk) -> None:
+        """The first chunk of a table is as new as it must be: more may be read ahead."""
+        with self._changed:
+            job = self._jobs.get(chunk.table)
+            if job is not None:
+                job.is_sure = True
+                self._changed.notify_all()
+
+    def read_again(self, table: str, keys: Sequence[str]) -> None:
+        """These rows, by their keys, must be read once more."""
+        with self._changed:
+            job = self._jobs.get(table)
+            if job is not None:
+                job.again.extend(key for key in keys if key not in job.again)
+                self._changed.notify_all()
+
+    def notices(self) -> tuple[str, ...]:
+        """The notices since the last call."""
+        made = []
+        while self._notices:
+            made.append(self._notices.popleft())
+        return tuple(made)
+
+    def close(self) -> None:
+        """Ends the thread; a query in progress is cancelled."""
+        with self._changed:
+            self._is_closing = True
+            self._changed.notify_all()
+        thread = self._thread
+        while thread is not None and thread.is_alive():
+            connection = self._connection
+            if connection is not None and not connection.closed:
+                with contextlib.suppress(psycopg.Error):  # It may end meanwhile, and so will the thread.
+                    connection.pgconn.get_cancel().cancel()
+            thread.join(0.2)
+
+    def _drop(self, chunk: Chunk) -> None:
+        self._ready = deque(each for each in self._ready if each is not chunk)
+
+    def _run(self) -> None:
+        try:
+            with connect(self._options, self._timeout) as connection:
+                self._connection = connection
+                connection.execute(b"SET synchronous_commit = local")
+                while (job := self._next()) is not None:
+                    if isinstance(job, _Job):
+                        self._read(connection, job)
+                    else:
+                        connection.execute(b"SELECT txid_current()")
+        except psycopg.Error as error:
+            self._fail(unreachable(error, self._options))
+        except CaptureError as error:
+            self._fail(error)
+        except ValueError as error:
+            self._fail(CaptureError(UPSTREAM_MISSING, f"a snapshot cannot be read: {error}"))
+
+    def _fail(self, error: CaptureError) -> None:
+        with self._changed:
+            if not self._is_closing:
+                self._error = error
+            self._changed.notify_all()
+
+    def _next(self) -> _Job | _Write | None:
+        """The next table to read a chunk of, or a write to the log; waits until there is one. None at the end."""
+        with self._changed:
+            while not self._is_closing:
+                if self._is_write_wanted:
+                    self._is_write_wanted = False
+                    return _Write()
+                wait = _IDLE_SECONDS * 60
+                for job in self._jobs.values():
+                    most = _READ_AHEAD if job.is_sure else 1
+                    if job.sent >= most or (job.is_read and not job.again):
+                        continue
+                    if job.is_read and job.sent:
+                        continue
+                    if self._rate == 0:
+                        break
+                    wait = self._allowed_at - time.monotonic()
+                    if wait <= 0:
+                        return job
+                    break
+                self._changed.wait(min(wait, _IDLE_SECONDS * 60) if wait > 0 else None)
+            return None
+
+    def _limited(self, rows: int) -> int:
+        return rows if not self._rate else max(1, min(rows, int(self._rate) or 1))
+
+    def _read(self, connection: Connection[Any], job: _Job) -> None:
+        """Reads the next chunk of a table."""
+        with self._changed:
+            again = tuple(job.again.popleft() for _ in range(min(_AGAIN_ROWS, len(job.again)))) if job.again else ()
+            rows = self._limited(job.progress.chunk_rows or job.rows)
+        chunk = self._chunk(connection, job, rows, again)
+        count = len(chunk.cells)
+        if not job.progress.chunk_rows and count and not again:
+            size = max(1, int(chunk.cells.buffer.size) // count)
+            job.rows = min(MOST_ROWS, max(LEAST_ROWS, min(CHUNK_BYTES // size, 8 * job.rows)))
+        with self._changed:
+            if self._jobs.get(job.progress.table) is not job:
+                return
+            if not again:
+                job.next_key = chunk.next_key
+                job.is_read = chunk.is_last
+            job.sent += 1
+            if self._rate:
+                self._allowed_at = max(self._allowed_at, time.monotonic()) + count / self._rate
+            self._ready.append(chunk)
+            self._changed.notify_all()
+
+    def _chunk(self, connection: Connection[Any], job: _Job, rows: int, again: tuple[str, ...]) -> Chunk:
+        name = job.progress.table
+        if not job.is_sure:
+            self._wait_for_standbys(connection)
+        with connection.transaction():
+            connection.execute(b"SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
+            table = self._locked(connection, name)
+            (text,) = connection.execute(b"SELECT txid_current_snapshot()::text").fetchone() or ("",)
+            columns = tuple(column for column in columns_of(connection, table.oid) if not column.is_generated)
+            names = [column.name for column in columns]
+            where, limit = self._bounds(table, job.next_key, again)
+            order = ", ".join(map(quoted, table.key))
+            selected = ", ".join(map(quoted, names))
+            query = f"SELECT {selected} FROM {table.quoted}{where} ORDER BY {order}" + (
+                f" LIMIT {rows}" if limit else ""
+            )
+            data = _copied(connection, query)
+        position = self._position_now(connection)
+        cells = split_lines(data, len(names))
+        count = len(cells)
+        next_key = job.next_key
+        if count and not again:
+            texts = {key: cells.value(names.index(key), count - 1) or b"" for key in table.key}
+            next_key = json.dumps({key: unescaped(text).decode() for key, text in texts.items()}, ensure_ascii=False)
+        return Chunk(
+            table=name,
+            columns=columns,
+            key=table.key,
+            cells=cells,
+            snapshot=Snapshot.parse(text),
+            position=position,
+            next_key=next_key,
+            is_last=not again and count < rows,
+            again=again,
+        )
+
+    def _locked(self, connection: Connection[Any], name: str) -> CatalogTable:
+        """The table, whose columns stay as they are until the end of the transaction: the lock is one that every SELECT
+        takes, and it is taken before the snapshot."""
+        from rw_sql.connectors.postgres_cdc.tables import named
+
+        schema, plain = named(name)
+        try:
+            connection.execute(f"LOCK TABLE ONLY {quoted(schema)}.{quoted(plain)} IN ACCESS SHARE MODE".encode())
+        except psycopg.errors.UndefinedTable as error:
+            raise CaptureError(UPSTREAM_MISSING, f'table "{name}" does not exist') from error
+        table = find_table(connection, name)
+        if table is None:
+            raise missing_table(connection, name)
+        if not table.key:
+            raise CaptureError(
+                UPSTREAM_MISSING,
+                f"table {name} has no primary key any more, so its snapshot cannot be read",
+                hint=f"ALTER TABLE {table.statement_name} ADD PRIMARY KEY (…)",
+            )
+        return table
+
+    def _bounds(self, table: CatalogTable, next_key: str | None, again: tuple[str, ...]) -> tuple[str, bool]:
+        """The condition of a chunk, and whether its rows are limited. Values are untyped literals, which take the type
+        and the collation of the column that they are compared with."""
+        left = f"({', '.join(map(quoted, table.key))})"
+        if again:
+            return f" WHERE {left} IN ({', '.join(_key_literal(table, key) for key in again)})", False
+        if next_key is None:
+            return "", True
+        return f" WHERE {left} > {_key_literal(table, next_key)}", True
+
+    def _wait_for_standbys(self, connection: Connection[Any]) -> None:
+        """Until no transaction waits for a synchronous standby: its commit is in the log, and perhaps read already by
+        an earlier reader, while no snapshot sees it."""
+        told = False
+        while not self._is_closing:
+            row = connection.execute(
+                b"SELECT count(*) FROM pg_catalog.pg_stat_activity WHERE wait_event = 'SyncRep' "
+                b"AND backend_xid IS NOT NULL"
+            ).fetchone()
+            if not row or not row[0]:
+                return
+            if not told:
+                self._notices.append("the snapshot waits for transactions that wait for a synchronous standby")
+                told = True
+            with self._changed:
+                self._changed.wait_for(lambda: self._is_closing, 0.05)
+
+    def _position_now(self, connection: Connection[Any]) -> int:
+        """A position behind everything in the last snapshot, and before the end of the log: the server tells soon that
+        the stream has passed it. (The insert position may be behind a page's header, which no record reaches.)"""
+        connection.execute(b"SELECT txid_current()")
+        row = connection.execute(b"SELECT pg_catalog.pg_current_wal_flush_lsn()::text").fetchone()
+        if row is None:
+            raise CaptureError(UPSTREAM_UNREACHABLE, "the server does not tell its position", is_temporary=True)
+        return lsn_number(row[0])
+
+
+def _key_literal(table: CatalogTable, key: str) -> str:
+    values: dict[str, str] = json.loads(key)
+    if set(values) != set(table.key):
+        raise CaptureError(
+            UPSTREAM_MISSING,
+            f"the primary key of table {table.schema}.{table.name} changed from ({', '.join(values)}) to "
+            f"({', '.join(table.key)}) while its snapshot was read",
+            hint="read the table anew",
+        )
+    return "(" + ", ".join(literal(values[name]) for name in table.key) + ")"
+
+
+def _copied(connection: Connection[Any], query: str) -> bytes:
+    """The lines of COPY. libpq is asked directly: psycopg's rows and copies take three times as long."""
+    server = connection.pgconn
+    result = server.exec_(f"COPY ({query}) TO STDOUT".encode())
+    if result.status != psycopg.pq.ExecStatus.COPY_OUT:
+        raise psycopg.errors.lookup((result.error_field(psycopg.pq.DiagnosticField.SQLSTATE) or b"58000").decode())(
+            result.get_error_message()
+        )
+    lines: list[bytes] = []
+    while True:
+        size, data = server.get_copy_data(0)
+        if size < 0:
+            break
+        lines.append(bytes(data))
+    while (end := server.get_result()) is not None:
+        if end.status != psycopg.pq.ExecStatus.COMMAND_OK:
+            raise psycopg.OperationalError(end.get_error_message())
+    return b"".join(lines)

@@ -1,0 +1,256 @@
+"""START_REPLICATION in a thread: whole transactions in a bounded queue, and what the server is told in return.
+
+The server forgets what has been acknowledged. A status therefore never has more than what :meth:`Stream.acknowledge`
+was given, however much has been received.
+"""
+
+from __future__ import annotations
+
+import select
+import socket
+import struct
+import threading
+import time
+from collections import deque
+from typing import TYPE_CHECKING
+
+from rw_sql.connectors.changes import CaptureError
+from rw_sql.connectors.postgres_cdc import pgoutput
+from rw_sql.connectors.postgres_cdc.connection import connect_for_replication, literal, lsn_text, quoted, told
+from rw_sql.connectors.postgres_cdc.pgoutput import POSTGRES_EPOCH_MICROSECONDS, Transaction
+from rw_sql.errors import UPSTREAM_MISSING, UPSTREAM_UNREACHABLE
+from rw_sql.packages import deferred
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import psycopg
+    from psycopg.pq.abc import PGconn
+
+    from rw_sql.errors import ErrorCode
+else:
+    psycopg = deferred("psycopg")
+
+QUEUE_BYTES = 64 << 20
+"""The bytes of transactions that wait in memory; then the thread stops receiving until some are taken."""
+
+SPOOL_BYTES = 32 << 20
+"""The bytes of one transaction in memory; what is beyond goes to a file."""
+
+STATUS_SECONDS = 10.0
+"""The time between two statuses; the server drops a silent client after ``wal_sender_timeout`` (60 s by default)."""
+
+_KEEPALIVE = struct.Struct(">QqB")
+_STATUS = struct.Struct(">cQQQqB")
+_DATA, _ALIVE = ord("w"), ord("k")
+_BODY = 25
+"""Where a message begins behind ``w``, its start, the server's end and the time."""
+
+
+class Stream:
+    """One connection that reads a slot. ``start`` begins; errors come out of :meth:`get`."""
+
+    def __init__(self, options: Mapping[str, str], slot: str, publication: str, timeout: float) -> None:
+        self._options = options
+        self._slot = slot
+        self._publication = publication
+        self._timeout = timeout
+        self._ready: deque[Transaction] = deque()
+        self._changed = threading.Condition()
+        self._error: CaptureError | None = None
+        self._is_closing = False
+        self._queued = 0
+        self._acknowledged = 0
+        self._idle_at = 0
+        self._received = 0
+        self._end = 0
+        self._open: Transaction | None = None
+        self._wake_in, self._wake_out = socket.socketpair()
+        self._wake_in.setblocking(False)
+        self._wake_out.setblocking(False)
+        self._thread: threading.Thread | None = None
+        self._connection: psycopg.Connection[object] | None = None
+
+    def start(self, position: int) -> None:
+        """Begins behind the position, which also counts as acknowledged. Raises CaptureError."""
+        self._acknowledged = self._received = position
+        self._connection = connect_for_replication(self._options, self._timeout)
+        names = quoted(self._publication)
+        command = (
+            f"START_REPLICATION SLOT {quoted(self._slot)} LOGICAL {lsn_text(position)} "
+            f"(proto_version '1', publication_names {literal(names)})"
+        )
+        result = self._connection.pgconn.exec_(command.encode())
+        if result.status != psycopg.pq.ExecStatus.COPY_BOTH:
+            reason = result.get_error_message()
+            is_busy = result.error_field(psycopg.pq.DiagnosticField.SQLSTATE) in (b"55006", b"53300")
+            self._connection.close()
+            raise CaptureError(
+                UPSTREAM_UNREACHABLE if is_busy else UPSTREAM_MISSING,
+                told(reason, self._options),
+                is_temporary=is_busy,
+            )
+        self._thread = threading.Thread(target=self._run, name=f"rw_sql-slot-{self._slot}", daemon=True)
+        self._thread.start()
+
+    @property
+    def end(self) -> int:
+        """The server's end, as far as it has told."""
+        return self._end
+
+    def get(self, position: int, wait_seconds: float) -> tuple[list[Transaction], int]:
+        """The transactions that are there, and a position up to which nothing else is: 0 if there is none yet.
+
+        Waits for the first of either, where ``position`` is known already. Raises the CaptureError that ended the
+        connection, after the last transaction.
+        """
+        with self._changed:
+            self._changed.wait_for(
+                lambda: self._ready or self._error or self._is_closing or self._idle_at > position,
+                max(0.0, wait_seconds),
+            )
+            made, size = list(self._ready), self._queued
+            self._ready.clear()
+            self._queued = 0
+            idle = self._idle_at
+            if not made and self._error is not None:
+                raise self._error
+        if size:
+            self._wake()
+        return made, idle
+
+    def acknowledge(self, position: int) -> None:
+        """What the next status has; sent at once."""
+        if position > self._acknowledged:
+            self._acknowledged = position
+            self._wake()
+
+    def close(self) -> None:
+        """Ends the thread and the connection, and removes the files of transactions that nobody took."""
+        with self._changed:
+            self._is_closing = True
+            self._changed.notify_all()
+        self._wake()
+        if self._thread is not None:
+            self._thread.join()
+        if self._connection is not None:
+            self._connection.close()
+        self._wake_in.close()
+        self._wake_out.close()
+        for transaction in self._ready:
+            transaction.close()
+
+    def _wake(self) -> None:
+        try:
+            self._wake_in.send(b"\0")
+        except (BlockingIOError, OSError):  # It is awake already, or closed.
+            return
+
+    def _run(self) -> None:
+        assert self._connection is not None
+        try:
+            self._receive(self._connection.pgconn)
+        except psycopg.Error as error:
+            self._fail(UPSTREAM_UNREACHABLE, str(error), is_temporary=True)
+        except (ValueError, struct.error) as error:
+            self._fail(UPSTREAM_MISSING, f"the server sent a message that cannot be read: {error}", is_temporary=False)
+        except OSError as error:
+            self._fail(UPSTREAM_UNREACHABLE, str(error), is_temporary=True)
+        finally:
+            if self._open is not None:
+                self._open.close()
+
+    def _fail(self, kind: ErrorCode, reason: str, *, is_temporary: bool) -> None:
+        made = CaptureError(kind, told(reason, self._options), is_temporary=is_temporary)
+        with self._changed:
+            self._error = made
+            self._changed.notify_all()
+
+    def _receive(self, server: PGconn) -> None:
+        get = server.get_copy_data
+        next_status = 0.0
+        told_position = -1
+        count = 0
+        while not self._is_closing:
+            size, data = get(1)
+            if size > 0:
+                if data[0] == _DATA:
+                    self._take(bytes(data[_BODY:]))
+                elif data[0] == _ALIVE and self._keep_alive(data):
+                    next_status = 0.0
+                count += 1
+                if count & 0x3FF:
+                    continue
+            elif size < 0:
+                self._ended(server)
+                return
+            now = time.monotonic()
+            if now >= next_status or self._acknowledged != told_position:
+                told_position = self._acknowledged
+                self._send_status(server, told_position, wants_reply=now >= next_status)
+                next_status = now + STATUS_SECONDS
+            if size > 0 and self._queued < QUEUE_BYTES:
+                continue
+            self._wait(server, next_status - now, is_full=self._queued >= QUEUE_BYTES)
+
+    def _wait(self, server: PGconn, seconds: float, *, is_full: bool) -> None:
+        """Until the server has something, somebody wakes the thread, or a status is due. A full queue is not fed."""
+        sockets = [self._wake_out] if is_full else [self._wake_out, server.socket]
+        readable, _, _ = select.select(sockets, [], [], max(0.0, seconds))
+        if self._wake_out in readable:
+            self._wake_out.recv(4096)
+        if server.socket in readable:
+            server.consume_input()
+
+    def _take(self, body: bytes) -> None:
+        kind = body[0]
+        if kind == pgoutput.BEGIN:
+            _, at, xid = pgoutput.parse_begin(body)
+            self._open = Transaction(xid, at)
+        elif kind == pgoutput.COMMIT:
+            transaction = self._open
+            if transaction is None:
+                raise pgoutput.BrokenMessageError("a Commit without a Begin")
+            _, transaction.position = pgoutput.parse_commit(body)
+            self._open = None
+            self._finish(transaction)
+        elif self._open is not None:
+            transaction = self._open
+            transaction.messages.append(body)
+            transaction.size += len(body)
+            transaction.count += 1
+            if transaction.size >= SPOOL_BYTES:
+                transaction.spill()
+                transaction.size = 0
+        elif kind != pgoutput.MESSAGE:  # A message that belongs to no transaction is nobody's here.
+            raise pgoutput.BrokenMessageError(f"a message of kind {chr(kind)!r} outside of a transaction")
+
+    def _finish(self, transaction: Transaction) -> None:
+        with self._changed:
+            self._received = transaction.position
+            self._end = max(self._end, transaction.position)
+            self._queued += transaction.size + 64
+            self._ready.append(transaction)
+            self._changed.notify_all()
+
+    def _keep_alive(self, data: memoryview) -> bool:
+        """True if the server wants a status. Between transactions, all before the server's position has been sent."""
+        end, _, wants_reply = _KEEPALIVE.unpack_from(data, 1)
+        with self._changed:
+            self._end = max(self._end, end)
+            if self._open is None:
+                self._received = max(self._received, end)
+                self._idle_at = max(self._idle_at, end)
+            self._changed.notify_all()
+        return bool(wants_reply)
+
+    def _send_status(self, server: PGconn, position: int, *, wants_reply: bool = False) -> None:
+        written = max(self._received, position)
+        now = int(time.time() * 1e6) - POSTGRES_EPOCH_MICROSECONDS
+        server.put_copy_data(_STATUS.pack(b"r", written, position, position, now, wants_reply))
+        server.flush()
+
+    def _ended(self, server: PGconn) -> None:
+        result = server.get_result()
+        reason = result.get_error_message() if result is not None else ""
+        self._fail(UPSTREAM_UNREACHABLE, reason or "the server ended the stream", is_temporary=True)

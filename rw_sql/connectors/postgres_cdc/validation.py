@@ -1,0 +1,312 @@
+"""What the server lacks for a source and its tables, each with the statement that gives it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from rw_sql.connectors.changes import CaptureError, Lack
+from rw_sql.connectors.postgres_cdc.connection import connect, quoted, unreachable
+from rw_sql.connectors.postgres_cdc.server import check_slot, read_facts
+from rw_sql.connectors.postgres_cdc.tables import PARTITIONED, PLAIN, columns_of, find_table, missing_table
+from rw_sql.connectors.postgres_cdc.types import resolve_types
+from rw_sql.errors import near_names
+from rw_sql.packages import deferred
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    import psycopg
+    from psycopg import Connection
+
+    from rw_sql.connectors.postgres_cdc.tables import CatalogTable
+else:
+    psycopg = deferred("psycopg")
+
+_LEAST_VERSION, _WITH_ROOT, _WITH_FILTERS, _WITH_TRUNCATE = 100_000, 130_000, 150_000, 110_000
+
+_SERVER = """
+SELECT current_setting('wal_level'), pg_catalog.pg_is_in_recovery(), current_setting('max_replication_slots')::int,
+    (SELECT count(*) FROM pg_catalog.pg_replication_slots),
+    r.rolsuper OR r.rolreplication, r.rolname::text,
+    EXISTS (SELECT 1 FROM pg_catalog.pg_roles g WHERE g.rolname IN ('rds_superuser', 'rds_replication')
+        AND pg_catalog.pg_has_role(current_user, g.oid, 'MEMBER')),
+    pg_catalog.has_database_privilege(current_database(), 'CREATE'), current_database()::text,
+    EXISTS (SELECT 1 FROM pg_catalog.pg_replication_slots WHERE slot_name = %s)
+FROM pg_catalog.pg_roles r WHERE r.rolname = current_user
+"""
+_PUBLICATION = """
+SELECT to_json(p) FROM pg_catalog.pg_publication p WHERE p.pubname = %s
+"""
+_PUBLISHED = """
+SELECT to_json(t) FROM pg_catalog.pg_publication_tables t
+WHERE t.pubname = %s AND t.schemaname = %s AND t.tablename = %s
+"""
+_KINDS = {"v": "a view", "m": "a materialized view", "f": "a foreign table"}
+
+
+def find_lacks(
+    options: Mapping[str, str], tables: Mapping[str, Mapping[str, str] | None], timeout: float
+) -> tuple[Lack, ...]:
+    """See :meth:`rw_sql.connectors.changes.ChangeConnector.find_lacks`."""
+    try:
+        with connect(options, timeout) as connection:
+            lacks = list(_server(connection, options))
+            if not lacks:
+                lacks += _slot(options, timeout)
+            publication = _publication_of(connection, options)
+            lacks += _publication(connection, options, publication)
+            for table, columns in tables.items():
+                lacks += _table(connection, options, publication, table, columns)
+    except psycopg.Error as error:
+        raise unreachable(error, options) from error
+    return tuple(lacks)
+
+
+def _server(connection: Connection[Any], options: Mapping[str, str]) -> Iterator[Lack]:
+    version = connection.info.server_version
+    if version < _LEAST_VERSION:
+        yield Lack(
+            check="server",
+            message=f"Postgres {version // 10_000}.{version // 100 % 100} has no logical replication",
+            hint="a server of version 10 or later",
+        )
+        return
+    row = connection.execute(_SERVER.encode(), [options.get("slot.name", "")]).fetchone()
+    assert row is not None
+    level, is_standby, most, used, may_replicate, user, is_rds, may_create, database, has_slot = row
+    if is_standby:
+        yield Lack(
+            check="server",
+            message="the server is a standby, which cannot make a slot or a publication",
+            hint="hostname = the primary's",
+        )
+    if level != "logical":
+        yield Lack(
+            check="server",
+            message=f"Postgres wal_level should be 'logical', not '{level}'",
+            hint="ALTER SYSTEM SET wal_level = logical, then restart the server",
+        )
+    if not may_replicate and not is_rds:
+        yield Lack(
+            check="role",
+            message="Postgres user must be superuser or replication role to start walsender",
+            hint=f"ALTER ROLE {quoted(user)} REPLICATION",
+        )
+    if not has_slot and used >= most and not is_standby:
+        yield Lack(
+            check="slot",
+            message=f"all {most} replication slots are in use",
+            hint="free one with SELECT pg_drop_replication_slot('…'), or ALTER SYSTEM SET max_replication_slots = "
+            f"{most + 5}, then restart the server",
+        )
+    if not may_create and _may_create(options) and _publication_of(connection, options) is None:
+        yield Lack(
+            check="publication",
+            message=f"Postgres user must have create privilege on database '{database}'",
+            hint=f"GRANT CREATE ON DATABASE {quoted(database)} TO {quoted(user)}",
+        )
+
+
+def _slot(options: Mapping[str, str], timeout: float) -> Iterator[Lack]:
+    try:
+        facts = read_facts(options, timeout)
+    except CaptureError as error:
+        if error.is_temporary:
+            raise
+        yield Lack(
+            check="role",
+            message=f"no connection for replication: {error.message}",
+            hint="a line in pg_hba.conf that lets the user connect to the database, then SELECT pg_reload_conf()",
+        )
+        return
+    if facts.slot is None:
+        return
+    try:
+        check_slot(facts, options)
+    except CaptureError as error:
+        yield Lack(check="slot", message=error.message, hint=error.hint or "")
+
+
+def _may_create(options: Mapping[str, str]) -> bool:
+    return options.get("publication.create.enable", "true").strip().lower() != "false"
+
+
+def _publication_of(connection: Connection[Any], options: Mapping[str, str]) -> Mapping[str, Any] | None:
+    row = connection.execute(_PUBLICATION.encode(), [options.get("publication.name", "")]).fetchone()
+    return None if row is None else row[0]
+
+
+def _publication(
+    connection: Connection[Any], options: Mapping[str, str], found: Mapping[str, Any] | None
+) -> Iterator[Lack]:
+    name = options.get("publication.name", "")
+    if found is None:
+        if not _may_create(options):
+            yield Lack(
+                check="publication",
+                message=f"Publication '{name}' doesn't exist and auto create is disabled",
+                hint=f"CREATE PUBLICATION {quoted(name)} FOR TABLE …",
+            )
+        return
+    wanted = ["insert", "update", "delete"]
+    wanted += ["truncate"] if connection.info.server_version >= _WITH_TRUNCATE else []
+    left_out = [word for word in wanted if not found.get(f"pub{word}", True)]
+    if left_out:
+        yield Lack(
+            check="publication",
+            message=f"publication '{name}' does not publish {', '.join(left_out)}",
+            hint=f"ALTER PUBLICATION {quoted(name)} SET (publish = '{', '.join(wanted)}')",
+        )
+
+
+def _table(
+    connection: Connection[Any],
+    options: Mapping[str, str],
+    publication: Mapping[str, Any] | None,
+    table: str,
+    columns: Mapping[str, str] | None,
+) -> Iterator[Lack]:
+    name = options.get("publication.name", "")
+    try:
+        found = find_table(connection, table, name)
+        if found is None:
+            raise missing_table(connection, table)
+    except CaptureError as error:
+        yield Lack(check="table", message=error.message, hint=error.hint or "")
+        return
+    if found.kind not in (PLAIN, PARTITIONED):
+        yield Lack(
+            check="table",
+            message=f"{table} is {_KINDS.get(found.kind, 'no table')}: its changes are not in the server's log",
+            hint="name the tables that it is made of",
+        )
+        return
+    yield from _kind_and_rights(connection, table, found)
+    yield from _identity(table, found)
+    yield from _membership(connection, options, publication, table, found)
+    yield from _columns(connection, table, found, columns)
+
+
+def _kind_and_rights(connection: Connection[Any], table: str, found: CatalogTable) -> Iterator[Lack]:
+    if found.persistence != "p":
+        word = "UNLOGGED" if found.persistence == "u" else "TEMPORARY"
+        yield Lack(
+            check="table",
+            message=f"table {table} is {word}: its changes are not in the server's log",
+            hint=f"ALTER TABLE {found.statement_name} SET LOGGED",
+        )
+    if not found.is_readable:
+        user = connection.info.user
+        yield Lack(
+            check="role",
+            message=f"Postgres user must have select privilege on table '{table}'",
+            hint=f"GRANT USAGE ON SCHEMA {quoted(found.schema)} TO {quoted(user)}; "
+            f"GRANT SELECT ON TABLE {found.statement_name} TO {quoted(user)}",
+        )
+
+
+def _identity(table: str, found: CatalogTable) -> Iterator[Lack]:
+    if not found.key:
+        yield Lack(
+            check="table",
+            message=f"table {table} has no primary key, so its rows cannot be told apart",
+            hint=f"ALTER TABLE {found.statement_name} ADD PRIMARY KEY (…)",
+        )
+    elif found.identity == "n" or (found.identity == "i" and not set(found.key) <= set(found.identity_columns)):
+        yield Lack(
+            check="table",
+            message=f"the replica identity of table {table} lacks its primary key ({', '.join(found.key)})",
+            hint=f"ALTER TABLE {found.statement_name} REPLICA IDENTITY DEFAULT",
+        )
+
+
+def _membership(
+    connection: Connection[Any],
+    options: Mapping[str, str],
+    publication: Mapping[str, Any] | None,
+    table: str,
+    found: CatalogTable,
+) -> Iterator[Lack]:
+    name = options.get("publication.name", "")
+    has_root = bool(publication and publication.get("pubviaroot"))
+    if found.kind == PARTITIONED and publication is not None and not has_root:
+        yield Lack(
+            check="publication",
+            message=f"Table '{table}' has partitions, which requires publication '{name}' to be created with "
+            "`publish_via_partition_root = true`.",
+            hint=f"ALTER PUBLICATION {quoted(name)} SET (publish_via_partition_root = true)"
+            if connection.info.server_version >= _WITH_ROOT
+            else "name its partitions instead",
+        )
+        return
+    if found.is_partition and publication is not None and has_root and not found.is_published:
+        yield Lack(
+            check="publication",
+            message=f"table {table} is a partition, whose changes publication '{name}' publishes as its parent's",
+            hint="name the parent, or use a publication without publish_via_partition_root",
+        )
+        return
+    statement = f"ALTER PUBLICATION {quoted(name)} ADD TABLE {found.statement_name}"
+    if not found.is_published:
+        if not _may_create(options):
+            if publication is not None:
+                yield Lack(
+                    check="publication", message=f"publication '{name}' does not cover table {table}", hint=statement
+                )
+        elif not found.is_owned:
+            yield Lack(
+                check="publication",
+                message=f"Postgres user must be the owner of table '{table}' to create/alter publication",
+                hint=f"as its owner: {statement}",
+            )
+        return
+    if connection.info.server_version < _WITH_FILTERS:
+        return
+    row = connection.execute(_PUBLISHED.encode(), [name, found.schema, found.name]).fetchone()
+    entry: Mapping[str, Any] = row[0] if row else {}
+    if entry.get("rowfilter"):
+        yield Lack(
+            check="publication",
+            message=f"publication '{name}' leaves out rows of table {table}: WHERE {entry['rowfilter']}",
+            hint=f"ALTER PUBLICATION {quoted(name)} SET TABLE {found.statement_name}, …",
+        )
+    covered = entry.get("attnames")
+    needed = [column.name for column in columns_of(connection, found.oid) if not column.is_generated]
+    if covered is not None and set(needed) - set(covered):
+        yield Lack(
+            check="publication",
+            message=f"The publication '{name}' does not cover all columns of the table '{table}'",
+            hint=f"ALTER PUBLICATION {quoted(name)} SET TABLE {found.statement_name}, …",
+        )
+
+
+def _columns(
+    connection: Connection[Any], table: str, found: CatalogTable, columns: Mapping[str, str] | None
+) -> Iterator[Lack]:
+    if columns is None:
+        return
+    there = {column.name: column for column in columns_of(connection, found.oid)}
+    kinds = resolve_types(connection, (column.type for column in there.values()))
+    for name, declared in columns.items():
+        column = there.get(name)
+        if column is None:
+            near = near_names(name, there)
+            yield Lack(
+                check="column",
+                message=f"Column '{name}' not found in the upstream database: table {table} has no such column",
+                hint=(f'did you mean "{near[0]}"? ' if near else "") + "its columns: " + ", ".join(sorted(there)),
+            )
+        elif column.is_generated:
+            yield Lack(
+                check="column",
+                message=f"Column '{name}' of table {table} is generated, so it is not in the stream",
+                hint=f"leave it out, or compute it here: {name} {declared} AS …",
+            )
+        elif not kinds[column.type].fits_into(declared):
+            canonical = kinds[column.type].canonical(column.modifier)
+            yield Lack(
+                check="column",
+                message=f"Incompatible data type of column {name}: table {table} has {column.type_name}, which does "
+                f"not become {declared}",
+                hint=f"{name} {canonical}" + ("" if canonical == "CHARACTER VARYING" else " or CHARACTER VARYING"),
+            )

@@ -1,0 +1,240 @@
+"""Checks a table of a change data capture source, before and after its upstream table is known."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rw_sql.connectors.spec import check_include
+from rw_sql.errors import (
+    INVALID_DEFINITION,
+    INVALID_PROPERTY,
+    NOT_SUPPORTED,
+    UNDEFINED_COLUMN,
+    UNKNOWN_PROPERTY,
+    UNSUPPORTED_TYPE,
+    UPSTREAM_MISSING,
+    SqlError,
+    near_names,
+)
+from rw_sql.model.definitions import field_of, option_text, primary_key
+from rw_sql.model.job_specs import SNAPSHOT, SNAPSHOT_BATCH_SIZE
+from rw_sql.plan.checks.tables import require_own_constraints
+from rw_sql.syntax import canonical_type, spark_type
+from rw_sql.syntax.lexing.identifiers import literal, quoted
+
+if TYPE_CHECKING:
+    from rw_sql.connectors.changes import Lack, UpstreamColumn, UpstreamTable
+    from rw_sql.connectors.spec import ConnectorSpec
+    from rw_sql.errors import Span
+    from rw_sql.syntax.statements import ColumnDefinition, CreateTable
+
+OPTIONS = (SNAPSHOT, SNAPSHOT_BATCH_SIZE, "snapshot.interval")
+"""The options of such a table. ``snapshot.interval`` is RisingWave's number of barriers between two queries; here a
+query follows when the one before is committed, so it has no effect."""
+
+_MOST_BATCH = 1_000_000
+_WIDER = {
+    "SMALLINT": ("INT", "BIGINT", "NUMERIC"),
+    "INT": ("BIGINT", "NUMERIC"),
+    "BIGINT": ("NUMERIC",),
+    "REAL": ("DOUBLE",),
+    "NUMERIC": ("RW_INT256", "RW_UINT256", "NUMERIC"),
+}
+"""The types that hold every value of another one."""
+
+
+def check_cdc_table(statement: CreateTable, spec: ConnectorSpec) -> None:
+    """Checks the clauses of CREATE TABLE … FROM source TABLE 'name'. Raises SqlError at the first error."""
+    place = statement.name.span
+    if statement.wildcard is not None and statement.columns:
+        raise SqlError(
+            INVALID_DEFINITION,
+            "wildcard(*) and column definitions cannot be used together",
+            span=statement.columns[0].span,
+            hint="leave out *, or the columns",
+        )
+    if statement.wildcard is None and not statement.columns:
+        raise SqlError(
+            INVALID_DEFINITION,
+            f'table "{statement.name.key}" has no columns',
+            span=place,
+            hint=f"CREATE TABLE {statement.name.key} (*) FROM … takes all columns of the upstream table",
+        )
+    refused = (
+        (statement.is_temporary, "TEMPORARY is not supported yet in CREATE TABLE", "leave it out"),
+        (statement.is_append_only, "append only modifier on the table created from a CDC source", "leave it out"),
+        (bool(statement.watermarks), "watermark defined on the table created from a CDC source", "leave it out"),
+        (statement.on_conflict is not None, "ON CONFLICT on the table created from a CDC source", "leave it out"),
+        (
+            bool(statement.version_columns),
+            "WITH VERSION COLUMN on the table created from a CDC source",
+            "leave it out: the changes come in the upstream's order",
+        ),
+        (
+            statement.format is not None,
+            "Data format and encoding format doesn't apply to table created from a CDC source",
+            "leave FORMAT … ENCODE … out",
+        ),
+    )
+    for is_there, what, instead in refused:
+        if is_there:
+            raise SqlError(NOT_SUPPORTED, what, span=place, hint=instead)
+    for column in statement.columns:
+        _check_column(column)
+    require_own_constraints(statement)
+    if statement.wildcard is None and not primary_key(statement):
+        raise SqlError(
+            INVALID_DEFINITION,
+            "CDC table without primary key constraint is not supported",
+            span=place,
+            hint="add PRIMARY KEY (column): the columns of the upstream table's primary key",
+        )
+    for included in statement.include:
+        check_include(spec, included.kind, included.span)
+    _check_options(statement)
+
+
+def _check_column(column: ColumnDefinition) -> None:
+    if column.default is not None:
+        raise SqlError(
+            NOT_SUPPORTED,
+            "Default value for columns defined on the table created from a CDC source",
+            span=column.span,
+            hint="leave DEFAULT out: the upstream stores the values that its default made",
+        )
+    if column.is_not_null:
+        raise SqlError(
+            NOT_SUPPORTED,
+            "CDC table with NOT NULL constraint is not supported",
+            span=column.span,
+            hint="leave NOT NULL out: the upstream checks it",
+        )
+    if column.generated is not None:
+        return
+    try:
+        spark_type(column.data_type)
+    except SqlError as error:
+        raise SqlError(
+            UNSUPPORTED_TYPE,
+            f'column "{column.name}": {error.message}',
+            span=column.span,
+            hint=f"declare it {quoted(column.name)} CHARACTER VARYING and CAST it in a materialized view",
+        ) from error
+
+
+def _check_options(statement: CreateTable) -> None:
+    for option in statement.options:
+        if option.key not in OPTIONS:
+            near = near_names(option.key, OPTIONS)
+            raise SqlError(
+                UNKNOWN_PROPERTY,
+                f'unknown property "{option.key}"',
+                span=option.key_place,
+                hint=f'did you mean "{near[0]}"?' if near else f"a table of a source takes {', '.join(OPTIONS)}",
+                plain_keys=(option.key,),
+            )
+        text = option_text(option.value).lower()
+        if option.key == SNAPSHOT and text not in ("true", "false"):
+            raise SqlError(
+                INVALID_PROPERTY,
+                f"Invalid value for {option.key}: {text!r} is neither 'true' nor 'false'",
+                span=option.value.span,
+                hint="snapshot = 'false' takes only changes from now on",
+            )
+        if option.key != SNAPSHOT and not (text.isdecimal() and 0 < int(text) <= _MOST_BATCH):
+            raise SqlError(
+                INVALID_PROPERTY,
+                f"Invalid value for {option.key}: {text!r} is no number from 1 to {_MOST_BATCH}",
+                span=option.value.span,
+                hint=f"{option.key} = '1000'",
+            )
+
+
+def check_against_upstream(statement: CreateTable, upstream: UpstreamTable) -> None:
+    """Checks the declared columns and key against the upstream table. Raises SqlError at the first difference."""
+    known = {column.name: column for column in upstream.columns}
+    for column in statement.columns:
+        if column.generated is not None:
+            continue
+        found = known.get(field_of(column))
+        if found is None:
+            near = near_names(field_of(column), known)
+            raise SqlError(
+                UNDEFINED_COLUMN,
+                f"Column '{field_of(column)}' not found in the upstream database: "
+                f"table {upstream.table} has no such column",
+                span=column.span,
+                hint=f'did you mean {quoted(near[0])}? Upper-case letters need "quotes"'
+                if near
+                else f"the table has {', '.join(quoted(name) for name in known)}",
+            )
+        if not fits(column, found):
+            raise SqlError(
+                INVALID_DEFINITION,
+                f"Incompatible data type of column {column.name}: upstream it is {found.type}, "
+                f"here {canonical_type(column.data_type)}",
+                span=column.span,
+                hint=f"declare it {quoted(column.name)} {found.canonical or 'CHARACTER VARYING'}",
+            )
+    fields = {column.name: field_of(column) for column in statement.columns}
+    key = tuple(fields.get(name, name) for name in primary_key(statement))
+    if not upstream.key:
+        raise no_key(statement, upstream)
+    if set(key) != set(upstream.key):
+        listed = ", ".join(quoted(name) for name in upstream.key)
+        raise SqlError(
+            INVALID_DEFINITION,
+            f"Primary key mismatch: the SQL schema defines {_columns(key)}, "
+            f"but the source table {upstream.table} has {_columns(upstream.key)}",
+            span=statement.name.span,
+            hint=f"PRIMARY KEY ({listed})",
+        )
+
+
+def no_key(statement: CreateTable, upstream: UpstreamTable) -> SqlError:
+    """The error for an upstream table without a primary key."""
+    return SqlError(
+        INVALID_DEFINITION,
+        f"the upstream table {upstream.table} has no primary key: its rows cannot be told from one another",
+        span=statement.name.span,
+        hint=f"give it one there: ALTER TABLE {upstream.table} ADD PRIMARY KEY (…)",
+    )
+
+
+def _columns(key: tuple[str, ...]) -> str:
+    return f"{len(key)} primary key column{'s' if len(key) != 1 else ''} ({', '.join(key)})"
+
+
+def fits(column: ColumnDefinition, found: UpstreamColumn) -> bool:
+    """True if a column of the declared type can hold every value of an upstream column, as that value or as its
+    text."""
+    name = column.data_type.name
+    if name == "CHARACTER VARYING" or found.canonical is None:
+        return True
+    written = canonical_type(column.data_type)
+    if written == found.canonical:
+        return True
+    bare = found.canonical.partition("(")[0]
+    return name == bare or name in _WIDER.get(bare, ())
+
+
+def require_representable(statement: CreateTable, upstream: UpstreamTable) -> None:
+    """Raises SqlError if ``*`` would include a column that no type holds."""
+    for column in upstream.columns:
+        if column.canonical is None and not column.is_generated:
+            listed = ", ".join(quoted(each.name) for each in upstream.columns if each.canonical is not None)
+            raise SqlError(
+                UNSUPPORTED_TYPE,
+                f"column {literal(column.name)} of table {upstream.table} is of type {column.type}: "
+                f"{column.refusal or 'no type holds it'}",
+                span=statement.name.span,
+                hint=f"list the columns instead of *: {listed}",
+            )
+
+
+def require_no_lack(lacks: tuple[Lack, ...], name: str, span: Span) -> None:
+    """Raises SqlError with the first thing that the upstream lacks, and the statement that gives it."""
+    for lack in lacks:
+        raise SqlError(
+            UPSTREAM_MISSING, f'source validation failed for "{name}": {lack.message}', span=span, hint=lack.hint
+        )

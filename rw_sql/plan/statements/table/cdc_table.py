@@ -1,0 +1,150 @@
+"""Lowers CREATE TABLE … FROM source TABLE 'schema.table': the rows of one table of a change data capture source."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from rw_sql.connectors.registry import connector
+from rw_sql.errors import INVALID_DEFINITION, SqlError
+from rw_sql.metastore.records import Operation, PutObject
+from rw_sql.model.definitions import definition_of, field_of, include_name, is_cdc
+from rw_sql.model.job_ids import ingest_fragment
+from rw_sql.model.job_specs import SNAPSHOT
+from rw_sql.model.names import find_source, object_name, require_free
+from rw_sql.model.options import source_options
+from rw_sql.plan.checks.cdc_tables import (
+    check_against_upstream,
+    check_cdc_table,
+    no_key,
+    require_no_lack,
+    require_representable,
+)
+from rw_sql.plan.checks.tables import check_table
+from rw_sql.plan.result.plan import Plan, ResultRow
+from rw_sql.plan.result.steps import after, steps_of
+from rw_sql.plan.statements.common import nothing
+from rw_sql.plan.statements.table.table import table_record
+from rw_sql.syntax import canonical_type, parse_statement, render
+from rw_sql.syntax.lexing.identifiers import literal, quoted
+from rw_sql.syntax.statements import CreateTable, TableConstraint
+
+if TYPE_CHECKING:
+    from rw_sql.connectors.changes import UpstreamTable
+    from rw_sql.metastore import Snapshot
+    from rw_sql.metastore.records import SourceRecord
+    from rw_sql.plan.ports.inspector import Inspector
+    from rw_sql.syntax.statements import ColumnDefinition
+
+
+_MS_PER_HOUR = 3_600_000
+
+
+def lower_create_cdc_table(
+    statement: CreateTable, snapshot: Snapshot, inspector: Inspector, query_dialect: str
+) -> Plan:
+    """Checks everything, the upstream included, and creates the table in one commit. ``*`` becomes the upstream table's
+    columns."""
+    name = object_name(statement.name)
+    if statement.if_not_exists and snapshot.find("table", name):
+        return nothing(statement, name, f'table "{name}" already exists')
+    require_free(snapshot, statement.name)
+    source = _cdc_source(statement, snapshot)
+    kind = connector(source.connector)
+    check_cdc_table(statement, kind.spec)
+    options = source_options(snapshot, source)
+    table = _table_name(statement)
+    has_columns = statement.wildcard is None
+    upstream = inspector.upstreams.describe_table(source.connector, options, table, is_needed=not has_columns)
+    stored = _with_columns(statement, upstream, source.connector)
+    check_table(stored)
+    if upstream is not None:
+        check_against_upstream(stored, upstream)
+    declared = {
+        field_of(column): canonical_type(column.data_type) for column in stored.columns if column.generated is None
+    }
+    lacks = inspector.upstreams.find_lacks(source.connector, options, {table: declared})
+    require_no_lack(lacks, name, statement.cdc_table.span if statement.cdc_table is not None else statement.name.span)
+    positions = inspector.positions.of(source.id)
+    fragment = ingest_fragment(source.id)
+    since = max((row.epoch for row in snapshot.states(fragment).values()), default=0)
+    offset = max((state.offset for state in positions.states.values()), default=0)
+    # The clocks of two processes differ by less than an hour.
+    hour = inspector.clock() // _MS_PER_HOUR
+    record = replace(
+        table_record(snapshot, inspector, source, stored, query_dialect),
+        name=name,
+        source_id=None,
+        created_at_ms=inspector.clock(),
+        live_from=(since, offset, hour - 1),
+    )
+    changes = (PutObject(record=record),)
+    if not after(snapshot, changes).users_of(source.id):
+        raise TypeError("a table reads its source")
+    has_snapshot = all(
+        getattr(option.value, "text", "") != "false" for option in stored.options if option.key == SNAPSHOT
+    )
+    begins = "begins with the rows of" if has_snapshot else "takes changes from now on of"
+    return Plan(
+        statement=statement,
+        steps=steps_of(snapshot, changes),
+        operation=Operation(kind="CREATE TABLE", statement=render(statement), objects=(name,), changes=changes),
+        changes=(ResultRow(object=name, change="CREATED", detail=f"{begins} {table}; {record.maintenance.reason}"),),
+        affected=(source.id, record.id),
+    )
+
+
+def _cdc_source(statement: CreateTable, snapshot: Snapshot) -> SourceRecord:
+    if statement.cdc_table is None:
+        raise TypeError("the statement names no source")
+    source = find_source(snapshot, statement.cdc_table.source)
+    if not is_cdc(definition_of(source)):
+        raise SqlError(
+            INVALID_DEFINITION,
+            f'source "{source.name}" has no tables: it is of connector {source.connector}',
+            span=statement.cdc_table.source.span,
+            hint="FROM source TABLE '…' takes a source of a database: WITH (connector = 'postgres-cdc', …)",
+        )
+    return source
+
+
+def _table_name(statement: CreateTable) -> str:
+    if statement.cdc_table is None:
+        raise TypeError("the statement names no table")
+    table = statement.cdc_table.table
+    if "." not in table:
+        raise SqlError(
+            INVALID_DEFINITION,
+            "The upstream table name must contain schema name prefix, e.g. 'public.table'",
+            span=statement.cdc_table.span,
+            hint=f"TABLE {literal(f'public.{table}')}",
+        )
+    return table
+
+
+def _with_columns(statement: CreateTable, upstream: UpstreamTable | None, connector_name: str) -> CreateTable:
+    """The statement as it is stored: with columns in place of ``*``, and INCLUDE columns with their names."""
+    include = tuple(replace(each, alias=include_name(connector_name, each)) for each in statement.include)
+    stored = replace(statement, if_not_exists=False, include=include)
+    if statement.wildcard is None:
+        return stored
+    if upstream is None:
+        raise TypeError("the columns of the upstream table are needed")
+    if not upstream.key:
+        raise no_key(statement, upstream)
+    require_representable(statement, upstream)
+    return replace(
+        stored,
+        wildcard=None,
+        columns=_declared(upstream),
+        constraints=(TableConstraint(kind="PRIMARY KEY", columns=upstream.key),),
+    )
+
+
+def _declared(upstream: UpstreamTable) -> tuple[ColumnDefinition, ...]:
+    taken = (column for column in upstream.columns if column.canonical is not None)
+    listed = ", ".join(f"{quoted(column.name)} {column.canonical}" for column in taken)
+    made = parse_statement(f"CREATE TABLE t ({listed}) WITH (connector = 'c') FORMAT PLAIN ENCODE JSON")
+    if not isinstance(made, CreateTable):
+        raise TypeError("columns are parsed as a table's")
+    return made.columns

@@ -1,0 +1,117 @@
+"""Decodes the rows of one table from the log of a change data capture source, by the table's own columns.
+
+The log has the upstream's texts: a table that is created later, or with other types, reads the same log. A value that
+its column cannot hold makes the row an error, which ``<table>$errors`` lists.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as f
+
+from rw_sql.model.definitions import INDEX_COLUMN, UNCHANGED_COLUMN, include_name, primary_key, unchanged_path
+from rw_sql.runtime.decoding.change_formats.events import (
+    CHANGES,
+    DELETE,
+    UPSERT,
+    EventKey,
+    change_of,
+    no_fields,
+)
+from rw_sql.runtime.decoding.change_formats.rows import OP, ROW, rows_of
+from rw_sql.runtime.decoding.change_formats.unchanged import MOVED
+from rw_sql.runtime.decoding.change_formats.values import ValueRules
+from rw_sql.runtime.decoding.decoder import BATCH, BUCKET, ERROR, OFFSET, RUN, SINCE, SPLIT
+from rw_sql.runtime.decoding.json_text import last_of_each, once
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+    from rw_sql.syntax.statements import CreateSource, IncludeColumn
+
+TRUNCATE, SWEEP = -2, -3
+"""Values of ``_rw_op`` besides those of :mod:`rw_sql.runtime.decoding.change_formats.events`: the table is empty now;
+rows that have not come since the position was last set are gone."""
+
+INDEX, UNCHANGED = INDEX_COLUMN[0], UNCHANGED_COLUMN[0]
+
+RULES = ValueRules(needs_zone=True, bytes_as="hex", booleans=(("t", "true", "1"), ("f", "false", "0")))
+"""How PostgreSQL writes values."""
+
+_FIELDS, _KEYS = "_rw_fields", "_rw_key_fields"
+_MAP = "MAP<STRING, STRING>"
+
+
+def cdc_frame(log: DataFrame, statement: CreateSource, live_from: tuple[int, int, int]) -> DataFrame:
+    """A table's rows from the log: its columns, the columns that order them, ``_rw_op``, ``_rw_unchanged`` and
+    ``_rw_error``.
+
+    ``statement`` is the form of its rows (:func:`rw_sql.model.definitions.cdc_rows`). ``live_from`` is the source's
+    place at the table's creation: (epoch of the position, position, hour).
+    """
+    if statement.cdc_table is None:
+        raise TypeError("the rows of a table name the table")
+    since, offset, hour = live_from
+    own = log.where(f.col("table_name") == statement.cdc_table.table).where(f.col(BUCKET) >= hour)
+    own = own.where((f.col(SINCE) > since) | (f.col(OFFSET) > offset))
+    key = primary_key(statement)
+    told = own.withColumn(_FIELDS, once(_members("row"))).withColumn(_KEYS, once(_members("key")))
+    told = told.withColumn(CHANGES, _changes())
+    rows, error = rows_of(told, statement, EventKey(columns=key), RULES)
+    return rows.select(
+        *(f.col(ROW).getField(column.name).alias(column.name) for column in statement.columns),
+        *(_included(column, statement).alias(include_name("", column)) for column in statement.include),
+        *(SPLIT, OFFSET, RUN, BATCH, SINCE, INDEX, OP),
+        _unchanged(statement).alias(UNCHANGED),
+        error.alias(ERROR),
+        f.coalesce("row", "key").cast("binary").alias("_rw_raw"),
+    )
+
+
+def _members(column: str) -> Column:
+    return f.when(f.col(column).isNotNull(), last_of_each(f.from_json(f.col(column), _MAP)))
+
+
+def _changes() -> Column:
+    """What a row of the log does: an update that changes the key deletes the row with the old key first."""
+    op, fields, keys = f.col("op"), f.col(_FIELDS), f.col(_KEYS)
+    upsert = change_of(UPSERT, fields)
+    return (
+        f.when(op == "d", f.array(change_of(DELETE, keys, keys)))
+        .when(op == "t", f.array(change_of(TRUNCATE, no_fields())))
+        .when(op == "s", f.array(change_of(SWEEP, no_fields())))
+        .when((op == "u") & keys.isNotNull(), f.array(change_of(DELETE, keys, keys), upsert))
+        .otherwise(f.array(upsert))
+    )
+
+
+def _unchanged(statement: CreateSource) -> Column:
+    """The paths of the table's columns that the upstream did not send, with MOVED if the row's key changed."""
+    names = [column.name for column in statement.columns if column.name not in primary_key(statement)]
+    if not names:
+        return f.lit(None).cast("array<string>")
+    listed = f.filter(f.col(UNCHANGED), lambda name: name.isin(*names))
+    paths = {name: unchanged_path([name]) for name in names}
+    if any(path != name for name, path in paths.items()):
+        known = f.create_map(*(f.lit(text) for pair in paths.items() for text in pair))
+        listed = f.transform(listed, lambda name: known[name])
+    moved = f.when(f.size(CHANGES) > 1, f.array(f.lit(MOVED))).otherwise(f.array().cast("array<string>"))
+    return f.when((f.col(OP) == UPSERT) & (f.size(listed) > 0), f.concat(listed, moved))
+
+
+def _included(column: IncludeColumn, statement: CreateSource) -> Column:
+    if statement.cdc_table is None:
+        raise TypeError("the rows of a table name the table")
+    schema, _, table = statement.cdc_table.table.partition(".")
+    match column.kind:
+        case "timestamp":
+            return f.col("timestamp")
+        case "database_name":
+            return f.col(SPLIT)
+        case "schema_name":
+            return f.lit(schema.strip('"'))
+        case "table_name":
+            return f.lit(table.strip('"'))
+        case other:
+            raise ValueError(f"INCLUDE {other} is not a column of a table of a change data capture source")

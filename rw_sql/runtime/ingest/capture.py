@@ -1,0 +1,305 @@
+"""The reader of a change data capture source: where it begins, its tables, and the rows of its batches."""
+
+from __future__ import annotations
+
+import json
+import logging
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from rw_sql.connectors.changes import CaptureError, ChangeConnector, TableProgress
+from rw_sql.runtime.decoding.decoder import BATCH, BUCKET, OFFSET, RUN, SINCE, SPLIT
+from rw_sql.runtime.delta.delta_log import standing_commits
+from rw_sql.runtime.ingest.change_feed import MOST_ROWS, ChangeFeed
+from rw_sql.runtime.support.event_log import log_event
+from rw_sql.runtime.support.failures import StalledError
+from rw_sql.runtime.support.faults import fault
+from rw_sql.syntax.lexing.identifiers import sql_name
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from rw_sql.connectors.base import SplitState
+    from rw_sql.connectors.changes import Taken
+    from rw_sql.metastore.records import SourceRecord
+    from rw_sql.model.job_specs import CdcTableSpec, IngestSpec
+    from rw_sql.plan.ports.positions import Positions
+    from rw_sql.runtime.jobs.context import Context
+    from rw_sql.runtime.support.warehouse import Warehouse
+
+logger = logging.getLogger(__name__)
+
+END_OF_SNAPSHOT = "s"
+"""The ``op`` of the row after a repeated snapshot: rows of the table that have not come since are gone upstream."""
+
+_INDEX, _UNCHANGED = "_rw_index", "_rw_unchanged"
+_NOTE = "tables.json"
+
+
+def stored_progress(warehouse: Warehouse, source: SourceRecord) -> dict[str, tuple[str, TableProgress]]:
+    """Per upstream table: the name of its snapshot and its progress, by the newest commit of the log, else the note."""
+    noted_at, noted = _note(warehouse, source)
+    for version, commit in standing_commits(warehouse, warehouse.data(source.id, source.generation)):
+        if version <= noted_at:
+            break
+        if commit.tables:
+            return _read(commit.tables)
+    return _read(noted)
+
+
+def note_progress(warehouse: Warehouse, source: SourceRecord, version: int) -> None:
+    """Stores the progress before commits up to a version are cleaned up."""
+    found = stored_progress(warehouse, source)
+    if found:
+        body = {"version": version, "tables": written_progress(found)}
+        warehouse.write_text(_path(warehouse, source), json.dumps(body))
+
+
+def written_progress(tables: Mapping[str, tuple[str, TableProgress]]) -> dict[str, list[str]]:
+    """The progress as a commit stores it."""
+    return {table: [snapshot, progress.to_json()] for table, (snapshot, progress) in tables.items()}
+
+
+def _read(tables: Mapping[str, list[str]]) -> dict[str, tuple[str, TableProgress]]:
+    return {table: (snapshot, TableProgress.from_json(text)) for table, (snapshot, text) in tables.items()}
+
+
+def _path(warehouse: Warehouse, source: SourceRecord) -> str:
+    return f"{warehouse.read_ranges(source.id, source.generation)}.{_NOTE}"
+
+
+def _note(warehouse: Warehouse, source: SourceRecord) -> tuple[int, dict[str, list[str]]]:
+    try:
+        body = json.loads(warehouse.read_text(_path(warehouse, source)))
+    except FileNotFoundError:
+        return -1, {}
+    return int(body["version"]), dict(body["tables"])
+
+
+@dataclass(slots=True)
+class Capture:
+    """The reader of one run. ``tables`` is the progress of the newest commit, with the names of the snapshots."""
+
+    kind: ChangeConnector
+    source: SourceRecord
+    split: str
+    specs: Mapping[str, CdcTableSpec]
+    feed: ChangeFeed
+    tables: dict[str, tuple[str, TableProgress]]
+    made: SplitState
+    columns: Mapping[str, frozenset[str]]
+    _written: dict[str, tuple[str, TableProgress]]
+
+    @staticmethod
+    def open(
+        context: Context,
+        kind: ChangeConnector,
+        source: SourceRecord,
+        spec: IngestSpec,
+        options: Mapping[str, str],
+        positions: Positions,
+        most_rows: int,
+    ) -> Capture:
+        """Makes what is missing upstream if nothing has been read yet, and starts to read. Raises StalledError."""
+        (split,) = spec.splits
+        state = positions.states[split]
+        stored = stored_progress(context.warehouse, source)
+        tables = {table.upstream: _progress_of(table, stored) for table in spec.tables}
+        is_new = split not in positions.read_splits and not stored
+        reader = kind.change_reader(options)
+        try:
+            with _stalling(source):
+                made = begin_upstream(context, kind, source, options, state, tuple(tables), is_new=is_new)
+                reader.open(made, {table: progress for table, (_, progress) in tables.items()})
+        except BaseException:
+            reader.close()
+            raise
+        feed = ChangeFeed(
+            reader=reader,
+            position=made.offset,
+            progress={table: progress for table, (_, progress) in tables.items()},
+            most_rows=min(most_rows, MOST_ROWS),
+            is_new=is_new or made.offset != state.offset or stored != tables,
+        )
+        specs = {table.upstream: table for table in spec.tables}
+        columns = {table.upstream: frozenset(table.columns) for table in spec.tables}
+        return Capture(kind, source, split, specs, feed, tables, made, columns, stored)
+
+    def rows(self, taken: tuple[Taken, ...], *, run: int, batch: int, since: int, bucket: int) -> pa.Table:
+        """The log's rows for what the reader has taken."""
+        records = pa.concat_tables([each.records for each in taken]) if taken else None
+        if records is None:
+            raise ValueError("a batch has something that was taken")
+        ended = self._ended(taken[-1])
+        columns = {
+            "table_name": records["table"],
+            "op": records["op"],
+            "key": records["key"],
+            "row": records["row"],
+            "timestamp": records["timestamp"],
+            OFFSET: records[OFFSET],
+            _INDEX: records[_INDEX],
+            _UNCHANGED: records["unchanged"],
+        }
+        rows = pa.table(columns)
+        if ended:
+            last = pc.max(records[_INDEX]).as_py() if records.num_rows else 0
+            marks = [
+                {
+                    "table_name": table,
+                    "op": END_OF_SNAPSHOT,
+                    "row": json.dumps({"rows": str(done)}),
+                    OFFSET: taken[-1].position,
+                    _INDEX: last + 1 + at,
+                }
+                for at, (table, done) in enumerate(ended)
+            ]
+            rows = pa.concat_tables([rows, pa.Table.from_pylist(marks, schema=rows.schema)])
+        count = rows.num_rows
+        constants = {SPLIT: (self.split, pa.string()), RUN: (run, pa.int64()), BATCH: (batch, pa.int64())}
+        constants |= {SINCE: (since, pa.int64()), BUCKET: (bucket, pa.int32())}
+        for name, (value, kind) in constants.items():
+            rows = rows.append_column(name, pa.repeat(pa.scalar(value, kind), count))
+        return rows
+
+    def marks(self, taken: tuple[Taken, ...]) -> int:
+        """The number of the log's rows that are no records of the reader."""
+        return len(self._ended(taken[-1]))
+
+    def require_known(self, taken: tuple[Taken, ...]) -> None:
+        """Raises StalledError if columns that a table reads were dropped or have another type upstream."""
+        for change in (change for each in taken for change in each.changes):
+            read = self.columns.get(change.table, frozenset())
+            gone = [name for name in change.dropped if name in read]
+            other = [name for name in change.retyped if name in read]
+            if gone or other:
+                what = [f'column "{name}" is gone' for name in gone]
+                what += [f'column "{name}" is {change.retyped[name]}, it was {change.old.get(name)}' for name in other]
+                raise StalledError(
+                    f"COLUMNS of {change.table} have changed upstream: {', '.join(what)}: drop the table and create it "
+                    f"again: CREATE TABLE … (*) FROM {sql_name(self.source.name)} TABLE '{change.table}'",
+                    is_final=True,
+                )
+            if change.added:
+                log_event("columns_added", source=self.source.name, table=change.table, columns=sorted(change.added))
+                logger.warning(
+                    "source %s: table %s has new columns upstream: %s", self.source.name, change.table,
+                    ", ".join(f"{name} {kind}" for name, kind in change.added.items()),
+                )  # fmt: skip
+
+    def _ended(self, taken: Taken) -> list[tuple[str, int]]:
+        """The tables whose repeated snapshot ends with this batch, and its number of rows."""
+        return [
+            (table, progress.rows_done)
+            for table, progress in taken.progress.items()
+            if progress.is_done
+            and table in self.specs
+            and self.specs[table].repeats
+            and self.specs[table].has_snapshot
+            and not self.tables[table][1].is_done
+        ]
+
+    def progress_after(self, taken: tuple[Taken, ...]) -> dict[str, tuple[str, TableProgress]]:
+        """The progress after a batch."""
+        last = taken[-1].progress
+        return {table: (snapshot, last.get(table, progress)) for table, (snapshot, progress) in self.tables.items()}
+
+    def stored_with(self, progress: Mapping[str, tuple[str, TableProgress]], *, is_due: bool) -> dict[str, list[str]]:
+        """What a commit stores of the progress: all of it if any of it changed since the last time, or if it is due."""
+        return written_progress(progress) if is_due or progress != self._written else {}
+
+    def committed(self, taken: tuple[Taken, ...], progress: dict[str, tuple[str, TableProgress]]) -> None:
+        """Acknowledges a batch that is committed."""
+        self.tables = progress
+        self._written = progress
+        fault("ingest.before_acknowledge")
+        self.feed.reader.acknowledge(taken[-1].position)
+        fault("ingest.after_acknowledge")
+
+
+def _progress_of(table: CdcTableSpec, stored: Mapping[str, tuple[str, TableProgress]]) -> tuple[str, TableProgress]:
+    known = stored.get(table.upstream)
+    if known is not None and known[0] == table.snapshot:
+        return known
+    columns = known[1].columns if known is not None else {}
+    fresh = TableProgress(
+        table=table.upstream, columns=columns, key_columns=table.key_columns, is_done=not table.has_snapshot
+    )
+    if known is not None and not table.has_snapshot:
+        fresh = replace(known[1], is_done=True)
+    return table.snapshot, fresh
+
+
+def begin_upstream(
+    context: Context,
+    kind: ChangeConnector,
+    source: SourceRecord,
+    options: Mapping[str, str],
+    state: SplitState,
+    tables: tuple[str, ...],
+    *,
+    is_new: bool,
+) -> SplitState:
+    """Makes the slot and the publication if they are missing and nothing has been read; adds tables to the publication.
+
+    Returns the position from which to read: behind the stored one only if the slot is this source's own and new.
+    """
+    slot = kind.slot_details(options)
+    made = made_upstream(context.warehouse, source)
+    if slot is None:
+        if not is_new:
+            return state  # The reader says what is missing: a new slot would skip changes in silence.
+        made = {**made, "slot": True}
+        _write_made(context.warehouse, source, made)
+        fault("ingest.before_slot")
+    prepared = kind.prepare(options, tables)
+    fault("ingest.after_slot")
+    if prepared.made_publication and not made.get("publication"):
+        made = {**made, "publication": True}
+        _write_made(context.warehouse, source, made)
+    if is_new and made.get("slot") and prepared.state.offset > state.offset:
+        return replace(state, offset=prepared.state.offset)
+    return state
+
+
+def made_upstream(warehouse: Warehouse, source: SourceRecord) -> dict[str, bool]:
+    """What the source's runs have made upstream: its slot, its publication."""
+    try:
+        body: dict[str, bool] = json.loads(warehouse.read_text(_made_path(warehouse, source)))
+    except FileNotFoundError:
+        return {}
+    return body
+
+
+def _write_made(warehouse: Warehouse, source: SourceRecord, made: dict[str, bool]) -> None:
+    warehouse.write_text(_made_path(warehouse, source), json.dumps(made))
+
+
+def _made_path(warehouse: Warehouse, source: SourceRecord) -> str:
+    return f"{warehouse.read_ranges(source.id, source.generation)}.upstream.json"
+
+
+class _stalling:  # noqa: N801 - reads as a word of the statement
+    """Raises StalledError in place of the connector's error, with its hint."""
+
+    def __init__(self, source: SourceRecord) -> None:
+        self._source = source
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
+        if isinstance(error, CaptureError):
+            raise stalled(self._source, error) from error
+
+
+def stalled(source: SourceRecord, error: CaptureError) -> StalledError:
+    """The stall for an error of the connector."""
+    hint = f": {error.hint}" if error.hint else ""
+    if error.is_temporary:
+        return StalledError(f"UNREACHABLE {error.message}{hint}")
+    # Something may mend it upstream without a statement here: it is tried again, but not soon.
+    return StalledError(f"{error.message}{hint.replace('SOURCE_NAME', sql_name(source.name))}", is_lasting=True)

@@ -1,0 +1,129 @@
+"""The batches of a change data capture source: what its reader has taken, behind a stream without rows.
+
+A thread takes from the reader and adds one entry per batch to Spark's stream. At most one batch is ahead of the one
+that is written, so that little is read twice after a stop.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from rw_sql.connectors.changes import ChangeReader, TableProgress, Taken
+
+logger = logging.getLogger(__name__)
+
+WAIT_SECONDS = 0.05
+"""How long one request waits for changes. A batch contains what came in that time."""
+
+QUIET_SECONDS = 10.0
+"""How often a position without a change of a table is committed, in seconds: the server may then forget its log."""
+
+MOST_ROWS = 200_000
+"""The approximate maximum number of rows in a batch: they are in this process's memory."""
+
+
+@dataclass(slots=True)
+class ChangeFeed:
+    """Distributes what a reader takes over the entries of a stream, one entry per batch.
+
+    ``position`` and ``progress`` are those of the newest commit. ``is_new``: the first batch is added at once, even
+    without a change, so that the position is recorded.
+    """
+
+    reader: ChangeReader
+    position: int
+    progress: Mapping[str, TableProgress]
+    most_rows: int
+    is_new: bool = False
+    _add: Callable[[], None] | None = None
+    _batches: dict[int, Taken] = field(default_factory=dict)
+    _added: int = -1
+    _taken: int = -1
+    _error: Exception | None = None
+    _changed: threading.Condition = field(default_factory=threading.Condition)
+    _is_closed: threading.Event = field(default_factory=threading.Event)
+
+    def open(self, spark: SparkSession) -> DataFrame:
+        """Spark's stream of the entries; begins to take."""
+        session: Any = spark
+        jvm = session._jvm
+        text = jvm.org.apache.spark.sql.Encoders.STRING()
+        stream = jvm.org.apache.spark.sql.execution.streaming.runtime.MemoryStream.apply(text, session._jsparkSession)
+        entry = jvm.org.apache.spark.api.python.PythonUtils.toSeq(jvm.java.util.List.of(""))
+        self.begin(lambda: stream.addData(entry))
+        from pyspark.sql import DataFrame
+
+        made: Any = DataFrame
+        frame: DataFrame = made(stream.toDF(), spark)
+        return frame
+
+    def begin(self, add: Callable[[], None]) -> None:
+        """Starts the thread, which calls ``add`` for each entry."""
+        self._add = add
+        threading.Thread(target=self._run, name="rw_sql-changes", daemon=True).start()
+
+    def take(self, source_offset: str) -> tuple[Taken, ...]:
+        """What a batch consists of, by Spark's offset at its end: the number of its last entry.
+
+        Raises the reader's error, if the batch stands for that.
+        """
+        upto = int(source_offset)
+        with self._changed:
+            taken = tuple(
+                self._batches.pop(entry) for entry in range(self._taken + 1, upto + 1) if entry in self._batches
+            )
+            self._taken = max(self._taken, upto)
+            self._changed.notify_all()
+            if self._error is not None and not taken:
+                raise self._error
+            return taken
+
+    def close(self) -> None:
+        """Ends the thread and the reader: the server can give the slot to another process."""
+        self._is_closed.set()
+        with self._changed:
+            self._changed.notify_all()
+        self.reader.close()
+
+    def _run(self) -> None:
+        position, progress, last = self.position, dict(self.progress), time.monotonic()
+        while not self._is_closed.is_set():
+            with self._changed:
+                self._changed.wait_for(lambda: self._taken >= self._added or self._is_closed.is_set())
+            if self._is_closed.is_set():
+                return
+            try:
+                taken = self.reader.take(self.most_rows, WAIT_SECONDS)
+            except Exception as error:  # noqa: BLE001 - raised again in the batch that is added for it
+                if not self._is_closed.is_set():
+                    self._error = error
+                    self._offer(None)
+                return
+            is_news = taken.records.num_rows > 0 or bool(taken.changes) or dict(taken.progress) != progress
+            is_due = taken.position > position and time.monotonic() - last > QUIET_SECONDS
+            if is_news or is_due or self.is_new:
+                self.is_new = False
+                position, progress, last = taken.position, dict(taken.progress), time.monotonic()
+                self._offer(taken)
+
+    def _offer(self, taken: Taken | None) -> None:
+        with self._changed:
+            self._added += 1
+            if taken is not None:
+                self._batches[self._added] = taken
+        try:
+            if self._add is not None:
+                self._add()
+        except Exception:
+            # Without Spark there is no stream either: whoever runs the batches says so.
+            logger.debug("an entry could not be added", exc_info=True)
+            self._is_closed.set()
