@@ -17,7 +17,7 @@ from rw_sql.runtime.spark.jar_cache import spark_defaults_file
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-_LISTS = ("spark.sql.extensions", "spark.jars.packages", "spark.jars")
+_LISTS = ("spark.sql.extensions", "spark.jars.packages", "spark.jars.excludes", "spark.jars")
 """Settings that are lists: rw_sql adds to the user's value."""
 
 _OWN = {
@@ -39,14 +39,18 @@ _OWN = {
 
 
 def session_settings(
-    needed: Mapping[str, str], given: Mapping[str, str], *, warehouse_dir: str | None
+    needed: Mapping[str, str],
+    given: Mapping[str, str],
+    *,
+    warehouse_dir: str | None,
+    defaults: Mapping[str, str] | None = None,
 ) -> dict[str, str]:
     """The settings of a new session: those in ``given`` and in ``spark-defaults.conf`` win over rw_sql's own ones.
 
     ``needed`` are Delta's; their lists are joined with the user's. ``warehouse_dir`` is the default of
-    ``spark.sql.warehouse.dir``.
+    ``spark.sql.warehouse.dir``; ``defaults`` are further ones, which the user's win over.
     """
-    own = dict(_OWN)
+    own = {**_OWN, **(defaults or {})}
     if warehouse_dir is not None:
         own["spark.sql.warehouse.dir"] = warehouse_dir
     if "MASTER" not in os.environ:
