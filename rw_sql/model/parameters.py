@@ -129,7 +129,7 @@ SYSTEM_PARAMETERS = {
         Parameter(
             name="rewind_point_timeout",
             default="5000ms",
-            doc="how long a source waits for its readers to catch up before it reads on after an unsafe operation, up "
+            doc="how long a source waits after an unsafe operation for its readers to catch up before it continues, up "
             "to ten times as long while they make progress; otherwise the operation has no rewind point",
             read=_seconds,
         ),
@@ -176,7 +176,7 @@ SESSION_PARAMETERS = {
         Parameter(
             name="search_path",
             default="public",
-            doc="the schemas in which a name without a schema is looked for, in this order; new objects are created in "
+            doc="the schemas in which a name without a schema is looked up, in this order; new objects are created in "
             "the first one that exists",
             read=_path,
         ),
