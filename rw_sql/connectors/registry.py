@@ -32,6 +32,7 @@ BUILT_IN = {
     "azblob": "rw_sql.connectors.files.source:AzblobConnector",
     "delta": "rw_sql.connectors.delta.source:DeltaConnector",
     "jdbc": "rw_sql.connectors.jdbc.source:JdbcConnector",
+    "postgres-cdc": "rw_sql.connectors.postgres_cdc.source:PostgresCdcConnector",
 }
 """The classes of the built-in source connectors. Other packages cannot use these names."""
 

@@ -14,13 +14,14 @@ import subprocess
 import tempfile
 import threading
 import time
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import pytest
 
-from tests.support.waits import LAST_RESORT_SECONDS
+from tests.support.waits import LAST_RESORT_SECONDS, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -105,45 +106,104 @@ def _as_user() -> tuple[list[str], int | None]:
     return ["setpriv", f"--reuid={user.pw_uid}", f"--regid={user.pw_gid}", "--clear-groups"], user.pw_uid
 
 
-@pytest.fixture(scope="session")
-def postgres() -> Iterator[PostgresInfo]:
-    """A server on a free port with its data in a temporary folder."""
-    folder = programs()
-    assert folder is not None, "tests that use it are marked postgres"
-    before, user = _as_user()
-    home = Path(tempfile.mkdtemp(prefix="rw_sql-postgres-"))
-    try:
-        secret = home / "password"
+class PostgresServer:
+    """A server of a test: it can be killed and started again, and copied.
+
+    Servers may be started with a single slot, or at another ``wal_level``: ``settings`` are parameters of
+    postgresql.conf.
+    """
+
+    def __init__(self, home: Path, **settings: str) -> None:
+        folder = programs()
+        assert folder is not None, "tests that use it are marked postgres"
+        self.folder = folder
+        self.home = home
+        self.data = home / "data"
+        self.settings = settings
+        self.before, self.user = _as_user()
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            self.info = PostgresInfo(port=free.getsockname()[1])
+        self._process: subprocess.Popen[bytes] | None = None
+        self._log: IO[bytes] | None = None
+
+    def create(self) -> None:
+        """Makes an empty data folder."""
+        secret = self.home / "password"
         secret.write_text(PASSWORD)
-        if user is not None:
-            for path in (home, secret):
-                os.chown(path, user, -1)
-        data = home / "data"
-        made = [*before, str(folder / "initdb"), "-D", str(data), "-U", "postgres", "-A", "scram-sha-256"]
+        if self.user is not None:
+            for path in (self.home, secret):
+                os.chown(path, self.user, -1)
+        made = [*self.before, str(self.folder / "initdb"), "-D", str(self.data), "-U", "postgres"]
         subprocess.run(
-            [*made, f"--pwfile={secret}", "--no-sync", "-E", "UTF8", "--locale=C"],
+            [*made, "-A", "scram-sha-256", f"--pwfile={secret}", "--no-sync", "-E", "UTF8", "--locale=C"],
             check=True,
             capture_output=True,
-            cwd=home,
+            cwd=self.home,
         )
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            port = free.getsockname()[1]
-        log = (home / "log").open("wb")
-        server = subprocess.Popen(
-            [*before, str(folder / "postgres"), "-D", str(data), "-p", str(port), "-h", "127.0.0.1", "-F", "-k", ""],
-            stdout=log,
+
+    def start(self) -> None:
+        """Starts it and waits until it answers."""
+        log = self.home / "log"
+        self._log = log.open("ab")
+        given = [word for name, value in self.settings.items() for word in ("-c", f"{name}={value}")]
+        program = [*self.before, str(self.folder / "postgres"), "-D", str(self.data), "-p", str(self.info.port)]
+        self._process = subprocess.Popen(
+            [*program, "-h", "127.0.0.1", "-F", "-k", "", *given],
+            stdout=self._log,
             stderr=subprocess.STDOUT,
-            cwd=home,
+            cwd=self.home,
         )
-        try:
-            info = PostgresInfo(port=port)
-            _wait_until_it_answers(info, server, home / "log")
-            yield info
-        finally:
-            _end(server)
-            log.close()
+        _wait_until_it_answers(self.info, self._process, log)
+
+    def kill(self) -> None:
+        """Ends it at once, as a crash does. Its other processes end as they notice."""
+        assert self._process is not None
+        self._process.kill()
+        self._process.wait()
+        wait_until(lambda: not self._is_in_use(), "the server's processes end")
+        self._close()
+
+    def stop(self) -> None:
+        """Ends it, if it runs."""
+        if self._process is not None:
+            _end(self._process)
+            self._close()
+
+    def _close(self) -> None:
+        self._process = None
+        if self._log is not None:
+            self._log.close()
+
+    def _is_in_use(self) -> bool:
+        """True while a process of the server has its shared memory: another cannot start before."""
+        for entry in Path("/proc").glob("[0-9]*/cwd"):
+            try:
+                if entry.resolve() == self.data.resolve():
+                    return True
+            except OSError:
+                continue
+        return False
+
+
+@contextmanager
+def running_server(**settings: str) -> Iterator[PostgresServer]:
+    """A new server on a free port with its data in a temporary folder."""
+    home = Path(tempfile.mkdtemp(prefix="rw_sql-postgres-"))
+    server = PostgresServer(home, **settings)
+    try:
+        server.create()
+        server.start()
+        yield server
     finally:
+        server.stop()
         shutil.rmtree(home, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[PostgresInfo]:
+    """A server that replicates too."""
+    with running_server(wal_level="logical", max_wal_senders="40", max_replication_slots="40") as server:
+        yield server.info
 
 
 def _end(server: subprocess.Popen[bytes]) -> None:

@@ -141,6 +141,11 @@ class PostgresReader:
         if self._snapshot is not None:
             self._snapshot.set_rate(rows_per_second)
 
+    def key_columns(self, table: str) -> tuple[str, ...]:
+        """The columns of a table's primary key; empty for a table that is not read."""
+        progress = self._progress.get(table)
+        return () if progress is None else progress.key_columns
+
     def close(self) -> None:
         """See :meth:`ChangeReader.close`."""
         self._is_closed = True

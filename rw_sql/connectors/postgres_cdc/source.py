@@ -1,0 +1,161 @@
+"""The postgres-cdc connector: a database whose tables' changes one replication slot delivers."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from rw_sql.connectors.base import RESOLVE_TIMEOUT_SECONDS, Upstream, UpstreamSplit
+from rw_sql.connectors.change_base import ChangeBase
+from rw_sql.connectors.changes import CaptureError
+from rw_sql.connectors.postgres_cdc import setup, tables, validation
+from rw_sql.connectors.postgres_cdc.connection import connect, lsn_number, lsn_text, unreachable
+from rw_sql.connectors.postgres_cdc.reader import PostgresReader
+from rw_sql.connectors.postgres_cdc.server import check_slot, read_facts
+from rw_sql.connectors.spec import OptionError, check_option_values, load_spec
+from rw_sql.connectors.support import split_state_json
+from rw_sql.errors import INVALID_PROPERTY
+from rw_sql.packages import deferred
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    import psycopg
+
+    from rw_sql.connectors.base import SplitState
+    from rw_sql.connectors.changes import Lack, Prepared, SlotDetails, UpstreamTable
+    from rw_sql.connectors.spec import ConnectorSpec
+else:
+    psycopg = deferred("psycopg")
+
+_SLOT_NAME = re.compile(r"[a-z0-9_]{1,63}")
+_LSN = re.compile(r"[0-9A-Fa-f]{1,8}/[0-9A-Fa-f]{1,8}")
+_LONGEST_NAME = 63
+
+
+class PostgresCdcConnector(ChangeBase):
+    """See :class:`rw_sql.connectors.base.Connector` and :class:`rw_sql.connectors.changes.ChangeConnector`.
+
+    A source has one split, the database. Its offsets are positions of the server's log (LSN) as numbers: positions of
+    two slots of a server mean the same.
+    """
+
+    @property
+    def spec(self) -> ConnectorSpec:
+        """The options of ``sources/postgres-cdc.toml``."""
+        return load_spec("postgres-cdc")
+
+    def check_options(self, options: Mapping[str, str]) -> None:
+        """Checks that the options are consistent."""
+        check_option_values(self.spec, options)
+        slot, publication = options.get("slot.name"), options.get("publication.name")
+        if slot is not None and not _SLOT_NAME.fullmatch(slot):
+            raise OptionError(
+                INVALID_PROPERTY,
+                'property "slot.name" must be up to 63 lower-case letters, digits and underscores',
+                key="slot.name",
+                hint=f"slot.name = '{re.sub(r'[^a-z0-9_]', '_', slot.lower())[:_LONGEST_NAME]}'",
+            )
+        if publication is not None and len(publication.encode()) > _LONGEST_NAME:
+            raise OptionError(
+                INVALID_PROPERTY,
+                'property "publication.name" must have at most 63 bytes',
+                key="publication.name",
+                hint="give a shorter name: PostgreSQL would cut it off",
+            )
+        if options.get("ssl.mode", "").strip().lower().startswith("verify-") and "ssl.root.cert" not in options:
+            raise OptionError(
+                INVALID_PROPERTY,
+                'property "ssl.mode" checks the server\'s certificate, so ssl.root.cert is needed',
+                key="ssl.mode",
+                hint="add ssl.root.cert = '/path/to/ca.pem', or 'system' for the certificates of this machine",
+            )
+
+    def named_topics(self, options: Mapping[str, str]) -> tuple[str, ...]:
+        """The database."""
+        return (options["database.name"],)
+
+    def look(self, options: Mapping[str, str], *, timeout: float = RESOLVE_TIMEOUT_SECONDS) -> Upstream:
+        """The database from the slot's acknowledged position (0 without a slot) to the end of the server's log."""
+        try:
+            facts = read_facts(options, timeout)
+            if facts.slot is not None:
+                check_slot(facts, options)
+        except CaptureError as error:
+            return Upstream(error=error.message)
+        database = options["database.name"]
+        split = UpstreamSplit(
+            split=database,
+            start=0 if facts.slot is None else facts.slot.acknowledged or 0,
+            end=facts.end,
+            cluster=facts.cluster,
+            incarnation=facts.incarnation,
+        )
+        return Upstream(splits={database: split}, cluster=facts.cluster)
+
+    def decode_state(self, split: str, text: str) -> SplitState:
+        """The state from JSON, a bare number, or PostgreSQL's text of a position, ``0/16B3748``."""
+        written = text.strip().strip('"')
+        if _LSN.fullmatch(written):
+            return split_state_json.decode_state(split, str(lsn_number(written)))
+        return split_state_json.decode_state(split, text)
+
+    def show_position(self, position: int) -> str:
+        """A position as PostgreSQL writes it."""
+        return lsn_text(position)
+
+    def filled_in(self, options: Mapping[str, str], unique: str) -> dict[str, str]:
+        """The options, with names for the slot and the publication."""
+        word = re.sub(r"[^a-z0-9_]", "_", unique.lower())
+        names = {
+            "slot.name": f"rw_cdc_{word}"[:_LONGEST_NAME],
+            "publication.name": f"rw_publication_{word}"[:_LONGEST_NAME],
+        }
+        return names | dict(options)
+
+    def change_reader(self, options: Mapping[str, str]) -> PostgresReader:
+        """A reader for one run."""
+        return PostgresReader(options)
+
+    def describe_table(
+        self, options: Mapping[str, str], table: str, *, timeout: float = RESOLVE_TIMEOUT_SECONDS
+    ) -> UpstreamTable:
+        """The columns and the key of a table."""
+        try:
+            with connect(options, timeout) as connection:
+                return tables.describe(connection, table)
+        except psycopg.Error as error:
+            raise unreachable(error, options) from error
+
+    def find_lacks(
+        self,
+        options: Mapping[str, str],
+        tables: Mapping[str, Mapping[str, str] | None],
+        *,
+        timeout: float = RESOLVE_TIMEOUT_SECONDS,
+    ) -> tuple[Lack, ...]:
+        """What the server lacks, each with the statement that gives it."""
+        return validation.find_lacks(options, tables, timeout)
+
+    def prepare(
+        self, options: Mapping[str, str], tables: Sequence[str], *, timeout: float = RESOLVE_TIMEOUT_SECONDS
+    ) -> Prepared:
+        """Makes slot and publication where they are missing."""
+        return setup.prepare(options, tables, timeout)
+
+    def release(
+        self,
+        options: Mapping[str, str],
+        *,
+        slot: bool,
+        publication: bool,
+        timeout: float = RESOLVE_TIMEOUT_SECONDS,
+    ) -> tuple[str, ...]:
+        """Drops slot and publication."""
+        return setup.release(options, slot=slot, publication=publication, timeout=timeout)
+
+    def slot_details(
+        self, options: Mapping[str, str], *, timeout: float = RESOLVE_TIMEOUT_SECONDS
+    ) -> SlotDetails | None:
+        """The slot now."""
+        return read_facts(options, timeout).slot
