@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from rw_sql.connectors.changes import CaptureError, ChangeConnector, TableProgress
+from rw_sql.runtime.decoding.cdc_rows import BEGIN_OF_SNAPSHOT, END_OF_SNAPSHOT
 from rw_sql.runtime.decoding.decoder import BATCH, BUCKET, OFFSET, RUN, SINCE, SPLIT
 from rw_sql.runtime.delta.delta_log import standing_commits
 from rw_sql.runtime.ingest.change_feed import MOST_ROWS, ChangeFeed
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-END_OF_SNAPSHOT = "s"
-"""The ``op`` of the row after a repeated snapshot: rows of the table that have not come since are gone upstream."""
+_LAST = 2**62
+"""The index of the last row of an offset."""
 
 _INDEX, _UNCHANGED = "_rw_index", "_rw_unchanged"
 _NOTE = "tables.json"
@@ -133,7 +133,6 @@ class Capture:
         records = pa.concat_tables([each.records for each in taken]) if taken else None
         if records is None:
             raise ValueError("a batch has something that was taken")
-        ended = self._ended(taken[-1])
         columns = {
             "table_name": records["table"],
             "op": records["op"],
@@ -145,19 +144,13 @@ class Capture:
             _UNCHANGED: records["unchanged"],
         }
         rows = pa.table(columns)
-        if ended:
-            last = pc.max(records[_INDEX]).as_py() if records.num_rows else 0
-            marks = [
-                {
-                    "table_name": table,
-                    "op": END_OF_SNAPSHOT,
-                    "row": json.dumps({"rows": str(done)}),
-                    OFFSET: taken[-1].position,
-                    _INDEX: last + 1 + at,
-                }
-                for at, (table, done) in enumerate(ended)
-            ]
-            rows = pa.concat_tables([rows, pa.Table.from_pylist(marks, schema=rows.schema)])
+        marks = self._marks(taken[-1])
+        if marks:
+            # The begin is before all rows of the snapshot; the end may be after some changes, which count too.
+            first = [mark for mark in marks if mark["op"] == BEGIN_OF_SNAPSHOT]
+            last = [mark for mark in marks if mark["op"] == END_OF_SNAPSHOT]
+            given = [pa.Table.from_pylist(each, schema=rows.schema) for each in (first, last)]
+            rows = pa.concat_tables([given[0], rows, given[1]])
         count = rows.num_rows
         constants = {SPLIT: (self.split, pa.string()), RUN: (run, pa.int64()), BATCH: (batch, pa.int64())}
         constants |= {SINCE: (since, pa.int64()), BUCKET: (bucket, pa.int32())}
@@ -167,7 +160,7 @@ class Capture:
 
     def marks(self, taken: tuple[Taken, ...]) -> int:
         """The number of the log's rows that are no records of the reader."""
-        return len(self._ended(taken[-1]))
+        return len(self._marks(taken[-1]))
 
     def require_known(self, taken: tuple[Taken, ...]) -> None:
         """Raises StalledError if columns that a table reads were dropped or have another type upstream."""
@@ -190,17 +183,19 @@ class Capture:
                     ", ".join(f"{name} {kind}" for name, kind in change.added.items()),
                 )  # fmt: skip
 
-    def _ended(self, taken: Taken) -> list[tuple[str, int]]:
-        """The tables whose repeated snapshot ends with this batch, and its number of rows."""
-        return [
-            (table, progress.rows_done)
-            for table, progress in taken.progress.items()
-            if progress.is_done
-            and table in self.specs
-            and self.specs[table].repeats
-            and self.specs[table].has_snapshot
-            and not self.tables[table][1].is_done
-        ]
+    def _marks(self, taken: Taken) -> list[dict[str, object]]:
+        """The rows around repeated snapshots that begin or end with this batch."""
+        found: list[dict[str, object]] = []
+        for table, spec in self.specs.items():
+            if not spec.repeats or not spec.has_snapshot:
+                continue
+            snapshot, before = self.tables[table]
+            if self._written.get(table, ("", before))[0] != snapshot:
+                found.append({"table_name": table, "op": BEGIN_OF_SNAPSHOT, OFFSET: taken.position, _INDEX: -1})
+            after = taken.progress.get(table, before)
+            if after.is_done and not before.is_done:
+                found.append({"table_name": table, "op": END_OF_SNAPSHOT, OFFSET: taken.position, _INDEX: _LAST})
+        return found
 
     def progress_after(self, taken: tuple[Taken, ...]) -> dict[str, tuple[str, TableProgress]]:
         """The progress after a batch."""
