@@ -35,6 +35,7 @@ from rw_sql.model.options import plan_options, source_options, visible
 from rw_sql.model.sharing import is_to_be_shared, with_sharing
 from rw_sql.model.source_readers import forget_fragments, readers_of
 from rw_sql.model.startup import birth_of
+from rw_sql.plan.checks.columns import require_columns
 from rw_sql.plan.checks.formats import require_rows
 from rw_sql.plan.checks.sources import check_source
 from rw_sql.plan.checks.upstreams import require_upstream
@@ -98,6 +99,8 @@ def lower_create_source(
     options = plan_options(snapshot, stored)
     upstream = inspector.upstreams.look(kind_name, options)
     require_upstream(upstream, name, statement.name.span, options=statement.options)
+    place = statement.name.span
+    require_columns(inspector, kind_name, options, stored.columns, name, place, of="table" if is_of_table else "source")
     found = discover(inspector, kind, kind_name, options, upstream, {})
     blank = SourceRecord(
         id=snapshot.next_id,
