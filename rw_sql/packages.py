@@ -23,7 +23,7 @@ _FULL = (
     "pyspark",
     "yaml",
 )
-_OF_A_CONNECTOR = {"nats": "nats", "nkeys": "nats"}
+_OF_A_CONNECTOR = {"nats": "nats", "nkeys": "nats", "pyiceberg": "iceberg"}
 EXTRAS = {
     "confluent_kafka": "kafka",
     **_OF_A_CONNECTOR,

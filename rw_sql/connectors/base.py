@@ -382,8 +382,8 @@ class ColumnMisfit:
 
 
 @runtime_checkable
-class ColumnReader(Protocol):
-    """A :class:`SnapshotReader` whose upstream has typed columns."""
+class ColumnChecker(Protocol):
+    """A connector whose upstream has typed columns."""
 
     def column_misfit(self, options: Mapping[str, str], columns: Mapping[str, str]) -> ColumnMisfit | None:
         """The first of ``columns`` (name → Spark type) that the upstream cannot provide; None if it has all.
@@ -391,6 +391,11 @@ class ColumnReader(Protocol):
         None also if the upstream does not respond, which a look reports.
         """
         ...
+
+
+@runtime_checkable
+class ColumnReader(ColumnChecker, Protocol):
+    """A :class:`SnapshotReader` whose upstream has typed columns."""
 
     def row_estimate(self, options: Mapping[str, str]) -> int | None:
         """The approximate number of rows; None if not known soon. Raises nothing if the upstream does not respond."""

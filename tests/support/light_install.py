@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
 LACKING = frozenset({
     "arro3", "confluent_kafka", "cryptography", "delta", "deltalake", "hvac", "IPython", "nats", "nkeys", "numpy",
-    "pandas", "prometheus_client", "prompt_toolkit", "psycopg", "py4j", "pyarrow", "pyspark", "yaml",
+    "pandas", "prometheus_client", "prompt_toolkit", "psycopg", "py4j", "pyarrow", "pyiceberg", "pyspark",
+    "yaml",
 })  # fmt: skip
 """The packages that only the extras install."""
 

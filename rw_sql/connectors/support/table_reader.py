@@ -56,8 +56,11 @@ class TableDataSource(DataSource):
     def name(cls) -> str:
         return "rw_sql_tables"
 
-    def schema(self) -> str:
-        return str(self.options["columns"])
+    def schema(self) -> str | StructType:
+        from pyspark.sql.types import StructType
+
+        columns = str(self.options["columns"])
+        return StructType.fromJson(json.loads(columns)) if columns.startswith("{") else columns
 
     def reader(self, schema: StructType) -> DataSourceReader:
         return _TableReader(self.options)
@@ -66,7 +69,7 @@ class TableDataSource(DataSource):
 def read_parts(
     spark: SparkSession, reader: PartReader, options: Mapping[str, str], parts: Sequence[Any], columns: str
 ) -> DataFrame:
-    """The records of all parts, which are JSON values. ``columns`` is their schema in Spark's DDL."""
+    """The records of all parts, which are JSON values. ``columns`` is their schema, as Spark's DDL or JSON."""
     config = {"reader": frozen(reader), "options": dict(options)}
     spark.dataSource.register(TableDataSource)
     return (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rw_sql.connectors.base import ColumnReader
+from rw_sql.connectors.base import ColumnChecker
 from rw_sql.connectors.registry import connector
 from rw_sql.errors import INVALID_DEFINITION, INVALID_PROPERTY, UNDEFINED_COLUMN, SqlError
 from rw_sql.model.definitions import field_of, option_text
@@ -52,12 +52,13 @@ def require_columns(
     span: Span,
     *,
     is_stored: bool = False,
+    of: str = "table",
 ) -> None:
     """Raises SqlError if the upstream lacks a declared column, or the column has another type.
 
     With ``is_stored``, types are not compared: the values of an existing object may fit.
     """
-    if not isinstance(connector(kind), ColumnReader):
+    if not isinstance(connector(kind), ColumnChecker):
         return
     declared = [column for column in columns if column.generated is None]
     wanted = {field_of(column): spark_type(column.data_type) for column in declared}
@@ -67,7 +68,7 @@ def require_columns(
     column = next(column for column in declared if field_of(column) == misfit.column)
     raise SqlError(
         UNDEFINED_COLUMN if misfit.is_missing else INVALID_DEFINITION,
-        f'column "{column.name}" of table "{name}" cannot be read: {misfit.message}',
+        f'column "{column.name}" of {of} "{name}" cannot be read: {misfit.message}',
         span=span if is_stored else column.span,
         hint=misfit.hint,
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 from rw_sql.connectors import registry
-from rw_sql.connectors.base import ColumnReader
+from rw_sql.connectors.base import ColumnChecker
 from rw_sql.connectors.changes import CaptureError
 from rw_sql.connectors.registry import change_connector
 
@@ -61,7 +61,7 @@ class Upstreams:
     def column_misfit(self, connector: str, options: PlannedOptions, columns: Mapping[str, str]) -> ColumnMisfit | None:
         resolved = self._resolve(options)
         reader = registry.connector(connector)
-        return reader.column_misfit(resolved, columns) if isinstance(reader, ColumnReader) else None
+        return reader.column_misfit(resolved, columns) if isinstance(reader, ColumnChecker) else None
 
     def describe_table(
         self, connector: str, options: PlannedOptions, table: str, *, is_needed: bool

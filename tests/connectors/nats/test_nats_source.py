@@ -21,7 +21,7 @@ from tests.support.nats_server import NatsServer, nats_running
 from tests.support.waits import wait_until
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
 pytestmark = pytest.mark.nats
 
@@ -409,7 +409,9 @@ _literal = st.lists(st.sampled_from(["a", "b", "c"]), min_size=1, max_size=4).ma
 @given(st.lists(_subject, min_size=1, max_size=3), st.lists(_subject, min_size=1, max_size=3), _literal)
 @settings(max_examples=300)
 def test_filters_match_what_both_match(ours: list[str], theirs: list[str], literal: str) -> None:
-    matches = lambda listed: any(subjects.matcher(each)(literal) for each in listed)  # noqa: E731
+    def matches(listed: Iterable[str]) -> bool:
+        return any(subjects.matcher(each)(literal) for each in listed)
+
     is_in_stream = matches(theirs)
     found = subjects.filters(tuple(ours), tuple(theirs))
     assert (matches(found) and is_in_stream) == (matches(ours) and is_in_stream)

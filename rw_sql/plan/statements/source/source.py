@@ -37,6 +37,7 @@ from rw_sql.model.sharing import is_to_be_shared, with_sharing
 from rw_sql.model.source_readers import forget_fragments, readers_of
 from rw_sql.model.startup import birth_of
 from rw_sql.plan.checks.cdc_tables import require_no_lack
+from rw_sql.plan.checks.columns import require_columns
 from rw_sql.plan.checks.formats import require_rows
 from rw_sql.plan.checks.sources import check_source
 from rw_sql.plan.checks.upstreams import require_upstream
@@ -105,6 +106,8 @@ def lower_create_source(
     require_upstream(upstream, name, statement.name.span, options=statement.options)
     if is_cdc(stored):
         require_no_lack(inspector.upstreams.find_lacks(kind_name, options, {}), name, statement.name.span)
+    place = statement.name.span
+    require_columns(inspector, kind_name, options, stored.columns, name, place, of="table" if is_of_table else "source")
     found = discover(inspector, kind, kind_name, options, upstream, {})
     blank = SourceRecord(
         id=snapshot.next_id,
