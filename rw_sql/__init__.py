@@ -33,7 +33,10 @@ def __getattr__(name: str) -> Any:
     from importlib import import_module
 
     try:
-        return getattr(import_module(_HOMES[name]), name)
+        found = getattr(import_module(_HOMES[name]), name)
+        if name in ("attach", "connect"):
+            import_module("rw_sql.cli.prompt_status").show_at_prompt()
+        return found
     except ModuleNotFoundError as error:
         from rw_sql.packages import missing_package
 

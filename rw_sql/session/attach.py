@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -49,6 +49,7 @@ from rw_sql.runtime.support.failures import cause_line
 from rw_sql.runtime.support.faults import fault, know_jvm
 from rw_sql.session.java import check_java, connect_session_refused
 from rw_sql.session.location import warehouse_at
+from rw_sql.session.shown_status import shown
 from rw_sql.session.spark_settings import session_settings
 from rw_sql.session.spark_sql import wrap_shell_sql, wrap_sql
 from rw_sql.session.start_messages import without_start_messages
@@ -399,7 +400,7 @@ def attach(spark: SparkSession, warehouse: str | None = None, *, run_jobs: bool 
             attached.serve_metrics(where)
         setattr(spark, _ATTRIBUTE, attached)
         watch(spark)
-        wrap_sql(attached_to, _with_schemas)
+        wrap_sql(attached_to, _with_schemas, status_shown)
         wrap_shell_sql(spark)
         return attached
 
@@ -447,6 +448,11 @@ def catalog_of(attached: Attached) -> Snapshot:
 def statement_progress(attached: Attached) -> StatementProgress:
     """The activity of a session's running statement, for a status line; another thread may call this."""
     return progress_of(attached._runtime.context, attached._state.waiting)
+
+
+def status_shown(attached: Attached) -> AbstractContextManager[None]:
+    """Shows the status of a session's statement while the block runs it, at a prompt or in a notebook."""
+    return shown(attached, partial(statement_progress, attached))
 
 
 def attached_to(spark: SparkSession) -> Attached | None:

@@ -22,7 +22,7 @@ def owner_text(owner: OwnerStatus, epoch: int, at_ms: int) -> str:
         last = ago(owner.heartbeat_ms, at_ms)
         return f"owner: process {owner.pid} is suspended, last heartbeat {last}. kill -CONT {owner.pid} resumes it"
     late = f", last heartbeat {ago(owner.heartbeat_ms, at_ms)}" if owner.state == "LATE" else ""
-    since = "" if owner.since_ms is None else f", since {ago(owner.since_ms, at_ms)}"
+    since = "" if owner.since_ms is None else f", for {duration(max(0, at_ms - owner.since_ms) / 1000)}"
     return f"owner: process {owner.pid} on {owner.host}{since}{late}; {applied}"
 
 
