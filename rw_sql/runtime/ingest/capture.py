@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from rw_sql.connectors.changes import CaptureError, ChangeConnector, TableProgress
+from rw_sql.connectors.registry import connector
+from rw_sql.model.job_ids import ingest_fragment
 from rw_sql.runtime.decoding.cdc_rows import BEGIN_OF_SNAPSHOT, END_OF_SNAPSHOT
 from rw_sql.runtime.decoding.decoder import BATCH, BUCKET, OFFSET, RUN, SINCE, SPLIT
 from rw_sql.runtime.delta.delta_log import standing_commits
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
 
     from rw_sql.connectors.base import SplitState
     from rw_sql.connectors.changes import Taken
+    from rw_sql.metastore import Snapshot
     from rw_sql.metastore.records import SourceRecord
     from rw_sql.model.job_specs import CdcTableSpec, IngestSpec
     from rw_sql.plan.ports.positions import Positions
@@ -96,6 +99,7 @@ class Capture:
     @staticmethod
     def open(
         context: Context,
+        snapshot: Snapshot,
         kind: ChangeConnector,
         source: SourceRecord,
         spec: IngestSpec,
@@ -107,8 +111,12 @@ class Capture:
         (split,) = spec.splits
         state = positions.states[split]
         stored = stored_progress(context.warehouse, source)
+        # Only then may a slot be made: after a move to a position, a new slot would skip changes in silence.
+        set_by = snapshot.states(ingest_fragment(source.id))[split]
+        is_as_set = state.offset == connector(source.connector).decode_state(split, set_by.state).offset
+        is_unread = split not in positions.read_splits and not stored
+        is_new = is_as_set and (is_unread or source.snapshot == set_by.epoch)
         tables = {table.upstream: _progress_of(table, stored) for table in spec.tables}
-        is_new = split not in positions.read_splits and not stored
         reader = kind.change_reader(options)
         try:
             with _stalling(source):
@@ -221,7 +229,11 @@ def _progress_of(table: CdcTableSpec, stored: Mapping[str, tuple[str, TableProgr
         return known
     columns = known[1].columns if known is not None else {}
     fresh = TableProgress(
-        table=table.upstream, columns=columns, key_columns=table.key_columns, is_done=not table.has_snapshot
+        table=table.upstream,
+        columns=columns,
+        key_columns=table.key_columns,
+        is_done=not table.has_snapshot,
+        chunk_rows=table.chunk_rows,
     )
     if known is not None and not table.has_snapshot:
         fresh = replace(known[1], is_done=True)
