@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import re
+from datetime import date
+from decimal import Decimal
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
 
+from rw_sql.connectors.registry import connector
 from rw_sql.errors import SqlError
 from tests.connectors.iceberg.lake import COLUMNS, NAME, Lake
 from tests.integration.attached import wait_until
@@ -42,9 +46,9 @@ def test_appends_moves_and_snapshots_that_change_rows(session: AttachedSession, 
     assert session.sql("SELECT count(DISTINCT id) FROM v WHERE at = '4'")[0][0] == 20_000
     assert session.positions("i") == {NAME: 5}
 
-    session.run(
-        "PAUSE SOURCE i", f"INJECT SOURCE OFFSETS i VALUES ('{NAME}' = 3) ALLOW DUPLICATES", "UNDO OPERATION LAST"
-    )
+    session.run("PAUSE SOURCE i", f"INJECT SOURCE OFFSETS i VALUES ('{NAME}' = 3) ALLOW DUPLICATES")
+    assert session.positions("i") == {NAME: 3}
+    session.run(f"UNDO OPERATION {session.epoch()}")
     assert session.positions("i") == {NAME: 5}
     session.run(f"INJECT SOURCE OFFSETS i VALUES ('{NAME}' = 4) ALLOW DUPLICATES", "RESUME SOURCE i")
     wait_until(lambda: session.sql("SELECT count(*) FROM v")[0][0] == 40_002, "the snapshot is read again")
@@ -56,6 +60,18 @@ def test_appends_moves_and_snapshots_that_change_rows(session: AttachedSession, 
     session.run("ALTER SOURCE i CONNECTOR WITH (iceberg.skip_change_snapshots = 'true')")
     wait_until(lambda: session.sql("SELECT count(*) FROM v WHERE id = 4")[0][0] == 1, "the source goes on")
     session.run("DROP SOURCE i CASCADE")
+
+
+def test_the_example_of_its_page_runs(session: AttachedSession, tmp_path: Path) -> None:
+    lake = Lake(folder=tmp_path)
+    kinds = pa.schema([("id", pa.int64()), ("amount", pa.decimal128(10, 2)), ("day", pa.date32())])
+    rows = [{"id": 1, "amount": Decimal("2.50"), "day": date(2026, 1, 31)}]
+    lake.create(kinds).append(pa.Table.from_pylist(rows, kinds))
+    create, view, _ = connector("iceberg").spec.example.split(";")
+    # The catalog of the tests in place of a REST catalog, which has the same options.
+    session.run(re.sub(r"catalog.type.*'orders'", lake.clause, create, flags=re.DOTALL), view)
+    assert session.flushed_rows_of("per_day") == [(date(2026, 1, 31), Decimal("2.50"))]
+    session.run("DROP SOURCE orders CASCADE")
 
 
 def test_a_table_is_refreshed_and_a_sink_writes_one(session: AttachedSession, tmp_path: Path) -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from decimal import Decimal
 from typing import TYPE_CHECKING
 
 import pytest
 
+from rw_sql.connectors.registry import connector
 from rw_sql.errors import SqlError
 from tests.integration.attached import wait_until
 from tests.integration.nats_moves import MOVES, MovedStreams
@@ -46,7 +48,7 @@ def test_a_stream_from_its_first_message_to_its_end(session: AttachedSession, na
     ]
     assert session.flushed_rows_of("v") == wanted
     assert session.sql("SELECT count(*) FROM o WHERE stored > TIMESTAMP '2026-01-01'")[0][0] == 2
-    assert session.sql("SELECT count(*) FROM o$errors")[0][0] == 1
+    assert session.sql("SELECT count(*) FROM `o$errors`")[0][0] == 1
     assert session.positions("o") == {"ORDERS": 4}
 
     # More than this process reads: Spark's own processes do, in the same batch.
@@ -91,9 +93,23 @@ def test_moves_are_as_previewed_and_can_be_taken_back(session: AttachedSession, 
     before = moved.session.positions("s_m")
     session.run("PAUSE SOURCE s_m", "INJECT SOURCE OFFSETS s_m TO EARLIEST ALLOW DUPLICATES")
     assert moved.session.positions("s_m") != before
-    session.sql("UNDO OPERATION LAST")
+    session.sql(f"UNDO OPERATION {session.epoch()}")
     assert moved.session.positions("s_m") == before
     moved.drop()
+
+
+@pytest.mark.long
+def test_the_example_of_its_page_runs(session: AttachedSession, nats_server: NatsServer) -> None:
+    nats_server.create("ORDERS", "orders.>")
+    nats_server.publish("orders.us.ca", [b'{"id": 1, "amount": 2.5}'])
+    nats_server.publish("orders.asia", [b'{"id": 2, "amount": 1}'])
+    nats_server.publish("orders.eu", [b'{"id": 3, "amount": 0.25}'])
+    example = connector("nats").spec.example.replace("nats://localhost:4222", nats_server.url)
+    session.run(*(text for text in example.split(";") if text.strip()))
+    assert session.flushed_rows_of("total") == [(2, Decimal("2.75"))]
+    assert session.rows_of("orders", "sequence") == [("1",), ("3",)]
+    session.run("DROP SOURCE orders CASCADE")
+    nats_server.delete("ORDERS")
 
 
 @pytest.mark.long

@@ -272,19 +272,21 @@ def _rows_with(keys: pa.Table) -> BooleanExpression:
     """A condition for the rows with one of these keys; a null is a key too."""
     from functools import reduce
 
-    from pyiceberg.expressions import AlwaysFalse, And, EqualTo, In, IsNaN, IsNull, Or
+    from pyiceberg import expressions
+    from pyiceberg.expressions import AlwaysFalse, And, Or
 
+    make: Any = expressions  # Their declared constructors take bound terms, and the documented ones take names.
     names = keys.column_names
 
     def has(name: str, value: Any) -> BooleanExpression:
         if value is None:
-            return IsNull(name)
-        return IsNaN(name) if value != value else EqualTo(name, value)
+            return make.IsNull(name)  # type: ignore[no-any-return]
+        return make.IsNaN(name) if value != value else make.EqualTo(name, value)  # type: ignore[no-any-return]
 
     rows = {tuple(row.values()) for row in keys.to_pylist()}
     if len(names) == 1:
         values = [row[0] for row in rows if row[0] is not None and row[0] == row[0]]
-        plain: BooleanExpression = In(names[0], values) if values else AlwaysFalse()
+        plain: BooleanExpression = make.In(names[0], values) if values else AlwaysFalse()
         others = [has(names[0], row[0]) for row in rows if row[0] is None or row[0] != row[0]]
         return reduce(Or, others, plain)
     parts = [reduce(And, [has(*pair) for pair in zip(names, row, strict=True)]) for row in rows]
