@@ -7,6 +7,7 @@ READY := $(VENV)/.ready
 JARS := $(VENV)/.jars
 DOCS := $(VENV)/.docs
 RELEASE := $(VENV)/.release
+PICTURES := $(VENV)/.pictures
 
 # The versions that development and CI use, on every supported Python and system; a user's pip is not bound by them.
 LOCK := requirements/dev.lock
@@ -20,7 +21,7 @@ unexport PYTHONDONTWRITEBYTECODE
 TEST_WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help setup lock demo test test-all test-unit test-room test-busy check format docs bench bench-quick proof dist clean
+.PHONY: help setup lock demo test test-all test-unit test-room test-busy check format docs pictures bench bench-quick proof dist clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -103,6 +104,14 @@ $(DOCS): $(READY)
 # Needs no network; a reader's browser fetches what draws the pictures, as mkdocs-material does by itself.
 docs: $(DOCS) ## the documentation's site into site/; a link that leads nowhere fails it
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet --strict
+
+$(PICTURES): $(READY)
+	@$(PIP_INSTALL) --editable ".[pictures]"
+	@touch $@
+
+# Chromium is the system's (Debian: apt-get install chromium), that of the variable CHROMIUM, or playwright's own.
+pictures: $(PICTURES) $(JARS) ## the documentation's pictures, by a real shell, status page and JupyterLab in Chromium
+	$(BIN)/python -m pictures
 
 bench: setup ## every benchmark against its peer; writes bench/results.json and docs/benchmarks.md
 	$(BIN)/python -m bench

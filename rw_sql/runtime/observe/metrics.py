@@ -18,6 +18,7 @@ from prometheus_client import CollectorRegistry, generate_latest, start_http_ser
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from rw_sql import __version__
 from rw_sql.errors import INVALID_PARAMETER, SqlError
 from rw_sql.metastore.codec import changes_from_json
 from rw_sql.metastore.records import MaterializedViewRecord, PutSplitStates, SourceRecord
@@ -293,8 +294,8 @@ def _states_set(record: OperationRecord) -> Counter[int]:
 @cache
 def _versions() -> tuple[tuple[str, str], ...]:
     """The versions of the running software, by label; a package that is not installed has none."""
-    found = {}
-    for label, package in (("deltalake", "deltalake"), ("pyspark", "pyspark"), ("version", "rw-sql")):
+    found = {"version": __version__}
+    for label, package in (("deltalake", "deltalake"), ("pyspark", "pyspark")):
         try:
             found[label] = version_of(package)
         except PackageNotFoundError:

@@ -12,7 +12,7 @@ from urllib.parse import urlencode
 
 from rw_sql.plan.result.graph import Graph
 from rw_sql.plan.result.graph_svg import STYLE, to_svg
-from rw_sql.runtime.status.words import STATES, ago, duration, owner_text, worst_first
+from rw_sql.runtime.status.words import STATES, ago, duration, in_words, owner_text, worst_first
 from rw_sql.syntax import split_script
 
 if TYPE_CHECKING:
@@ -113,11 +113,10 @@ def _attention(status: WarehouseStatus) -> str:
         return ""
     parts = [f'<section class="attention"><h2>Stalled: {len(status.stalled)}</h2>']
     for job in status.stalled[:20]:
-        said = f"<p><strong>{escape(job.object)}</strong> ({escape(job.job)}): {escape(_cause(job))}</p>"
+        said = f"<p><strong>{escape(job.object)}</strong> ({escape(job.job)}): {escape(in_words(_cause(job)))}</p>"
         if job.statements:
-            said += (
-                f"<p>Type:</p><pre>{escape(''.join(f'{statement};{chr(10)}' for statement in job.statements))}</pre>"
-            )
+            lines = "".join(f"{statement};\n" for statement in job.statements)
+            said += f'<p>Type:</p><pre class="sql">{escape(lines)}</pre>'
         if job.last_error and job.last_error not in job.reason:
             said += f"<p>last error: {escape(job.last_error)}</p>"
         parts.append(f"<article>{said}</article>")
@@ -198,16 +197,16 @@ def _operation(operation: OperationLine, at_ms: int) -> str:
         f"<details><summary>{operation.operation}: {escape(operation.kind)} on {escape(operation.objects)},"
         f" {ago(operation.at_ms, at_ms)}, by {escape(operation.actor)}"
         f"{f' ({escape(operation.outcome)})' if operation.outcome else ''}</summary>",
-        f"<pre>{escape(_by_lines(operation.statement))};</pre>",
+        f'<pre class="sql">{escape(_by_lines(operation.statement))};</pre>',
     ]
     if operation.reason:
         said.append(f"<p>reason: {escape(operation.reason)}</p>")
     if operation.preview:
         said.append(f'<p>preview:</p><div class="wide"><pre>{escape(operation.preview)}</pre></div>')
     if operation.undo:
-        said.append(f"<p>undo:</p><pre>{escape(operation.undo)};</pre>")
+        said.append(f'<p>undo:</p><pre class="sql">{escape(operation.undo)};</pre>')
     if operation.rewind:
-        said.append(f"<p>undo, rows included:</p><pre>{escape(operation.rewind)};</pre>")
+        said.append(f'<p>undo, rows included:</p><pre class="sql">{escape(operation.rewind)};</pre>')
     return "\n".join([*said, "</details>"])
 
 

@@ -7,11 +7,11 @@ import threading
 from concurrent.futures import wait
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
-from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
 from deltalake.exceptions import DeltaError
 
+from rw_sql import __version__
 from rw_sql.errors import SqlError
 from rw_sql.model.lineage import find_in_lineage, lineage_of
 from rw_sql.plan.result.graph import Graph
@@ -205,7 +205,7 @@ def read_status(context: Context, measures: Measures) -> WarehouseStatus:
     lease = context.metastore.jobs.lease()
     return WarehouseStatus(
         warehouse=context.warehouse.uri,
-        version=_version(),
+        version=__version__,
         at_ms=at,
         measured_ms=measures.at_ms,
         epoch=snapshot.epoch,
@@ -225,13 +225,6 @@ def read_lineage(context: Context, snapshot: Snapshot, of: str | None = None) ->
             return None
         id_ = record.id
     return lineage_graph(snapshot, WarehouseInspector(context, snapshot), lineage_of(snapshot, id_))
-
-
-def _version() -> str:
-    try:
-        return version("rw-sql")
-    except PackageNotFoundError:
-        return ""
 
 
 def _owner(context: Context, lease: Lease | None, at_ms: int) -> OwnerStatus:
