@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from rw_sql.connectors.base import SplitState, Upstream
+    from rw_sql.connectors.base import SplitState
     from rw_sql.errors import ErrorCode
 
 INSERT, UPDATE, DELETE, SNAPSHOT, TRUNCATE = "c", "u", "d", "r", "t"
@@ -278,10 +278,6 @@ class ChangeConnector(Protocol):
         self, options: Mapping[str, str], *, timeout: float = RESOLVE_TIMEOUT_SECONDS
     ) -> SlotDetails | None:
         """The slot now; None if it does not exist. Raises CaptureError if the server does not answer."""
-        ...
-
-    def check_position(self, options: Mapping[str, str], position: SplitState, upstream: Upstream) -> None:
-        """Raises the CaptureError that :meth:`ChangeReader.open` would raise for the position, from a look."""
         ...
 
 

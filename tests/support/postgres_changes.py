@@ -79,6 +79,12 @@ class Replica:
             self.reader.close()
             self.reader = None
 
+    def read_anew(self, name: str) -> None:
+        """Forgets a table; the next reader begins its snapshot."""
+        self.close()
+        self.rows[name] = {}
+        self.progress[name] = TableProgress(table=name, chunk_rows=self.chunk_rows)
+
     def drop(self) -> None:
         """Ends everything, and drops the slot and the publication."""
         self.close()
@@ -226,7 +232,7 @@ class Writers:
         for connection in self.connections:
             connection.execute("SET lock_timeout = '30ms'")
             connection.commit()
-        self.keys = 120
+        self.keys = 300
 
     def act(self) -> None:
         """One statement, commit, rollback or savepoint. A statement that would wait for another writer is undone."""
@@ -263,9 +269,9 @@ class Writers:
 
     def _big(self) -> str:
         what = self.random.random()
-        if what < 0.2:
+        if what < 0.1:
             return "NULL"
-        return f"repeat('{self.random.randint(0, 999)}é', {self.random.choice((3, 900, 2500))})"
+        return f"repeat('{self.random.randint(0, 999)}é', {self.random.choice((3, 900, 900, 900))})"
 
     def _statement(self) -> str:
         table, random = self.random.choice(self.tables), self.random
@@ -297,8 +303,8 @@ class Writers:
             return (
                 f"UPDATE {table} SET word = word || 'x' WHERE {'b' if is_text else 'id'} % 7 = {random.randint(0, 6)}"
             )
-        if what < 0.95:
+        if what < 0.985:
             return f"DELETE FROM {table} WHERE {where}"
-        if what < 0.975:
-            return f"DELETE FROM {table} WHERE {'b' if is_text else 'id'} % 5 = {random.randint(0, 4)}"
+        if what < 0.995:
+            return f"DELETE FROM {table} WHERE {'b' if is_text else 'id'} % 25 = {random.randint(0, 24)}"
         return f"TRUNCATE {table}"

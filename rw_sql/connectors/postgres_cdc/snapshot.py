@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     import psycopg
     from psycopg import Connection
+    from psycopg.pq.abc import PGconn, PGresult
 
     from rw_sql.connectors.changes import TableProgress
     from rw_sql.connectors.postgres_cdc.tables import CatalogColumn, CatalogTable
@@ -412,12 +413,21 @@ def _copied(connection: Connection[Any], query: str) -> bytes:
             result.get_error_message()
         )
     lines: list[bytes] = []
-    while True:
-        size, data = server.get_copy_data(0)
-        if size < 0:
-            break
-        lines.append(bytes(data))
-    while (end := server.get_result()) is not None:
+    try:
+        while (got := server.get_copy_data(0))[0] >= 0:
+            lines.append(bytes(got[1]))
+    finally:  # A connection with a result that nobody took can run nothing else.
+        ends = _rest(server)
+    for end in ends:
         if end.status != psycopg.pq.ExecStatus.COMMAND_OK:
             raise psycopg.OperationalError(end.get_error_message())
     return b"".join(lines)
+
+
+def _rest(server: PGconn) -> list[PGresult]:
+    made = []
+    while (result := server.get_result()) is not None:
+        made.append(result)
+        if result.status == psycopg.pq.ExecStatus.COPY_OUT:  # The connection is broken; this would not end.
+            break
+    return made

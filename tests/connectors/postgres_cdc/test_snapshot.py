@@ -1,0 +1,246 @@
+"""Snapshots beside the stream: changes between the reading of a chunk and the moment it leaves."""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+import pytest
+
+from rw_sql.connectors.changes import CaptureError, TableProgress
+from rw_sql.connectors.postgres_cdc.snapshot import Snapshot
+from tests.support.postgres import PASSWORD, running_server
+from tests.support.postgres_changes import Replica, cdc_options, create_tables
+from tests.support.waits import wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.support.postgres import PostgresInfo
+
+pytestmark = pytest.mark.postgres
+
+BIG = "repeat('é', 1500)"
+
+
+@pytest.fixture
+def schema() -> str:
+    return f"s_{uuid.uuid4().hex[:8]}"
+
+
+@pytest.fixture
+def replica(postgres: PostgresInfo, schema: str) -> Iterator[Replica]:
+    """A table of 30 rows with values that are stored apart, to be read in chunks of 10."""
+    create_tables(postgres, schema)
+    postgres.run(f"INSERT INTO {schema}.plain SELECT i, 'first', {BIG} || i, i FROM generate_series(1, 30) i")
+    made = Replica(cdc_options(postgres), [f"{schema}.plain"], chunk_rows=10)
+    yield made
+    made.drop()
+
+
+def open_with_chunk(replica: Replica) -> Any:
+    """A reader that has read the first chunk, which has not left."""
+    reader = replica.open()
+    snapshot = reader._snapshot
+    assert snapshot is not None
+    wait_until(lambda: snapshot.first() is not None, "a chunk is read")
+    return snapshot
+
+
+def finish(replica: Replica, postgres: PostgresInfo) -> None:
+    replica.catch_up(postgres)
+    assert replica.differences() == {}
+
+
+def test_a_row_that_changed_after_its_chunk_was_read_comes_from_the_stream(
+    postgres: PostgresInfo, schema: str, replica: Replica
+) -> None:
+    open_with_chunk(replica)
+    postgres.run(f"UPDATE {schema}.plain SET word = 'second', big = 'small' WHERE id IN (3, 15)")
+    postgres.run(f"DELETE FROM {schema}.plain WHERE id = 4; INSERT INTO {schema}.plain VALUES (4, 'new', 'new', 0)")
+    postgres.run(f"DELETE FROM {schema}.plain WHERE id = 5")
+    finish(replica, postgres)
+    assert [record["op"] for record in replica.log if '"id":"3"' in (record["row"] or "")] == ["u"]
+
+
+def test_an_unchanged_value_that_no_chunk_gave_is_read_again(
+    postgres: PostgresInfo, schema: str, replica: Replica
+) -> None:
+    open_with_chunk(replica)
+    postgres.run(f"UPDATE {schema}.plain SET word = 'second' WHERE id IN (2, 25)")
+    finish(replica, postgres)
+    rows = [record for record in replica.log if '"id":"2"' in (record["row"] or "")]
+    assert [(record["op"], record["unchanged"]) for record in rows] == [("u", ["big"]), ("r", None)]
+
+
+def test_a_row_whose_key_moves_behind_the_chunks_is_read_again(
+    postgres: PostgresInfo, schema: str, replica: Replica
+) -> None:
+    replica.open()
+    wait_until(lambda: bool(replica.step().progress[f"{schema}.plain"].next_key), "the first chunk left")
+    reader = replica.reader
+    assert reader is not None
+    postgres.run(f"UPDATE {schema}.plain SET id = 0 WHERE id = 30")
+    finish(replica, postgres)
+
+
+def test_keys_to_read_again_survive_the_end_of_a_reader(postgres: PostgresInfo, schema: str, replica: Replica) -> None:
+    name = f"{schema}.plain"
+    open_with_chunk(replica)
+    postgres.run(f"UPDATE {name} SET word = 'second' WHERE id = 2")
+    wait_until(lambda: bool(replica.step(acknowledges=False).progress[name].again), "the chunk left")
+    assert replica.progress[name].again == ('{"id":"2"}',)
+    replica.close()
+    finish(replica, postgres)
+    assert replica.progress[name].again == ()
+
+
+def test_rows_read_before_a_truncate_do_not_come_back(postgres: PostgresInfo, schema: str, replica: Replica) -> None:
+    open_with_chunk(replica)
+    postgres.run(f"TRUNCATE {schema}.plain; INSERT INTO {schema}.plain VALUES (7, 'after', 'x', 1)")
+    finish(replica, postgres)
+    assert len(replica.rows[f"{schema}.plain"]) == 1
+
+
+def test_a_transaction_that_was_open_when_a_chunk_was_read_is_not_in_it(
+    postgres: PostgresInfo, schema: str, replica: Replica
+) -> None:
+    with connect_to(postgres) as writer:
+        writer.execute(f"UPDATE {schema}.plain SET word = 'open' WHERE id <= 20".encode())
+        writer.execute(f"INSERT INTO {schema}.plain VALUES (-5, 'open', NULL, NULL)".encode())
+        open_with_chunk(replica)
+        writer.commit()
+    finish(replica, postgres)
+
+
+def test_a_commit_that_no_snapshot_sees_yet(schema: str) -> None:
+    """With synchronous replication a commit is in the log, and read, while its rows are invisible: a snapshot that
+    begins then must not bring their old state back."""
+    with running_server(wal_level="logical") as server:
+        postgres = server.info
+        postgres.run("CREATE TABLE late (id INT PRIMARY KEY, word TEXT)")
+        postgres.run("INSERT INTO late SELECT i, 'old' FROM generate_series(1, 5) i")
+        options = cdc_options(postgres)
+        replica = Replica(options, ["public.late"])
+        with connect_to(postgres, autocommit=True) as connection:
+            connection.execute(b"ALTER SYSTEM SET synchronous_standby_names = 'nobody'")
+            connection.execute(b"SELECT pg_reload_conf()")
+        wait_until(lambda: postgres.run("SHOW synchronous_standby_names") == [("nobody",)], "the setting is in force")
+        started = threading.Event()
+
+        def write() -> None:
+            with connect_to(postgres) as writer:
+                writer.execute(b"UPDATE late SET word = 'new' WHERE id = 3")
+                started.set()
+                writer.commit()
+
+        thread = threading.Thread(target=write)
+        thread.start()
+        started.wait()
+        # The first reader reads the change, though nobody sees it; the table is added after that.
+        reader = replica.open()
+        reader.set_tables({"public.late": TableProgress(table="public.late", is_done=True)})
+        wait_until(lambda: "u" in ops(replica), "the change is read")
+        replica.close()
+        replica.rows = {"public.late": {}}
+        replica.progress = {"public.late": TableProgress(table="public.late")}
+        replica.open()
+        told: list[str] = []
+        wait_until(lambda: bool(told.extend(replica.step().notices) or told), "the snapshot waits")
+        assert replica.rows["public.late"] == {}
+        with connect_to(postgres, autocommit=True) as connection:
+            connection.execute(b"SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE wait_event = 'SyncRep'")
+        thread.join()
+        replica.catch_up(postgres)
+        assert replica.differences() == {}
+        replica.close()
+
+
+def connect_to(postgres: PostgresInfo, *, autocommit: bool = False) -> psycopg.Connection[Any]:
+    return psycopg.connect(
+        host="127.0.0.1",
+        port=postgres.port,
+        dbname="postgres",
+        user="postgres",
+        password=PASSWORD,
+        autocommit=autocommit,
+    )
+
+
+def ops(replica: Replica) -> list[str]:
+    return replica.step().records.column("op").to_pylist() + [record["op"] for record in replica.log]
+
+
+def test_a_limit_of_rows_per_second_and_a_pause(postgres: PostgresInfo, schema: str, replica: Replica) -> None:
+    name = f"{schema}.plain"
+    reader = replica.open()
+    reader.set_rate_limit(0)
+    for _ in range(5):
+        replica.step(wait=0.02)
+    left = replica.progress[name].rows_done
+    assert left <= 10  # A chunk that was being read before the pause.
+    reader.set_rate_limit(1_000)
+    finish(replica, postgres)
+    assert replica.progress[name].rows_done == 30
+
+
+def test_a_table_without_a_primary_key_is_refused(postgres: PostgresInfo, schema: str) -> None:
+    postgres.run(f"CREATE SCHEMA {schema}; CREATE TABLE {schema}.bare (id INT)")
+    replica = Replica(cdc_options(postgres), [f"{schema}.bare"])
+    with pytest.raises(CaptureError, match="has no primary key, so its rows cannot be told apart"):
+        replica.open()
+    replica.drop()
+
+
+def test_keys_of_every_kind_order_and_resume(postgres: PostgresInfo, schema: str) -> None:
+    postgres.run(f"CREATE SCHEMA {schema}")
+    kinds = {
+        "i": ("INT", "i - 10"),
+        "n": ("NUMERIC", "i * 1.10 - 5"),
+        "f": ("DOUBLE PRECISION", "i / 3.0"),
+        "t": ('TEXT COLLATE "C"', "chr(60 + i) || '''\\\"' || i"),
+        "c": ("CHAR(8)", "'k ' || i"),
+        "d": ("TIMESTAMPTZ", "'2024-01-01 00:00:00.123456+03'::timestamptz + i * interval '1 day'"),
+        "u": ("UUID", "md5(i::text)::uuid"),
+        "b": ("BYTEA", "decode(md5(i::text), 'hex')"),
+        "o": ("BOOLEAN", "i % 2 = 0"),
+        "e": (f"{schema}.mood", "(ARRAY['sad', 'ok', 'happy'])[i % 3 + 1]::{schema}.mood"),
+        "v": ("INTERVAL", "i * interval '90 minutes'"),
+        "j": ("JSONB", "jsonb_build_object('a', i, 'b', '\"x\\y')"),
+        "r": ("INT4RANGE", "int4range(i, i + 5)"),
+        "a": ("INT[]", "ARRAY[i, NULL, -i]"),
+        "m": ("MONEY", "(i * 12.34)::numeric::money"),
+        "w": ("INET", "('10.0.0.' || i)::inet"),
+    }
+    postgres.run(f"CREATE TYPE {schema}.mood AS ENUM ('sad', 'ok', 'happy')")
+    names = []
+    for name, (kind, value) in kinds.items():
+        table = f"{schema}.k_{name}"
+        postgres.run(f"CREATE TABLE {table} (i INT, k {kind}, PRIMARY KEY (k, i))")
+        postgres.run(f"INSERT INTO {table} SELECT i, {value.replace('{schema}', schema)} FROM generate_series(1, 25) i")
+        names.append(table)
+    replica = Replica(cdc_options(postgres), names, chunk_rows=4)
+    for number in range(60):
+        replica.step(wait=0.01)
+        if number % 10 == 9:
+            replica.close()
+    for table in names:
+        postgres.run(f"UPDATE {table} SET i = i + 100 WHERE i % 5 = 0; DELETE FROM {table} WHERE i % 7 = 0")
+    replica.catch_up(postgres)
+    converted = {f"{schema}.k_a", f"{schema}.k_m"}
+    assert set(replica.differences()) <= converted
+    assert all(len(replica.rows[name]) == len(replica.rows[names[0]]) for name in converted)
+    replica.drop()
+
+
+def test_which_transactions_a_snapshot_sees() -> None:
+    snapshot = Snapshot.parse("4294967300:4294967310:4294967305,4294967307")
+    seen = [xid for xid in range(1, 20) if snapshot.sees(xid)]
+    assert seen == [1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 13]
+    assert snapshot.sees(4294967290)
+    assert Snapshot.parse("10:10:").sees(9)
+    assert not Snapshot.parse("10:10:").sees(10)
+    # Just before the counter wraps around, small xids are of the future.
+    assert not Snapshot.parse("4294967290:4294967290:").sees(5)
