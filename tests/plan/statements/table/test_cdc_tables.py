@@ -130,6 +130,17 @@ def test_forgetting_offsets_reads_every_table_again() -> None:
     assert [each.repeats for each in ingest(world).tables] == [False, True]
 
 
+def test_both_can_be_renamed() -> None:
+    world = cdc_world(TABLE)
+    world.run("ALTER SOURCE pg RENAME TO shop", "ALTER TABLE orders RENAME TO o")
+    made = table(world, "o")
+    assert made.definition.endswith("FROM shop TABLE 'public.orders'")
+    assert made.query == "SELECT `id`, `word`, `amount` FROM `shop`"
+    assert made.maintenance.query.endswith("FROM `shop`")
+    (job,) = [spec for spec in desired_jobs(world.snapshot).values() if isinstance(spec, ViewSpec)]
+    assert (job.name, job.inputs[0].name) == ("o", "shop")
+
+
 def test_dropping_a_source_needs_its_tables_dropped() -> None:
     world = cdc_world(TABLE)
     assert "other objects depend on it" in refused(world, "DROP SOURCE pg").message
