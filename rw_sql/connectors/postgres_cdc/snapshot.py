@@ -18,7 +18,15 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from rw_sql.connectors.changes import CaptureError
-from rw_sql.connectors.postgres_cdc.connection import connect, literal, lsn_number, quoted, unreachable
+from rw_sql.connectors.postgres_cdc.connection import (
+    NO_ENCODING,
+    connect,
+    has_no_encoding,
+    literal,
+    lsn_number,
+    quoted,
+    unreachable,
+)
 from rw_sql.connectors.postgres_cdc.tables import columns_of, find_table, missing_table
 from rw_sql.connectors.postgres_cdc.tuples import split_lines, unescaped
 from rw_sql.errors import UPSTREAM_MISSING, UPSTREAM_UNREACHABLE
@@ -314,6 +322,8 @@ class SnapshotThread:
             query = f"SELECT {selected} FROM {table.quoted}{where} ORDER BY {order}" + (
                 f" LIMIT {rows}" if limit else ""
             )
+            if has_no_encoding(connection):
+                connection.execute(NO_ENCODING.replace(b"SET", b"SET LOCAL"))
             data = _copied(connection, query)
         position = self._position_now(connection)
         cells = split_lines(data, len(names))
