@@ -108,10 +108,12 @@ def test_rows_read_before_a_truncate_do_not_come_back(postgres: PostgresInfo, sc
 def test_a_transaction_that_was_open_when_a_chunk_was_read_is_not_in_it(
     postgres: PostgresInfo, schema: str, replica: Replica
 ) -> None:
+    name = f"{schema}.plain"
+    open_with_chunk(replica)
     with connect_to(postgres) as writer:
-        writer.execute(f"UPDATE {schema}.plain SET word = 'open' WHERE id <= 20".encode())
-        writer.execute(f"INSERT INTO {schema}.plain VALUES (-5, 'open', NULL, NULL)".encode())
-        open_with_chunk(replica)
+        writer.execute(f"UPDATE {name} SET word = 'open' WHERE id <= 25".encode())
+        writer.execute(f"INSERT INTO {name} VALUES (-5, 'open', NULL, NULL)".encode())
+        wait_until(lambda: replica.step(wait=0.02).progress[name].rows_done == 20, "two chunks left")
         writer.commit()
     finish(replica, postgres)
 
