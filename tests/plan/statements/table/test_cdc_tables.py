@@ -235,3 +235,18 @@ def test_splits_show_the_slot() -> None:
     found = dict(zip((name for name, _ in shown.columns), row, strict=True))
     assert (found["split"], found["status"], found["slot"], found["wal_status"]) == ("shop", "OK", "rw", "reserved")
     assert (found["position"], found["retained_bytes"], found["bytes_behind"]) == ("0/5000", 0x3000, 0x1000)
+
+
+def test_a_connection_serves_it() -> None:
+    world = tables_world()
+    world.upstream_tables = {"public.orders": ORDERS}
+    world.run(
+        "CREATE CONNECTION db WITH (type = 'postgres', hostname = 'db', username = 'u')",
+        "CREATE SOURCE pg WITH (connector = 'postgres-cdc', connection = db, database.name = 'shop')",
+        TABLE,
+    )
+    assert dict(ingest(world).options)["hostname"] == "db"
+    kafka = (
+        "CREATE SOURCE k (a INT) WITH (connector = 'kafka', connection = db, topic = 'old') FORMAT PLAIN ENCODE JSON"
+    )
+    assert "one of type 'postgres', not 'kafka'" in refused(world, kafka).message
