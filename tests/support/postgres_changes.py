@@ -79,6 +79,11 @@ class Replica:
             self.reader.close()
             self.reader = None
 
+    def add(self, name: str) -> None:
+        """One more table; the next reader begins its snapshot."""
+        self.names = (*self.names, name)
+        self.read_anew(name)
+
     def read_anew(self, name: str) -> None:
         """Forgets a table; the next reader begins its snapshot."""
         self.close()
@@ -172,6 +177,12 @@ class Replica:
     def _key(self, name: str) -> tuple[str, ...]:
         assert self.reader is not None
         return self.reader.key_columns(name)
+
+
+def read_on(replica: Replica) -> None:
+    """Reads until an error ends it."""
+    while True:
+        replica.step(wait=0.1)
 
 
 def _key_text(row: dict[str, Any], key: tuple[str, ...]) -> str:

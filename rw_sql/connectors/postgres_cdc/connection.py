@@ -82,9 +82,21 @@ def connect_for_replication(options: Mapping[str, str], timeout: float) -> Conne
         "options": _settings(FORMAT),
     }
     try:
-        return psycopg.connect(**made, autocommit=True)  # type: ignore[arg-type]
+        connection = psycopg.connect(**made, autocommit=True)  # type: ignore[arg-type]
+        if has_no_encoding(connection):
+            connection.pgconn.exec_(NO_ENCODING)
+        return connection
     except psycopg.Error as error:
         raise unreachable(error, options) from error
+
+
+NO_ENCODING = b"SET client_encoding = 'SQL_ASCII'"
+"""In a database of SQL_ASCII the server would refuse a value that is not UTF-8 without naming it."""
+
+
+def has_no_encoding(connection: Connection[Any]) -> bool:
+    """True if the database's texts may be any bytes."""
+    return connection.pgconn.parameter_status(b"server_encoding") == b"SQL_ASCII"
 
 
 _REFUSED = ("28", "3D", "42", "0A", "22", "55")
@@ -93,11 +105,16 @@ _REFUSED = ("28", "3D", "42", "0A", "22", "55")
 _BUSY = ("55006", "55P03")
 
 
+def is_refusal(state: str) -> bool:
+    """True for a SQLSTATE that waiting does not mend."""
+    return state.startswith(_REFUSED) and state not in _BUSY
+
+
 def unreachable(error: Exception, options: Mapping[str, str]) -> CaptureError:
     """An error of the server or of the client as a CaptureError, without the password."""
     state = getattr(error, "sqlstate", None) or ""
     text = told(str(error), options)
-    refused = state.startswith(_REFUSED) and state not in _BUSY
+    refused = is_refusal(state)
     # libpq reports errors of the login without a SQLSTATE.
     refused |= not state and any(word in text for word in ("authentication failed", "does not exist", "pg_hba.conf"))
     return CaptureError(

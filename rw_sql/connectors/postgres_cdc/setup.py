@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Any
 
 from rw_sql.connectors.base import SplitState
@@ -9,7 +10,7 @@ from rw_sql.connectors.changes import CaptureError, Prepared
 from rw_sql.connectors.postgres_cdc.connection import connect, lsn_number, quoted, unreachable
 from rw_sql.connectors.postgres_cdc.server import check_slot, read_facts
 from rw_sql.connectors.postgres_cdc.tables import find_table, missing_table
-from rw_sql.errors import UPSTREAM_MISSING
+from rw_sql.errors import UPSTREAM_MISSING, UPSTREAM_UNREACHABLE
 from rw_sql.packages import deferred
 
 if TYPE_CHECKING:
@@ -37,8 +38,10 @@ def prepare(options: Mapping[str, str], tables: Sequence[str], timeout: float) -
             if made_slot:
                 start = _make_slot(connection, options["slot.name"])
             else:
-                slot = check_slot(facts, options)
-                start = slot.acknowledged or 0
+                check_slot(facts, options)
+                if made_publication:
+                    _wait_for_others(connection, timeout)
+                start = read_facts(options, timeout).end
     except psycopg.Error as error:
         raise unreachable(error, options) from error
     return Prepared(
@@ -65,6 +68,25 @@ def _make_publication(connection: Connection[Any], options: Mapping[str, str]) -
     root = " WITH (publish_via_partition_root = true)" if connection.info.server_version >= _WITH_ROOT else ""
     connection.execute(f"CREATE PUBLICATION {quoted(name)}{root}".encode())
     return True
+
+
+def _wait_for_others(connection: Connection[Any], timeout: float) -> None:
+    """Until the transactions have ended that began before the publication. The server would look for it where they
+    wrote, and end the stream. (A slot that is made later waits for them by itself.)"""
+    deadline = time.monotonic() + timeout
+    (last,) = connection.execute(b"SELECT txid_snapshot_xmax(txid_current_snapshot())").fetchone() or (0,)
+    while True:
+        row = connection.execute(b"SELECT txid_snapshot_xmin(txid_current_snapshot())").fetchone()
+        if row is not None and row[0] >= last:
+            return
+        if time.monotonic() > deadline:
+            raise CaptureError(
+                UPSTREAM_UNREACHABLE,
+                "transactions that began before the publication was made are still running",
+                hint="end them: SELECT pid, query FROM pg_stat_activity WHERE backend_xid IS NOT NULL",
+                is_temporary=True,
+            )
+        time.sleep(0.05)
 
 
 def _publish(connection: Connection[Any], options: Mapping[str, str], table: str) -> bool:

@@ -18,8 +18,16 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from rw_sql.connectors.changes import CaptureError
-from rw_sql.connectors.postgres_cdc.connection import connect, literal, lsn_number, quoted, unreachable
-from rw_sql.connectors.postgres_cdc.tables import columns_of, find_table, missing_table
+from rw_sql.connectors.postgres_cdc.connection import (
+    NO_ENCODING,
+    connect,
+    has_no_encoding,
+    literal,
+    lsn_number,
+    quoted,
+    unreachable,
+)
+from rw_sql.connectors.postgres_cdc.tables import columns_of, find_table, missing_table, named
 from rw_sql.connectors.postgres_cdc.tuples import split_lines, unescaped
 from rw_sql.errors import UPSTREAM_MISSING, UPSTREAM_UNREACHABLE
 from rw_sql.packages import deferred
@@ -46,6 +54,15 @@ _READ_AHEAD = 3
 """How many chunks are read before the first of them has left."""
 
 _IDLE_SECONDS = 1.0
+
+_WRITERS = """
+WITH RECURSIVE part (id) AS (SELECT to_regclass({table})::oid
+    UNION ALL SELECT i.inhrelid FROM pg_catalog.pg_inherits i JOIN part ON i.inhparent = part.id)
+SELECT DISTINCT l.virtualtransaction FROM pg_catalog.pg_locks l JOIN part ON l.relation = part.id
+WHERE l.database = (SELECT oid FROM pg_catalog.pg_database WHERE datname = current_database())
+    AND l.granted AND l.mode IN ('RowExclusiveLock', 'ShareRowExclusiveLock', 'ExclusiveLock', 'AccessExclusiveLock')
+"""
+"""The transactions that have written to a table, or to its partitions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -301,6 +318,8 @@ class SnapshotThread:
     def _chunk(self, connection: Connection[Any], job: _Job, rows: int, again: tuple[str, ...]) -> Chunk:
         name = job.progress.table
         if not job.is_sure:
+            if job.next_key is None:
+                self._wait_for_writers(connection, name)
             self._wait_for_standbys(connection)
         with connection.transaction():
             connection.execute(b"SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
@@ -314,6 +333,8 @@ class SnapshotThread:
             query = f"SELECT {selected} FROM {table.quoted}{where} ORDER BY {order}" + (
                 f" LIMIT {rows}" if limit else ""
             )
+            if has_no_encoding(connection):
+                connection.execute(NO_ENCODING.replace(b"SET", b"SET LOCAL"))
             data = _copied(connection, query)
         position = self._position_now(connection)
         cells = split_lines(data, len(names))
@@ -337,8 +358,6 @@ class SnapshotThread:
     def _locked(self, connection: Connection[Any], name: str) -> CatalogTable:
         """The table, whose columns stay as they are until the end of the transaction: the lock is one that every SELECT
         takes, and it is taken before the snapshot."""
-        from rw_sql.connectors.postgres_cdc.tables import named
-
         schema, plain = named(name)
         try:
             connection.execute(f"LOCK TABLE ONLY {quoted(schema)}.{quoted(plain)} IN ACCESS SHARE MODE".encode())
@@ -364,6 +383,22 @@ class SnapshotThread:
         if next_key is None:
             return "", True
         return f" WHERE {left} > {_key_literal(table, next_key)}", True
+
+    def _wait_for_writers(self, connection: Connection[Any], name: str) -> None:
+        """Until the transactions have ended that write to the table now: what they wrote before the table was in the
+        publication is not in the stream, and a snapshot before their commit would not have it either."""
+        schema, plain = named(name)
+        table = f"{quoted(schema)}.{quoted(plain)}"
+        query = _WRITERS.format(table=literal(table)).encode()
+        writers = {row[0] for row in connection.execute(query).fetchall()}
+        told = False
+        while writers and not self._is_closing:
+            if not told:
+                self._notices.append(f"the snapshot of {name} waits for transactions that wrote to it before")
+                told = True
+            with self._changed:
+                self._changed.wait_for(lambda: self._is_closing, 0.05)
+            writers &= {row[0] for row in connection.execute(query).fetchall()}
 
     def _wait_for_standbys(self, connection: Connection[Any]) -> None:
         """Until no transaction waits for a synchronous standby: its commit is in the log, and perhaps read already by

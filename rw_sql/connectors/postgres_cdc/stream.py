@@ -16,7 +16,14 @@ from typing import TYPE_CHECKING, Any
 
 from rw_sql.connectors.changes import CaptureError
 from rw_sql.connectors.postgres_cdc import pgoutput
-from rw_sql.connectors.postgres_cdc.connection import connect_for_replication, literal, lsn_text, quoted, told
+from rw_sql.connectors.postgres_cdc.connection import (
+    connect_for_replication,
+    is_refusal,
+    literal,
+    lsn_text,
+    quoted,
+    told,
+)
 from rw_sql.connectors.postgres_cdc.pgoutput import POSTGRES_EPOCH_MICROSECONDS, Transaction
 from rw_sql.errors import UPSTREAM_MISSING, UPSTREAM_UNREACHABLE
 from rw_sql.packages import deferred
@@ -252,5 +259,13 @@ class Stream:
 
     def _ended(self, server: PGconn) -> None:
         result = server.get_result()
-        reason = result.get_error_message() if result is not None else ""
-        self._fail(UPSTREAM_UNREACHABLE, reason or "the server ended the stream", is_temporary=True)
+        reason, state = "", ""
+        if result is not None:
+            reason = result.get_error_message()
+            state = (result.error_field(psycopg.pq.DiagnosticField.SQLSTATE) or b"").decode()
+        is_temporary = not is_refusal(state)
+        self._fail(
+            UPSTREAM_UNREACHABLE if is_temporary else UPSTREAM_MISSING,
+            reason or "the server ended the stream",
+            is_temporary=is_temporary,
+        )

@@ -37,6 +37,8 @@ def array_converter(delimiter: str, element: Callable[[str], str]) -> Callable[[
         size = len(text)
         while at < size:
             letter = text[at]
+            if not depth and letter != "{":
+                raise ValueError("no array")
             if letter == "{":
                 made.append("[")
                 depth += 1

@@ -146,7 +146,7 @@ def _numeric(modifier: int) -> str:
     precision = ((modifier - 4) >> 16) & 0xFFFF
     scale = (((modifier - 4) & 0x7FF) ^ 1024) - 1024  # Since PostgreSQL 15 a scale may be negative.
     if scale < 0 or scale > precision or precision > _WIDEST_DECIMAL:
-        return "NUMERIC" if 0 <= scale <= 10 and precision - scale <= 28 else _VARYING
+        return "NUMERIC" if scale <= 10 and precision - scale <= 28 else _VARYING
     return f"NUMERIC({precision}, {scale})"
 
 

@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import json
 import logging
-from dataclasses import dataclass, replace
+import time
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from rw_sql.connectors.changes import CaptureError, ChangeConnector, TableProgress
 from rw_sql.connectors.registry import connector
-from rw_sql.model.job_ids import ingest_fragment
+from rw_sql.metastore.facts import BackfillProgress
+from rw_sql.model.job_ids import ingest_fragment, view_job
 from rw_sql.runtime.decoding.cdc_rows import BEGIN_OF_SNAPSHOT, END_OF_SNAPSHOT
 from rw_sql.runtime.decoding.decoder import BATCH, BUCKET, OFFSET, RUN, SINCE, SPLIT
 from rw_sql.runtime.delta.delta_log import standing_commits
 from rw_sql.runtime.ingest.change_feed import MOST_ROWS, ChangeFeed
+from rw_sql.runtime.jobs.made_upstream import made_upstream, note_made
 from rw_sql.runtime.support.event_log import log_event
 from rw_sql.runtime.support.failures import StalledError
 from rw_sql.runtime.support.faults import fault
+from rw_sql.runtime.support.processes import now_ms
 from rw_sql.syntax.lexing.identifiers import sql_name
 
 if TYPE_CHECKING:
@@ -35,6 +39,10 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+READING = "reading the table"
+"""The phase of a snapshot, as SHOW JOBS shows it."""
+
+_REPORT_SECONDS = 1.0
 _LAST = 2**62
 """The index of the last row of an offset."""
 
@@ -86,7 +94,7 @@ def _note(warehouse: Warehouse, source: SourceRecord) -> tuple[int, dict[str, li
 class Capture:
     """The reader of one run. ``tables`` is the progress of the newest commit, with the names of the snapshots."""
 
-    kind: ChangeConnector
+    context: Context
     source: SourceRecord
     split: str
     specs: Mapping[str, CdcTableSpec]
@@ -95,6 +103,8 @@ class Capture:
     made: SplitState
     columns: Mapping[str, frozenset[str]]
     _written: dict[str, tuple[str, TableProgress]]
+    started_ms: int = field(default_factory=now_ms)
+    _reported: dict[str, tuple[float, TableProgress]] = field(default_factory=dict)
 
     @staticmethod
     def open(
@@ -134,7 +144,7 @@ class Capture:
         )
         specs = {table.upstream: table for table in spec.tables}
         columns = {table.upstream: frozenset(table.columns) for table in spec.tables}
-        return Capture(kind, source, split, specs, feed, tables, made, columns, stored)
+        return Capture(context, source, split, specs, feed, tables, made, columns, stored)
 
     def rows(self, taken: tuple[Taken, ...], *, run: int, batch: int, since: int, bucket: int) -> pa.Table:
         """The log's rows for what the reader has taken."""
@@ -214,8 +224,34 @@ class Capture:
         """What a commit stores of the progress: all of it if any of it changed since the last time, or if it is due."""
         return written_progress(progress) if is_due or progress != self._written else {}
 
+    def _report(self, progress: Mapping[str, tuple[str, TableProgress]]) -> None:
+        """Records how far the snapshots are, for SHOW JOBS and WAIT."""
+        now = time.monotonic()
+        for table, (_, made) in progress.items():
+            before = self._reported.get(table)
+            is_ended = made.is_done and (before is None or before[1] != made)
+            is_due = before is None or (before[1] != made and now - before[0] > _REPORT_SECONDS)
+            if not (is_ended or is_due) or not self.specs[table].has_snapshot:
+                continue
+            self._reported[table] = (now, made)
+            for id_ in self.specs[table].tables:
+                self.context.metastore.jobs.write_backfill(
+                    BackfillProgress(
+                        job=view_job(id_),
+                        object_id=id_,
+                        generation=1,
+                        phase=READING,
+                        done=made.rows_done,
+                        total=max(made.rows_estimated or 0, made.rows_done),
+                        started_ms=self.started_ms,
+                        updated_ms=now_ms(),
+                        is_over=made.is_done,
+                    )
+                )
+
     def committed(self, taken: tuple[Taken, ...], progress: dict[str, tuple[str, TableProgress]]) -> None:
         """Acknowledges a batch that is committed."""
+        self._report(progress)
         self.tables = progress
         self._written = progress
         fault("ingest.before_acknowledge")
@@ -255,38 +291,17 @@ def begin_upstream(
     Returns the position from which to read: behind the stored one only if the slot is this source's own and new.
     """
     slot = kind.slot_details(options)
-    made = made_upstream(context.warehouse, source)
     if slot is None:
         if not is_new:
             return state  # The reader says what is missing: a new slot would skip changes in silence.
-        made = {**made, "slot": True}
-        _write_made(context.warehouse, source, made)
+        note_made(context.warehouse, source, slot=True)
         fault("ingest.before_slot")
     prepared = kind.prepare(options, tables)
     fault("ingest.after_slot")
-    if prepared.made_publication and not made.get("publication"):
-        made = {**made, "publication": True}
-        _write_made(context.warehouse, source, made)
-    if is_new and made.get("slot") and prepared.state.offset > state.offset:
+    note_made(context.warehouse, source, **({"publication": True} if prepared.made_publication else {}))
+    if is_new and made_upstream(context.warehouse, source).get("slot") and prepared.state.offset > state.offset:
         return replace(state, offset=prepared.state.offset)
     return state
-
-
-def made_upstream(warehouse: Warehouse, source: SourceRecord) -> dict[str, bool]:
-    """What the source's runs have made upstream: its slot, its publication."""
-    try:
-        body: dict[str, bool] = json.loads(warehouse.read_text(_made_path(warehouse, source)))
-    except FileNotFoundError:
-        return {}
-    return body
-
-
-def _write_made(warehouse: Warehouse, source: SourceRecord, made: dict[str, bool]) -> None:
-    warehouse.write_text(_made_path(warehouse, source), json.dumps(made))
-
-
-def _made_path(warehouse: Warehouse, source: SourceRecord) -> str:
-    return f"{warehouse.read_ranges(source.id, source.generation)}.upstream.json"
 
 
 class _stalling:  # noqa: N801 - reads as a word of the statement

@@ -16,7 +16,7 @@ from rw_sql.connectors.postgres_cdc.reader import PostgresReader
 from rw_sql.connectors.postgres_cdc.server import read_facts
 from rw_sql.connectors.postgres_cdc.source import PostgresCdcConnector
 from tests.support.postgres import running_server
-from tests.support.postgres_changes import TIMEOUT, Replica, cdc_options
+from tests.support.postgres_changes import TIMEOUT, Replica, cdc_options, read_on
 from tests.support.waits import wait_until
 
 if TYPE_CHECKING:
@@ -42,12 +42,6 @@ def replica(postgres: PostgresInfo, table: str) -> Iterator[Replica]:
     made = Replica(cdc_options(postgres), [table])
     yield made
     made.drop()
-
-
-def read_on(replica: Replica) -> None:
-    """Reads until an error ends it."""
-    while True:
-        replica.step(wait=0.1)
 
 
 def reason(replica: Replica) -> CaptureError:
@@ -210,9 +204,8 @@ def test_a_server_that_crashes_and_one_that_stops() -> None:
         postgres.run("INSERT INTO t SELECT i, repeat('x', 100) FROM generate_series(1, 3000) i")
         for number in range(3):
             replica.step(wait=0.1)
-            postgres.run(
-                f"INSERT INTO t SELECT i, 'y' FROM generate_series({10_000 * (number + 1)}, {10_000 * (number + 1) + 50}) i"
-            )
+            first = 10_000 * (number + 1)
+            postgres.run(f"INSERT INTO t SELECT i, 'y' FROM generate_series({first}, {first + 50}) i")
             server.kill()
             with pytest.raises(CaptureError) as caught:
                 read_on(replica)

@@ -10,9 +10,10 @@ import psycopg
 import pytest
 
 from rw_sql.connectors.changes import CaptureError, TableProgress
+from rw_sql.connectors.postgres_cdc import setup
 from rw_sql.connectors.postgres_cdc.snapshot import Snapshot
 from tests.support.postgres import PASSWORD, running_server
-from tests.support.postgres_changes import Replica, cdc_options, create_tables
+from tests.support.postgres_changes import TIMEOUT, Replica, cdc_options, create_tables
 from tests.support.waits import wait_until
 
 if TYPE_CHECKING:
@@ -107,12 +108,47 @@ def test_rows_read_before_a_truncate_do_not_come_back(postgres: PostgresInfo, sc
 def test_a_transaction_that_was_open_when_a_chunk_was_read_is_not_in_it(
     postgres: PostgresInfo, schema: str, replica: Replica
 ) -> None:
+    name = f"{schema}.plain"
+    open_with_chunk(replica)
     with connect_to(postgres) as writer:
-        writer.execute(f"UPDATE {schema}.plain SET word = 'open' WHERE id <= 20".encode())
-        writer.execute(f"INSERT INTO {schema}.plain VALUES (-5, 'open', NULL, NULL)".encode())
-        open_with_chunk(replica)
+        writer.execute(f"UPDATE {name} SET word = 'open' WHERE id <= 25".encode())
+        writer.execute(f"INSERT INTO {name} VALUES (-5, 'open', NULL, NULL)".encode())
+        wait_until(lambda: replica.step(wait=0.02).progress[name].rows_done == 20, "two chunks left")
         writer.commit()
     finish(replica, postgres)
+
+
+def test_a_transaction_that_wrote_before_its_table_was_published(
+    postgres: PostgresInfo, schema: str, replica: Replica
+) -> None:
+    """PostgreSQL leaves such a change out of the stream, and a snapshot before its commit does not have it."""
+    name = f"{schema}.texts"
+    replica.catch_up(postgres)
+    replica.close()
+    with connect_to(postgres) as writer:
+        writer.execute(f"INSERT INTO {name} VALUES ('a', 1, 'early', NULL, NULL)".encode())
+        setup.prepare(replica.options, [name], TIMEOUT)
+        replica.add(name)
+        replica.open()
+        told: list[str] = []
+        wait_until(lambda: bool(told.extend(replica.step(wait=0.02).notices) or told), "the snapshot waits")
+        assert told == [f"the snapshot of {name} waits for transactions that wrote to it before"]
+        assert not replica.progress[name].is_done
+        writer.commit()
+    finish(replica, postgres)
+    assert len(replica.rows[name]) == 1
+
+
+def test_a_publication_that_is_made_for_an_existing_slot(postgres: PostgresInfo, schema: str, replica: Replica) -> None:
+    """A transaction that wrote before would end the stream: publication "…" does not exist."""
+    options = cdc_options(postgres)
+    postgres.run(f"SELECT pg_create_logical_replication_slot('{options['slot.name']}', 'pgoutput')")
+    with connect_to(postgres) as writer:
+        writer.execute(f"UPDATE {schema}.plain SET word = 'early'".encode())
+        threading.Timer(0.3, writer.commit).start()
+        other = Replica(options, [f"{schema}.plain"])
+    finish(other, postgres)
+    other.drop()
 
 
 def test_a_commit_that_no_snapshot_sees_yet(schema: str) -> None:

@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING
 from rw_sql.connectors.connection_types import (
     check_connection_options,
     connection_sink,
+    connection_source,
     connection_spec,
     connection_types,
     is_of_sources,
     place_of,
 )
+from rw_sql.connectors.registry import captures_changes
 from rw_sql.connectors.spec import OptionError, plain_keys
 from rw_sql.errors import (
     DUPLICATE_CLAUSE,
@@ -85,7 +87,7 @@ def _type_of(statement: CreateConnection) -> str:
                     NOT_SUPPORTED,
                     f'Connection type "{kind}" is not supported',
                     span=option.value.span,
-                    hint="type = 'jdbc', jdbc.url = 'jdbc:postgresql://host:5432/database'"
+                    hint="type = 'postgres' for postgres-cdc, type = 'jdbc' for jdbc"
                     if kind.startswith("postgres")
                     else "supported types are: " + ", ".join(connection_types()),
                 )
@@ -167,7 +169,9 @@ def _require_answer(
     """Raises SqlError if the server does not respond or refuses the login. ``options`` are the options in the
     statement."""
     if is_of_sources(kind):
-        upstream = inspector.upstreams.look(kind, planned)
+        if captures_changes(connection_source(kind)):
+            return  # A database and a slot belong to a source: the server is asked when one uses the connection.
+        upstream = inspector.upstreams.look(connection_source(kind), planned)
         if not upstream.is_reachable:
             require_upstream(upstream, name, span, kind="connection", options=options, is_switchable=bool(options))
         return

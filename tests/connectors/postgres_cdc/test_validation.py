@@ -1,0 +1,227 @@
+"""What a server lacks: the sentence, and a statement that mends it when it is typed."""
+
+from __future__ import annotations
+
+import uuid
+from typing import TYPE_CHECKING
+
+import pytest
+
+from rw_sql.connectors.changes import CaptureError
+from rw_sql.connectors.postgres_cdc import setup
+from rw_sql.connectors.postgres_cdc.source import PostgresCdcConnector
+from rw_sql.connectors.spec import OptionError
+from tests.support.postgres import PASSWORD, running_server
+from tests.support.postgres_changes import TIMEOUT, cdc_options
+
+if TYPE_CHECKING:
+    from rw_sql.connectors.changes import Lack
+    from tests.support.postgres import PostgresInfo
+
+CONNECTOR = PostgresCdcConnector()
+
+
+def only(lacks: tuple[Lack, ...]) -> Lack:
+    assert len(lacks) == 1, [lack.message for lack in lacks]
+    return lacks[0]
+
+
+@pytest.fixture
+def table() -> str:
+    return f"public.v_{uuid.uuid4().hex[:8]}"
+
+
+@pytest.mark.postgres
+def test_a_table_with_everything_lacks_nothing(postgres: PostgresInfo, table: str) -> None:
+    postgres.run(f"CREATE TABLE {table} (id INT PRIMARY KEY, word TEXT)")
+    assert CONNECTOR.find_lacks(cdc_options(postgres), {table: None}) == ()
+    assert CONNECTOR.find_lacks(cdc_options(postgres), {table: {"word": "CHARACTER VARYING", "id": "BIGINT"}}) == ()
+
+
+@pytest.mark.postgres
+def test_what_a_table_lacks_and_the_statement_that_gives_it(postgres: PostgresInfo, table: str) -> None:
+    options = cdc_options(postgres)
+    cases = (
+        ("(id INT)", "", "has no primary key", "ALTER TABLE {t} ADD PRIMARY KEY (id)"),
+        ("(id INT PRIMARY KEY)", "ALTER TABLE {t} REPLICA IDENTITY NOTHING", "replica identity", None),
+        (
+            "(id INT PRIMARY KEY, b INT NOT NULL UNIQUE)",
+            "ALTER TABLE {t} REPLICA IDENTITY USING INDEX {p}_b_key",
+            "lacks its primary key (id)",
+            None,
+        ),
+    )
+    for columns, then, message, mend in cases:
+        postgres.run(f"CREATE TABLE {table} {columns}")
+        plain = table.partition(".")[2]
+        if then:
+            postgres.run(then.format(t=table, p=plain))
+        lack = only(CONNECTOR.find_lacks(options, {table: None}))
+        assert message in lack.message
+        postgres.run(mend.format(t=table) if mend else lack.hint)
+        assert CONNECTOR.find_lacks(options, {table: None}) == ()
+        postgres.run(f"DROP TABLE {table}")
+    postgres.run(f"CREATE UNLOGGED TABLE {table} (id INT PRIMARY KEY)")
+    lack = only(CONNECTOR.find_lacks(options, {table: None}))
+    assert "is UNLOGGED" in lack.message
+    postgres.run(lack.hint)
+    assert CONNECTOR.find_lacks(options, {table: None}) == ()
+    postgres.run(f"CREATE VIEW {table}_v AS SELECT * FROM {table}")
+    assert "is a view" in only(CONNECTOR.find_lacks(options, {f"{table}_v": None})).message
+    lack = only(CONNECTOR.find_lacks(options, {table + "x": None}))
+    assert (lack.message, lack.hint) == (f'table "{table}x" does not exist', f"did you mean '{table}'?")
+    assert "invalid Postgres CDC table name" in only(CONNECTOR.find_lacks(options, {"plain": None})).message
+
+
+@pytest.mark.postgres
+def test_columns_and_types(postgres: PostgresInfo, table: str) -> None:
+    options = cdc_options(postgres)
+    postgres.run(
+        f"CREATE TABLE {table} (id INT PRIMARY KEY, word TEXT, made INT GENERATED ALWAYS AS (id + 1) STORED, "
+        "score NUMERIC(6, 2) DEFAULT 1.5, at TIMESTAMPTZ DEFAULT now(), note TEXT DEFAULT 'it''s', "
+        "ok BOOL DEFAULT true)"
+    )
+    lacks = CONNECTOR.find_lacks(
+        options, {table: {"wrod": "INT", "made": "INT", "word": "INT", "id": "SMALLINT", "score": "INT"}}
+    )
+    assert [lack.message.partition(":")[0] for lack in lacks] == [
+        "Column 'wrod' not found in the upstream database",
+        f"Column 'made' of table {table} is generated, so it is not in the stream",
+        "Incompatible data type of column word",
+        "Incompatible data type of column id",
+        "Incompatible data type of column score",
+    ]
+    assert lacks[0].hint.startswith('did you mean "word"? ')
+    assert lacks[4].hint == "score NUMERIC(6, 2) or CHARACTER VARYING"
+    described = CONNECTOR.describe_table(options, table)
+    assert {column.name: column.default for column in described.columns} == {
+        "id": None, "word": None, "made": None, "score": "1.5", "at": None, "note": "it's", "ok": "true",
+    }  # fmt: skip
+
+
+@pytest.mark.postgres
+def test_names_in_quotes(postgres: PostgresInfo, table: str) -> None:
+    options = cdc_options(postgres)
+    word = uuid.uuid4().hex[:8]
+    postgres.run(f'CREATE SCHEMA "Odd.{word}"; CREATE TABLE "Odd.{word}"."a ""b" ("Id" INT PRIMARY KEY)')
+    name = f'"Odd.{word}"."a ""b"'
+    assert CONNECTOR.find_lacks(options, {name: None}) == ()
+    assert CONNECTOR.describe_table(options, name).key == ("Id",)
+    with pytest.raises(CaptureError, match="does not exist"):
+        CONNECTOR.describe_table(options, f'"Odd.{word}".a')
+
+
+@pytest.mark.postgres
+def test_publications(postgres: PostgresInfo, table: str) -> None:
+    options = cdc_options(postgres)
+    publication = options["publication.name"]
+    postgres.run(f"CREATE TABLE {table} (id INT PRIMARY KEY, a INT, b INT)")
+    forbidden = options | {"publication.create.enable": "false"}
+    lack = only(CONNECTOR.find_lacks(forbidden, {table: None}))
+    assert lack.message == f"Publication '{publication}' doesn't exist and auto create is disabled"
+    with pytest.raises(CaptureError, match="does not exist and auto create is disabled"):
+        setup.prepare(forbidden, [table], TIMEOUT)
+    postgres.run(f"CREATE PUBLICATION {publication} WITH (publish = 'insert')")
+    lacks = CONNECTOR.find_lacks(forbidden, {table: None})
+    assert [lack.message for lack in lacks] == [
+        f"publication '{publication}' does not publish update, delete, truncate",
+        f"publication '{publication}' does not cover table {table}",
+    ]
+    for lack in lacks:
+        postgres.run(lack.hint)
+    assert CONNECTOR.find_lacks(forbidden, {table: None}) == ()
+    postgres.run(f"ALTER PUBLICATION {publication} SET TABLE {table} (id, a)")
+    assert "does not cover all columns" in only(CONNECTOR.find_lacks(options, {table: None})).message
+    postgres.run(f"ALTER PUBLICATION {publication} SET TABLE {table} WHERE (id > 5)")
+    assert "leaves out rows of table" in only(CONNECTOR.find_lacks(options, {table: None})).message
+    postgres.run(f"DROP PUBLICATION {publication}")
+
+
+@pytest.mark.postgres
+def test_partitions(postgres: PostgresInfo, table: str) -> None:
+    options = cdc_options(postgres)
+    publication = options["publication.name"]
+    postgres.run(f"CREATE TABLE {table} (id INT PRIMARY KEY) PARTITION BY RANGE (id)")
+    postgres.run(f"CREATE TABLE {table}_1 PARTITION OF {table} FOR VALUES FROM (0) TO (10)")
+    postgres.run(f"CREATE PUBLICATION {publication} FOR TABLE {table}")
+    lack = only(CONNECTOR.find_lacks(options, {table: None}))
+    assert "`publish_via_partition_root = true`" in lack.message
+    postgres.run(lack.hint)
+    assert CONNECTOR.find_lacks(options, {table: None}) == ()
+    assert "is a partition" in only(CONNECTOR.find_lacks(options, {f"{table}_1": None})).message
+    postgres.run(f"DROP PUBLICATION {publication}")
+
+
+@pytest.mark.postgres
+def test_rights(postgres: PostgresInfo, table: str) -> None:
+    user = f"u_{uuid.uuid4().hex[:8]}"
+    postgres.run(f"CREATE TABLE {table} (id INT PRIMARY KEY); CREATE ROLE {user} LOGIN PASSWORD '{PASSWORD}'")
+    options = cdc_options(postgres, username=user)
+    lacks = CONNECTOR.find_lacks(options, {table: None})
+    assert [lack.message for lack in lacks] == [
+        "Postgres user must be superuser or replication role to start walsender",
+        "Postgres user must have create privilege on database 'postgres'",
+        f"Postgres user must have select privilege on table '{table}'",
+        f"Postgres user must be the owner of table '{table}' to create/alter publication",
+    ]
+    for lack in lacks[:3]:
+        postgres.run(lack.hint)
+    postgres.run(f"ALTER TABLE {table} OWNER TO {user}")
+    assert CONNECTOR.find_lacks(options, {table: None}) == ()
+    with pytest.raises(CaptureError) as caught:
+        CONNECTOR.find_lacks(options | {"password": "guessed"}, {})
+    assert not caught.value.is_temporary
+    assert "guessed" not in str(caught.value)
+
+
+@pytest.mark.postgres
+def test_a_server_that_does_not_replicate_and_one_without_a_slot() -> None:
+    with running_server(wal_level="replica", max_replication_slots="1", max_wal_senders="4") as server:
+        options = cdc_options(server.info)
+        lack = only(CONNECTOR.find_lacks(options, {}))
+        assert lack.message == "Postgres wal_level should be 'logical', not 'replica'"
+        assert lack.hint.startswith("ALTER SYSTEM SET wal_level = logical")
+        with pytest.raises(CaptureError, match="wal_level"):
+            setup.prepare(options, [], TIMEOUT)
+        server.info.run("SELECT pg_create_physical_replication_slot('other')")
+        lacks = CONNECTOR.find_lacks(options, {})
+        assert [lack.check for lack in lacks] == ["server", "slot"]
+        assert lacks[1].message == "all 1 replication slots are in use"
+
+
+def test_a_server_that_does_not_answer() -> None:
+    options = {
+        "hostname": "127.0.0.1", "port": "1", "username": "u", "password": "hidden", "database.name": "d",
+        "slot.name": "s", "publication.name": "p",
+    }  # fmt: skip
+    assert CONNECTOR.look(options, timeout=2).error is not None
+    with pytest.raises(CaptureError) as caught:
+        CONNECTOR.find_lacks(options, {}, timeout=2)
+    assert caught.value.is_temporary
+    assert caught.value.code == "RW401"
+
+
+def test_options_that_contradict() -> None:
+    given = {"hostname": "h", "username": "u", "database.name": "d"}
+    CONNECTOR.check_options(given)
+    for wrong, message in (
+        ({"slot.name": "My-Slot"}, "lower-case letters, digits and underscores"),
+        ({"publication.name": "ü" * 40}, "at most 63 bytes"),
+        ({"ssl.mode": "verify-full"}, "ssl.root.cert is needed"),
+        ({"ssl.mode": "sometimes"}, "must be one of disabled, preferred, required, verify-ca, verify-full"),
+        ({"port": "70000"}, "from 1 to 65535"),
+    ):
+        with pytest.raises(OptionError, match=message):
+            CONNECTOR.check_options(given | wrong)
+    named = CONNECTOR.filled_in(given, "AB-12")
+    assert (named["slot.name"], named["publication.name"]) == ("rw_cdc_ab_12", "rw_publication_ab_12")
+    CONNECTOR.check_options(named)
+
+
+def test_positions_as_postgresql_writes_them() -> None:
+    state = CONNECTOR.decode_state("shop", "0/16B3748")
+    assert state.offset == 0x16B3748
+    assert CONNECTOR.show_position(state.offset) == "0/16B3748"
+    assert CONNECTOR.decode_state("shop", str(state.offset)) == state
+    assert CONNECTOR.decode_state("shop", CONNECTOR.encode_state(state)) == state
+    assert CONNECTOR.decode_state("shop", "A/FF").offset == (10 << 32) + 255
