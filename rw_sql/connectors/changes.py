@@ -226,6 +226,10 @@ class ChangeConnector(Protocol):
         """A reader for one run. Does not contact the upstream yet."""
         ...
 
+    def show_position(self, position: int) -> str:
+        """A position as the database writes it."""
+        ...
+
     def filled_in(self, options: Mapping[str, str], unique: str) -> dict[str, str]:
         """The options with generated names where they are missing: ``unique`` is a word of letters and digits."""
         ...

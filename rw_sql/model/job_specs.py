@@ -50,11 +50,13 @@ class CdcTableSpec:
     """One upstream table of a change data capture source, as the source's reader reads it.
 
     ``snapshot`` names its snapshot: another name begins another one. ``repeats``: a table has rows of an earlier
-    snapshot. ``columns`` are those that tables read, ``key_columns`` those by which its rows are read.
+    snapshot. ``tables`` are the ids of the tables that read it, ``columns`` those that they read, ``key_columns`` those
+    by which its rows are read.
     """
 
     upstream: str
     snapshot: str
+    tables: tuple[int, ...]
     columns: tuple[str, ...]
     key_columns: tuple[str, ...]
     has_snapshot: bool
@@ -259,12 +261,15 @@ def cdc_tables(snapshot: Snapshot, source: SourceRecord) -> tuple[CdcTableSpec, 
         before = found.get(upstream)
         columns = tuple(field_of(column) for column in written.columns if column.generated is None)
         if before is not None and not has_snapshot:
-            found[upstream] = replace(before, columns=tuple(sorted({*before.columns, *columns})))
+            found[upstream] = replace(
+                before, tables=(*before.tables, table.id), columns=tuple(sorted({*before.columns, *columns}))
+            )
             continue
         repeats = source.snapshot > table.live_from[0]
         found[upstream] = CdcTableSpec(
             upstream=upstream,
             snapshot=f"{table.id}.{source.snapshot if repeats else 0}",
+            tables=(*(before.tables if before is not None else ()), table.id),
             columns=tuple(sorted({*columns, *(before.columns if before is not None else ())})),
             key_columns=tuple(fields.get(name, name) for name in table.primary_key),
             has_snapshot=has_snapshot,

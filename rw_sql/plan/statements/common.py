@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from rw_sql.connectors.registry import connector
+from rw_sql.connectors.registry import captures_changes, connector
 from rw_sql.errors import CONCURRENT_CHANGE, DEPENDENTS_EXIST, DUPLICATE_CLAUSE, UNKNOWN_SPLIT, SqlError
-from rw_sql.metastore.records import AssignSplits, DropObject, Operation, PutSplitStates
+from rw_sql.metastore.records import AssignSplits, DropObject, Operation, PutObject, PutSplitStates
 from rw_sql.model.definitions import listed_options, sink_definition
 from rw_sql.model.job_ids import reader_fragment
 from rw_sql.model.names import spoken
@@ -168,6 +168,9 @@ def take_up_for(snapshot: Snapshot, inspector: Inspector, reader: Reader) -> tup
     changes: list[Change] = [AssignSplits(fragment=fragment, splits=new)]
     if fresh:
         changes.append(states_change(fragment, source.connector, fresh, stands.log_version))
+    if fresh and captures_changes(source.connector):
+        # Another database: only its rows tell what the tables lack.
+        changes.append(PutObject(record=replace(source, snapshot=snapshot.epoch + 1)))
     listed = ", ".join(f"{split} at {found.states[split].offset}" for split in new[:8])
     return tuple(changes), (f"{len(new)} new split{'s' if len(new) != 1 else ''}: {listed}",)
 

@@ -34,6 +34,9 @@ TRUNCATE, SWEEP = -2, -3
 """Values of ``_rw_op`` besides those of :mod:`rw_sql.runtime.decoding.change_formats.events`: the table is empty now;
 rows that have not come since the position was last set are gone."""
 
+BEGIN_OF_SNAPSHOT, END_OF_SNAPSHOT = "b", "s"
+"""The ``op`` of the rows around a repeated snapshot, which the upstream did not send."""
+
 INDEX, UNCHANGED = INDEX_COLUMN[0], UNCHANGED_COLUMN[0]
 
 RULES = ValueRules(needs_zone=True, bytes_as="hex", booleans=(("t", "true", "1"), ("f", "false", "0")))
@@ -80,7 +83,8 @@ def _changes() -> Column:
     return (
         f.when(op == "d", f.array(change_of(DELETE, keys, keys)))
         .when(op == "t", f.array(change_of(TRUNCATE, no_fields())))
-        .when(op == "s", f.array(change_of(SWEEP, no_fields())))
+        .when(op == END_OF_SNAPSHOT, f.array(change_of(SWEEP, no_fields())))
+        .when(op == BEGIN_OF_SNAPSHOT, f.array_remove(f.array(upsert), upsert))
         .when((op == "u") & keys.isNotNull(), f.array(change_of(DELETE, keys, keys), upsert))
         .otherwise(f.array(upsert))
     )

@@ -4,19 +4,25 @@ from __future__ import annotations
 
 import json
 import logging
-from dataclasses import dataclass, replace
+import time
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from rw_sql.connectors.changes import CaptureError, ChangeConnector, TableProgress
+from rw_sql.connectors.registry import connector
+from rw_sql.metastore.facts import BackfillProgress
+from rw_sql.model.job_ids import ingest_fragment, view_job
+from rw_sql.runtime.decoding.cdc_rows import BEGIN_OF_SNAPSHOT, END_OF_SNAPSHOT
 from rw_sql.runtime.decoding.decoder import BATCH, BUCKET, OFFSET, RUN, SINCE, SPLIT
 from rw_sql.runtime.delta.delta_log import standing_commits
 from rw_sql.runtime.ingest.change_feed import MOST_ROWS, ChangeFeed
+from rw_sql.runtime.jobs.made_upstream import made_upstream, note_made
 from rw_sql.runtime.support.event_log import log_event
 from rw_sql.runtime.support.failures import StalledError
 from rw_sql.runtime.support.faults import fault
+from rw_sql.runtime.support.processes import now_ms
 from rw_sql.syntax.lexing.identifiers import sql_name
 
 if TYPE_CHECKING:
@@ -24,6 +30,7 @@ if TYPE_CHECKING:
 
     from rw_sql.connectors.base import SplitState
     from rw_sql.connectors.changes import Taken
+    from rw_sql.metastore import Snapshot
     from rw_sql.metastore.records import SourceRecord
     from rw_sql.model.job_specs import CdcTableSpec, IngestSpec
     from rw_sql.plan.ports.positions import Positions
@@ -32,8 +39,12 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-END_OF_SNAPSHOT = "s"
-"""The ``op`` of the row after a repeated snapshot: rows of the table that have not come since are gone upstream."""
+READING = "reading the table"
+"""The phase of a snapshot, as SHOW JOBS shows it."""
+
+_REPORT_SECONDS = 1.0
+_LAST = 2**62
+"""The index of the last row of an offset."""
 
 _INDEX, _UNCHANGED = "_rw_index", "_rw_unchanged"
 _NOTE = "tables.json"
@@ -83,7 +94,7 @@ def _note(warehouse: Warehouse, source: SourceRecord) -> tuple[int, dict[str, li
 class Capture:
     """The reader of one run. ``tables`` is the progress of the newest commit, with the names of the snapshots."""
 
-    kind: ChangeConnector
+    context: Context
     source: SourceRecord
     split: str
     specs: Mapping[str, CdcTableSpec]
@@ -92,10 +103,13 @@ class Capture:
     made: SplitState
     columns: Mapping[str, frozenset[str]]
     _written: dict[str, tuple[str, TableProgress]]
+    started_ms: int = field(default_factory=now_ms)
+    _reported: dict[str, tuple[float, TableProgress]] = field(default_factory=dict)
 
     @staticmethod
     def open(
         context: Context,
+        snapshot: Snapshot,
         kind: ChangeConnector,
         source: SourceRecord,
         spec: IngestSpec,
@@ -107,8 +121,12 @@ class Capture:
         (split,) = spec.splits
         state = positions.states[split]
         stored = stored_progress(context.warehouse, source)
+        # Only then may a slot be made: after a move to a position, a new slot would skip changes in silence.
+        set_by = snapshot.states(ingest_fragment(source.id))[split]
+        is_as_set = state.offset == connector(source.connector).decode_state(split, set_by.state).offset
+        is_unread = split not in positions.read_splits and not stored
+        is_new = is_as_set and (is_unread or source.snapshot == set_by.epoch)
         tables = {table.upstream: _progress_of(table, stored) for table in spec.tables}
-        is_new = split not in positions.read_splits and not stored
         reader = kind.change_reader(options)
         try:
             with _stalling(source):
@@ -126,14 +144,13 @@ class Capture:
         )
         specs = {table.upstream: table for table in spec.tables}
         columns = {table.upstream: frozenset(table.columns) for table in spec.tables}
-        return Capture(kind, source, split, specs, feed, tables, made, columns, stored)
+        return Capture(context, source, split, specs, feed, tables, made, columns, stored)
 
     def rows(self, taken: tuple[Taken, ...], *, run: int, batch: int, since: int, bucket: int) -> pa.Table:
         """The log's rows for what the reader has taken."""
         records = pa.concat_tables([each.records for each in taken]) if taken else None
         if records is None:
             raise ValueError("a batch has something that was taken")
-        ended = self._ended(taken[-1])
         columns = {
             "table_name": records["table"],
             "op": records["op"],
@@ -145,19 +162,13 @@ class Capture:
             _UNCHANGED: records["unchanged"],
         }
         rows = pa.table(columns)
-        if ended:
-            last = pc.max(records[_INDEX]).as_py() if records.num_rows else 0
-            marks = [
-                {
-                    "table_name": table,
-                    "op": END_OF_SNAPSHOT,
-                    "row": json.dumps({"rows": str(done)}),
-                    OFFSET: taken[-1].position,
-                    _INDEX: last + 1 + at,
-                }
-                for at, (table, done) in enumerate(ended)
-            ]
-            rows = pa.concat_tables([rows, pa.Table.from_pylist(marks, schema=rows.schema)])
+        marks = self._marks(taken[-1])
+        if marks:
+            # The begin is before all rows of the snapshot; the end may be after some changes, which count too.
+            first = [mark for mark in marks if mark["op"] == BEGIN_OF_SNAPSHOT]
+            last = [mark for mark in marks if mark["op"] == END_OF_SNAPSHOT]
+            given = [pa.Table.from_pylist(each, schema=rows.schema) for each in (first, last)]
+            rows = pa.concat_tables([given[0], rows, given[1]])
         count = rows.num_rows
         constants = {SPLIT: (self.split, pa.string()), RUN: (run, pa.int64()), BATCH: (batch, pa.int64())}
         constants |= {SINCE: (since, pa.int64()), BUCKET: (bucket, pa.int32())}
@@ -167,7 +178,7 @@ class Capture:
 
     def marks(self, taken: tuple[Taken, ...]) -> int:
         """The number of the log's rows that are no records of the reader."""
-        return len(self._ended(taken[-1]))
+        return len(self._marks(taken[-1]))
 
     def require_known(self, taken: tuple[Taken, ...]) -> None:
         """Raises StalledError if columns that a table reads were dropped or have another type upstream."""
@@ -190,17 +201,19 @@ class Capture:
                     ", ".join(f"{name} {kind}" for name, kind in change.added.items()),
                 )  # fmt: skip
 
-    def _ended(self, taken: Taken) -> list[tuple[str, int]]:
-        """The tables whose repeated snapshot ends with this batch, and its number of rows."""
-        return [
-            (table, progress.rows_done)
-            for table, progress in taken.progress.items()
-            if progress.is_done
-            and table in self.specs
-            and self.specs[table].repeats
-            and self.specs[table].has_snapshot
-            and not self.tables[table][1].is_done
-        ]
+    def _marks(self, taken: Taken) -> list[dict[str, object]]:
+        """The rows around repeated snapshots that begin or end with this batch."""
+        found: list[dict[str, object]] = []
+        for table, spec in self.specs.items():
+            if not spec.repeats or not spec.has_snapshot:
+                continue
+            snapshot, before = self.tables[table]
+            if self._written.get(table, ("", before))[0] != snapshot:
+                found.append({"table_name": table, "op": BEGIN_OF_SNAPSHOT, OFFSET: taken.position, _INDEX: -1})
+            after = taken.progress.get(table, before)
+            if after.is_done and not before.is_done:
+                found.append({"table_name": table, "op": END_OF_SNAPSHOT, OFFSET: taken.position, _INDEX: _LAST})
+        return found
 
     def progress_after(self, taken: tuple[Taken, ...]) -> dict[str, tuple[str, TableProgress]]:
         """The progress after a batch."""
@@ -211,8 +224,34 @@ class Capture:
         """What a commit stores of the progress: all of it if any of it changed since the last time, or if it is due."""
         return written_progress(progress) if is_due or progress != self._written else {}
 
+    def _report(self, progress: Mapping[str, tuple[str, TableProgress]]) -> None:
+        """Records how far the snapshots are, for SHOW JOBS and WAIT."""
+        now = time.monotonic()
+        for table, (_, made) in progress.items():
+            before = self._reported.get(table)
+            is_ended = made.is_done and (before is None or before[1] != made)
+            is_due = before is None or (before[1] != made and now - before[0] > _REPORT_SECONDS)
+            if not (is_ended or is_due) or not self.specs[table].has_snapshot:
+                continue
+            self._reported[table] = (now, made)
+            for id_ in self.specs[table].tables:
+                self.context.metastore.jobs.write_backfill(
+                    BackfillProgress(
+                        job=view_job(id_),
+                        object_id=id_,
+                        generation=1,
+                        phase=READING,
+                        done=made.rows_done,
+                        total=max(made.rows_estimated or 0, made.rows_done),
+                        started_ms=self.started_ms,
+                        updated_ms=now_ms(),
+                        is_over=made.is_done,
+                    )
+                )
+
     def committed(self, taken: tuple[Taken, ...], progress: dict[str, tuple[str, TableProgress]]) -> None:
         """Acknowledges a batch that is committed."""
+        self._report(progress)
         self.tables = progress
         self._written = progress
         fault("ingest.before_acknowledge")
@@ -226,7 +265,11 @@ def _progress_of(table: CdcTableSpec, stored: Mapping[str, tuple[str, TableProgr
         return known
     columns = known[1].columns if known is not None else {}
     fresh = TableProgress(
-        table=table.upstream, columns=columns, key_columns=table.key_columns, is_done=not table.has_snapshot
+        table=table.upstream,
+        columns=columns,
+        key_columns=table.key_columns,
+        is_done=not table.has_snapshot,
+        chunk_rows=table.chunk_rows,
     )
     if known is not None and not table.has_snapshot:
         fresh = replace(known[1], is_done=True)
@@ -248,38 +291,17 @@ def begin_upstream(
     Returns the position from which to read: behind the stored one only if the slot is this source's own and new.
     """
     slot = kind.slot_details(options)
-    made = made_upstream(context.warehouse, source)
     if slot is None:
         if not is_new:
             return state  # The reader says what is missing: a new slot would skip changes in silence.
-        made = {**made, "slot": True}
-        _write_made(context.warehouse, source, made)
+        note_made(context.warehouse, source, slot=True)
         fault("ingest.before_slot")
     prepared = kind.prepare(options, tables)
     fault("ingest.after_slot")
-    if prepared.made_publication and not made.get("publication"):
-        made = {**made, "publication": True}
-        _write_made(context.warehouse, source, made)
-    if is_new and made.get("slot") and prepared.state.offset > state.offset:
+    note_made(context.warehouse, source, **({"publication": True} if prepared.made_publication else {}))
+    if is_new and made_upstream(context.warehouse, source).get("slot") and prepared.state.offset > state.offset:
         return replace(state, offset=prepared.state.offset)
     return state
-
-
-def made_upstream(warehouse: Warehouse, source: SourceRecord) -> dict[str, bool]:
-    """What the source's runs have made upstream: its slot, its publication."""
-    try:
-        body: dict[str, bool] = json.loads(warehouse.read_text(_made_path(warehouse, source)))
-    except FileNotFoundError:
-        return {}
-    return body
-
-
-def _write_made(warehouse: Warehouse, source: SourceRecord, made: dict[str, bool]) -> None:
-    warehouse.write_text(_made_path(warehouse, source), json.dumps(made))
-
-
-def _made_path(warehouse: Warehouse, source: SourceRecord) -> str:
-    return f"{warehouse.read_ranges(source.id, source.generation)}.upstream.json"
 
 
 class _stalling:  # noqa: N801 - reads as a word of the statement

@@ -149,7 +149,7 @@ class Ingest:
             require_readable(source.name, asked, states, kind.look(options))
         capture = None
         if isinstance(kind, ChangeConnector):
-            capture = Capture.open(context, kind, source, spec, options, known, pace.batch_records)
+            capture = Capture.open(context, snapshot, kind, source, spec, options, known, pace.batch_records)
         output.lives = {split: (states[split].cluster, states[split].incarnation) for split in spec.splits}
         fault("ingest.after_position")
         job = Ingest(

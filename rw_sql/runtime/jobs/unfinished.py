@@ -17,13 +17,20 @@ WAITING = "waiting to start"
 
 
 def unfinished_backfills(metastore: Metastore, snapshot: Snapshot) -> dict[str, BackfillProgress]:
-    """The views with an unfinished backfill and the tables that are being refreshed, by job."""
+    """The views with an unfinished backfill, the tables that are being refreshed, and those whose snapshot is being
+    read, by job."""
     views = [view for view in snapshot.kept if isinstance(view, MaterializedViewRecord) and view.histories]
     refreshes = [record for record in snapshot.all("refresh") if record.status != IDLE]
-    if not views and not refreshes:
+    captured = [table for table in snapshot.all("table") if table.live_from is not None]
+    if not views and not refreshes and not captured:
         return {}
     told = metastore.jobs.backfills()
     found = {_job(record): _of_refresh(record, told.get(_job(record))) for record in refreshes}
+    for table in captured:
+        # A snapshot that has not begun has no progress; its source's job says why.
+        reading = told.get(view_job(table.id))
+        if reading is not None and not reading.is_over:
+            found[view_job(table.id)] = reading
     for view in views:
         job = view_job(view.id)
         progress = told.get(job)

@@ -14,7 +14,7 @@ from weakref import WeakKeyDictionary
 from deltalake import DeltaTable
 
 from rw_sql.metastore.records import SourceRecord, TableRecord
-from rw_sql.model.definitions import UNKNOWN_COLUMN, definition_of, has_unchanged
+from rw_sql.model.definitions import UNKNOWN_COLUMN, cdc_rows, definition_of, has_unchanged, table_definition
 from rw_sql.model.names import SCHEMA_ALIAS, schema_of
 from rw_sql.model.relations import schema_columns, stored_columns, stored_name
 from rw_sql.plan.checks.spark_changes import (
@@ -25,6 +25,7 @@ from rw_sql.plan.checks.spark_changes import (
     schema_refusal,
 )
 from rw_sql.plan.statements.common import shape_in_catalog
+from rw_sql.runtime.decoding.cdc_rows import cdc_frame
 from rw_sql.runtime.decoding.decoder import ERROR, OFFSET, RAW, SPLIT
 from rw_sql.runtime.delta.rejected_rows import REJECTED, make_rejected
 from rw_sql.runtime.spark.databases import MARK, drop_database, make_database, warehouse_of_database
@@ -102,6 +103,9 @@ class SparkViews:
         is kept.
         """
         snapshot = self._context.metastore.snapshot()
+        for table in snapshot.all("table"):
+            if table.live_from is not None and f"{table.name}{ERRORS}".casefold() in text:
+                self._show_captured_errors(snapshot, table)
         for source in snapshot.all("source"):
             name = f"{source.name}{ERRORS}"
             if name.casefold() not in text or not isinstance(source, SourceRecord):
@@ -122,6 +126,26 @@ class SparkViews:
                 f"WHERE {ERROR} IS NOT NULL{unknown}",
             )
             self._errors[name] = log
+
+    def _show_captured_errors(self, snapshot: Snapshot, table: TableRecord) -> None:
+        """Creates the view of the errors of a table of a change data capture source: the table decodes its rows."""
+        name = f"{table.name}{ERRORS}"
+        source = snapshot.get(table.inputs[0]) if table.inputs else None
+        if not isinstance(source, SourceRecord) or table.live_from is None:
+            return
+        if name not in self._errors and self._spark.catalog.tableExists(f"`{name}`"):
+            return
+        self._context.ensure_log(source)
+        log = self._spark.read.format("delta").load(self._context.log_path(source))
+        rows = cdc_frame(log, cdc_rows(table_definition(table.definition)), table.live_from)
+        bad = rows.where(f"{ERROR} IS NOT NULL").selectExpr(
+            f"{RAW} AS bytes", f"{SPLIT} AS split", f"{OFFSET} AS offset", f"{ERROR} AS reason"
+        )
+        unknown = self._unknown_values_of(table).removeprefix(" UNION ALL ")
+        if unknown:
+            bad = bad.union(self._spark.sql(unknown))
+        bad.createOrReplaceTempView(f"`{name}`")
+        self._errors[name] = (table.id, table.generation, table.definition)
 
     def refuse_changes(self, text: str) -> None:
         """Raises SqlError, with the statement to use instead, if a Spark statement would change an rw_sql object.
@@ -274,6 +298,9 @@ class SparkViews:
         table = next((t for t in snapshot.kept if isinstance(t, TableRecord) and t.source_id == source.id), None)
         if table is None or not has_unchanged(definition_of(source)):
             return ""
+        return self._unknown_values_of(table)
+
+    def _unknown_values_of(self, table: TableRecord) -> str:
         path = self._context.warehouse.data(table.id, table.generation)
         if not self._context.warehouse.list_names(f"{path}/_delta_log"):
             return ""

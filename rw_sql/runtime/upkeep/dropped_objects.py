@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from rw_sql.metastore.records import MaterializedViewRecord, SinkRecord
 from rw_sql.model.job_ids import sink_job, view_job
 from rw_sql.model.kept_rows import kept_generation, rollback_window_ms, serves_since_ms
+from rw_sql.runtime.jobs.made_upstream import release_upstream
 from rw_sql.runtime.support.processes import now_ms
 
 if TYPE_CHECKING:
@@ -33,6 +34,8 @@ def sweep(context: Context, applied_epoch: int) -> None:
     for name in warehouse.list_names(f"{warehouse.uri}/checkpoints"):
         id_ = name.rpartition("-")[2]
         if id_.isdigit() and int(id_) < snapshot.next_id and snapshot.get(int(id_)) is None:
+            if name.startswith("ranges-") and not release_upstream(context, snapshot, int(id_)):
+                continue  # The next sweep tries again.
             warehouse.remove(f"{warehouse.uri}/checkpoints/{name}")
     _sweep_generations(context, snapshot)
     gone = [

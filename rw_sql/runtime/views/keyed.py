@@ -15,7 +15,8 @@ from rw_sql.metastore.records import OVERWRITE
 from rw_sql.runtime.delta.job_output import LARGE_ROWS
 from rw_sql.runtime.delta.row_counts import RowCount, exactly
 from rw_sql.runtime.jobs.inputs import as_in_files
-from rw_sql.runtime.views.key_records import UNCHANGED, is_kept, later, nullable, order, then_of, visible
+from rw_sql.runtime.views.emptied import emptied, empties, is_captured
+from rw_sql.runtime.views.key_records import DELETE, OP, UNCHANGED, is_kept, later, nullable, order, then_of, visible
 from rw_sql.runtime.views.recomputed import exact_text, write_changes
 from rw_sql.runtime.views.streamed import Streamed
 from rw_sql.runtime.views.unchanged import filled, recomputed, settled_moves, with_unknown
@@ -52,6 +53,9 @@ class Keyed:
         """Applies a batch's records to the table."""
         if UNCHANGED in frame.columns:
             frame = with_unknown(frame)
+        if is_captured(frame):
+            self._write_captured(frame, batch)
+            return
         if self.rows.conflict == OVERWRITE and not self.rows.version_columns:
             last = last_of_each(frame, self.rows.primary_key)
             if Streamed(self.run).is_small(batch):
@@ -71,6 +75,27 @@ class Keyed:
             self._append(changes.drop(KEEP), batch)
         else:
             write_changes(self.run, changes, batch, self.rows.primary_key)
+
+    def _write_captured(self, frame: DataFrame, batch: int) -> None:
+        """Applies changes of a database, some of which may empty the table."""
+        if Streamed(self.run).is_small(batch):
+            rows = last_of_each(frame, self.rows.primary_key, (OP,)).toArrow()
+            if not _has_unchanged(rows) and not empties(rows):
+                rows = self.run.fitted(rows.drop_columns([OP]))
+                if rows.num_rows:
+                    with self.run.turn():
+                        self.run.output.upsert_rows(rows, self.rows.primary_key, batch)
+                return
+        elif frame.where(f"`{UNCHANGED}` IS NOT NULL OR `{OP}` < {DELETE}").isEmpty():
+            last = last_of_each(frame, self.rows.primary_key)
+            write_changes(self.run, last.drop(UNCHANGED), batch, self.rows.primary_key)
+            return
+        own = frame.sparkSession.read.format("delta").load(self.run.output.path)
+        if frame.where(f"`{OP}` < {DELETE}").isEmpty():
+            changes = self._settled(frame, own)
+        else:
+            changes = emptied(self.run, frame, own, self.rows.primary_key, self._settled)
+        write_changes(self.run, changes, batch, self.rows.primary_key)
 
     def _settled(self, frame: DataFrame, own: DataFrame) -> DataFrame:
         """As :func:`settled`; computed columns use the values that the other columns had."""
@@ -96,8 +121,8 @@ class Keyed:
             held.unpersist()
 
 
-def last_of_each(frame: DataFrame, key: Sequence[str]) -> DataFrame:
-    """The last record of each key, with KEEP: false if it deletes the key."""
+def last_of_each(frame: DataFrame, key: Sequence[str], more: Sequence[str] = ()) -> DataFrame:
+    """The last record of each key, with KEEP: false if it deletes the key. ``more`` are further columns."""
     from pyspark.sql import Window, functions
 
     keys = [functions.col(f"`{name}`") for name in key]
@@ -106,7 +131,7 @@ def last_of_each(frame: DataFrame, key: Sequence[str]) -> DataFrame:
     )
     last = frame.withColumn("_rw_age", newest).where("_rw_age = 1")
     told = [UNCHANGED] if UNCHANGED in frame.columns else []
-    return last.withColumn(KEEP, is_kept(frame)).select(*visible(frame), *told, KEEP)
+    return last.withColumn(KEEP, is_kept(frame)).select(*visible(frame), *told, *more, KEEP)
 
 
 def _has_unchanged(rows: pa.Table) -> bool:

@@ -17,7 +17,7 @@ from rw_sql.metastore.records import (
     UnassignSplits,
 )
 from rw_sql.model.definitions import PAUSED_AT_BIRTH, definition_of, listed_options
-from rw_sql.model.job_specs import named_splits
+from rw_sql.model.job_specs import cdc_tables, named_splits
 from rw_sql.model.names import find_source, find_source_of
 from rw_sql.model.options import plan_options, source_options
 from rw_sql.model.pauses import pauses_of
@@ -299,6 +299,10 @@ def _rediscovered(
         changes.append(ForgetSplitStates(fragment=fragment, splits=tuple(known_gone)))
     if fresh:
         changes.append(states_change(fragment, source.connector, fresh, stands.log_version))
+    again = cdc_tables(snapshot, source) if fresh else ()
+    if again:
+        # The changes between are unknown: only the rows themselves tell what the tables lack.
+        changes.append(PutObject(record=replace(source, snapshot=snapshot.epoch + 1)))
     answers = [ResultRow(object=source.name, change="FORGOTTEN", detail=split) for split in gone]
     for split in taken:
         state = found.states[split]
@@ -316,6 +320,9 @@ def _rediscovered(
             changes = []
     target: dict[str, SplitState | None] = {**stands.states, **dict.fromkeys(gone)}
     target |= {split: state for split, state in found.states.items() if split in is_taken}
+    for table in again:
+        does = "is read again, beside the rows that serve" if table.has_snapshot else "takes changes from there on"
+        answers.append(ResultRow(object=source.name, change="SNAPSHOT", detail=f"{table.upstream} {does}"))
     rows = preview_splits(kind, upstream, stands, target)
     restart = ("the source is running: it restarts once",) if changes and not pauses_of(snapshot, source.id) else ()
     preview = Preview(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rw_sql.connectors.registry import connector
+from rw_sql.connectors.registry import captures_changes, change_connector, connector
 from rw_sql.metastore.records import FORGOTTEN
 from rw_sql.model.job_specs import named_splits
 from rw_sql.model.names import find_source
@@ -15,6 +15,7 @@ from rw_sql.plan.result.plan import Plan, Table
 
 if TYPE_CHECKING:
     from rw_sql.connectors.base import SplitState, Upstream, UpstreamSplit
+    from rw_sql.connectors.changes import SlotDetails
     from rw_sql.metastore import Snapshot
     from rw_sql.model.source_readers import Reader
     from rw_sql.plan.ports.inspector import Inspector
@@ -33,6 +34,15 @@ COLUMNS = (
 )
 """The columns of SHOW SOURCE SPLITS, one row per split and reader."""
 
+SLOT_COLUMNS = (
+    ("position", "STRING"),
+    ("slot", "STRING"),
+    ("wal_status", "STRING"),
+    ("retained_bytes", "BIGINT"),
+    ("bytes_behind", "BIGINT"),
+)
+"""The further columns of a change data capture source."""
+
 
 def lower_show_source_splits(statement: ShowSourceSplits, snapshot: Snapshot, inspector: Inspector) -> Plan:
     """SHOW SOURCE SPLITS: the start and the position of each split, per reader, compared with the upstream's bounds.
@@ -42,12 +52,27 @@ def lower_show_source_splits(statement: ShowSourceSplits, snapshot: Snapshot, in
     """
     source = find_source(snapshot, statement.name)
     options = source_options(snapshot, source)
+    columns, slot = COLUMNS, None
+    if captures_changes(source.connector):
+        columns, slot = (*COLUMNS, *SLOT_COLUMNS), inspector.upstreams.slot_details(source.connector, options)
     upstream = inspector.upstreams.look(source.connector, options)
     now = inspector.clock() if upstream.splits else 0
     rows: list[tuple[object, ...]] = []
     for reader in readers_of(snapshot, source):
         rows += _rows_of(snapshot, inspector, reader, upstream, now)
-    return Plan(statement=statement, table=Table(columns=COLUMNS, rows=tuple(rows)))
+    if columns is not COLUMNS:
+        rows = [(*row, *_of_slot(source.connector, row[2], slot)) for row in rows]
+    return Plan(statement=statement, table=Table(columns=columns, rows=tuple(rows)))
+
+
+def _of_slot(connector_name: str, position: object, slot: SlotDetails | None) -> tuple[object, ...]:
+    """The columns of a change data capture source: its position as the server writes it, and its slot."""
+    shown = change_connector(connector_name).show_position(position) if isinstance(position, int) else None
+    if slot is None:
+        return (shown, None, None, None, None)
+    is_behind = isinstance(position, int) and slot.end is not None
+    behind = max(0, slot.end - position) if is_behind and isinstance(position, int) else None
+    return (shown, slot.name, slot.status, slot.retained_bytes, behind)
 
 
 def _rows_of(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from rw_sql.connectors.registry import change_connector, connector, connector_names
+from rw_sql.connectors.registry import captures_changes, change_connector, connector, connector_names
 from rw_sql.errors import (
     DEPENDENTS_EXIST,
     INVALID_DEFINITION,
@@ -53,6 +53,7 @@ from rw_sql.plan.statements.common import (
     take_up_new_topics,
 )
 from rw_sql.syntax import render
+from rw_sql.syntax.lexing.identifiers import sql_name
 from rw_sql.syntax.statements import Option, TextValue
 
 if TYPE_CHECKING:
@@ -231,8 +232,26 @@ def _pause(statement: PauseSource | PauseAllSources, snapshot: Snapshot, source:
             changes=(change,),
             reason=statement.reason,
         ),
-        changes=(ResultRow(object=name, change="PAUSED", detail=statement.reason or ""),),
+        changes=(
+            ResultRow(object=name, change="PAUSED", detail=statement.reason or ""),
+            *_kept_upstream(snapshot, source),
+        ),
         affected=(source_id,) if source_id is not None else (),
+    )
+
+
+def _kept_upstream(snapshot: Snapshot, source: SourceRecord | None) -> tuple[ResultRow, ...]:
+    """Notices about sources whose upstream keeps its log while they are paused."""
+    sources = snapshot.all("source") if source is None else (source,)
+    return tuple(
+        ResultRow(
+            object=each.name,
+            change="NOTICE",
+            detail="the server keeps its log until the source reads on, and its disk may fill: "
+            f"SHOW SOURCE SPLITS {sql_name(each.name)} shows retained_bytes",
+        )
+        for each in sources
+        if captures_changes(each.connector)
     )
 
 

@@ -109,8 +109,9 @@ def _table(snapshot: Snapshot, table: TableRecord, new: str) -> list[Change]:
         table,
         name=new,
         definition=render(definition),
-        query=reading(table.query, new),
-        maintenance=replace(kept, query=reading(kept.query, new)),
+        # A table of a change data capture source reads the source, whose name is another.
+        query=table.query if definition.cdc_table is not None else reading(table.query, new),
+        maintenance=kept if definition.cdc_table is not None else replace(kept, query=reading(kept.query, new)),
     )
     changes: list[Change] = [PutObject(record=changed)]
     source = snapshot.get(table.source_id) if table.source_id is not None else None
@@ -120,6 +121,21 @@ def _table(snapshot: Snapshot, table: TableRecord, new: str) -> list[Change]:
     if refresh is not None:
         changes.append(PutObject(record=replace(refresh, name=new)))
     return changes
+
+
+def _of_source(table: TableRecord, names: Mapping[str, str]) -> TableRecord:
+    """A table of a change data capture source with the source's new name."""
+    written = table_definition(table.definition)
+    if written.cdc_table is None or written.cdc_table.source.key not in names:
+        return table
+    new = names[written.cdc_table.source.key]
+    given = replace(written.cdc_table, source=Name.of(new))
+    return replace(
+        table,
+        definition=render(replace(written, cdc_table=given)),
+        query=reading(table.query, new),
+        maintenance=replace(table.maintenance, query=reading(table.maintenance.query, new)),
+    )
 
 
 def _reading(
@@ -137,6 +153,8 @@ def _reading(
             definition=render(replace(sink, query=query, relation=relation)),
             query=_with_names(reader.query, names, "spark", is_stored=True),
         )
+    if isinstance(reader, TableRecord) and reader.live_from is not None:
+        return _of_source(reader, names)
     if isinstance(reader, TableRecord):  # its one input is its own source, which has its name
         return reader
     view = view_definition(reader.definition)

@@ -1,0 +1,77 @@
+"""What the runs of a change data capture source have made upstream: its slot, its publication.
+
+A file beside the checkpoints has it, with the source's definition, so that it can be dropped after the source. It is
+written before a slot is made: a process that is killed in between leaves nothing that nobody knows of.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from typing import TYPE_CHECKING, Any
+
+from rw_sql.connectors.changes import CaptureError
+from rw_sql.connectors.registry import change_connector
+from rw_sql.errors import SqlError
+from rw_sql.model.definitions import connector_of, source_definition
+from rw_sql.model.options import plan_options
+from rw_sql.runtime.support.event_log import log_event
+
+if TYPE_CHECKING:
+    from rw_sql.metastore import Snapshot
+    from rw_sql.metastore.records import SourceRecord
+    from rw_sql.runtime.jobs.context import Context
+    from rw_sql.runtime.support.warehouse import Warehouse
+
+logger = logging.getLogger(__name__)
+
+_NAME = "upstream.json"
+
+
+def made_upstream(warehouse: Warehouse, source: SourceRecord) -> dict[str, Any]:
+    """``slot`` and ``publication`` are true if a run of the source has made them."""
+    return _read(warehouse, source.id)
+
+
+def note_made(warehouse: Warehouse, source: SourceRecord, **made: bool) -> None:
+    """Records that a run makes a slot or a publication, and the source's present definition."""
+    known = _read(warehouse, source.id)
+    told = {**known, **made, "definition": source.definition}
+    if told != known and any(told.get(what) for what in ("slot", "publication")):
+        warehouse.write_text(_path(warehouse, source.id), json.dumps(told))
+
+
+def release_upstream(context: Context, snapshot: Snapshot, source_id: int) -> bool:
+    """Drops what a dropped source had made upstream; False if it must be tried again, because the upstream does not
+    answer."""
+    made = _read(context.warehouse, source_id)
+    if not made:
+        return True
+    statement = source_definition(made["definition"])
+    name, kind = statement.name.key, change_connector(connector_of(statement) or "")
+    try:
+        options = context.resolve(plan_options(snapshot, statement), snapshot)
+        notices = kind.release(options, slot=bool(made.get("slot")), publication=bool(made.get("publication")))
+    except CaptureError as error:
+        logger.warning("source %s was dropped, its slot was not yet: %s", name, error.message)
+        return not error.is_temporary
+    except SqlError as error:
+        # Its connection or secret is gone: only a person can drop the slot.
+        logger.warning("source %s was dropped, its slot cannot be: %s", name, error.message)
+        return True
+    for notice in notices:
+        logger.warning("source %s was dropped: %s", name, notice)
+    log_event("upstream_released", source=name, notices=len(notices))
+    return True
+
+
+def _read(warehouse: Warehouse, source_id: int) -> dict[str, Any]:
+    try:
+        body: dict[str, Any] = json.loads(warehouse.read_text(_path(warehouse, source_id)))
+    except FileNotFoundError:
+        return {}
+    return body
+
+
+def _path(warehouse: Warehouse, source_id: int) -> str:
+    return f"{warehouse.uri}/checkpoints/ranges-{source_id}/{_NAME}"

@@ -1,0 +1,109 @@
+"""Batches that empty a table of a change data capture source: TRUNCATE, and the end of a repeated snapshot.
+
+A repeated snapshot reads the upstream table again beside the rows that serve. At its end, the rows whose keys have not
+come since it began are gone upstream.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as f
+
+from rw_sql.model.definitions import INDEX_COLUMN, source_definition
+from rw_sql.runtime.decoding.cdc_rows import BEGIN_OF_SNAPSHOT, SWEEP, TRUNCATE, cdc_frame
+from rw_sql.runtime.decoding.decoder import SINCE
+from rw_sql.runtime.jobs.inputs import as_in_files, path_of
+from rw_sql.runtime.support.failures import StalledError
+from rw_sql.runtime.views.key_records import DELETE, OP, order, visible
+from rw_sql.syntax.lexing.identifiers import quoted_for_spark, sql_name
+from rw_sql.syntax.query.maintained_form import KEEP
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import pyarrow as pa
+    from pyspark.sql import Column, DataFrame
+
+    from rw_sql.runtime.views.strategy import ViewRun
+
+_IS_SEEN = "_rw_seen"
+
+
+def is_captured(frame: DataFrame) -> bool:
+    """True if the records are those of a change data capture source."""
+    return INDEX_COLUMN[0] in frame.columns
+
+
+def empties(rows: pa.Table) -> bool:
+    """True if one of these records, which have ``_rw_op``, empties the table."""
+    import pyarrow.compute as pc
+
+    least = pc.min(rows[OP]).as_py()
+    return least is not None and least <= TRUNCATE
+
+
+def emptied(
+    run: ViewRun, frame: DataFrame, own: DataFrame, keys: tuple[str, ...], settle: Callable[..., DataFrame]
+) -> DataFrame:
+    """The rows that a batch changes, each with KEEP, if some of its records empty the table.
+
+    ``settle`` returns the rows that records change, from the records and the table's rows.
+    """
+    key = [quoted_for_spark(name) for name in keys]
+    at = f.struct(*(name for name in order(frame) if name != OP))
+    rows = frame.where(f.col(OP) >= DELETE)
+    base = own
+    last = frame.where(f.col(OP) == TRUNCATE).agg(f.max(at).alias("at")).head()
+    if last is not None and last["at"] is not None:
+        rows = rows.where(at > _literal(last["at"], frame))
+        base = own.where(f.lit(False))
+    changes = settle(rows, base).select(*_columns(frame), KEEP)
+    if base is not own:
+        gone = own.join(changes.where(KEEP).select(*key), list(keys), "left_anti")
+        changes = changes.where(KEEP).unionByName(_gone(gone, frame))
+    if frame.where(f.col(OP) == SWEEP).isEmpty():
+        return changes
+    seen = _seen(run, key)
+    kept = changes.join(seen, list(keys), "left").withColumn(KEEP, f.col(KEEP) & f.col(_IS_SEEN).isNotNull())
+    others = own.join(changes.select(*key), list(keys), "left_anti").join(seen, list(keys), "left_anti")
+    return kept.select(*_columns(frame), KEEP).unionByName(_gone(others, frame))
+
+
+def _columns(frame: DataFrame) -> list[str]:
+    return visible(frame)
+
+
+def _gone(own: DataFrame, frame: DataFrame) -> DataFrame:
+    return own.select(*_columns(frame)).withColumn(KEEP, f.lit(False))
+
+
+def _literal(at: object, frame: DataFrame) -> Column:
+    fields = {field.name: field.dataType for field in frame.schema.fields}
+    values = at.asDict()  # type: ignore[attr-defined]  # pyspark's Row
+    return f.struct(*(f.lit(value).cast(fields[name]).alias(name) for name, value in values.items()))
+
+
+def _seen(run: ViewRun, key: list[str]) -> DataFrame:
+    """The keys that the log has since the repeated snapshot began."""
+    spec = run.spec
+    (given,) = spec.inputs
+    spark = run.context.sessions.spark
+    log = spark.read.format("delta").load(path_of(run.context.warehouse, given))
+    statement = source_definition(given.decoded_by)
+    if statement.cdc_table is None or given.live_from is None:
+        raise TypeError("only a table of a change data capture source has repeated snapshots")
+    marks = log.where((f.col("table_name") == statement.cdc_table.table) & (f.col("op") == BEGIN_OF_SNAPSHOT))
+    begun = marks.agg(f.max(SINCE)).head()
+    if begun is None or begun[0] is None:
+        raise StalledError(
+            f"RETENTION the log of source {given.name} no longer has the begin of the snapshot of "
+            f"{statement.cdc_table.table}: rows that are gone upstream cannot be told: "
+            f"DROP TABLE {sql_name(spec.name)} and create it again, or raise log.retention and "
+            f"RESET SOURCE SPLITS {sql_name(given.name)} WITH (FORGET_OFFSETS = true)",
+            is_final=True,
+        )
+    rows = cdc_frame(log.where(f.col(SINCE) >= begun[0]), statement, given.live_from).where("_rw_error IS NULL")
+    rows.selectExpr(*given.selected).createOrReplaceTempView(quoted_for_spark(given.name))
+    found = as_in_files(spark.sql(spec.query), spec).where(f.col(OP) >= DELETE)
+    return found.select(*key).distinct().withColumn(_IS_SEEN, f.lit(True))

@@ -1,0 +1,208 @@
+"""Change data capture in a live session: the tables of a source equal those of a real PostgreSQL."""
+
+from __future__ import annotations
+
+import base64
+import os
+import uuid
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from rw_sql.runtime.support.secrets import KEY_VARIABLE
+from tests.integration.attached import AttachedSession, wait_until
+from tests.support.postgres import PASSWORD
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark.sql import SparkSession
+
+    from tests.support.postgres import PostgresInfo
+
+pytestmark = [pytest.mark.spark, pytest.mark.long, pytest.mark.postgres]
+
+
+@pytest.fixture(autouse=True)
+def _key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(KEY_VARIABLE, base64.b64encode(os.urandom(32)).decode())
+
+
+class Database:
+    """A schema of a real database, a source ``pg`` over it, and what a query returns on both sides."""
+
+    def __init__(self, session: AttachedSession, postgres: PostgresInfo) -> None:
+        self.session, self.postgres = session, postgres
+        self.schema = f"s_{uuid.uuid4().hex[:8]}"
+        self.slot = f"slot_{self.schema}"
+        self.run(f"CREATE SCHEMA {self.schema}")
+        session.run(f"CREATE SECRET pw WITH (backend = 'meta') AS '{PASSWORD}'")
+
+    def create_source(self, name: str = "pg", **more: str) -> None:
+        given = {
+            "connector": "postgres-cdc",
+            "hostname": "127.0.0.1",
+            "port": str(self.postgres.port),
+            "username": self.postgres.user,
+            "database.name": "postgres",
+            "slot.name": self.slot,
+            "publication.name": f"pub_{self.schema}",
+            **{key.replace("__", "."): value for key, value in more.items()},
+        }
+        listed = ", ".join(f"{key} = '{value}'" for key, value in given.items())
+        self.session.run(f"CREATE SOURCE {name} WITH ({listed}, password = SECRET pw)")
+
+    def run(self, *statements: str) -> list[tuple[Any, ...]]:
+        rows: list[tuple[Any, ...]] = []
+        for statement in statements:
+            rows = self.postgres.run(statement.replace("{s}", self.schema))
+        return rows
+
+    def is_equal(self, table: str, columns: str = "*", upstream: str | None = None) -> bool:
+        theirs = self.run(f"SELECT {columns} FROM {{s}}.{upstream or table}")
+        return self.session.rows_of(table, columns) == sorted(
+            theirs, key=lambda row: [(value is not None, value) for value in row]
+        )
+
+    def wait_equal(self, table: str, columns: str = "*", upstream: str | None = None) -> None:
+        wait_until(lambda: self.is_equal(table, columns, upstream), f"{table} to equal the database's")
+
+    def slots(self) -> list[tuple[Any, ...]]:
+        """The slots of this schema's sources, each with the process that reads it."""
+        return self.run(f"SELECT slot_name, active_pid FROM pg_replication_slots WHERE slot_name LIKE '%{self.schema}'")
+
+    def drop(self) -> None:
+        wait_until(lambda: all(pid is None for _, pid in self.slots()), "the readers to leave their slots")
+        self.run(
+            "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots "
+            f"WHERE slot_name LIKE '%{self.schema}'",
+            f"DROP PUBLICATION IF EXISTS pub_{self.schema}",
+            "DROP SCHEMA {s} CASCADE",
+        )
+
+
+@pytest.fixture
+def database(session: AttachedSession, postgres: PostgresInfo) -> Iterator[Database]:
+    made = Database(session, postgres)
+    yield made
+    made.session.detach()
+    made.drop()
+
+
+def test_changes_of_every_kind_arrive(database: Database) -> None:
+    session = database.session
+    database.run(
+        "CREATE TABLE {s}.orders (id INT PRIMARY KEY, word TEXT, amount NUMERIC(10, 2), big TEXT)",
+        "INSERT INTO {s}.orders SELECT g, 'w' || g, g / 4.0, NULL FROM generate_series(1, 2500) g",
+    )
+    database.create_source()
+    session.run(f"CREATE TABLE orders (*) FROM pg TABLE '{database.schema}.orders'")
+    database.wait_equal("orders")
+    database.run(
+        "INSERT INTO {s}.orders SELECT 3000, 'toast', 1, string_agg(md5(g::text), '') FROM generate_series(1, 500) g",
+        "UPDATE {s}.orders SET word = 'changed' WHERE id IN (1, 3000)",
+        "UPDATE {s}.orders SET id = 4000 WHERE id = 3000",
+        "DELETE FROM {s}.orders WHERE id = 2",
+        "BEGIN; INSERT INTO {s}.orders VALUES (9, 'never', 1, NULL) ON CONFLICT DO NOTHING; ROLLBACK",
+    )
+    database.wait_equal("orders")
+    database.run("TRUNCATE {s}.orders", "INSERT INTO {s}.orders VALUES (1, 'again', 2, 'x')")
+    database.wait_equal("orders")
+    assert session.job("orders").restarts == 0
+
+
+def test_tables_are_added_and_dropped_and_a_new_session_reads_on(
+    database: Database, spark: SparkSession, warehouse: str
+) -> None:
+    session = database.session
+    for name in ("a", "b", "c"):
+        database.run(
+            f"CREATE TABLE {{s}}.{name} (id INT PRIMARY KEY, word TEXT)",
+            f"INSERT INTO {{s}}.{name} SELECT g, '{name}' || g FROM generate_series(1, 50) g",
+        )
+    database.create_source()
+    session.run(
+        f"CREATE TABLE a (*) FROM pg TABLE '{database.schema}.a'",
+        f"CREATE TABLE b (id BIGINT PRIMARY KEY, w VARCHAR FROM word) INCLUDE table_name AS t INCLUDE schema_name AS s "
+        f"WITH (snapshot = 'false') FROM pg TABLE '{database.schema}.b'",
+    )
+    database.run("INSERT INTO {s}.a VALUES (100, 'new')", "INSERT INTO {s}.b VALUES (100, 'new')")
+    database.wait_equal("a")
+    wait_until(lambda: session.rows_of("b") == [(100, "new", "b", database.schema)], "b to have only what is new")
+    session.run(f"CREATE TABLE c (*) FROM pg TABLE '{database.schema}.c'")
+    database.run("UPDATE {s}.c SET word = 'changed' WHERE id = 7", "DELETE FROM {s}.a WHERE id = 100")
+    database.wait_equal("c")
+    database.wait_equal("a")
+    session.run("DROP TABLE c")
+    session.detach()
+    database.run("INSERT INTO {s}.a VALUES (101, 'while nobody reads')", "INSERT INTO {s}.c VALUES (101, 'unread')")
+    database.session = session = AttachedSession(spark, warehouse)
+    database.wait_equal("a")
+    # A table that is made again begins with the rows that are there.
+    session.run(f"CREATE TABLE c (*) FROM pg TABLE '{database.schema}.c'")
+    database.wait_equal("c")
+    session.run("DROP SOURCE pg CASCADE")
+    wait_until(lambda: not database.slots(), "the slot to be dropped with its source")
+
+
+def test_a_value_that_does_not_fit_is_an_error_that_names_the_column(database: Database) -> None:
+    session = database.session
+    database.run(
+        "CREATE TABLE {s}.t (id INT PRIMARY KEY, n NUMERIC, d DATE, b BYTEA, ok BOOLEAN, at TIMESTAMPTZ, tags TEXT[])",
+        "INSERT INTO {s}.t VALUES (1, 1.5, '2024-02-29', '\\x00ff', true, '2024-02-29 12:00:00.000001+02', '{a,NULL}')",
+        "INSERT INTO {s}.t VALUES (2, 'NaN', '2024-02-29', NULL, false, NULL, NULL)",
+        "INSERT INTO {s}.t VALUES (3, 1, 'infinity', NULL, NULL, NULL, '{}')",
+    )
+    database.create_source()
+    session.run(f"CREATE TABLE t (*) FROM pg TABLE '{database.schema}.t'")
+    wait_until(lambda: len(session.rows_of("t", "id")) == 1, "the row that fits")
+    (row,) = session.sql("SELECT id, n, d, b, ok, at, tags FROM t")
+    assert (row.id, float(row.n), str(row.d), bytes(row.b), row.ok, row.tags) == (
+        1, 1.5, "2024-02-29", b"\x00\xff", True, ["a", None],
+    )  # fmt: skip
+    assert session.sql("SELECT unix_micros(at) FROM t")[0][0] == 1_709_200_800_000_001
+    reasons = sorted(row.reason for row in session.sql("SELECT reason FROM `t$errors`"))
+    assert [reason.split(":")[0] for reason in reasons] == ['column "d"', 'column "n"']
+    database.run("UPDATE {s}.t SET n = 2 WHERE id = 2")
+    wait_until(lambda: len(session.rows_of("t", "id")) == 2, "a row that fits now")
+
+
+def test_a_pause_a_new_slot_and_a_snapshot_once_more(database: Database) -> None:
+    session = database.session
+    database.run(
+        "CREATE TABLE {s}.t (id INT PRIMARY KEY, word TEXT)",
+        "INSERT INTO {s}.t SELECT g, 'w' || g FROM generate_series(1, 500) g",
+    )
+    database.create_source()
+    session.run(f"CREATE TABLE t (*) FROM pg TABLE '{database.schema}.t'")
+    database.wait_equal("t")
+    session.allow_unsafe()
+    (row,) = session.sql("SHOW SOURCE SPLITS pg")
+    assert (row.split, row.status, row.slot, row.wal_status) == ("postgres", "OK", database.slot, "reserved")
+    paused = session.sql("PAUSE SOURCE pg")
+    assert "the server keeps its log" in paused[1].detail
+    other = f"other_{database.schema}"
+    wait_until(lambda: database.slots()[0][1] is None, "the reader to leave the slot")
+    # The new slot has everything from the position on: a copy of the first.
+    database.run(
+        f"SELECT pg_copy_logical_replication_slot('{database.slot}', '{other}')",
+        "UPDATE {s}.t SET word = 'while paused' WHERE id < 10",
+        "DELETE FROM {s}.t WHERE id = 11",
+    )
+    session.run(f"ALTER SOURCE pg UNSAFE SET (slot.name = '{other}')", "RESUME SOURCE pg")
+    database.wait_equal("t")
+    # The slot is dropped by somebody, and changes are lost: never in silence.
+    session.run("PAUSE SOURCE pg")
+    wait_until(lambda: all(pid is None for _, pid in database.slots()), "the reader to leave the slot")
+    database.run(
+        f"SELECT pg_drop_replication_slot('{other}')",
+        "DELETE FROM {s}.t WHERE id BETWEEN 20 AND 30",
+        "INSERT INTO {s}.t VALUES (1000, 'unseen')",
+    )
+    session.run("RESUME SOURCE pg")
+    wait_until(lambda: session.job("pg").state == "STALLED", "the source to be stalled")
+    assert other in session.job("pg").reason
+    session.run("PAUSE SOURCE pg", "RESET SOURCE SPLITS pg ALLOW GAPS WITH (FORGET_OFFSETS = true)", "RESUME SOURCE pg")
+    database.wait_equal("t")
+    database.run("INSERT INTO {s}.t VALUES (1001, 'after')")
+    database.wait_equal("t")

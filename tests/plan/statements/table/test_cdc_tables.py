@@ -1,0 +1,237 @@
+"""CREATE SOURCE and CREATE TABLE … FROM source TABLE for change data capture, in lowering."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from rw_sql.connectors.changes import Lack, SlotDetails, UpstreamColumn, UpstreamTable
+from rw_sql.metastore.records import SourceRecord, TableRecord
+from rw_sql.model.job_specs import IngestSpec, ViewSpec, desired_jobs
+from tests.plan.canned import CannedWorld, refused
+from tests.plan.tables import tables_world
+
+SOURCE = (
+    "CREATE SOURCE pg WITH (connector = 'postgres-cdc', hostname = 'db', username = 'u', database.name = 'shop', "
+    "slot.name = 'rw', publication.name = 'rw')"
+)
+ORDERS = UpstreamTable(
+    table="public.orders",
+    columns=(
+        UpstreamColumn(name="id", type="integer", canonical="INT"),
+        UpstreamColumn(name="word", type="text", canonical="CHARACTER VARYING"),
+        UpstreamColumn(name="amount", type="numeric(10,2)", canonical="NUMERIC(10, 2)"),
+        UpstreamColumn(name="twice", type="numeric", is_generated=True),
+    ),
+    key=("id",),
+)
+TABLE = "CREATE TABLE orders (*) FROM pg TABLE 'public.orders'"
+
+
+def cdc_world(*texts: str) -> CannedWorld:
+    world = tables_world()
+    world.upstream_tables = {
+        "public.orders": ORDERS,
+        "public.lines": replace(ORDERS, table="public.lines"),
+        "public.keyless": replace(ORDERS, table="public.keyless", key=()),
+    }
+    world.run(SOURCE, *texts)
+    return world
+
+
+def table(world: CannedWorld, name: str) -> TableRecord:
+    found = world.snapshot.find("table", name)
+    assert isinstance(found, TableRecord)
+    return found
+
+
+def source(world: CannedWorld) -> SourceRecord:
+    found = world.snapshot.find("source", "pg")
+    assert isinstance(found, SourceRecord)
+    return found
+
+
+def ingest(world: CannedWorld) -> IngestSpec:
+    (found,) = [spec for spec in desired_jobs(world.snapshot).values() if isinstance(spec, IngestSpec)]
+    return found
+
+
+def test_a_source_begins_at_the_end_of_the_server_s_log() -> None:
+    world = cdc_world()
+    assert world.states("pg") == {"shop": 0x5000}
+    assert source(world).is_shared
+    assert not desired_jobs(world.snapshot)
+
+
+def test_names_that_a_statement_leaves_out_are_stored() -> None:
+    world = tables_world()
+    world.run(SOURCE.replace(", slot.name = 'rw', publication.name = 'rw'", ""))
+    stored = dict(source(world).options)
+    assert stored["slot.name"].startswith("rw_cdc_")
+    assert stored["publication.name"].startswith("rw_publication_")
+
+
+def test_the_star_becomes_the_columns_and_the_key() -> None:
+    world = cdc_world(TABLE)
+    made = table(world, "orders")
+    assert " ".join(made.definition.split()) == (
+        "CREATE TABLE orders ( id INT, word CHARACTER VARYING, amount NUMERIC(10, 2), PRIMARY KEY (id) ) "
+        "FROM pg TABLE 'public.orders'"
+    )
+    assert (made.source_id, made.inputs, made.keys) == (None, (source(world).id,), ("id",))
+    assert made.live_from == (1, 0x5000, 1_700_000_000_000 // 3_600_000 - 1)
+    (job,) = [spec for spec in desired_jobs(world.snapshot).values() if isinstance(spec, ViewSpec)]
+    assert job.query == (
+        "SELECT `id`, `word`, `amount`, `_rw_run`, `_rw_batch`, `_rw_split`, `_rw_offset`, `_rw_index`, `_rw_op`, "
+        "`_rw_unchanged` FROM `pg`"
+    )
+    assert " ".join(job.inputs[0].decoded_by.split()) == (
+        "CREATE SOURCE pg ( id INT, word CHARACTER VARYING, amount NUMERIC(10, 2), PRIMARY KEY (id) ) "
+        "FROM pg TABLE 'public.orders'"
+    )
+
+
+def test_the_reader_knows_every_table() -> None:
+    world = cdc_world(
+        TABLE,
+        "CREATE TABLE lines (id INT PRIMARY KEY, w VARCHAR FROM word) INCLUDE table_name AS t "
+        "WITH (snapshot = 'false') FROM pg TABLE 'public.lines'",
+        "CREATE TABLE words (id INT PRIMARY KEY, word VARCHAR) WITH (snapshot.batch_size = '7') "
+        "FROM pg TABLE 'public.orders'",
+    )
+    lines, orders = ingest(world).tables
+    assert (lines.upstream, lines.has_snapshot, lines.columns, lines.key_columns) == (
+        "public.lines",
+        False,
+        ("id", "word"),
+        ("id",),
+    )
+    words = table(world, "words").id
+    assert orders.tables == (table(world, "orders").id, words)
+    assert (orders.snapshot, orders.chunk_rows, orders.columns) == (f"{words}.0", 7, ("amount", "id", "word"))
+    before = ingest(world)
+    world.run("DROP TABLE words")
+    assert [each.upstream for each in ingest(world).tables] == ["public.lines", "public.orders"]
+    assert ingest(world) != before
+
+
+def test_forgetting_offsets_reads_every_table_again() -> None:
+    world = cdc_world(TABLE)
+    (before,) = ingest(world).tables
+    assert not before.repeats
+    world.run("PAUSE SOURCE pg")
+    world.run("RESET SOURCE SPLITS pg ALLOW GAPS WITH (FORGET_OFFSETS = true)")
+    world.run("RESUME SOURCE pg")
+    (after,) = ingest(world).tables
+    assert after.repeats
+    assert after.snapshot != before.snapshot
+    world.run("CREATE TABLE lines (*) FROM pg TABLE 'public.lines'")
+    assert [each.repeats for each in ingest(world).tables] == [False, True]
+
+
+def test_both_can_be_renamed() -> None:
+    world = cdc_world(TABLE)
+    world.run("ALTER SOURCE pg RENAME TO shop", "ALTER TABLE orders RENAME TO o")
+    made = table(world, "o")
+    assert made.definition.endswith("FROM shop TABLE 'public.orders'")
+    assert made.query == "SELECT `id`, `word`, `amount` FROM `shop`"
+    assert made.maintenance.query.endswith("FROM `shop`")
+    (job,) = [spec for spec in desired_jobs(world.snapshot).values() if isinstance(spec, ViewSpec)]
+    assert (job.name, job.inputs[0].name) == ("o", "shop")
+
+
+def test_dropping_a_source_needs_its_tables_dropped() -> None:
+    world = cdc_world(TABLE)
+    assert "other objects depend on it" in refused(world, "DROP SOURCE pg").message
+    world.run("DROP SOURCE pg CASCADE")
+    assert world.snapshot.find("table", "orders") is None
+
+
+@pytest.mark.parametrize(
+    ("text", "message", "hint"),
+    [
+        (
+            "CREATE TABLE t (*, a INT) FROM pg TABLE 'public.orders'",
+            "wildcard(*) and column definitions cannot be used together",
+            "leave out *",
+        ),
+        (
+            "CREATE TABLE t (id INT) FROM pg TABLE 'public.orders'",
+            "CDC table without primary key constraint is not supported",
+            "PRIMARY KEY",
+        ),
+        (
+            "CREATE TABLE t (id INT PRIMARY KEY, wrod VARCHAR) FROM pg TABLE 'public.orders'",
+            "Column 'wrod' not found in the upstream database",
+            "did you mean word?",
+        ),
+        (
+            "CREATE TABLE t (id INT PRIMARY KEY, word INT) FROM pg TABLE 'public.orders'",
+            "Incompatible data type of column word",
+            "CHARACTER VARYING",
+        ),
+        (
+            "CREATE TABLE t (id INT, word VARCHAR PRIMARY KEY) FROM pg TABLE 'public.orders'",
+            "Primary key mismatch",
+            "PRIMARY KEY (id)",
+        ),
+        ("CREATE TABLE t (*) FROM pg TABLE 'public.keyless'", "has no primary key", "ADD PRIMARY KEY"),
+        ("CREATE TABLE t (*) FROM pg TABLE 'orders'", "must contain schema name prefix", "'public.orders'"),
+        ("CREATE TABLE t (*) FROM pg TABLE 'public.none'", "public.none does not exist", ""),
+        ("CREATE TABLE t (*) FROM gone TABLE 'public.orders'", 'source "gone" does not exist', ""),
+        (
+            "CREATE TABLE t (id INT PRIMARY KEY DEFAULT 1) FROM pg TABLE 'public.orders'",
+            "Default value for columns defined on the table created from a CDC source",
+            "leave DEFAULT out",
+        ),
+        (
+            "CREATE TABLE t (*) WITH (snapshot = 'maybe') FROM pg TABLE 'public.orders'",
+            "Invalid value for snapshot",
+            "snapshot = 'false'",
+        ),
+        (
+            "CREATE TABLE t (*) WITH (snapshots = 'false') FROM pg TABLE 'public.orders'",
+            'unknown property "snapshots"',
+            'did you mean "snapshot"?',
+        ),
+        ("CREATE TABLE t (*) INCLUDE header FROM pg TABLE 'public.orders'", "header", ""),
+        ("CREATE TABLE t (*) ON CONFLICT DO NOTHING FROM pg TABLE 'public.orders'", "ON CONFLICT", "leave it out"),
+    ],
+)
+def test_what_is_wrong_is_said(text: str, message: str, hint: str) -> None:
+    error = refused(cdc_world(), text)
+    assert message in error.message
+    assert hint in (error.hint or "")
+
+
+def test_what_the_server_lacks_is_said_with_the_statement_that_gives_it() -> None:
+    world = cdc_world()
+    lack = Lack(check="server", message="wal_level is replica", hint="ALTER SYSTEM SET wal_level = logical")
+    world.lacks = (lack,)
+    error = refused(world, TABLE)
+    assert lack.message in error.message
+    assert error.hint == lack.hint
+
+
+def test_splits_show_the_slot() -> None:
+    world = cdc_world(TABLE)
+    world.slot = SlotDetails(
+        name="rw",
+        acknowledged=0x4000,
+        restart=0x3000,
+        end=0x6000,
+        status="reserved",
+        retained_bytes=0x3000,
+        lag_bytes=0x2000,
+        safe_bytes=None,
+        active_pid=7,
+        cluster="7:1",
+        incarnation="16384",
+    )
+    shown = world.plan("SHOW SOURCE SPLITS pg").table
+    assert shown is not None
+    (row,) = shown.rows
+    found = dict(zip((name for name, _ in shown.columns), row, strict=True))
+    assert (found["split"], found["status"], found["slot"], found["wal_status"]) == ("shop", "OK", "rw", "reserved")
+    assert (found["position"], found["retained_bytes"], found["bytes_behind"]) == ("0/5000", 0x3000, 0x1000)

@@ -1,0 +1,250 @@
+"""The reader of a change data capture source on a real PostgreSQL, without Spark: its batches reach the log once."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+
+from rw_sql.connectors.base import SplitState
+from rw_sql.connectors.changes import UpstreamColumn, UpstreamTable
+from rw_sql.connectors.registry import change_connector, connector
+from rw_sql.metastore.records import SourceRecord
+from rw_sql.model.definitions import definition_of, log_columns
+from rw_sql.model.job_specs import IngestSpec, desired_jobs
+from rw_sql.plan.ports.positions import Positions
+from rw_sql.runtime.decoding.decoder import BUCKET
+from rw_sql.runtime.delta.job_output import JobOutput, as_stored
+from rw_sql.runtime.ingest.capture import Capture, stored_progress
+from rw_sql.runtime.support.failures import StalledError
+from rw_sql.runtime.support.warehouse import Warehouse
+from tests.plan.tables import tables_world
+from tests.support.postgres import PASSWORD
+from tests.support.waits import wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from rw_sql.connectors.changes import Taken
+    from rw_sql.runtime.jobs.context import Context
+    from tests.plan.canned import CannedWorld
+    from tests.support.postgres import PostgresInfo
+
+pytestmark = pytest.mark.postgres
+
+
+_TYPES: dict[str, Any] = {
+    "BIGINT": "long",
+    "INT": "integer",
+    "ARRAY<STRING>": {"type": "array", "elementType": "string", "containsNull": True},
+}
+
+
+def schema_of(source: SourceRecord) -> str:
+    """The columns of a log as Delta's JSON, without Spark."""
+    fields = [
+        {"name": name, "type": _TYPES.get(kind, kind.lower()), "nullable": True, "metadata": {}}
+        for name, kind in log_columns(definition_of(source))
+    ]
+    return json.dumps({"type": "struct", "fields": fields})
+
+
+@dataclass
+class Log:
+    """A source's log, which the runs of its reader write one after the other."""
+
+    postgres: PostgresInfo
+    warehouse: Warehouse
+    world: CannedWorld
+    options: dict[str, str]
+    run: int = 0
+    position: int | None = None
+    capture: Capture | None = None
+    output: JobOutput | None = None
+    batch: int = -1
+    entries: list[int] = field(default_factory=list)
+    reports: list[Any] = field(default_factory=list)
+
+    @property
+    def source(self) -> SourceRecord:
+        found = self.world.snapshot.find("source", "pg")
+        assert isinstance(found, SourceRecord)
+        return found
+
+    def open(self) -> None:
+        """Starts the next run where the log ends."""
+        self.run, self.batch, self.entries = self.run + 1, -1, []
+        (spec,) = [found for found in desired_jobs(self.world.snapshot).values() if isinstance(found, IngestSpec)]
+        source = self.source
+        context = SimpleNamespace(
+            warehouse=self.warehouse,
+            metastore=SimpleNamespace(jobs=SimpleNamespace(write_backfill=self.reports.append)),
+        )
+        self.output = JobOutput.open(
+            self.warehouse,
+            self.warehouse.data(source.id, 1),
+            schema_of(source),
+            job=spec.job,
+            run=self.run,
+            epoch=1,
+            partition_by=(BUCKET,),
+        )
+        (row,) = self.world.snapshot.states(spec.job).values()
+        state = connector("postgres-cdc").decode_state(row.split, row.state)
+        states = {row.split: SplitState(split=row.split, offset=self.position or state.offset)}
+        read = frozenset() if self.position is None else frozenset({row.split})
+        self.capture = Capture.open(
+            cast("Context", context),
+            self.world.snapshot,
+            change_connector("postgres-cdc"),
+            source,
+            spec,
+            self.options,
+            Positions(states=states, log_version=0, read_splits=read),
+            1000,
+        )
+        self.position = self.capture.made.offset
+        self.capture.feed.begin(lambda: self.entries.append(len(self.entries)))
+
+    def take(self) -> tuple[Taken, ...]:
+        """The next batch of the reader."""
+        assert self.capture is not None
+        wait_until(lambda: len(self.entries) > self.batch + 1, "a batch")
+        self.batch += 1
+        return self.capture.feed.take(str(self.batch))
+
+    def write(self, *, acknowledges: bool = True) -> None:
+        """Takes and commits one batch."""
+        capture, output = self.capture, self.output
+        assert capture is not None
+        assert output is not None
+        taken = self.take()
+        rows = capture.rows(taken, run=self.run, batch=self.batch, since=1, bucket=1)
+        progress = capture.progress_after(taken)
+        output.tables = capture.stored_with(progress, is_due=self.batch == 0)
+        small = as_stored(rows, pa.schema(output.table.schema().to_arrow()))
+        output.append_rows(small, self.batch, {capture.split: (self.position or 0, taken[-1].position)})
+        self.position = taken[-1].position
+        if acknowledges:
+            capture.committed(taken, progress)
+
+    def close(self) -> None:
+        if self.capture is not None:
+            self.capture.feed.close()
+            self.capture = None
+
+    def changes(self) -> list[tuple[str, str | None, str | None]]:
+        """The changes in the log, in order."""
+        rows = DeltaTable(self.warehouse.data(self.source.id, 1)).to_pyarrow_table().to_pylist()
+        rows.sort(key=lambda row: (row["_rw_run"], row["_rw_batch"], row["_rw_offset"], row["_rw_index"]))
+        return [(row["op"], row["key"], row["row"]) for row in rows]
+
+    def write_until(self, is_met: Any) -> None:
+        while not is_met(self.changes()):
+            self.write()
+
+
+@pytest.fixture
+def log(postgres: PostgresInfo, tmp_path: Path) -> Iterator[Log]:
+    word = uuid.uuid4().hex[:8]
+    table = f"public.t_{word}"
+    postgres.run(f"CREATE TABLE {table} (id INT PRIMARY KEY, word TEXT)")
+    world = tables_world()
+    columns = (
+        UpstreamColumn(name="id", type="integer", canonical="INT"),
+        UpstreamColumn(name="word", type="text", canonical="CHARACTER VARYING"),
+    )
+    world.upstream_tables = {table: UpstreamTable(table=table, columns=columns, key=("id",))}
+    options = {
+        "hostname": "127.0.0.1",
+        "port": str(postgres.port),
+        "username": postgres.user,
+        "database.name": "postgres",
+        "slot.name": f"slot_{word}",
+        "publication.name": f"pub_{word}",
+    }
+    listed = ", ".join(f"{key} = '{value}'" for key, value in options.items())
+    world.run(
+        f"CREATE SOURCE pg WITH (connector = 'postgres-cdc', {listed})", f"CREATE TABLE t (*) FROM pg TABLE '{table}'"
+    )
+    made = Log(postgres, Warehouse.at(str(tmp_path)), world, options | {"password": PASSWORD})
+    yield made
+    made.close()
+    change_connector("postgres-cdc").release(made.options, slot=True, publication=True)
+    postgres.run(f"DROP TABLE {table}")
+
+
+def table_of(log: Log) -> str:
+    (name,) = log.world.upstream_tables
+    return name
+
+
+def confirmed(log: Log) -> int:
+    slot = change_connector("postgres-cdc").slot_details(log.options)
+    assert slot is not None
+    assert slot.acknowledged is not None
+    return slot.acknowledged
+
+
+def test_snapshot_and_changes_are_in_the_log_once_however_often_the_reader_is_killed(log: Log) -> None:
+    log.postgres.run(f"INSERT INTO {table_of(log)} SELECT g, 'w' || g FROM generate_series(1, 30) g")
+    log.open()
+    log.write_until(lambda changes: sum(op == "r" for op, _, _ in changes) == 30)
+    log.postgres.run(f"UPDATE {table_of(log)} SET word = 'x' WHERE id = 1")
+    log.write_until(lambda changes: any(op == "u" for op, _, _ in changes))
+    log.postgres.run(f"DELETE FROM {table_of(log)} WHERE id = 2")
+    taken = log.take()
+    assert taken[-1].records.num_rows == 1
+    log.close()  # Taken and not committed: read again.
+    before = confirmed(log)
+    assert log.position is not None
+    assert before <= log.position
+    log.open()
+    log.write_until(lambda changes: any(op == "d" for op, _, _ in changes))
+    log.postgres.run(f"INSERT INTO {table_of(log)} VALUES (99, 'last')")
+    capture = log.capture
+    assert capture is not None
+    while log.changes()[-1][0] != "c":
+        log.write(acknowledges=False)
+    log.close()  # Committed and not acknowledged: not read again.
+    assert confirmed(log) <= log.position
+    log.open()
+    log.postgres.run(f"TRUNCATE {table_of(log)}")
+    log.write_until(lambda changes: changes[-1][0] == "t")
+    assert [op for op, _, _ in log.changes() if op != "r"] == ["u", "d", "c", "t"]
+    (stored,) = stored_progress(log.warehouse, log.source).values()
+    assert (stored[1].is_done, stored[1].rows_done) == (True, 30)
+    assert log.reports[-1].is_over
+
+
+def test_a_slot_that_is_gone_is_not_made_again(log: Log) -> None:
+    log.open()
+    log.write()
+    log.close()
+    wait_until(lambda: confirmed(log) > 0, "the slot")
+    log.postgres.run(
+        f"SELECT pg_drop_replication_slot('{log.options['slot.name']}') "
+        f"FROM pg_replication_slots WHERE slot_name = '{log.options['slot.name']}'"
+    )
+    with pytest.raises(StalledError, match=log.options["slot.name"]):
+        log.open()
+    assert change_connector("postgres-cdc").slot_details(log.options) is None
+
+
+def test_a_repeated_snapshot_is_enclosed_by_marks(log: Log) -> None:
+    log.postgres.run(f"INSERT INTO {table_of(log)} VALUES (1, 'a'), (2, 'b')")
+    log.open()
+    log.write_until(lambda changes: sum(op == "r" for op, _, _ in changes) == 2)
+    log.close()
+    world = log.world
+    world.run("PAUSE SOURCE pg", "RESET SOURCE SPLITS pg ALLOW GAPS WITH (FORGET_OFFSETS = true)", "RESUME SOURCE pg")
+    log.open()
+    log.write_until(lambda changes: changes[-1][0] == "s")
+    assert [op for op, _, _ in log.changes()] == ["r", "r", "b", "r", "r", "s"]
