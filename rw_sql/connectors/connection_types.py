@@ -29,7 +29,12 @@ def is_of_sources(kind: str) -> bool:
 @cache
 def connection_spec(kind: str) -> ConnectorSpec:
     """The spec with the options of a connection type; only options marked for connections count."""
-    return connector(kind).spec if is_of_sources(kind) else sink_connector(_sinks()[kind]).spec
+    return connector(_sources()[kind]).spec if is_of_sources(kind) else sink_connector(_sinks()[kind]).spec
+
+
+def connection_source(kind: str) -> str:
+    """The source connector of a connection type that sources use: it looks at the upstream."""
+    return _sources()[kind]
 
 
 def connection_sink(kind: str) -> str:
@@ -46,7 +51,9 @@ def place_of(kind: str, key: str) -> str | None:
             return f"leave {key} out: connections of type '{other}' have this property"
     sources = [spec for name in connector_names() if not (spec := connector(name).spec).is_batch]
     sinks = [sink_connector(name).spec for name in sink_connector_names()]
-    for option in (option for spec in sources if spec.name == kind for option in spec.options.values()):
+    for option in (
+        option for spec in sources if (spec.connection_kind or spec.name) == kind for option in spec.options.values()
+    ):
         if option.key == key and option.connection_key is not None:
             return f'did you mean "{option.connection_key}"?'
     for user, specs in (("source", sources), ("sink", sinks)):
@@ -65,14 +72,19 @@ def check_connection_options(kind: str, options: Mapping[str, str]) -> None:
     if "location" in foreign:
         foreign["location"] = "s3://unset"
     check_option_values(spec, {**foreign, **options})
-    user = connector(kind) if is_of_sources(kind) else sink_connector(_sinks()[kind])
+    user = connector(_sources()[kind]) if is_of_sources(kind) else sink_connector(_sinks()[kind])
     user.check_options({**foreign, **options})
 
 
 @cache
-def _sources() -> frozenset[str]:
+def _sources() -> Mapping[str, str]:
+    """The connection types of sources with positions, each with its connector."""
     specs = {name: connector(name).spec for name in connector_names()}
-    return frozenset(name for name, spec in specs.items() if _has_connections(spec) and not spec.is_batch)
+    return {
+        spec.connection_kind or name: name
+        for name, spec in specs.items()
+        if _has_connections(spec) and not spec.is_batch
+    }
 
 
 @cache

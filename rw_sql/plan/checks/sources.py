@@ -73,12 +73,13 @@ def check_source(snapshot: Snapshot, statement: CreateSource) -> str:
 
 def _check_connection(snapshot: Snapshot, statement: CreateSource, name: str) -> None:
     connection = connection_of(snapshot, statement.options)
-    if connection is not None and connection.connector != name:
+    wanted = connector(name).spec.connection_kind or name
+    if connection is not None and connection.connector != wanted:
         raise SqlError(
             INVALID_DEFINITION,
-            f"connection \"{connection.name}\" is one of type '{connection.connector}', not '{name}'",
+            f"connection \"{connection.name}\" is one of type '{connection.connector}', not '{wanted}'",
             span=next(option.value_place for option in statement.options if option.key == "connection"),
-            hint=connections_of(snapshot, name),
+            hint=connections_of(snapshot, wanted),
         )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from rw_sql.connectors.connection_types import is_of_sources
+from rw_sql.connectors.connection_types import connection_source, is_of_sources
 from rw_sql.model.definitions import definition_of
 from rw_sql.model.options import shown, source_options
 from rw_sql.model.source_readers import readers_of
@@ -125,8 +125,8 @@ def another_target(inspector: Inspector, kind: str, old: PlannedOptions, new: Pl
     """The reason why a sink may write elsewhere after this change of its connection; None if it does not."""
     if not is_of_sources(kind):
         return "what it wrote stays where it was, and this may be another store"
-    then = inspector.upstreams.look(kind, old)
-    now = inspector.upstreams.look(kind, new)
+    then = inspector.upstreams.look(connection_source(kind), old)
+    now = inspector.upstreams.look(connection_source(kind), new)
     if not (then.cluster and now.cluster):
         return "what it wrote stays where it was, and this may be another cluster"
     return "OTHER_CLUSTER: what it wrote stays where it was" if then.cluster != now.cluster else None

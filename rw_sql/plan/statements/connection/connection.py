@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from rw_sql.connectors.connection_types import (
     check_connection_options,
     connection_sink,
+    connection_source,
     connection_spec,
     connection_types,
     is_of_sources,
@@ -85,7 +86,7 @@ def _type_of(statement: CreateConnection) -> str:
                     NOT_SUPPORTED,
                     f'Connection type "{kind}" is not supported',
                     span=option.value.span,
-                    hint="type = 'jdbc', jdbc.url = 'jdbc:postgresql://host:5432/database'"
+                    hint="type = 'postgres' for sources, type = 'jdbc' for tables that are loaded and for sinks"
                     if kind.startswith("postgres")
                     else "supported types are: " + ", ".join(connection_types()),
                 )
@@ -167,7 +168,7 @@ def _require_answer(
     """Raises SqlError if the server does not respond or refuses the login. ``options`` are the options in the
     statement."""
     if is_of_sources(kind):
-        upstream = inspector.upstreams.look(kind, planned)
+        upstream = inspector.upstreams.look(connection_source(kind), planned)
         if not upstream.is_reachable:
             require_upstream(upstream, name, span, kind="connection", options=options, is_switchable=bool(options))
         return
