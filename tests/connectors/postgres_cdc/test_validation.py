@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import uuid
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,7 @@ from rw_sql.connectors.connection_types import (
 from rw_sql.connectors.postgres_cdc import setup
 from rw_sql.connectors.postgres_cdc.source import PostgresCdcConnector
 from rw_sql.connectors.spec import OptionError
+from rw_sql.packages import deferred
 from tests.support.postgres import PASSWORD, running_server
 from tests.support.postgres_changes import TIMEOUT, cdc_options
 
@@ -208,6 +210,15 @@ def test_a_server_that_does_not_answer() -> None:
     assert caught.value.code == "RW401"
 
 
+def test_an_installation_without_psycopg(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "psycopg", None)
+    monkeypatch.setattr("rw_sql.connectors.postgres_cdc.connection.psycopg", deferred("psycopg"))
+    with pytest.raises(CaptureError) as caught:
+        CONNECTOR.slot_details({"hostname": "h", "username": "u", "database.name": "d", "slot.name": "s"})
+    assert caught.value.code == "RW416"
+    assert caught.value.hint == "pip install 'rw-sql[postgres-cdc]'"
+
+
 def test_options_that_contradict() -> None:
     given = {"hostname": "h", "username": "u", "database.name": "d"}
     CONNECTOR.check_options(given)
@@ -230,7 +241,7 @@ def test_connections_of_type_postgres() -> None:
     assert connection_source("postgres") == connection_spec("postgres").name == "postgres-cdc"
     given = {"hostname": "h", "username": "u", "database.name": "d"}
     check_connection_options("postgres", given)
-    with pytest.raises(OptionError, match="ssl[.]root[.]cert is needed"):
+    with pytest.raises(OptionError, match=r"ssl\.root\.cert is needed"):
         check_connection_options("postgres", given | {"ssl.mode": "verify-ca"})
     assert (
         place_of("postgres", "slot.name") == "leave slot.name out here: CREATE SOURCE … WITH (slot.name = …) takes it"
