@@ -87,7 +87,7 @@ def _type_of(statement: CreateConnection) -> str:
                     NOT_SUPPORTED,
                     f'Connection type "{kind}" is not supported',
                     span=option.value.span,
-                    hint="type = 'postgres' for postgres-cdc, type = 'jdbc' for jdbc"
+                    hint="type = 'postgres' for sources, type = 'jdbc' for tables that are loaded and for sinks"
                     if kind.startswith("postgres")
                     else "supported types are: " + ", ".join(connection_types()),
                 )
@@ -169,8 +169,8 @@ def _require_answer(
     """Raises SqlError if the server does not respond or refuses the login. ``options`` are the options in the
     statement."""
     if is_of_sources(kind):
-        if captures_changes(connection_source(kind)):
-            return  # A database and a slot belong to a source: the server is asked when one uses the connection.
+        if captures_changes(connection_source(kind)) and "database.name" not in dict(planned):
+            return  # A database belongs to a source then: the server is asked when one uses the connection.
         upstream = inspector.upstreams.look(connection_source(kind), planned)
         if not upstream.is_reachable:
             require_upstream(upstream, name, span, kind="connection", options=options, is_switchable=bool(options))
