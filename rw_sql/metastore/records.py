@@ -15,6 +15,7 @@ class SourceRecord:
     ``options`` is the WITH list as (key, text) pairs in the order written; it contains references by name and never the
     value of a secret. ``uses`` are the ids of its connection and secrets. Each new ``generation`` has a new log.
     ``birth`` are the end offsets of its splits at creation, in the format of :mod:`rw_sql.model.backfill_ranges`.
+    ``added_columns`` are (name, id): objects with a lower id were created before the column and do not see it.
     """
 
     id: int
@@ -27,6 +28,7 @@ class SourceRecord:
     generation: int = 1
     created_at_ms: int = 0
     birth: str = ""
+    added_columns: tuple[tuple[str, int], ...] = ()
     kind: str = field(default="source", init=False)
 
 

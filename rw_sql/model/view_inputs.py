@@ -20,7 +20,6 @@ from rw_sql.model.definitions import (
     has_changes,
     has_unchanged,
     named_fields,
-    source_columns,
     source_watermark,
     table_definition,
 )
@@ -92,7 +91,7 @@ def view_inputs(snapshot: Snapshot, view: MaterializedViewRecord | SinkRecord) -
         if isinstance(record, SourceRecord):
             statement = definition_of(record)
             names = named_fields(table_definition(view.definition)) if isinstance(view, TableRecord) else {}
-            columns = tuple(names.get(name, name) for name, _ in source_columns(statement))
+            columns = tuple(names.get(name, name) for name, _ in seen_columns(record, view))
             aliases = tuple((name, field) for field, name in names.items())
             watermark = source_watermark(statement)
             if isinstance(view, TableRecord) and view.primary_key:

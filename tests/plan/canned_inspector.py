@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from rw_sql.connectors import registry
 from rw_sql.connectors.base import ColumnMisfit, GroupOffsets, SplitState, Upstream, UpstreamSplit
 from rw_sql.connectors.kafka.source import topics_of
+from rw_sql.connectors.schemas.look import SchemaLook
 from rw_sql.connectors.sink import SinkLook
 from rw_sql.errors import FILE_UNREADABLE, SqlError
 from rw_sql.metastore.records import FORGOTTEN, SourceRecord
@@ -171,6 +172,14 @@ class CannedUpstreams(Port):
 
     def column_misfit(self, connector: str, options: PlannedOptions, columns: Mapping[str, str]) -> ColumnMisfit | None:
         return next((misfit for misfit in self.world.misfits if misfit.column in columns), None)
+
+    def read_schema(self, options: PlannedOptions, subject: str, *, is_needed: bool) -> SchemaLook:
+        known = self.world.schemas
+        schema = known.get(subject)
+        return SchemaLook(schema=schema, present=tuple(known), error=self.world.registry_error)
+
+    def registry_error(self, options: PlannedOptions) -> str | None:
+        return self.world.registry_error
 
     def look_at_target(
         self,

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from rw_sql.connectors.base import ColumnMisfit, GroupOffsets, Upstream
+    from rw_sql.connectors.schemas.look import SchemaLook
     from rw_sql.connectors.sink import SinkLook, SinkShape
     from rw_sql.metastore.records import SecretRecord
     from rw_sql.model.options import PlannedOptions
@@ -46,6 +47,14 @@ class UpstreamPort(Protocol):
 
     def column_misfit(self, connector: str, options: PlannedOptions, columns: Mapping[str, str]) -> ColumnMisfit | None:
         """The first of ``columns`` (name to Spark type) that an upstream cannot provide, if any."""
+        ...
+
+    def read_schema(self, options: PlannedOptions, subject: str, *, is_needed: bool) -> SchemaLook:
+        """The newest schema of a subject of a registry. ``is_needed``: without the schema nothing can be planned."""
+        ...
+
+    def registry_error(self, options: PlannedOptions) -> str | None:
+        """Why a schema registry cannot be read; None if it answers."""
         ...
 
     def look_at_target(

@@ -6,11 +6,13 @@ from typing import TYPE_CHECKING, Protocol
 
 from rw_sql.connectors import registry
 from rw_sql.connectors.base import ColumnReader
+from rw_sql.connectors.schemas.look import look_at_subject, registry_error
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from rw_sql.connectors.base import ColumnMisfit, GroupOffsets, Upstream
+    from rw_sql.connectors.schemas.look import SchemaLook
     from rw_sql.connectors.sink import SinkLook, SinkShape
     from rw_sql.metastore.records import SecretRecord
     from rw_sql.model.options import PlannedOptions
@@ -59,6 +61,12 @@ class Upstreams:
         resolved = self._resolve(options)
         reader = registry.connector(connector)
         return reader.column_misfit(resolved, columns) if isinstance(reader, ColumnReader) else None
+
+    def read_schema(self, options: PlannedOptions, subject: str, *, is_needed: bool) -> SchemaLook:
+        return look_at_subject(self._resolve(options), subject)
+
+    def registry_error(self, options: PlannedOptions) -> str | None:
+        return registry_error(self._resolve(options))
 
     def look_at_target(
         self,

@@ -36,6 +36,7 @@ from rw_sql.model.sharing import is_to_be_shared, with_sharing
 from rw_sql.model.source_readers import forget_fragments, readers_of
 from rw_sql.model.startup import birth_of
 from rw_sql.plan.checks.formats import require_rows
+from rw_sql.plan.checks.schemas import with_schema
 from rw_sql.plan.checks.sources import check_source
 from rw_sql.plan.checks.upstreams import require_upstream
 from rw_sql.plan.effects.discovery import discover
@@ -92,6 +93,8 @@ def lower_create_source(
         if_not_exists=False,
         options=tuple(option for option in statement.options if option.key != PAUSED_AT_BIRTH),
     )
+    if not is_of_table:
+        stored = with_schema(stored, snapshot, inspector)
     kind_name = check_source(snapshot, stored)
     kind = connector(kind_name)
     stored = with_sharing(stored, kind, is_shared=is_shared)
