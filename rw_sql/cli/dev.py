@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 
 import typer
 
-from rw_sql.cli.dev_registry import registry_app
 from rw_sql.cli.interface.options import old_name, output_option, require_output
+from rw_sql.cli.servers.registry_commands import registry_app
 from rw_sql.errors import FILE_UNREADABLE, UNDEFINED_COLUMN, UPSTREAM_UNREACHABLE, SqlError
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rw_sql.cli.local_server import (
+from rw_sql.cli.servers.local_server import (
     end_process,
     free_port,
     is_port_open,

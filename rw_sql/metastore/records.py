@@ -20,6 +20,7 @@ class SourceRecord:
     ``birth`` are the end offsets of its splits at creation, in the format of :mod:`rw_sql.model.backfill_ranges`.
     ``snapshot`` is the epoch of the statement since which the tables of a change data capture source read their
     snapshots anew; 0: each since its creation.
+    ``added_columns`` are (name, id): objects with a lower id were created before the column and do not see it.
     """
 
     id: int
@@ -33,6 +34,7 @@ class SourceRecord:
     created_at_ms: int = 0
     birth: str = ""
     snapshot: int = 0
+    added_columns: tuple[tuple[str, int], ...] = ()
     kind: str = field(default="source", init=False)
 
 

@@ -10,13 +10,13 @@ import pytest
 from typer.testing import CliRunner
 
 from rw_sql.cli.main import app
-from rw_sql.cli.schema_registry import is_running, start_registry
+from rw_sql.cli.servers.schema_registry import is_running, start_registry
 from rw_sql.errors import SqlError
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from rw_sql.cli.schema_registry import RegistryInfo
+    from rw_sql.cli.servers.schema_registry import RegistryInfo
 
 
 def run(*words: str, exit_code: int = 0) -> str:

@@ -13,6 +13,7 @@ from rw_sql.connectors import registry
 from rw_sql.connectors.base import ColumnMisfit, GroupOffsets, SplitState, Upstream, UpstreamSplit
 from rw_sql.connectors.changes import CaptureError
 from rw_sql.connectors.kafka.source import topics_of
+from rw_sql.connectors.schemas.look import SchemaLook
 from rw_sql.connectors.sink import SinkLook
 from rw_sql.errors import FILE_UNREADABLE, UPSTREAM_MISSING, SqlError
 from rw_sql.metastore.records import FORGOTTEN, SourceRecord
@@ -189,6 +190,14 @@ class CannedUpstreams(Port):
 
     def slot_details(self, connector: str, options: PlannedOptions) -> SlotDetails | None:
         return self.world.slot
+
+    def read_schema(self, options: PlannedOptions, subject: str, *, is_needed: bool) -> SchemaLook:
+        known = self.world.schemas
+        schema = known.get(subject)
+        return SchemaLook(schema=schema, present=tuple(known), error=self.world.registry_error)
+
+    def registry_error(self, options: PlannedOptions) -> str | None:
+        return self.world.registry_error
 
     def look_at_target(
         self,

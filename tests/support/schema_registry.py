@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from rw_sql.cli.schema_registry import RegistryInfo, registry_runner, start_registry, stop_registry
+from rw_sql.cli.servers.schema_registry import RegistryInfo, registry_runner, start_registry, stop_registry
 from rw_sql.errors import SqlError
 
 if TYPE_CHECKING:

@@ -8,12 +8,14 @@ from rw_sql.connectors import registry
 from rw_sql.connectors.base import ColumnChecker
 from rw_sql.connectors.changes import CaptureError
 from rw_sql.connectors.registry import change_connector
+from rw_sql.connectors.schemas.look import look_at_subject, registry_error
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from rw_sql.connectors.base import ColumnMisfit, GroupOffsets, Upstream
     from rw_sql.connectors.changes import Lack, SlotDetails, UpstreamTable
+    from rw_sql.connectors.schemas.look import SchemaLook
     from rw_sql.connectors.sink import SinkLook, SinkShape
     from rw_sql.metastore.records import SecretRecord
     from rw_sql.model.options import PlannedOptions
@@ -78,6 +80,12 @@ class Upstreams:
             return change_connector(connector).slot_details(self._resolve(options))
         except CaptureError:
             return None
+
+    def read_schema(self, options: PlannedOptions, subject: str, *, is_needed: bool) -> SchemaLook:
+        return look_at_subject(self._resolve(options), subject)
+
+    def registry_error(self, options: PlannedOptions) -> str | None:
+        return registry_error(self._resolve(options))
 
     def look_at_target(
         self,

@@ -213,7 +213,7 @@ class DirectReaders:
             columns={column.name: canonical_type(column.data_type) for column in statement.columns},
         )
         added = added_fields(self.snapshot, reader.source)
-        rows = decode(records, statement, run=0, batch=0, bucket=0, added=added)
+        rows = decode(records, statement, reader.options, run=0, batch=0, bucket=0, added=added)
         rows = rows.observe(_errors_of(source_id), f.count(ERROR).alias(_ERRORS))
         reader.mark = _leaf_id(_leaves(records)[0])
         frame = rows.where(f"{ERROR} IS NULL").selectExpr(*given.selected)

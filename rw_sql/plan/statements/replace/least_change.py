@@ -18,6 +18,7 @@ from rw_sql.plan.statements.replace.normal_form import (
     own_options,
     plain_column,
     spec_of,
+    with_taken_columns,
 )
 from rw_sql.plan.statements.view.backfill_plan import RATE_LIMIT
 from rw_sql.syntax.statements import (
@@ -81,6 +82,16 @@ class _OptionChanges:
 
 
 def least_change(current: Create, wanted: Create, connections: Mapping[str, CreateConnection]) -> LeastChange:
+    """See :func:`_least_change`. Columns that a definition takes over from a schema are those that the object has."""
+    # Two branches, because the columns are those of one kind of statement.
+    if isinstance(current, CreateSource) and isinstance(wanted, CreateSource):  # noqa: SIM114
+        wanted = with_taken_columns(current, wanted)
+    elif isinstance(current, CreateTable) and isinstance(wanted, CreateTable):
+        wanted = with_taken_columns(current, wanted)
+    return _least_change(current, wanted, connections)
+
+
+def _least_change(current: Create, wanted: Create, connections: Mapping[str, CreateConnection]) -> LeastChange:
     """The statements that turn one definition into another of the same kind and name.
 
     ``connections`` are the future definitions of connections that properties may come from, by name.

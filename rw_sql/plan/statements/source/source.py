@@ -39,6 +39,7 @@ from rw_sql.model.startup import birth_of
 from rw_sql.plan.checks.cdc_tables import require_no_lack
 from rw_sql.plan.checks.columns import require_columns
 from rw_sql.plan.checks.formats import require_rows
+from rw_sql.plan.checks.schemas import with_schema
 from rw_sql.plan.checks.sources import check_source
 from rw_sql.plan.checks.upstreams import require_upstream
 from rw_sql.plan.effects.discovery import discover
@@ -97,6 +98,8 @@ def lower_create_source(
         if_not_exists=False,
         options=tuple(option for option in statement.options if option.key != PAUSED_AT_BIRTH),
     )
+    if not is_of_table:
+        stored = with_schema(stored, snapshot, inspector)
     kind_name = check_source(snapshot, stored)
     kind = connector(kind_name)
     stored = with_sharing(stored, kind, is_shared=is_shared)

@@ -17,7 +17,7 @@ import urllib.request
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from rw_sql.cli.local_server import (
+from rw_sql.cli.servers.local_server import (
     end_process,
     free_port,
     is_port_open,

@@ -31,7 +31,7 @@ def start(
 ) -> None:
     """Start a schema registry and wait until it answers. The first start downloads it. It runs on after the command
     ends, and its schemas are gone when it stops."""
-    from rw_sql.cli.schema_registry import is_running, start_registry
+    from rw_sql.cli.servers.schema_registry import is_running, start_registry
     from rw_sql.cli.status_line import Doing, StatusLine
 
     require_output(output, OUTPUTS)
@@ -51,7 +51,7 @@ def start(
 @registry_app.command()
 def stop(folder: _Folder = Path(DEFAULT_FOLDER), output: _Output = "text") -> None:
     """Stop the registry of a folder and wait until it has ended. Its schemas are gone."""
-    from rw_sql.cli.schema_registry import stop_registry
+    from rw_sql.cli.servers.schema_registry import stop_registry
 
     require_output(output, OUTPUTS)
     was_running = stop_registry(folder)
@@ -64,7 +64,7 @@ def stop(folder: _Folder = Path(DEFAULT_FOLDER), output: _Output = "text") -> No
 @registry_app.command()
 def status(folder: _Folder = Path(DEFAULT_FOLDER), output: _Output = "text") -> None:
     """Print the address of the folder's registry, and whether it answers. The exit code is 1 if it does not."""
-    from rw_sql.cli.schema_registry import is_answering, is_running
+    from rw_sql.cli.servers.schema_registry import is_answering, is_running
 
     require_output(output, OUTPUTS)
     info = is_running(folder)
