@@ -148,6 +148,7 @@ NOT_HERE = (
 """The pairs that RisingWave reads from these connectors and rw_sql does not."""
 
 _INSTEAD = {
+    "NONE": "leave FORMAT NONE ENCODE NONE out",
     "AVRO": "records that need a schema registry are not read here: let the writer use JSON",
     "PROTOBUF": "records that need a schema are not read here: let the writer use JSON",
     "DEBEZIUM_MONGO": "let Debezium unwrap the documents (ExtractNewDocumentState), and read FORMAT UPSERT ENCODE JSON",

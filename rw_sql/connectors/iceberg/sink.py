@@ -101,7 +101,7 @@ class IcebergSink:
 
         try:
             return catalog.load_table(self.spec, options)
-        except (catalog.TableMissingError, catalog.CatalogError):
+        except catalog.TableMissingError:
             if not _creates(options):
                 raise
         try:

@@ -48,6 +48,10 @@ class UpstreamPort(Protocol):
         """The first of ``columns`` (name to Spark type) that an upstream cannot provide, if any."""
         ...
 
+    def columns(self, connector: str, options: PlannedOptions) -> Mapping[str, str]:
+        """The columns of an upstream with their types in canonical SQL; empty if it does not list them."""
+        ...
+
     def look_at_target(
         self,
         connector: str,

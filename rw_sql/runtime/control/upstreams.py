@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 from rw_sql.connectors import registry
-from rw_sql.connectors.base import ColumnChecker
+from rw_sql.connectors.base import ColumnChecker, ColumnLister
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -59,6 +59,10 @@ class Upstreams:
         resolved = self._resolve(options)
         reader = registry.connector(connector)
         return reader.column_misfit(resolved, columns) if isinstance(reader, ColumnChecker) else None
+
+    def columns(self, connector: str, options: PlannedOptions) -> Mapping[str, str]:
+        lister = registry.connector(connector)
+        return lister.columns(self._resolve(options)) if isinstance(lister, ColumnLister) else {}
 
     def look_at_target(
         self,

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from rw_sql.connectors.iceberg.sink import IcebergSink
-from rw_sql.connectors.sink import DELETE, UPDATE, SinkError
+from rw_sql.connectors.sink import DELETE, UPDATE, SinkError, SinkLook
 from tests.connectors.iceberg.lake import NAME, Lake
 from tests.support.sink_batches import ARROW, batch, shape
 
@@ -140,16 +140,19 @@ def test_nothing_is_written_after_a_cancel(lake: Lake) -> None:
 
 def test_the_look_writes_nothing_and_tells_what_does_not_fit(lake: Lake) -> None:
     sink = IcebergSink()
+    # Of a database without tables.
+    assert sink.look({**lake.options, **MADE}, shape()) == SinkLook()
+    assert sink.look(lake.options, shape()).missing == f'table "{NAME}"'
     lake.catalog().create_namespace("db")
     missing = sink.look(lake.options, shape())
     assert (missing.missing, missing.hint) == (
         f'table "{NAME}"',
         "create it, or set create_table_if_not_exists = 'true'",
     )
-    assert sink.look({**lake.options, **MADE}, shape()) == type(missing)()
+    assert sink.look({**lake.options, **MADE}, shape()) == SinkLook()
     assert lake.catalog().list_tables("db") == []
     lake.create(WORDS)
-    assert sink.look(lake.options, shape()) == type(missing)()
+    assert sink.look(lake.options, shape()) == SinkLook()
     lake.catalog().drop_table(NAME)
     lake.create(pa.schema([("id", pa.int64()), ("word", pa.string())]))
     assert sink.look(lake.options, shape()).misfit == f'column "id" of table {NAME} is int64, not int32'

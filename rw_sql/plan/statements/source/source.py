@@ -35,7 +35,7 @@ from rw_sql.model.options import plan_options, source_options, visible
 from rw_sql.model.sharing import is_to_be_shared, with_sharing
 from rw_sql.model.source_readers import forget_fragments, readers_of
 from rw_sql.model.startup import birth_of
-from rw_sql.plan.checks.columns import require_columns
+from rw_sql.plan.checks.columns import columns_of, lists_columns, require_columns
 from rw_sql.plan.checks.formats import require_rows
 from rw_sql.plan.checks.sources import check_source
 from rw_sql.plan.checks.upstreams import require_upstream
@@ -93,6 +93,7 @@ def lower_create_source(
         if_not_exists=False,
         options=tuple(option for option in statement.options if option.key != PAUSED_AT_BIRTH),
     )
+    stored = _with_columns(stored, snapshot, inspector)
     kind_name = check_source(snapshot, stored)
     kind = connector(kind_name)
     stored = with_sharing(stored, kind, is_shared=is_shared)
@@ -131,6 +132,18 @@ def lower_create_source(
         changes=(ResultRow(object=name, change="CREATED", detail=detail),),
         affected=(record.id,),
     )
+
+
+def _with_columns(statement: CreateSource, snapshot: Snapshot, inspector: Inspector) -> CreateSource:
+    """The definition with the columns of its upstream, if it leaves them out and its connector lists them."""
+    if statement.columns or not lists_columns(statement):
+        return statement
+    blank = columns_of({"blank": "INT"}, statement.name.span)
+    kind = check_source(snapshot, replace(statement, columns=blank))
+    options = plan_options(snapshot, statement)
+    upstream = inspector.upstreams.look(kind, options)
+    require_upstream(upstream, object_name(statement.name), statement.name.span, options=statement.options)
+    return replace(statement, columns=columns_of(inspector.upstreams.columns(kind, options), statement.name.span))
 
 
 def _require_stream(statement: CreateSource) -> None:
