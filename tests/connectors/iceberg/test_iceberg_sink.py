@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from rw_sql.connectors.iceberg.sink import IcebergSink
-from rw_sql.connectors.sink import DELETE, UPDATE, SinkError, SinkLook
+from rw_sql.connectors.sink import DELETE, UPDATE, RefusedRowsError, SinkError, SinkLook
 from tests.connectors.iceberg.lake import NAME, Lake
 from tests.support.sink_batches import ARROW, batch, shape
 
@@ -128,6 +128,18 @@ def test_many_keys_at_once(lake: Lake) -> None:
         writer.write(batch(*rows), 0)
         writer.write(batch(*((id_, "w", DELETE) for id_, _ in rows)), 1)
         assert lake.rows() == []
+
+
+def test_a_null_that_the_table_does_not_take(lake: Lake) -> None:
+    lake.create(pa.schema([pa.field("id", pa.int32(), nullable=False), ("word", pa.string())]))
+    writer, _ = opened(lake, shape(), 1)
+    with pytest.raises(RefusedRowsError) as refused:
+        writer.write(batch((1, "a"), (None, "b"), (None, "c", DELETE), (3, None)), 0)
+    assert [(each.index, each.column, each.reason) for each in refused.value.refusals] == [
+        (1, "id", "the table takes no nulls")
+    ]
+    writer.write(batch((1, "a"), (3, None)), 0)
+    assert lake.rows() == [(1, "a"), (3, None)]
 
 
 def test_nothing_is_written_after_a_cancel(lake: Lake) -> None:
