@@ -394,6 +394,15 @@ class ColumnChecker(Protocol):
 
 
 @runtime_checkable
+class ColumnLister(ColumnChecker, Protocol):
+    """A connector whose sources may leave their columns out: they then have those of the upstream."""
+
+    def columns(self, options: Mapping[str, str]) -> Mapping[str, str]:
+        """The upstream's columns with their types in canonical SQL, in order. Raises SqlError UPSTREAM_UNREACHABLE."""
+        ...
+
+
+@runtime_checkable
 class ColumnReader(ColumnChecker, Protocol):
     """A :class:`SnapshotReader` whose upstream has typed columns."""
 

@@ -221,6 +221,7 @@ NOT_HERE = (
 """Pairs of FORMAT and ENCODE that RisingWave reads from these connectors and rw_sql does not."""
 
 _INSTEAD = {
+    "NONE": "leave FORMAT NONE ENCODE NONE out",
     "PROTOBUF": "Protobuf is not read here: let the writer use Avro or JSON",
     "DEBEZIUM_MONGO": "let Debezium unwrap the documents (ExtractNewDocumentState), and read FORMAT UPSERT ENCODE JSON",
 }

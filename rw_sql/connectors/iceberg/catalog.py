@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -87,7 +88,13 @@ def load_table(spec: ConnectorSpec, options: Mapping[str, str]) -> Table:
     except (exceptions.NoSuchTableError, exceptions.NoSuchNamespaceError) as error:
         raise TableMissingError(f"there is no Iceberg table {table_name(options)}") from error
     except Exception as error:
+        if _NO_CATALOG in str(error).lower() and _NOT_THERE.search(str(error)):
+            raise TableMissingError(f"there is no Iceberg catalog at {options['catalog.uri']}") from error
         raise CatalogError(told(error, options)) from error
+
+
+_NO_CATALOG, _NOT_THERE = "iceberg_tables", re.compile("no such table|does not exist")
+"""The words of a database that is no catalog yet, in SQLite and PostgreSQL."""
 
 
 def open_catalog(spec: ConnectorSpec, options: Mapping[str, str]) -> Catalog:

@@ -48,13 +48,46 @@ def misfit(table: Table, name: str, columns: Mapping[str, str]) -> ColumnMisfit 
     there = {field.name.lower(): spark_text(field.type) for field in arrow_schema(table.schema())}
     for column, text in columns.items():
         has = there[column.lower()]
-        if not holds(_plain(text), has):
+        if not holds(_plain(text), _plain(has)):
             return ColumnMisfit(
                 column=column,
                 message=f'column "{column}" of table {name} is {has.upper()}',
                 hint="declare it so, or wider, and CAST it in a materialized view",
             )
     return None
+
+
+def listed(table: Table) -> dict[str, str]:
+    """The columns with their types in SQL, in order."""
+    return {field.name: sql_text(field.type) for field in list(arrow_schema(table.schema()))[1:]}
+
+
+def sql_text(kind: pa.DataType) -> str:
+    """The canonical SQL name of a type."""
+    if pa.types.is_struct(kind):
+        return f"STRUCT<{', '.join(f'{_name(field.name)} {sql_text(field.type)}' for field in kind)}>"
+    if pa.types.is_list(kind):
+        return f"{sql_text(kind.value_type)}[]"
+    if pa.types.is_map(kind):
+        return f"MAP({sql_text(kind.key_type)}, {sql_text(kind.item_type)})"
+    if pa.types.is_decimal(kind):
+        return f"NUMERIC({kind.precision}, {kind.scale})"
+    text = spark_text(kind)
+    return _SQL.get(text, text.upper())
+
+
+_SQL = {
+    "string": "CHARACTER VARYING",
+    "binary": "BYTEA",
+    "float": "REAL",
+    "timestamp": "TIMESTAMP WITH TIME ZONE",
+    "timestamp_ntz": "TIMESTAMP",
+}
+"""The SQL names of the types that Spark calls otherwise."""
+
+
+def _name(field: str) -> str:
+    return '"' + field.replace('"', '""') + '"'
 
 
 def holds(declared: str, has: str) -> bool:

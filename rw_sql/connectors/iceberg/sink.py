@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from rw_sql.connectors.base import RESOLVE_TIMEOUT_SECONDS
 from rw_sql.connectors.iceberg import catalog
-from rw_sql.connectors.sink import DELETE, UPSERT, SinkError, SinkLook, TargetUnfitError
+from rw_sql.connectors.sink import DELETE, UPSERT, Refusal, RefusedRowsError, SinkError, SinkLook, TargetUnfitError
 from rw_sql.connectors.spec import check_option_values, load_sink_spec
 from rw_sql.connectors.support.sink_values import last_per_key, split_by_op
 from rw_sql.errors import near_names
@@ -33,6 +33,7 @@ else:
 
 _CREATE = "create_table_if_not_exists"
 _ATTEMPTS = 20
+_INDEX = "_rw_index"
 _RETRIES = "commit.retry.num-retries"
 
 
@@ -101,7 +102,7 @@ class IcebergSink:
 
         try:
             return catalog.load_table(self.spec, options)
-        except (catalog.TableMissingError, catalog.CatalogError):
+        except catalog.TableMissingError:
             if not _creates(options):
                 raise
         try:
@@ -141,6 +142,7 @@ class IcebergWriter:
 
     def write(self, rows: pa.Table, batch: int) -> None:
         """One commit with the rows and the batch's number."""
+        self._require_values(rows)
         changed, gone = split_by_op(last_per_key(rows, self._shape.keys), DELETE)
         appended = self._fitted(changed)
         keys = pa.concat_tables([changed, gone]).select(list(self._shape.keys)) if self._shape.type == UPSERT else None
@@ -226,8 +228,26 @@ class IcebergWriter:
 
     def _fitted(self, rows: pa.Table) -> pa.Table:
         """The rows with the types of the table; its other columns are null."""
-        wanted = _wanted(self._shape)
+        required = self._required()
+        wanted = pa.schema([field.with_nullable(field.name not in required) for field in _wanted(self._shape)])
         return rows.select(wanted.names).cast(wanted)
+
+    def _required(self) -> list[str]:
+        """The sink's columns in which the table takes no nulls."""
+        given = self._shape.columns
+        return [field.name for field in self._table.schema().fields if field.required and field.name in given]
+
+    def _require_values(self, rows: pa.Table) -> None:
+        """Raises RefusedRowsError for rows with a null that the table does not take."""
+        found: dict[int, Refusal] = {}
+        if required := self._required():
+            numbered = rows.append_column(_INDEX, pa.array(range(rows.num_rows), pa.int64()))
+            changed, _ = split_by_op(last_per_key(numbered, self._shape.keys), DELETE)
+            for name in required:
+                for at in changed.filter(changed.column(name).is_null()).column(_INDEX).to_pylist():
+                    found.setdefault(at, Refusal(index=at, column=name, reason="the table takes no nulls"))
+        if found:
+            raise RefusedRowsError([found[at] for at in sorted(found)])
 
     def _told(self, error: Exception) -> str:
         return catalog.told(error, self._options)

@@ -211,6 +211,17 @@ class IcebergConnector(RangedConnector):
             return None
         return iceberg_columns.misfit(table, catalog.table_name(options), columns)
 
+    def columns(self, options: Mapping[str, str]) -> Mapping[str, str]:
+        """The table's columns. Raises SqlError UPSTREAM_UNREACHABLE."""
+        from rw_sql.connectors.iceberg import columns as iceberg_columns
+
+        try:
+            return iceberg_columns.listed(self._table(options))
+        except OSError as error:
+            raise SqlError(
+                UPSTREAM_UNREACHABLE, f"the catalog does not answer: {error}", hint="run the statement again"
+            ) from error
+
     def resolve_split(self, options: Mapping[str, str], written: str) -> str:
         """The table's name for ``'0'``, because there is only one split."""
         return catalog.table_name(options) if written.strip() in ("", "0") else written

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from nats.aio.client import Client
     from nats.aio.msg import Msg
 
-    from rw_sql.connectors.nats.client import Address, NatsClient
+    from rw_sql.connectors.nats.client import Address, NatsClient, StreamInfo
 
 AT_ONCE = 5_000
 """The maximum number of messages in one request."""
@@ -157,6 +157,7 @@ class _Found:
         """Reads the whole range."""
         wanted = self.wanted
         info = await info_of(nc, wanted.stream, _ANSWER_SECONDS)
+        self._require_there(info)
         if info.is_copy:
             # It has messages of other streams' subjects, which it does not list, and a server may refuse a filter.
             chosen: tuple[str, ...] = (">",)
@@ -168,11 +169,10 @@ class _Found:
             for pull, subject in zip(pulls, chosen, strict=True):
                 begin: dict[str, Any] = {"deliver_policy": "by_start_sequence", "opt_start_seq": wanted.start}
                 await pull.open(begin if subject == ">" else {**begin, "filter_subject": subject})
-            # After the consumers exist: they belong to the stream that is seen now, or to none.
-            await self._require_there(nc)
             for pull in pulls:
                 await self._drain(pull)
-            await self._require_there(nc, is_read=True)
+            # A first message only rises, and a stream's incarnation never returns: what holds now held all the time.
+            self._require_there(await info_of(nc, wanted.stream, _ANSWER_SECONDS), is_read=True)
         finally:
             for pull in pulls:
                 await pull.close()
@@ -198,10 +198,9 @@ class _Found:
             self.rows.append((sequence, nanoseconds // 1000, message.subject, message.data, headers))
             self.size += len(message.data)
 
-    async def _require_there(self, nc: Client, *, is_read: bool = False) -> None:
+    def _require_there(self, info: StreamInfo, *, is_read: bool = False) -> None:
         """Checks that the stream is the expected one, and that no message was removed before it was read."""
         wanted = self.wanted
-        info = await info_of(nc, wanted.stream, _ANSWER_SECONDS)
         if wanted.created is not None and info.created != wanted.created:
             raise RangeLostError(
                 f"RECREATED {wanted.stream}: it was created at {wanted.created} and is now of {info.created}"

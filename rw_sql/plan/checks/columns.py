@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from rw_sql.connectors.base import ColumnChecker
-from rw_sql.connectors.registry import connector
+from rw_sql.connectors.base import ColumnChecker, ColumnLister
+from rw_sql.connectors.registry import connector, connector_names
 from rw_sql.errors import INVALID_DEFINITION, INVALID_PROPERTY, UNDEFINED_COLUMN, SqlError
-from rw_sql.model.definitions import field_of, option_text
-from rw_sql.syntax import spark_type
+from rw_sql.model.definitions import connector_of, field_of, option_text
+from rw_sql.syntax import parse_statement, spark_type
+from rw_sql.syntax.lexing.identifiers import quoted
+from rw_sql.syntax.statements import CreateSource
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from rw_sql.errors import Span
     from rw_sql.model.options import PlannedOptions
@@ -41,6 +44,20 @@ def is_validated(options: Iterable[Option]) -> bool:
 def without_switch(options: Iterable[Option]) -> tuple[Option, ...]:
     """A WITH list as stored, without the switch."""
     return tuple(option for option in options if option.key != VALIDATE)
+
+
+def lists_columns(statement: CreateSource) -> bool:
+    """True if a source of this connector may leave its columns out, to have those of its upstream."""
+    name = connector_of(statement)
+    return name in connector_names() and isinstance(connector(name), ColumnLister)
+
+
+def columns_of(listed: Mapping[str, str], span: Span) -> tuple[ColumnDefinition, ...]:
+    """Columns with these types in canonical SQL. Errors in them point at ``span``."""
+    text = ", ".join(f"{quoted(name)} {kind}" for name, kind in listed.items())
+    made = parse_statement(f"CREATE SOURCE s ({text}) WITH (connector = 'datagen')")
+    assert isinstance(made, CreateSource)
+    return tuple(replace(column, span=span) for column in made.columns)
 
 
 def require_columns(

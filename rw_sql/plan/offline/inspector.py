@@ -221,6 +221,9 @@ class _Upstreams:
         self._note(REGISTRY)
         return None
 
+    def columns(self, connector: str, options: PlannedOptions) -> Mapping[str, str]:
+        raise Unanswerable(UPSTREAM)
+
     def look_at_target(
         self,
         connector: str,

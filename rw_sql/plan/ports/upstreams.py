@@ -75,6 +75,10 @@ class UpstreamPort(Protocol):
         """Why a schema registry cannot be read; None if it answers."""
         ...
 
+    def columns(self, connector: str, options: PlannedOptions) -> Mapping[str, str]:
+        """The columns of an upstream with their types in canonical SQL; empty if it does not list them."""
+        ...
+
     def look_at_target(
         self,
         connector: str,

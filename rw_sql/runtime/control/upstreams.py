@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 from rw_sql.connectors import registry
-from rw_sql.connectors.base import ColumnChecker
+from rw_sql.connectors.base import ColumnChecker, ColumnLister
 from rw_sql.connectors.changes import CaptureError
 from rw_sql.connectors.registry import change_connector
 from rw_sql.connectors.schemas.look import look_at_subject, registry_error
@@ -86,6 +86,10 @@ class Upstreams:
 
     def registry_error(self, options: PlannedOptions) -> str | None:
         return registry_error(self._resolve(options))
+
+    def columns(self, connector: str, options: PlannedOptions) -> Mapping[str, str]:
+        lister = registry.connector(connector)
+        return lister.columns(self._resolve(options)) if isinstance(lister, ColumnLister) else {}
 
     def look_at_target(
         self,

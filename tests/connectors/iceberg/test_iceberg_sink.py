@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from rw_sql.connectors.iceberg.sink import IcebergSink
-from rw_sql.connectors.sink import DELETE, UPDATE, SinkError
+from rw_sql.connectors.sink import DELETE, UPDATE, RefusedRowsError, SinkError, SinkLook
 from tests.connectors.iceberg.lake import NAME, Lake
 from tests.support.sink_batches import ARROW, batch, shape
 
@@ -130,6 +130,18 @@ def test_many_keys_at_once(lake: Lake) -> None:
         assert lake.rows() == []
 
 
+def test_a_null_that_the_table_does_not_take(lake: Lake) -> None:
+    lake.create(pa.schema([pa.field("id", pa.int32(), nullable=False), ("word", pa.string())]))
+    writer, _ = opened(lake, shape(), 1)
+    with pytest.raises(RefusedRowsError) as refused:
+        writer.write(batch((1, "a"), (None, "b"), (None, "c", DELETE), (3, None)), 0)
+    assert [(each.index, each.column, each.reason) for each in refused.value.refusals] == [
+        (1, "id", "the table takes no nulls")
+    ]
+    writer.write(batch((1, "a"), (3, None)), 0)
+    assert lake.rows() == [(1, "a"), (3, None)]
+
+
 def test_nothing_is_written_after_a_cancel(lake: Lake) -> None:
     writer, _ = opened(lake, shape(), 1)
     writer.cancel()
@@ -140,16 +152,19 @@ def test_nothing_is_written_after_a_cancel(lake: Lake) -> None:
 
 def test_the_look_writes_nothing_and_tells_what_does_not_fit(lake: Lake) -> None:
     sink = IcebergSink()
+    # Of a database without tables.
+    assert sink.look({**lake.options, **MADE}, shape()) == SinkLook()
+    assert sink.look(lake.options, shape()).missing == f'table "{NAME}"'
     lake.catalog().create_namespace("db")
     missing = sink.look(lake.options, shape())
     assert (missing.missing, missing.hint) == (
         f'table "{NAME}"',
         "create it, or set create_table_if_not_exists = 'true'",
     )
-    assert sink.look({**lake.options, **MADE}, shape()) == type(missing)()
+    assert sink.look({**lake.options, **MADE}, shape()) == SinkLook()
     assert lake.catalog().list_tables("db") == []
     lake.create(WORDS)
-    assert sink.look(lake.options, shape()) == type(missing)()
+    assert sink.look(lake.options, shape()) == SinkLook()
     lake.catalog().drop_table(NAME)
     lake.create(pa.schema([("id", pa.int64()), ("word", pa.string())]))
     assert sink.look(lake.options, shape()).misfit == f'column "id" of table {NAME} is int64, not int32'

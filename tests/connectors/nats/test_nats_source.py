@@ -161,7 +161,6 @@ def test_messages_that_go_while_a_range_is_read(
     nats_server.create(stream)
     nats_server.publish(stream, [b"{}"] * 10)
     given_ = options(nats_server, stream)
-    checked = reader._Found._require_there
     drained = reader._Found._drain
 
     async def purge_before(self: Any, pull: Any) -> None:
@@ -173,15 +172,33 @@ def test_messages_that_go_while_a_range_is_read(
     with pytest.raises(OSError, match="EXPIRED"):
         read(given_, stream, 1, 11)
 
-    async def purge_after(self: Any, nc: Any, *, is_read: bool = False) -> None:
-        if is_read:
-            await nc.jetstream().purge_stream(stream, seq=9)
-        await checked(self, nc, is_read=is_read)
+    async def purge_after(self: Any, pull: Any) -> None:
+        await drained(self, pull)
+        await pull._nc.jetstream().purge_stream(stream, seq=9)
 
     # Everything was read before it went: nothing is missing.
-    monkeypatch.setattr(reader._Found, "_drain", drained)
-    monkeypatch.setattr(reader._Found, "_require_there", purge_after)
+    monkeypatch.setattr(reader._Found, "_drain", purge_after)
     assert offsets(given_, stream, 4, 11) == [4, 5, 6, 7, 8, 9, 10]
+
+
+def test_a_stream_created_again_while_a_range_is_read(
+    nats_server: NatsServer, stream: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nats_server.create(stream)
+    nats_server.publish(stream, [b"1"] * 5)
+    given_ = options(nats_server, stream)
+    old = NATS.look(given_).splits[stream].incarnation
+    drained = reader._Found._drain
+
+    async def then_again(self: Any, pull: Any) -> None:
+        await drained(self, pull)
+        js = pull._nc.jetstream()
+        await js.delete_stream(stream)
+        await js.add_stream(name=stream, subjects=[stream])
+
+    monkeypatch.setattr(reader._Found, "_drain", then_again)
+    with pytest.raises(OSError, match=f"RECREATED {stream}"):
+        read(given_, stream, 1, 6, old)
 
 
 def test_a_stream_created_again_is_another_one(nats_server: NatsServer, stream: str) -> None:

@@ -11,6 +11,7 @@ from rw_sql.model.definitions import REFRESH_OPTIONS, connector_of, option_text,
 from rw_sql.model.options import names_in_connection
 from rw_sql.model.rates import BARRIER_INTERVAL
 from rw_sql.model.rates import RATE_LIMIT as SOURCE_RATE_LIMIT
+from rw_sql.plan.checks.columns import lists_columns
 from rw_sql.plan.statements.replace.column_changes import column_changes
 from rw_sql.plan.statements.replace.normal_form import (
     differing_clauses,
@@ -104,7 +105,10 @@ def _least_change(current: Create, wanted: Create, connections: Mapping[str, Cre
         case CreateMaterializedView(), CreateMaterializedView():
             return _of_view(current, wanted)
         case CreateSource(), CreateSource():
-            if [plain_column(c) for c in current.columns] != [plain_column(c) for c in wanted.columns]:
+            is_as_upstream = not wanted.columns and lists_columns(wanted)
+            if not is_as_upstream and [plain_column(c) for c in current.columns] != [
+                plain_column(c) for c in wanted.columns
+            ]:
                 return LeastChange(refusal="the columns of a source cannot change")
             return _of_connected("SOURCE", current, wanted, connections)
         case CreateTable(), CreateTable():
