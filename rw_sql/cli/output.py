@@ -76,7 +76,8 @@ def _is_tall(rows: Rows) -> bool:
 
 
 def _column_widths(rows: Rows, width: int) -> list[int] | None:
-    """The columns' widths in a table of this width; None if it cannot have its headers, and cells that are readable."""
+    """The columns' widths in a table of this width; None if the headers do not fit, or the cells would be too narrow to
+    read."""
     least, wanted = [], []
     for index, column in enumerate(rows.columns):
         cells = ["NULL" if row[index] is None else str(row[index]) for row in rows.rows]
