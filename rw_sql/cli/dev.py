@@ -61,8 +61,8 @@ def start(
     ] = None,
     output: _Output = "text",
 ) -> None:
-    """Start a broker and wait until it answers. The first start downloads Kafka. The broker runs on after the command
-    ends."""
+    """Start a broker and wait until it answers. The first start downloads Kafka. The broker keeps running after the
+    command ends."""
     from rw_sql.cli.kafka_broker import is_running, start_broker
     from rw_sql.cli.status_line import Doing, StatusLine
 
@@ -81,7 +81,7 @@ def start(
 
 @kafka_app.command()
 def stop(folder: _Folder = Path(DEFAULT_FOLDER), output: _Output = "text") -> None:
-    """Stop the broker of a folder and wait until it has ended. Its data stay."""
+    """Stop the broker of a folder and wait until it has ended. Its data remains in the folder."""
     from rw_sql.cli.kafka_broker import stop_broker
 
     require_output(output, OUTPUTS)
@@ -145,7 +145,7 @@ def produce(
         typer.Option(
             "--partition-by",
             metavar="FIELD",
-            help="The JSON field that decides the partition: a whole number modulo their number, else its hash.",
+            help="The JSON field that decides the partition: a number modulo their count, or else a hash.",
         ),
     ] = None,
     partitions: Annotated[

@@ -102,7 +102,8 @@ def _is_tall(rows: Rows) -> bool:
 
 
 def _column_widths(rows: Rows, width: int, *, is_compact: bool = False) -> list[int] | None:
-    """The columns' widths in a table of this width; None if it cannot have its headers, and cells that are readable.
+    """The columns' widths in a table of this width; None if the headers do not
+    fit, or the cells would be too narrow to read.
 
     A compact table has two spaces between its columns in place of lines.
     """

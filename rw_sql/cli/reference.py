@@ -277,7 +277,7 @@ def _parameters(known: Iterable[Parameter]) -> str:
 
 
 def metrics_page() -> str:
-    """Every metric with its help text."""
+    """The page of every metric with its help text."""
     return "\n".join(
         [
             _MADE.format(source="rw_sql/runtime/observe/metrics.py"),

@@ -71,14 +71,14 @@ _TIMESTAMPTZ = EncodeOption(
     key=TIMESTAMPTZ_MODE,
     doc="How a TIMESTAMP WITH TIME ZONE is written: text with its zone (`utc_string`), text in UTC without one "
     "(`utc_without_suffix`), a number of milliseconds (`milli`) or microseconds (`micro`) since 1970-01-01 00:00 UTC. "
-    "`guess_number_unit` takes text, and tells a number's unit by its size: below 10¹¹ seconds, below 10¹⁴ "
+    "`guess_number_unit` accepts text, and derives a number's unit from its size: below 10¹¹ seconds, below 10¹⁴ "
     "milliseconds, below 10¹⁷ microseconds, then nanoseconds.",
     choices=("utc_string", "utc_without_suffix", "micro", "milli", GUESS),
     default=GUESS,
 )
 _TIMESTAMP = EncodeOption(
     key=TIMESTAMP_MODE,
-    doc="The unit of a TIMESTAMP that is written as a number: `milli`, `micro`, or by its size.",
+    doc="The unit of a TIMESTAMP that is written as a number: `milli`, `micro`, or derived from the number's size.",
     choices=("milli", "micro", GUESS),
     default=GUESS,
 )
@@ -163,18 +163,18 @@ _SPECS = (
     FormatSpec(
         format="PLAIN",
         encode="CSV",
-        doc="One line of CSV a record, its fields in the order of the columns.",
+        doc="One line of CSV per record, with the fields in the order of the columns.",
         options=(
-            EncodeOption(key=DELIMITER, doc="What stands between two fields: one character, or `\\t`.", default=","),
+            EncodeOption(key=DELIMITER, doc="The separator between fields: one character, or `\\t`.", default=","),
             EncodeOption(
                 key=WITHOUT_HEADER,
-                doc="Whether there is no line of names. Records of a stream never have one; a file has one unless this "
+                doc="Whether there is no header line. Records of a stream never have one; a file has one unless this "
                 "is `true`.",
                 choices=("true", "false"),
             ),
         ),
     ),
-    FormatSpec(format="PLAIN", encode="PARQUET", doc="Rows of Parquet files, their columns by name."),
+    FormatSpec(format="PLAIN", encode="PARQUET", doc="Rows of Parquet files; columns are matched by name."),
     FormatSpec(
         format="UPSERT",
         encode="JSON",

@@ -1,4 +1,4 @@
-"""Completion of statements in ``%%rw`` cells and on ``%rw`` lines, by what the shell's Tab offers."""
+"""Completion of statements in ``%%rw`` cells and on ``%rw`` lines, with the choices of the shell's Tab."""
 
 from __future__ import annotations
 
@@ -64,7 +64,8 @@ def statement_at(text: str, place: int) -> tuple[str, int] | None:
 
 
 def make_matcher(shell: Any) -> Any:
-    """IPython's matcher for rw_sql's statements. In other text it finds nothing; in these, no other matcher is used."""
+    """IPython's matcher for rw_sql's statements. In other text it finds nothing; in these statements, IPython uses no
+    other matcher."""
     completer = StatementCompleter(CatalogNames(NotebookCatalog(shell)))
 
     @context_matcher(identifier=MATCHER)  # type: ignore[untyped-decorator, unused-ignore]

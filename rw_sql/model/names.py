@@ -191,7 +191,7 @@ def find_operation(records: Iterable[OperationRecord], number: int, span: Span |
 
 
 class OtherKindError(SqlError):
-    """A statement names the object ``other``, and only takes objects of the kind ``wanted``.
+    """A statement names the object ``other``, but accepts only objects of the kind ``wanted``.
 
     ``is_completed``: the hint has the right statement, if there is one.
     """

@@ -136,15 +136,15 @@ SYSTEM_PARAMETERS = {
         Parameter(
             name=ROLLBACK_WINDOW,
             default=NO_LIMIT,
-            doc="how long the rows that a view had before a rebuild are kept for a rollback, such as 12h or 7d; -1 for "
-            "until its next rebuild, which ends it in any case",
+            doc="how long the rows that a view had before a rebuild are kept for a rollback, such as 12h or 7d; -1 "
+            "keeps them until the view's next rebuild, which ends the time in any case",
             read=_period,
         ),
         Parameter(
             name=STREAMING_PARALLELISM,
             default=str(PARALLELISM),
             doc="number of partitions of the state of views and sinks that are created or rebuilt from now on, unless "
-            "a view's WITH list sets parallelism: the most tasks that work on one stage of its batches",
+            "a view's WITH list sets parallelism: at most that many tasks work on one stage of a batch",
             read=_parallelism,
         ),
     )

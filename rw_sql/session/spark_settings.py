@@ -45,10 +45,10 @@ def session_settings(
     warehouse_dir: str | None,
     defaults: Mapping[str, str] | None = None,
 ) -> dict[str, str]:
-    """The settings of a new session: those in ``given`` and in ``spark-defaults.conf`` win over rw_sql's own ones.
+    """The settings of a new session: those in ``given`` and in ``spark-defaults.conf`` override rw_sql's own.
 
     ``needed`` are Delta's; their lists are joined with the user's. ``warehouse_dir`` is the default of
-    ``spark.sql.warehouse.dir``; ``defaults`` are further ones, which the user's win over.
+    ``spark.sql.warehouse.dir``; ``defaults`` are further settings, which the user's settings override.
     """
     own = {**_OWN, **(defaults or {})}
     if warehouse_dir is not None:

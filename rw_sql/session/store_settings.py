@@ -44,7 +44,7 @@ def store_packages(uri: str) -> tuple[str, ...]:
 def store_settings(uri: str, environ: Mapping[str, str]) -> dict[str, str]:
     """Spark's settings for a warehouse at this URI. Keys are not among them: Spark takes them from the environment.
 
-    A store at an address of its own is used with the bucket in the path, as most of them require, unless
+    If the store is not Amazon's own, the bucket's name is put into the path, as most such stores require, unless
     ``AWS_VIRTUAL_HOSTED_STYLE_REQUEST`` is true. ``AWS_PROFILE`` and a web identity (Kubernetes service accounts) are
     followed, and read again when keys expire.
     """

@@ -1,4 +1,4 @@
-"""The options that several commands have: one name and one meaning for each, and what its old names lead to."""
+"""The options that several commands have: each has one name and one meaning. Old names still work."""
 
 from __future__ import annotations
 
@@ -36,7 +36,8 @@ Env = Annotated[
     ),
 ]
 Yes = Annotated[
-    bool, typer.Option("--yes", help="Confirm without asking; predicted loss must be named by --allow, or by ALLOW.")
+    bool,
+    typer.Option("--yes", help="Confirm without asking; --allow, or the statement's ALLOW, must name predicted loss."),
 ]
 Confirm = Annotated[
     list[str] | None,
@@ -44,7 +45,7 @@ Confirm = Annotated[
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show the preview and change nothing.")]
 ShowSql = Annotated[bool, typer.Option("--show-sql", help="Print the statement and do nothing.")]
-Reason = Annotated[str | None, typer.Option("--reason", metavar="TEXT", help="Stored with the operation.")]
+Reason = Annotated[str | None, typer.Option("--reason", metavar="TEXT", help="A reason to store with the operation.")]
 Splits = Annotated[list[str] | None, typer.Option("--split", metavar="SPLIT", help="Only this split; repeatable.")]
 AllowRows = Annotated[
     list[str] | None,
@@ -90,10 +91,10 @@ ToTimestamp = Annotated[
     str | None,
     typer.Option("--to-timestamp", metavar="TIME", help="The first record at or after a time: '2026-01-31 08:00:00Z'."),
 ]
-ShiftBy = Annotated[
-    int | None, typer.Option("--shift-by", metavar="±N", help="Relative to the position of each split.")
+ShiftBy = Annotated[int | None, typer.Option("--shift-by", metavar="±N", help="Move the position of each split by N.")]
+BackBy = Annotated[
+    str | None, typer.Option("--back-by", metavar="'2 hours'", help="The first record at or after this long ago.")
 ]
-BackBy = Annotated[str | None, typer.Option("--back-by", metavar="'2 hours'", help="Start at records this long ago.")]
 LastSeen = Annotated[
     bool, typer.Option("--last-seen", help="The given offsets are those of the last record read, not the next one.")
 ]

@@ -57,7 +57,7 @@ def free_port() -> int:
 
 
 def remembered(file: Path) -> dict[str, Any] | None:
-    """What a server's file says about its last start; None without one."""
+    """The facts that a server's file contains about its last start; None without a file."""
     try:
         told: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
     except (FileNotFoundError, ValueError):

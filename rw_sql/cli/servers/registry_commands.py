@@ -16,7 +16,7 @@ OUTPUTS = ("text", "json")
 registry_app = typer.Typer(no_args_is_help=True, help="A real schema registry on this machine.")
 
 _Folder = Annotated[
-    Path, typer.Option("--folder", "-d", "-f", metavar="PATH", help="Where the registry keeps its log and address.")
+    Path, typer.Option("--folder", "-d", "-f", metavar="PATH", help="The folder for the registry's log and address.")
 ]
 _Output = Annotated[str, output_option(*OUTPUTS)]
 
@@ -29,8 +29,8 @@ def start(
     ] = 8085,
     output: _Output = "text",
 ) -> None:
-    """Start a schema registry and wait until it answers. The first start downloads it. It runs on after the command
-    ends, and its schemas are gone when it stops."""
+    """Start a schema registry and wait until it answers. The first start downloads it. It keeps running after
+    the command ends, and its schemas are lost when it stops."""
     from rw_sql.cli.servers.schema_registry import is_running, start_registry
     from rw_sql.cli.status_line import Doing, StatusLine
 
@@ -50,7 +50,7 @@ def start(
 
 @registry_app.command()
 def stop(folder: _Folder = Path(DEFAULT_FOLDER), output: _Output = "text") -> None:
-    """Stop the registry of a folder and wait until it has ended. Its schemas are gone."""
+    """Stop the registry of a folder and wait until it has ended. Its schemas are lost."""
     from rw_sql.cli.servers.schema_registry import stop_registry
 
     require_output(output, OUTPUTS)

@@ -237,7 +237,7 @@ class CatalogReader(Protocol):
 
 
 class CatalogNames:
-    """What the completion knows of the warehouse of a backend, or of a notebook's session."""
+    """The names that completion offers, from the warehouse of a backend or of a notebook's session."""
 
     def __init__(self, backend: CatalogReader) -> None:
         self._backend = backend

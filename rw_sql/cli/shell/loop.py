@@ -388,7 +388,7 @@ def _read_and_run(shell: Shell, backend: Backend) -> None:
     )
     backend.start()
     while not shell.is_over:
-        # Ctrl-C clears the line; one too many, between two statements, is no reason to leave either.
+        # Ctrl-C clears the line. An extra Ctrl-C between two statements does not end the shell either.
         try:
             default, shell.edited = shell.edited, ""
             with patch_stdout(raw=True):

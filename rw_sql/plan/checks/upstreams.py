@@ -105,7 +105,7 @@ def no_answer(
 
 
 def _wrong_protocol(what: str, reason: str, span: Span, options: tuple[Option, ...]) -> SqlError:
-    """The error for brokers that speak without TLS and were asked for it, or that close connections without it."""
+    """The error for brokers that do not use TLS although the client does, or that close connections without TLS."""
     place = _place(options, _PROTOCOL) or address_place(options) or span
     if "does not support SSL" in reason:
         message = f"{what} answers without TLS, and properties.security.protocol asks for TLS"
@@ -157,7 +157,7 @@ def _keys(options: Iterable[Option], key: re.Pattern[str]) -> str:
 
 
 def value_place(options: Iterable[Option], wanted: str) -> Span | None:
-    """The place of a property with this value; of the item where the value is a list that contains it."""
+    """The place of a property with this value. If the value is a list, it is the place of the item in the list."""
     for option in options:
         items, place = _items(option), option.value.span
         if wanted not in items:

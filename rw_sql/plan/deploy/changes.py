@@ -361,7 +361,7 @@ def _unwanted(snapshot: Snapshot, folder: Sequence[FolderObject], gone: set[int]
 
 
 def _unwanted_schemas(snapshot: Snapshot, folder: Sequence[FolderObject], unwanted: set[int]) -> set[int]:
-    """The schemas that the folder neither has nor uses, and that are empty once what is unwanted is dropped."""
+    """The schemas that the folder neither has nor uses, and that are empty once the unwanted objects are dropped."""
     used = {wanted.statement.name.schema for wanted in folder}
     used |= {wanted.name for wanted in folder if wanted.kind == "schema"}
     return {

@@ -32,8 +32,8 @@ class CircleError(SqlError):
 
 
 def named_by(wanted: FolderObject) -> tuple[tuple[str, str], ...]:
-    """The names in a definition, as pairs of (``secret``, ``connection`` or ``relation``) and a name. A relation may be
-    one of Spark's."""
+    """The names in a definition, as pairs of (``secret``, ``connection`` or ``relation``) and a name. A relation may
+    also be a table of Spark's."""
     statement = wanted.statement
     found: list[tuple[str, str]] = []
     if statement.name.schema is not None and wanted.kind != "schema":

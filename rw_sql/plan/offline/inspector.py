@@ -1,4 +1,5 @@
-"""The Inspector of ``rw-sql check``. It reads the catalog; for all other facts it returns values that refuse nothing.
+"""The Inspector of ``rw-sql check``. It reads the catalog; for all other facts it returns values for which no check
+fails.
 
 Each assumed value is recorded, so that a report can name the facts that it did not check.
 """
@@ -236,7 +237,8 @@ class _Upstreams:
 
 
 class _StoredPositions:
-    """The positions that statements last set for the readers, else a position so high that no step back is negative."""
+    """The positions that statements last set for the readers, else a position so high that no shift makes it
+    negative."""
 
     def __init__(self, snapshot: Snapshot, note: Callable[[str], None]) -> None:
         self._snapshot = snapshot

@@ -139,7 +139,7 @@ def _varying(varies: str) -> QueryAnalysis:
 
 
 def kept_as(view: MaterializedViewRecord) -> str:
-    """The form of a view's rows, in a few words."""
+    """How a view's rows are stored, in a few words: appended, or one row per key."""
     if not view.keys:
         return "append-only"
     if view.maintenance.is_one_row:
@@ -177,7 +177,7 @@ def _streamed(found: QueryAnalysis, *, closes_windows: bool) -> Maintained:
 
 
 def _needs_rows(streamed: QueryAnalysis, query: ViewQuery, sources: list[str]) -> QueryAnalysis:
-    """Refuses to recompute from a source: its log is not kept for ever, so that recomputing needs a table instead."""
+    """Refuses to recompute a view from a source, whose log drops old rows; a table that keeps the rows is needed."""
     name = sources[0]
     why = f": {query.why}" if query.why else ""
     if "session_window" in query.text.lower():

@@ -118,7 +118,7 @@ def _marker(kind: str, x: float, y: float) -> str:
 
 
 def _split(split: SplitPreview, y: int) -> Iterator[str]:
-    """The bar of one split. Offsets are laid out evenly from the smallest to the greatest that is known."""
+    """The bar of one split, with an even scale from the smallest to the greatest known offset."""
     name = f"{split.reader} {split.split}".strip()
     top = y + 16
     yield f"<g><title>{xml_text(_in_words(split))}</title>"

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _LONGEST = 120
 _CONSENT = re.compile(r"'|\b(?:ALLOW|CASCADE|REASON|VALIDATE)\b")
-"""Where a repeated statement is cut off: a text may be a secret, and consent is the user's to type."""
+"""Where a repeated statement is cut off: a text may be a secret, and only the user may type a word of consent."""
 
 
 def with_the_right_statement(error: OtherKindError, statement: Statement, snapshot: Snapshot) -> OtherKindError:
@@ -75,8 +75,8 @@ def sources_below(snapshot: Snapshot, record: ObjectRecord) -> list[str]:
 
 
 def _shortened(text: str, name: str) -> str:
-    """A statement for a hint, cut after the object's name if it is long or contains a string or a consent, which no
-    hint repeats."""
+    """A statement for a hint. It is cut after the object's name if it is long, or if it contains a string or a word of
+    consent (ALLOW, CASCADE), which no hint repeats."""
     if len(text) <= _LONGEST and not _CONSENT.search(text):
         return text
     place = re.search(rf"(?<!\w){re.escape(sql_name(name))}(?!\w)", text)

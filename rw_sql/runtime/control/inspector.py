@@ -190,7 +190,7 @@ class _ReaderPositions:
         return replace(stands, lives=read.lives, sparse=read.sparse, is_complete=read.is_complete)
 
     def with_log(self, source_id: int) -> Positions:
-        """The positions of a source's reader, and the ranges it has read, as far as the log still contains them."""
+        """The positions of a source's reader, and the ranges it has read, if the log still contains them."""
         source = self._snapshot.get(source_id)
         if not isinstance(source, SourceRecord):
             return Positions()

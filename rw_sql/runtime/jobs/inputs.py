@@ -68,7 +68,7 @@ def require_input(context: Context, given: ViewInput) -> DeltaTable:
 
 
 def require_columns(context: Context, given: ViewInput) -> None:
-    """Raises StalledError if a log or table still lacks added columns, which its own job must add first."""
+    """Raises StalledError if a log or table still lacks columns that its own job must add first."""
     known = {column.name for column in DeltaTable(path_of(context.warehouse, given)).schema().fields}
     if not known.issuperset(given.stored):
         raise StalledError(f"{WAITING} until the job of {given.kind.replace('_', ' ')} {given.name} has added columns")

@@ -49,7 +49,7 @@ HELP = {
     "rw_sql_unsafe_operations_total": "Unsafe operations, by kind and source.",
     "rw_sql_injected_split_states_total": "Positions set by unsafe operations.",
     "rw_sql_source_last_unsafe_operation_timestamp_seconds": "When the newest unsafe operation was committed.",
-    "rw_sql_job_lag_records": "Records a source is behind its upstream, rows a view is behind its inputs.",
+    "rw_sql_job_lag_records": "Records that a source is behind its upstream, or rows that a view is behind its inputs.",
     "rw_sql_job_lag_seconds": "Age of the oldest record or row that waits to be read; 0 where none waits.",
     "rw_sql_job_rows_total": "Rows that a job has committed since its run started.",
     "rw_sql_decode_errors_total": "Records that did not decode since the source's run started.",

@@ -27,7 +27,7 @@ ALL_SPLITS = ""
 
 
 def known_state(row: StoredState, note: NotedPosition | None) -> str:
-    """A split's position from the notes: a statement's if that is newer, or if there is no note."""
+    """A split's position: the stored one, or the one that a statement set if that is newer or nothing is stored."""
     return note.state if note is not None and _counts(note, row) else row.state
 
 

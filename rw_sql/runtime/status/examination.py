@@ -1,7 +1,7 @@
 """Finds contradictions in a warehouse, and what dead processes have left behind.
 
 Reads the catalog, the jobs' tables and the folders of the warehouse, and starts no Spark. It reports
-contradictions only: a stalled job is not a finding, because its status already says what to do.
+contradictions only: a stalled job is not a finding, because its status already shows the remedy.
 """
 
 from __future__ import annotations

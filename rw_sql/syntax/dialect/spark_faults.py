@@ -55,7 +55,7 @@ class SparkFault:
 class KnownNames:
     """The names that a text may have meant. The functions are called only where they are needed.
 
-    ``others`` are objects that are no relations, with their kinds.
+    ``others`` are objects other than relations, with their kinds.
     """
 
     relations: Callable[[], Iterable[str]] = _none
@@ -334,7 +334,7 @@ def _trailing_comma(fault: SparkFault, text: str, known: KnownNames) -> SqlError
 
 
 def _unstorable_name(fault: SparkFault, text: str, known: KnownNames) -> SqlError:
-    """Delta Lake tells the column only in its message."""
+    """Delta Lake names the column only in its message."""
     told = re.search(r"Invalid column names?: (?P<names>.+?)\.(?:\s|$)", fault.message)
     if told is None:
         return _as_spark_says(fault, text, known)
@@ -488,7 +488,7 @@ def _place(text: str, fault: SparkFault, parts: tuple[str, ...]) -> Span | None:
 
 
 def _find(text: str, parts: tuple[str, ...], start: int = 0, end: int | None = None) -> Span | None:
-    """The place of a name in a text, outside strings: the span of its last part."""
+    """The span of a name in a text, outside strings. Of a dotted name, it is the span of the last part."""
     shown = without_strings(text)
     inner = [rf"`{re.escape(part.replace('`', '``'))}`|(?<![\w$]){re.escape(part)}(?![\w$])" for part in parts]
     last = rf"(?P<last>{inner[-1]})"

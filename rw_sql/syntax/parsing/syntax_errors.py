@@ -136,7 +136,7 @@ _COLUMN = "column name or constraint definition"
 
 
 def _twice(token: Token, accepted: set[str], before: Sequence[Token]) -> str | None:
-    """What to do with a clause that the statement has already."""
+    """The hint for a clause that the statement already has."""
     is_again = "$END" in accepted and token.upper in ("FORMAT", "WITH")
     if not is_again or not any(other.upper == token.upper for other in before):
         return None
@@ -162,7 +162,7 @@ def _misplaced(token: Token, accepted: set[str], expected: str, before: Sequence
 
 
 def _what_next(token: Token, expected: str, listed: Sequence[str], before: Sequence[Token]) -> str | None:
-    """What to write where nothing is near."""
+    """The hint on what to write, if no similar word is known."""
     if expected == "end of statement":
         more = [_said(other) for other in listed if other not in _UNSAID][:_MOST_LISTED]
         return f"leave {found(token)} out{f', or write {_either(more)} before it' if more else ''}"
@@ -185,7 +185,7 @@ def _where(token: Token, before: Sequence[Token]) -> str:
 
 
 def _said(expected: str) -> str:
-    """What is expected, as a hint says it."""
+    """The expected words, in the form of a hint."""
     if expected == 'TO or "="':
         return "= and a value"
     for term, spoken in _SPOKEN:

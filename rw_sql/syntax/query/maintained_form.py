@@ -63,8 +63,8 @@ class Form:
 
 @dataclass(frozen=True, slots=True)
 class ViewQuery:
-    """A parsed query. ``kind`` classifies its core; ``why`` is the reason for OTHER. If :attr:`text` differs in meaning
-    from what was written, so do the forms.
+    """A parsed query. ``kind`` classifies its core; ``why`` is the reason for OTHER. The forms are derived from
+    :attr:`text`: they have the meaning of the written query only if :attr:`text` has it.
 
     The core is the query itself, or the query inside selects that only choose columns and rows.
     """
@@ -300,7 +300,8 @@ def _group_keys(core: exp.Select) -> list[tuple[exp.Expr, str | None]]:
 
 
 def _add_keys(core: exp.Select, keys: Sequence[tuple[exp.Expr, str | None]]) -> list[str]:
-    """The names of these keys in a select; missing keys are added. The qualifier is one that may be omitted."""
+    """The names of these keys in a select; missing keys are added. A key comes with the qualifier that an item may
+    omit, or None."""
     from sqlglot import exp
 
     names: list[str] = []

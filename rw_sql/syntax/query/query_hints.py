@@ -20,7 +20,8 @@ def ambiguous(name: str) -> str:
 
 
 def arguments(function: str, surplus: str = "") -> str:
-    """For a wrong number of arguments, of which some may be ``surplus``, or wrong types."""
+    """The hint for a call with a wrong number or wrong types of arguments. ``surplus`` is the text of the arguments to
+    leave out."""
     shown = f"DESCRIBE FUNCTION EXTENDED {function} shows its arguments"
     return f"leave {surplus} out; {shown}" if surplus and len(surplus) <= _WIDEST else shown
 

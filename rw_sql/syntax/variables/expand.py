@@ -274,7 +274,8 @@ class _Expander:
         self._on_error(error)
 
     def _command(self, origin: Origin, at: int, end: int, branches: list[_Branch], within: tuple[str, ...]) -> None:
-        """Carries out the command of a line. In a branch that is not read only the edges of branches count."""
+        """Carries out the command of a line. In a branch that is not read, only the commands that begin or end a branch
+        are carried out."""
         found = _COMMAND.match(origin.text, at)
         assert found is not None
         name = _LONG_NAMES.get(found[1], found[1])

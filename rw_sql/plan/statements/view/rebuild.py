@@ -37,8 +37,8 @@ def lower_rebuild_materialized_view(
 ) -> Plan:
     """REBUILD: builds the view again from the current splits of its sources; with CASCADE, also the views that read it.
 
-    Refused if sinks depend on the view, or if views do and CASCADE is missing: they would have read rows that the
-    rebuilt view does not have.
+    Refused if sinks depend on the view, or if views do and CASCADE is missing: they have read rows that the rebuilt
+    view may not have.
     """
     view = find_view(snapshot, statement.name)
     span = statement.name.span
