@@ -18,7 +18,6 @@ from prometheus_client import CollectorRegistry, generate_latest, start_http_ser
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from rw_sql import __version__
 from rw_sql.errors import INVALID_PARAMETER, SqlError
 from rw_sql.metastore.codec import changes_from_json
 from rw_sql.metastore.records import MaterializedViewRecord, PutSplitStates, SourceRecord
@@ -37,6 +36,7 @@ from rw_sql.runtime.delta.rejected_rows import rejected_count
 from rw_sql.runtime.jobs.statuses import FLAPPING, present_statuses
 from rw_sql.runtime.observe.lag import measure_lag
 from rw_sql.runtime.support.processes import now_ms
+from rw_sql.version import __version__
 
 if TYPE_CHECKING:
     from rw_sql.metastore import Snapshot

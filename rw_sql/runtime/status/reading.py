@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 from deltalake.exceptions import DeltaError
 
-from rw_sql import __version__
 from rw_sql.errors import SqlError
 from rw_sql.model.lineage import find_in_lineage, lineage_of
 from rw_sql.plan.result.graph import Graph
@@ -26,6 +25,7 @@ from rw_sql.runtime.support.background import run_in_background
 from rw_sql.runtime.support.processes import now_ms
 from rw_sql.syntax import parse_statement
 from rw_sql.syntax.statements import ShowObjects, ShowUnsafeOperations
+from rw_sql.version import __version__
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
