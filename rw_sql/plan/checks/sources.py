@@ -76,7 +76,7 @@ def _check_connection(snapshot: Snapshot, statement: CreateSource, name: str) ->
     if connection is not None and connection.connector != name:
         raise SqlError(
             INVALID_DEFINITION,
-            f"connection \"{connection.name}\" is one of type '{connection.connector}', not '{name}'",
+            f"connection \"{connection.name}\" is of type '{connection.connector}', not '{name}'",
             span=next(option.value_place for option in statement.options if option.key == "connection"),
             hint=connections_of(snapshot, name),
         )
