@@ -59,8 +59,8 @@ PROOF = Proof(
     method="The proof runs in real time, since rw_sql's Delta tables keep deleted files for one minute. First: two "
     f"tables over Kafka and the views that join them or are recomputed, all caught up; nothing happens for "
     f"{MINUTES} minutes; then both tables are written to at once, several times, and every view is compared "
-    "with its query over the rows of a dictionary. Second: a table and four views over it, whose process is killed by SIGKILL while a "
-    f"batch is planned and not committed, and started again {MINUTES} minutes later, twice.",
+    "with its query over the rows of a dictionary. Second: a table and four views over it, whose process is killed "
+    f"by SIGKILL while a batch is planned and not committed, and started again {MINUTES} minutes later, twice.",
     seeds=range(2),
     check=_check,
 )
