@@ -61,7 +61,7 @@ $(JARS): $(READY)
 # Of the tests that take long, one in so many, drawn by the commit's day (tests/support/seeds.py).
 TEST_DRAW ?= 10
 
-test: setup $(JARS) ## the tests, of the long ones a tenth; they start their own brokers, and PostgreSQL and NATS where installed
+test: setup $(JARS) ## the tests, and a tenth of the long ones; they start their own brokers, and PostgreSQL and NATS where installed
 	$(BIN)/python -m pytest --draw $(TEST_DRAW) --numprocesses $(TEST_WORKERS) --dist loadfile --no-loadscope-reorder
 
 test-all: setup $(JARS) ## every test, the long ones too
@@ -127,7 +127,7 @@ $(RELEASE): $(READY)
 	@touch $@
 
 # The wheel is tried by itself, in a folder and an environment that know nothing of this clone: first light, then whole.
-dist: $(RELEASE) ## sdist and wheel in dist/, checked, and the wheel tried in an environment of its own
+dist: $(RELEASE) ## sdist and wheel in dist/, checked; the wheel is tried in a separate environment
 	@rm -rf dist
 	$(BIN)/python -m build --outdir dist
 	$(BIN)/python -m twine check --strict dist/*
@@ -140,6 +140,6 @@ dist: $(RELEASE) ## sdist and wheel in dist/, checked, and the wheel tried in an
 	@cd dist/try && bin/python -c "from rw_sql import connect; import pyspark, delta, pandas"
 	@rm -rf dist/try
 
-clean: ## remove what the targets above made, but not .venv
+clean: ## remove what the targets above made, except .venv
 	rm -rf .demo dist site .mypy_cache .ruff_cache .pytest_cache .import_linter_cache bench/.work proof/.work
 	find . -name __pycache__ -not -path './$(VENV)/*' -prune -exec rm -rf {} +

@@ -175,7 +175,7 @@ def test_a_broken_export_of_a_catalog_is_refused(changed: tuple[str, str], said:
     text = (STORED / "files" / "catalog_export_empty.json").read_text(encoding="utf-8")
     with pytest.raises(SqlError) as refused:
         catalog_from_json(text.replace(*changed), "it")
-    assert refused.value.message == f"it is no catalog: {said}"
+    assert refused.value.message == f"it is not a catalog: {said}"
 
 
 @pytest.mark.parametrize("stored", ["readers.json", "readers_empty.json"])

@@ -41,7 +41,7 @@ def _check(seed: int, folder: Path) -> Facts:
 
 PROOF = Proof(
     name="apply-changes",
-    claim="A warehouse that is brought to a changed folder has the catalog of one that began with it.",
+    claim="A warehouse to which a changed folder is applied has the same catalog as one that began with that folder.",
     method="The project of `examples/pipelines`, twelve objects, is applied to an empty warehouse, and its views read "
     "what the topics hold. Then one of forty changes is made to the folder: every class of changes, renames, reordered "
     "files, formatting only, three at once. `rw-sql apply` brings the warehouse to it; `rw-sql diff` then prints "

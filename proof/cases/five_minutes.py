@@ -99,8 +99,8 @@ PROOF = Proof(
     claim=f"The README's five minutes show their first result within {FIRST_RESULT_SECONDS:.0f} s of an installed "
     f"package, and nothing is silent for longer than {SILENT_SECONDS:.0f} s.",
     method="The commands and statements of the README are typed at a terminal, one after the other, without a pause: "
-    f"once on a machine that is otherwise idle, for which the claim is, and once beside {_NEIGHBOURS} processes that "
-    "compute without pause, for which the seconds are reported.",
+    f"once on an otherwise idle machine, to which the claim refers, and once beside {_NEIGHBOURS} processes that "
+    "compute without pause, where the seconds are only reported.",
     seeds=range(2),
     check=_check,
 )

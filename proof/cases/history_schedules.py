@@ -20,8 +20,8 @@ def _check(seed: int, folder: Path) -> Facts:
 PROOF = Proof(
     name="history-schedules",
     claim="Whatever happens to its source and when, a view contains its history once and every live row.",
-    method=f"{_STEPS} random steps on a Kafka source: records; views of every startup mode that append or count, "
-    "created in the foreground and in the background with a rate limit, and dropped; PAUSE; INJECT to any "
+    method=f"{_STEPS} random steps are run on a Kafka source: new records; views of every startup mode that append or "
+    "count, created in the foreground and in the background with a rate limit, and dropped; PAUSE; INJECT to any "
     "offset; RESET with and without positions; added partitions; all jobs stopped and started. One or two "
     "processes of each schedule are killed by SIGKILL within two seconds after a random step began, some with "
     "their JVM, some without; the next process continues after that step. In the end each view is compared, row "

@@ -50,10 +50,10 @@ def _check(number: int, folder: Path) -> Facts:
 PROOF = Proof(
     name="injections",
     claim="A preview is right: the first record of every split, the duplicates and the gaps are those predicted.",
-    method="Random scenarios in one session, drawn by hypothesis: one to eight partitions of retained, compacted "
+    method="Hypothesis draws random scenarios in one session: one to eight partitions of retained, compacted "
     "and transactional topics; all INJECT targets and file formats; RESET; topics that are created again or "
     "replaced by others; expired offsets; several moves in a row. After each move every row of the source is "
-    "compared with a plain consumer's records: exactly the records from the predicted first one on arrived. On "
+    "compared with a plain consumer's records: exactly the records from the predicted first one on have arrived. On "
     "retained topics duplicates and gaps are those predicted; on the others there are no more than predicted.",
     seeds=range(SCENARIOS // A_SEED),
     check=_check,

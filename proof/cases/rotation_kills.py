@@ -27,10 +27,10 @@ def _check(seed: int, folder: Path) -> Facts:
 PROOF = Proof(
     name="rotation-kills",
     claim="If a process is killed while it changes credentials, all dependents use the new ones or all the old ones.",
-    method=f"Two sources and a sink on one connection to a broker with SCRAM and TLS. {len(_PAIRS)} pairs of a "
-    f"statement (ALTER CONNECTION, ALTER SECRET) and a point between two of its steps, each once in {DEALT} "
-    "seeds, Python killed alone or with its JVM. After a kill before the commit the broker accepts only the old "
-    "credentials, after a later one only the new ones; the next process must read every row exactly once and "
+    method=f"Two sources and a sink use one connection to a broker with SCRAM and TLS. {len(_PAIRS)} pairs of a "
+    f"statement (ALTER CONNECTION, ALTER SECRET) and a point between two of its steps are tried, each once in "
+    f"{DEALT} seeds; Python is killed alone or with its JVM. After a kill before the commit the broker accepts only "
+    "the old credentials, after a later one only the new ones; the next process must read every row exactly once and "
     "write all of them.",
     seeds=range(DEALT),
     check=_check,

@@ -97,7 +97,7 @@ def find_undoable(files: CheckpointFiles, checkpoint: Checkpoint) -> JournalEntr
     if checkpoint.planned > entry.batch:
         raise SqlError(
             CANNOT_UNDO_CHECKPOINT,
-            f"the job went on after operation {entry.number}: it has planned batch {checkpoint.planned}, "
+            f"the job continued after operation {entry.number}: it has planned batch {checkpoint.planned}, "
             f"and the operation rewrote batch {entry.batch}",
             hint=f"rw-sql checkpoint set-offsets {files.location} moves it from its present positions; "
             f"what was there before is kept in {files.path(FOLDER)}",

@@ -381,7 +381,7 @@ def _ask(console: Console, plan: Plan, *, is_assumed_stopped: bool, is_yes: bool
         "the operation was not confirmed"
         if can_ask
         else "this operation needs a confirmation, which nobody can give here",
-        hint=f"nothing was changed; --yes{lacking} --assume-stopped does what is shown above",
+        hint=f"nothing was changed; to do what is shown above, add --yes{lacking} --assume-stopped",
     )
 
 

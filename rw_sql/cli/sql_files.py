@@ -16,7 +16,7 @@ def folder_files(folder: str) -> list[str]:
     files."""
     root = Path(folder)
     if not root.is_dir():
-        raise SqlError(FILE_UNREADABLE, f'"{folder}" is no folder', hint="give a folder that exists")
+        raise SqlError(FILE_UNREADABLE, f'"{folder}" is not a folder', hint="give a folder that exists")
     found = sorted(
         path
         for path in root.rglob("*.sql")

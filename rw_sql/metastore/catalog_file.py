@@ -70,5 +70,5 @@ def catalog_from_json(text: str, name: str) -> Snapshot:
         return fold(Snapshot(), effect_of(Snapshot(), file.epoch, "", changes))
     except ValueError as error:
         raise SqlError(
-            INVALID_OPTION, f"{name} is no catalog: {error}", hint="rw-sql export-catalog -w WAREHOUSE writes one"
+            INVALID_OPTION, f"{name} is not a catalog: {error}", hint="rw-sql export-catalog -w WAREHOUSE writes one"
         ) from error

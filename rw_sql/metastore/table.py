@@ -223,7 +223,8 @@ class StoredTable:
         raise OSError(f"the files of {self.uri} are gone")
 
     def read(self, columns: list[str] | None = None, *, above: tuple[str, int] | None = None) -> pa.Table:
-        """The rows at the handle's version. ``above`` (column, value) skips files by their statistics."""
+        """The rows at the handle's version. ``above`` (column, value) skips files that have no larger value by their
+        statistics."""
         with self.lock:
             for _ in range(_MOST_TRIES):
                 files = self._files()

@@ -132,7 +132,7 @@ def _refuse(path: str, message: str, form: str) -> SqlError:
 def _topic_partition(split: str) -> tuple[str, int]:
     topic, colon, partition = split.rpartition(":")
     if not colon or not partition.isdigit():
-        raise ValueError(f'split "{split}" is no partition of a topic: only a map can name it')
+        raise ValueError(f'split "{split}" is not a partition of a topic: only a map can name it')
     return topic, int(partition)
 
 
@@ -211,7 +211,9 @@ def _connect_entries(document: Mapping[str, object], path: str) -> Iterable[Writ
             }:
                 state = str(_whole(offset, path, "connect", f"entry {number}"))
             case _:
-                raise _refuse(path, f"has an entry {number} that is no topic, partition and offset of Kafka", "connect")
+                raise _refuse(
+                    path, f"has an entry {number} that is not a topic, partition and offset of Kafka", "connect"
+                )
         yield WrittenOffset(split=f"{topic}:{_partition(partition, path, 'connect')}", state=state)
 
 

@@ -48,7 +48,7 @@ def timestamp_milliseconds(text: str, span: Span) -> int:
         try:
             zone = UTC if named[2].upper() in ("UTC", "GMT") else ZoneInfo(named[2])
         except (KeyError, ValueError, OSError) as error:
-            raise _refuse(f'"{named[2]}" is no time zone', span) from error
+            raise _refuse(f'"{named[2]}" is not a time zone', span) from error
     try:
         moment = datetime.fromisoformat(plain)
     except ValueError as error:

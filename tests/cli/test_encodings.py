@@ -122,11 +122,11 @@ def test_blanks_of_any_width_part_words(blank: str) -> None:
 @pytest.mark.parametrize(
     ("content", "told"),
     [
-        ("PAUSE SOURCE s;".encode("utf-16"), "it is no UTF-8 text, it begins with the byte-order mark of UTF-16"),
-        (b"\xfe\xff\0W\0A", "it is no UTF-8 text, it begins with the byte-order mark of UTF-16"),
-        ("WAIT;".encode("utf-32"), "it is no UTF-8 text, it begins with the byte-order mark of UTF-32"),
-        ("WAIT;".encode("utf-16-le"), "it is no text, or UTF-16, byte 2 (line 1, byte 2 of it) is 0x00"),
-        (b"WAIT;\nSELECT '\xe4';\n", "it is no UTF-8 text, byte 15 (line 2, byte 9 of it) is 0xE4"),
+        ("PAUSE SOURCE s;".encode("utf-16"), "it is not UTF-8 text: it begins with the byte-order mark of UTF-16"),
+        (b"\xfe\xff\0W\0A", "it is not UTF-8 text: it begins with the byte-order mark of UTF-16"),
+        ("WAIT;".encode("utf-32"), "it is not UTF-8 text: it begins with the byte-order mark of UTF-32"),
+        ("WAIT;".encode("utf-16-le"), "it is not text, or it is UTF-16, byte 2 (line 1, byte 2 of it) is 0x00"),
+        (b"WAIT;\nSELECT '\xe4';\n", "it is not UTF-8 text, byte 15 (line 2, byte 9 of it) is 0xE4"),
     ],
 )
 def test_another_encoding_is_refused(

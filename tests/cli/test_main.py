@@ -56,7 +56,7 @@ def test_help_loads_neither_spark_nor_the_shell() -> None:
 
 @pytest.mark.parametrize(
     ("content", "reason"),
-    [(None, "No such file or directory"), (b"\xff", "it is no UTF-8 text, byte 1 (line 1, byte 1 of it) is 0xFF")],
+    [(None, "No such file or directory"), (b"\xff", "it is not UTF-8 text, byte 1 (line 1, byte 1 of it) is 0xFF")],
 )
 def test_a_script_that_cannot_be_read(tmp_path: Path, content: bytes | None, reason: str) -> None:
     script = tmp_path / "a.sql"

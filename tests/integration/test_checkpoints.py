@@ -178,7 +178,7 @@ def test_a_running_count(spark_with_kafka: SparkSession, broker: BrokerInfo, top
     assert job.newest() == {("z",): 1}
     assert job.batches == list(range(4)), "a batch number that a sink has seen came again"
     refused = rw_sql("undo", str(job.checkpoint), "--assume-stopped", "--yes")
-    assert "the job went on after operation 6" in str(refused.error)
+    assert "the job continued after operation 6" in str(refused.error)
 
 
 def test_a_count_moves_to_another_topic(

@@ -371,7 +371,7 @@ def _carry_out(
                     run_statements(spark, text, answer=transcript.answer, on_result=transcript.show)
                 done += 1
         except (SqlError, KeyboardInterrupt):
-            print_error(f"{done} of {len(changes)} changes are made; the same command goes on from there")
+            print_error(f"{done} of {len(changes)} changes are made; the same command continues from there")
             raise
 
 

@@ -253,7 +253,7 @@ class Shell:
         try:
             seconds = float(argument) if argument else _WATCH_SECONDS
         except ValueError:
-            raise SqlError(INVALID_COMMAND, f'"{argument}" is no number of seconds', hint=r"\watch 2") from None
+            raise SqlError(INVALID_COMMAND, f'"{argument}" is not a number of seconds', hint=r"\watch 2") from None
         if not self._last.strip():
             raise SqlError(INVALID_COMMAND, "there is no statement to run again", hint=r"SHOW JOBS \watch 2")
         was_paged, self._is_paged = self._is_paged, False

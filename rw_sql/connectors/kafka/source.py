@@ -329,7 +329,7 @@ def check_topics(options: Mapping[str, str]) -> None:
         if _TOPIC.fullmatch(topic) is None or topic in (".", ".."):
             raise OptionError(
                 INVALID_PROPERTY,
-                f"property \"topic\" names '{topic}', which is no topic",
+                f"property \"topic\" names '{topic}', which is not a topic's name",
                 key="topic",
                 hint="a topic's name has at most 249 letters, digits, dots, underscores and hyphens",
             )

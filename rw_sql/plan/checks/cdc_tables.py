@@ -144,7 +144,7 @@ def _check_options(statement: CreateTable) -> None:
         if option.key != SNAPSHOT and not (text.isdecimal() and 0 < int(text) <= _MOST_BATCH):
             raise SqlError(
                 INVALID_PROPERTY,
-                f"Invalid value for {option.key}: {text!r} is no number from 1 to {_MOST_BATCH}",
+                f"Invalid value for {option.key}: {text!r} is not a number from 1 to {_MOST_BATCH}",
                 span=option.value.span,
                 hint=f"{option.key} = '1000'",
             )

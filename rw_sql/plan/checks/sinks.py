@@ -76,7 +76,7 @@ def check_sink_options(snapshot: Snapshot, statement: CreateSink) -> str:
     if connection is not None and connection.connector != wanted:
         raise SqlError(
             INVALID_DEFINITION,
-            f"connection \"{connection.name}\" is one of type '{connection.connector}', not '{wanted}'",
+            f"connection \"{connection.name}\" is of type '{connection.connector}', not '{wanted}'",
             span=next(option.value_place for option in statement.options if option.key == "connection"),
             hint=connections_of(snapshot, wanted),
         )
@@ -135,7 +135,7 @@ def _check_supported(statement: CreateSink) -> None:
         (
             statement.is_emit_on_window_close and statement.query is None,
             "EMIT ON WINDOW CLOSE with FROM",
-            "say it of a query: CREATE SINK … AS SELECT … EMIT ON WINDOW CLOSE",
+            "write it after a query: CREATE SINK … AS SELECT … EMIT ON WINDOW CLOSE",
         ),
     )
     for is_there, what, instead in refused:
@@ -187,7 +187,7 @@ def _type(statement: CreateSink, spec: ConnectorSpec) -> tuple[str, Span]:
             INVALID_DEFINITION,
             f"type = '{said}' contradicts FORMAT {clause.format}",
             span=span,
-            hint=f"leave type out, or say type = '{wanted}'",
+            hint=f"leave type out, or write type = '{wanted}'",
         )
     return wanted, clause.span
 

@@ -78,7 +78,7 @@ def _check_connection(snapshot: Snapshot, statement: CreateSource, name: str) ->
     if connection is not None and connection.connector != wanted:
         raise SqlError(
             INVALID_DEFINITION,
-            f"connection \"{connection.name}\" is one of type '{connection.connector}', not '{wanted}'",
+            f"connection \"{connection.name}\" is of type '{connection.connector}', not '{wanted}'",
             span=next(option.value_place for option in statement.options if option.key == "connection"),
             hint=connections_of(snapshot, wanted),
         )
@@ -90,7 +90,7 @@ def require_registry_connection(snapshot: Snapshot, given: tuple[Option, ...]) -
     if connection is not None and connection.connector != "schema_registry":
         raise SqlError(
             INVALID_DEFINITION,
-            f"connection \"{connection.name}\" is one of type '{connection.connector}', not 'schema_registry'",
+            f"connection \"{connection.name}\" is of type '{connection.connector}', not 'schema_registry'",
             span=next(option.value_place for option in given if option.key == "connection"),
             hint=connections_of(snapshot, "schema_registry"),
         )

@@ -127,7 +127,7 @@ def check_table(statement: CreateTable) -> None:
         if column.name in statement.version_columns and column.data_type.name in _NO_KEYS:
             raise SqlError(
                 INVALID_DEFINITION,
-                f'column "{column.name}" is no version: values of type {column.data_type.name} have no order',
+                f'column "{column.name}" cannot be a version: values of type {column.data_type.name} have no order',
                 span=column.span,
                 hint="a version is a number, a text or a time",
             )

@@ -101,7 +101,9 @@ def from_json(text: str, file: str) -> SavedPlan:
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise SqlError(
-            INVALID_DEFINITION, f'"{file}" is no plan of rw-sql diff', hint="rw-sql diff FOLDER --file FILE writes one"
+            INVALID_DEFINITION,
+            f'"{file}" is not a plan of rw-sql diff',
+            hint="rw-sql diff FOLDER --file FILE writes one",
         ) from error
 
 

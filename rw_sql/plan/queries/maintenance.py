@@ -185,7 +185,7 @@ def _needs_rows(streamed: QueryAnalysis, query: ViewQuery, sources: list[str]) -
     return QueryAnalysis(
         refusal=f"the query cannot be kept up to date over a source{why or ': ' + (streamed.refusal or '')}",
         hint=f"CREATE MATERIALIZED VIEW {name}_rows AS SELECT * FROM {name}, and query {name}_rows: "
-        "over a view it is computed again as rows come",
+        "over a view, the query is recomputed when rows arrive",
     )
 
 

@@ -93,8 +93,8 @@ def refusal(question: Question, plan: Plan, *, was_asked: bool) -> SqlError:
         else "this operation needs a confirmation, which nobody can give here"
     )
     hint = (
-        f"nothing was changed; CONFIRM '{question.token}' in this session does what is shown above, "
-        f"rw-sql run --confirm {question.token} in a script"
+        f"nothing was changed; to do what is shown above, run CONFIRM '{question.token}' in this session, "
+        f"or rw-sql run --confirm {question.token} in a script"
     )
     if question.unallowed:
         hint += (

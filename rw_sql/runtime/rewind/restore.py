@@ -119,7 +119,7 @@ def restored_for(warehouse: Warehouse, table: str, rewind: int, above: int) -> i
 def _restore(
     context: Context, snapshot: Snapshot, job: str, table: str, version: int, rewind: int, *, generation: int, done: int
 ) -> int:
-    """Restores a job's table unless that is done; returns the version of the restore."""
+    """Restores a job's table unless that is already done; returns the version of the restore."""
     at = restored_for(context.warehouse, table, rewind, version)
     if at is not None:
         return at

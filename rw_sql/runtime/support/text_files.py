@@ -36,15 +36,15 @@ def decode_text(read: bytes, name: str) -> str:
         if read.startswith(mark):
             raise SqlError(
                 FILE_UNREADABLE,
-                f"cannot read {name}: it is no UTF-8 text, it begins with the byte-order mark of {encoding}",
+                f"cannot read {name}: it is not UTF-8 text: it begins with the byte-order mark of {encoding}",
                 hint=f"iconv -f {encoding} -t UTF-8",
             )
     try:
         text = read.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise _refusal(read, error.start, name, "it is no UTF-8 text") from error
+        raise _refusal(read, error.start, name, "it is not UTF-8 text") from error
     if "\0" in text:
-        raise _refusal(read, read.index(b"\0"), name, "it is no text, or UTF-16")
+        raise _refusal(read, read.index(b"\0"), name, "it is not text, or it is UTF-16")
     return text
 
 

@@ -1,4 +1,4 @@
-"""Hints about queries that Spark's errors and the analysis without Spark have in common."""
+"""Hints about queries, both for Spark's errors and for the analysis without Spark."""
 
 from __future__ import annotations
 

@@ -370,7 +370,10 @@ def _name_of(arguments: list[Argument], usage: str, at: int, end: int) -> str:
     first = arguments[0]
     if not NAME.match(first.value):
         raise _wrong(
-            f'"{first.value}" is no name of a variable', "letters, digits and _ make a name", first.start, first.end
+            f'"{first.value}" is not a valid name of a variable',
+            "letters, digits and _ make a name",
+            first.start,
+            first.end,
         )
     return first.value
 

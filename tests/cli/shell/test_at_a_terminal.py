@@ -77,7 +77,7 @@ def test_at_a_terminal_before_and_without_spark(tmp_path: Path, written: Written
         # A pasted script is run as one text.
         shell.type_text("\x1b[200~\\x auto\n\\set which '%tals'\nSHOW MATERIALIZED VIEWS LIKE :'which';\x1b[201~")
         said += typed(shell, "", "(1 row)")
-        said += typed(shell, "SHOW JOBS \\watch nothing", "is no number of seconds")
+        said += typed(shell, "SHOW JOBS \\watch nothing", "is not a number of seconds")
         shell.type_line("SHOW JOBS \\watch 0.1")
         said += shell.read_until("(every 0.1 s)") + shell.read_until("(every 0.1 s)")
         shell.interrupt()

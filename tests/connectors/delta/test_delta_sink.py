@@ -124,5 +124,5 @@ def test_the_look_writes_nothing_and_tells_what_does_not_fit(tmp_path: Path) -> 
     )
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "letter.txt").write_text("dear")
-    assert "is no Delta table" in (sink.look({"location": str(tmp_path / "full")}, shape()).misfit or "")
+    assert "is not a Delta table" in (sink.look({"location": str(tmp_path / "full")}, shape()).misfit or "")
     assert "is a file" in (sink.look({"location": str(tmp_path / "full" / "letter.txt" / "x")}, shape()).misfit or "")

@@ -299,7 +299,7 @@ def test_what_is_gone_is_said_beforehand(mini: MiniWarehouse, operation: int, tm
     shutil.rmtree(f"{mini.context.warehouse.uri}/checkpoints/{point.folder}/mv-{counts.id}")
     with pytest.raises(SqlError, match='"counts" has no copy of its checkpoint any more'):
         mini.run(f"REWIND SOURCE s TO OPERATION {operation}")
-    with pytest.raises(SqlError, match="it did not move source"):
+    with pytest.raises(SqlError, match="that operation did not move the source"):
         mini.run(f"REWIND SOURCE s TO OPERATION {before}")
     with pytest.raises(SqlError, match="operation 999 does not exist"):
         mini.run("REWIND SOURCE s TO OPERATION 999")

@@ -186,7 +186,7 @@ def test_an_error_points_into_the_file_as_it_is_written() -> None:
         ("\\sett x 1", "there is no command \\sett", (1, 1)),
         ("\\! ls", "there is no command \\!", (1, 1)),
         ("SELECT 1;\n \\set", "the command needs the name of a variable", (2, 2)),
-        ("\\set a-b 1", '"a-b" is no name of a variable', (1, 6)),
+        ("\\set a-b 1", '"a-b" is not a valid name of a variable', (1, 6)),
         ("\\set a 'x", "a quoted argument starts here and does not end", (1, 8)),
         ("\\set a :nope", 'variable "nope" is not set', (1, 8)),
         ("\\if maybe\n\\endif", '"maybe" is neither true nor false', (1, 1)),

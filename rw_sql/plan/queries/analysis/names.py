@@ -102,7 +102,7 @@ class NameChecker:
                     self.report.add(
                         self.text.place(part),
                         UNDEFINED_COLUMN,
-                        f'"{part.name}" is no field: the value before it is of type {inner.sql(dialect="spark")}',
+                        f'"{part.name}" is not a field: the value before it is of type {inner.sql(dialect="spark")}',
                         f"leave out .{self.text.written(part)}",
                     )
                 return None

@@ -299,8 +299,8 @@ class RelationChecker(ExpressionChecker):
     def _merge_columns(
         self, frame: Frame, right: Frame, using: Sequence[exp.Expr], *, is_natural: bool, join: exp.Join
     ) -> None:
-        """Joins by columns with the same names: these come first and once, and the right side's need their relation as
-        qualifier."""
+        """Joins by columns with the same names. Each of these appears once, before all others; the right side's can be
+        named only with their relation as qualifier."""
         if is_natural:
             if frame.is_open or right.is_open:
                 names = None

@@ -162,9 +162,9 @@ def _require_settled(ground: InjectContext, span: Span) -> None:
     if checkpoint.unfinished is not None:
         raise SqlError(
             CHECKPOINT_UNFINISHED,
-            f"operation {checkpoint.unfinished.number} on checkpoint {checkpoint.path!r} was broken off halfway",
+            f"operation {checkpoint.unfinished.number} on checkpoint {checkpoint.path!r} was interrupted",
             span=span,
-            hint=f"rw-sql checkpoint undo {checkpoint.path} puts back what was there before",
+            hint=f"rw-sql checkpoint undo {checkpoint.path} restores the files from before it",
         )
 
 
@@ -190,7 +190,7 @@ def _checked(statement: InjectCheckpointOffsets, ground: InjectContext, each: Mo
     if source.is_in_snapshot:
         raise SqlError(
             CANNOT_MOVE_SOURCE,
-            f'split "{target.id}" is in the middle of the first, whole read of its table: {source.detail}',
+            f'split "{target.id}" is still in the first read of its whole table: {source.detail}',
             span=each.span,
             hint="start the job once with trigger(availableNow=True): it ends the read, then run this again",
         )

@@ -189,7 +189,7 @@ def _number(ground: InjectContext, target: Target, entry: Written) -> int:
         fields = json.loads(text)
         number = fields[_SPARK_NAMES[target.kind]]
     except (ValueError, KeyError, TypeError) as error:
-        raise _no_position(target, entry, f"{text!r} is no position") from error
+        raise _no_position(target, entry, f"{text!r} is not a position") from error
     if isinstance(number, bool) or not isinstance(number, int) or not -1 <= number < MAX_POSITION:
         raise _no_position(target, entry, f"{number!r} is not a whole number")
     if target.kind == FILE:

@@ -68,7 +68,7 @@ def _alter_connected(statement: AlterConnector, snapshot: Snapshot, inspector: I
     made = AlterTableUnsafeSet if statement.kind == "TABLE" else AlterSourceUnsafeSet
     instead = _one_line(made(name=statement.name, set_options=statement.options))
     if statement.kind == "SINK":
-        instead = f"DROP SINK {statement.name}, and create it so: what it wrote stays"
+        instead = f"DROP SINK {statement.name}, and create it with these options; the rows that it wrote stay"
     _require_alterable(statement, spec, of, instead)
     replaced = {other for option in statement.options if (known := spec.option(option.key)) for other in known.instead}
     gone = tuple(replaced - {option.key for option in statement.options})

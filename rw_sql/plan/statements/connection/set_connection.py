@@ -54,7 +54,7 @@ def lower_alter_set_connection(statement: AlterSetConnection, snapshot: Snapshot
     if new is not None and new.connector != wanted:
         raise SqlError(
             INVALID_DEFINITION,
-            f"connection \"{new.name}\" is one of type '{new.connector}', not '{wanted}'",
+            f"connection \"{new.name}\" is of type '{new.connector}', not '{wanted}'",
             span=statement.connection.span if statement.connection else statement.name.span,
             hint=connections_of(snapshot, wanted),
         )
@@ -118,7 +118,7 @@ def _attached(
         listed = ", ".join(f"{key} = {_written(value)}" for key, value in wanted.items())
         raise SqlError(
             INVALID_DEFINITION,
-            f'{kind.lower()} "{name}" sets what connection "{new.name}" sets to another value: {", ".join(other)}',
+            f'{kind.lower()} "{name}" and connection "{new.name}" set different values of {", ".join(other)}',
             span=statement.connection.span if statement.connection else statement.name.span,
             hint=f"ALTER SOURCE {name} UNSAFE SET ({listed}) first"
             if kind == "SOURCE"

@@ -64,7 +64,7 @@ def lower_rewind_source(statement: RewindSource, snapshot: Snapshot, inspector: 
     if extra := [word for word in statement.allow if word != "DUPLICATES"]:
         raise SqlError(
             NOT_SUPPORTED,
-            f"{REWIND} leaves nothing out: ALLOW {', '.join(extra)} has no meaning here",
+            f"{REWIND} skips no records: ALLOW {', '.join(extra)} has no meaning here",
             span=statement.span,
             hint=f"leave ALLOW {', '.join(extra)} out",
         )
@@ -80,8 +80,8 @@ def lower_rewind_source(statement: RewindSource, snapshot: Snapshot, inspector: 
     if not record.is_unsafe or ingest_fragment(source.id) not in prediction_from_json(record.prediction):
         raise _refused(
             statement,
-            f'it did not move source "{source.name}"',
-            f"{listed} lists those that did",
+            "that operation did not move the source",
+            f"{listed} lists the operations that did",
         )
     point = _the_point(statement, source, inspector.rewinds.points(source.id))
     look = inspector.rewinds.look(point)

@@ -146,8 +146,8 @@ def lower_create_source(
 
 
 def _with_upstream_names(statement: CreateSource, snapshot: Snapshot, inspector: Inspector) -> CreateSource:
-    """A change data capture source with the names of what its reader makes upstream, if the statement leaves them
-    out."""
+    """A change data capture source with names for the objects that its reader creates upstream, if the statement has
+    none."""
     given = visible(plan_options(snapshot, statement))
     token = f"{snapshot.next_id:x}{inspector.clock():x}"
     made = change_connector(connector_of(statement) or "").filled_in(given, token)

@@ -208,7 +208,7 @@ def _require_no_sinks(view: MaterializedViewRecord, sinks: list[SinkRecord], spa
         dropped = "; ".join(f"DROP SINK {sql_name(sink.name)}" for sink in sinks)
         raise SqlError(
             DEPENDENTS_EXIST,
-            f'cannot alter materialized view "{view.name}" because of what was sent of its rows: {named}',
+            f'cannot alter materialized view "{view.name}" because sinks have sent its rows: {named}',
             span=span,
             hint=f"{dropped}, alter, and create it again WITH (snapshot = 'false')",
         )

@@ -219,7 +219,7 @@ def test_timestamps(text: str, milliseconds: int) -> None:
     [
         ("2023-11-14 22:13:20", "has no time zone"),
         ("yesterday", "is not a timestamp"),
-        ("2023-11-14 22:13:20 Nowhere/Never", "is no time zone"),
+        ("2023-11-14 22:13:20 Nowhere/Never", "is not a time zone"),
         ("2023-11-14 22:13:20+01:00 UTC", "has two time zones"),
     ],
 )

@@ -157,7 +157,7 @@ def test_refused_where_a_connection_was_altered_since() -> None:
 def test_only_operations_that_moved_the_source_can_be_gone_back_to() -> None:
     world = moved_world()
     operation = moved_on(world)
-    assert "it did not move source" in refused_rewind(world, f"REWIND SOURCE s TO OPERATION {operation + 1}").message
+    assert "did not move the source" in refused_rewind(world, f"REWIND SOURCE s TO OPERATION {operation + 1}").message
     with pytest.raises(SqlError, match="operation 999 does not exist"):
         world.run("REWIND SOURCE s TO OPERATION 999")
 
