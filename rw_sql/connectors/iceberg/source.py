@@ -79,6 +79,13 @@ class IcebergConnector(RangedConnector):
             return ()
         table = self._table(options, state.incarnation)
         end = history.end_of(table)
+        if (undone := history.rolled_back(table, state.offset)) is not None:
+            raise SqlError(
+                UPSTREAM_MISSING,
+                f"snapshot {undone} of {name} was read and then rolled back: to go on with what comes next "
+                f"INJECT SOURCE OFFSETS … VALUES ('{name}' = {end}), to read the table as it is … = 0",
+                hint="a source only appends: REFRESH TABLE takes the table as it is",
+            )
         if state.offset >= end:
             return ()
         if state.offset == 0:
