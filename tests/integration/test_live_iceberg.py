@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pytest
 
+from rw_sql.connectors.iceberg import source as iceberg_source
 from rw_sql.connectors.registry import connector
 from rw_sql.errors import SqlError
 from tests.connectors.iceberg.lake import COLUMNS, NAME, Lake
@@ -23,7 +24,10 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.spark, pytest.mark.long]
 
 
-def test_appends_moves_and_snapshots_that_change_rows(session: AttachedSession, tmp_path: Path) -> None:
+def test_appends_moves_and_snapshots_that_change_rows(
+    session: AttachedSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(iceberg_source, "SMALL_ROWS", 10_000)
     session.allow_unsafe()
     lake = Lake(folder=tmp_path)
     lake.create()

@@ -65,6 +65,23 @@ def snapshots(table: Table, start: int, end: int) -> tuple[TableSnapshot, ...]:
     return tuple(reversed(found))
 
 
+def rolled_back(table: Table, position: int) -> int | None:
+    """The sequence number of the snapshot before a position, if the table was rolled back behind it; else None.
+
+    A snapshot of another branch or of a tag was not read.
+    """
+    last = next((each for each in table.snapshots() if _sequence(each) == position - 1), None)
+    if last is None or any(each.snapshot_id == last.snapshot_id for each in _ancestors(table)):
+        return None
+    from pyiceberg.table.snapshots import ancestors_of
+
+    for ref in table.metadata.refs.values():
+        named = table.metadata.snapshot_by_id(ref.snapshot_id)
+        if any(each.snapshot_id == last.snapshot_id for each in ancestors_of(named, table.metadata)):
+            return None
+    return _sequence(last)
+
+
 def snapshot_before(table: Table, end: int) -> TableSnapshot | None:
     """The newest snapshot of the main branch with a sequence number below ``end``; None if there is none."""
     return next((_made(found) for found in _ancestors(table) if _sequence(found) < end), None)

@@ -78,16 +78,16 @@ def _parts(table: Table, plans: Sequence[_Planned], columns: Sequence[str]) -> t
         for path, length, count in plan.files:
             rows += count
             if held and size + length > _PART_BYTES:
-                parts.append(_part(table, plan, held, columns))
+                parts.append(_part(table, plan, held, size, columns))
                 held, size = [], 0
             held.append(path)
             size += length
         if held:
-            parts.append(_part(table, plan, held, columns))
+            parts.append(_part(table, plan, held, size, columns))
     return parts, rows
 
 
-def _part(table: Table, plan: _Planned, files: list[str], columns: Sequence[str]) -> dict[str, Any]:
+def _part(table: Table, plan: _Planned, files: list[str], size: int, columns: Sequence[str]) -> dict[str, Any]:
     return {
         "metadata": table.metadata_location,
         "offset": plan.offset,
@@ -95,6 +95,7 @@ def _part(table: Table, plan: _Planned, files: list[str], columns: Sequence[str]
         "parent": plan.parent,
         "whole": plan.is_whole,
         "files": files,
+        "bytes": size,
         "columns": list(columns),
     }
 

@@ -23,8 +23,9 @@ if TYPE_CHECKING:
     from rw_sql.connectors.spec import ConnectorSpec
 
 SKIP_CHANGES = "iceberg.skip_change_snapshots"
-SMALL_ROWS = 10_000
-"""Up to so many rows are read in this process; Spark's processes read more."""
+SMALL_ROWS = 100_000
+SMALL_BYTES = 16 * 1024 * 1024
+"""Up to so many rows, in files of at most so many bytes, are read in this process; Spark's processes read more."""
 
 MOST_SNAPSHOTS = 100
 """The maximum number of snapshots in one batch."""
@@ -79,6 +80,13 @@ class IcebergConnector(RangedConnector):
             return ()
         table = self._table(options, state.incarnation)
         end = history.end_of(table)
+        if (undone := history.rolled_back(table, state.offset)) is not None:
+            raise SqlError(
+                UPSTREAM_MISSING,
+                f"snapshot {undone} of {name} was read and then rolled back: to go on with what comes next "
+                f"INJECT SOURCE OFFSETS … VALUES ('{name}' = {end}), to read the table as it is … = 0",
+                hint="a source only appends: REFRESH TABLE takes the table as it is",
+            )
         if state.offset >= end:
             return ()
         if state.offset == 0:
@@ -257,7 +265,7 @@ def _frame(
     from rw_sql.connectors.support.table_reader import read_parts
 
     schema = reader.arrow_schema(reader.projected(table, columns))
-    if rows <= SMALL_ROWS:
+    if rows <= SMALL_ROWS and sum(part["bytes"] for part in parts) <= SMALL_BYTES:
         tables = [found for part in parts for found in reader.read_files(table, part)]
         return spark.createDataFrame(pa.concat_tables(tables) if tables else schema.empty_table())
     spark_schema = from_arrow_schema(schema)

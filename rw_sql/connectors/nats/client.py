@@ -24,6 +24,9 @@ T = TypeVar("T")
 LIFE_SECONDS = 30.0
 """The maximum age of an idle client in seconds: server names may change their meaning."""
 
+LIMITS = "limits"
+"""The retention of a stream whose messages stay, whatever consumers acknowledge."""
+
 _CONNECT_SECONDS = 3
 _MOST_IDLE = 16
 
@@ -273,7 +276,7 @@ class StreamInfo:
 
     ``created`` is the time of its creation, as the server writes it. ``most_per_subject`` is the number of messages
     that it keeps of each subject; 0 without a limit. ``is_copy``: it takes messages from other streams, with subjects
-    that it does not list.
+    that it does not list. ``retention`` is ``limits`` unless it removes messages that consumers have acknowledged.
     """
 
     name: str
@@ -285,6 +288,7 @@ class StreamInfo:
     subjects: tuple[str, ...]
     most_per_subject: int
     is_copy: bool
+    retention: str
 
     @property
     def deleted(self) -> int:
@@ -319,6 +323,7 @@ async def info_of(nc: Client, stream: str, timeout: float) -> StreamInfo:
         bytes=int(state["bytes"]),
         subjects=tuple(config.get("subjects") or ()),
         most_per_subject=max(0, int(config.get("max_msgs_per_subject") or 0)),
+        retention=str(config.get("retention") or LIMITS),
         is_copy=bool(config.get("mirror") or config.get("sources")),
     )
 

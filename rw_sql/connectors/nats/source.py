@@ -121,6 +121,12 @@ class NatsConnector(RangedConnector):
             infos, missing, present = _look(options, timeout)
         except nats_client.NatsError as error:
             return Upstream(error=str(error))
+        for info in infos:
+            if info.retention != nats_client.LIMITS:
+                return Upstream(
+                    error=f"stream {info.name} has the retention {info.retention}, which removes messages that its "
+                    "consumers acknowledge: let a stream with the retention limits mirror it"
+                )
         splits = {
             info.name: UpstreamSplit(split=info.name, start=info.first, end=info.end, incarnation=info.created)
             for info in infos

@@ -108,6 +108,20 @@ def test_snapshots_that_were_expired(lake: Lake) -> None:
     assert ICEBERG.record_times(lake.options, {NAME: 2}) == {}
 
 
+def test_a_table_that_was_rolled_back(lake: Lake) -> None:
+    for number in range(3):
+        lake.append((number, "a"))
+    table = lake.table()
+    second = next(each.snapshot_id for each in table.snapshots() if each.sequence_number == 2)
+    table.manage_snapshots().rollback_to_snapshot(second).commit()
+    for _ in range(2):
+        with pytest.raises(SqlError, match=f"snapshot 3 of {NAME} was read and then rolled back"):
+            stretches(lake, 4)
+        assert stretches(lake, 3) == ([(3, 5, False)] if ICEBERG.look(lake.options).splits[NAME].end == 5 else [])
+        # The next snapshot has the next number, so that the position is within bounds again.
+        lake.append((9, "b"))
+
+
 def test_another_branch_has_offsets_without_rows(lake: Lake) -> None:
     lake.append((1, "a"))
     table = lake.table()

@@ -155,6 +155,14 @@ def test_a_limit_that_removes_unread_messages_is_told(nats_server: NatsServer, s
         NATS.stretches(given_, {stream: SplitState(split=stream, offset=1)})
 
 
+@pytest.mark.parametrize("retention", ["workqueue", "interest"])
+def test_a_stream_that_its_consumers_trim_is_refused(nats_server: NatsServer, stream: str, retention: str) -> None:
+    nats_server.create(stream, retention=retention)
+    told = NATS.look(options(nats_server, stream)).error
+    assert told is not None
+    assert told.startswith(f"stream {stream} has the retention {retention}")
+
+
 def test_messages_that_go_while_a_range_is_read(
     nats_server: NatsServer, stream: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -159,7 +159,7 @@ def _with_columns(statement: CreateSource, snapshot: Snapshot, inspector: Inspec
     """The definition with the columns of its upstream, if it leaves them out and its connector lists them."""
     if statement.columns or not lists_columns(statement):
         return statement
-    blank = columns_of({"blank": "INT"}, statement.name.span)
+    blank = columns_of({"no_column_yet": "INT"}, statement.name.span)
     kind = check_source(snapshot, replace(statement, columns=blank))
     options = plan_options(snapshot, statement)
     upstream = inspector.upstreams.look(kind, options)

@@ -227,7 +227,7 @@ def test_a_connection_reaches_every_source() -> None:
     assert world.plan("ALTER CONNECTION r SET (schema.registry = 'http://other')").is_unsafe
     world.run(f"CREATE CONNECTION k WITH (type = 'kafka', properties.bootstrap.server = '{HERE}')")
     wrong = error_of(world, f"CREATE SOURCE x (*) {of(options='connection = k')}")
-    assert wrong.message == "connection \"k\" is one of type 'kafka', not 'schema_registry'"
+    assert wrong.message == "connection \"k\" is of type 'kafka', not 'schema_registry'"
     world.registry_error = "HTTP 401"
     told = error_of(world, f"CREATE CONNECTION q WITH (type = 'schema_registry', {REGISTRY})")
     assert "HTTP 401" in told.message

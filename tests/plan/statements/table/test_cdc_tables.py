@@ -248,4 +248,4 @@ def test_a_source_takes_the_login_from_a_connection_of_type_postgres() -> None:
     assert table(world, "orders").name == "orders"
     error = refused(world, "CREATE SOURCE k (id INT) WITH (connector = 'kafka', connection = db, topic = 't') "
         "FORMAT PLAIN ENCODE JSON")  # fmt: skip
-    assert error.message == "connection \"db\" is one of type 'postgres', not 'kafka'"
+    assert error.message == "connection \"db\" is of type 'postgres', not 'kafka'"
