@@ -7,7 +7,9 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from rw_sql.connectors.registry import connector, connector_names, sink_connector, sink_connector_names
-from rw_sql.connectors.spec import check_option_values
+from rw_sql.connectors.schemas.client import address_fault
+from rw_sql.connectors.spec import OptionError, check_option_values, load_spec
+from rw_sql.errors import MISSING_PROPERTY
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -15,10 +17,14 @@ if TYPE_CHECKING:
     from rw_sql.connectors.spec import ConnectorSpec
 
 
+REGISTRY = "schema_registry"
+"""The type of connections that FORMAT … ENCODE … uses, not WITH."""
+
+
 @cache
 def connection_types() -> tuple[str, ...]:
     """The valid values of ``type`` in CREATE CONNECTION, sorted."""
-    return tuple(sorted({*_sources(), *_sinks()}))
+    return tuple(sorted({*_sources(), *_sinks(), REGISTRY}))
 
 
 def is_of_sources(kind: str) -> bool:
@@ -29,6 +35,8 @@ def is_of_sources(kind: str) -> bool:
 @cache
 def connection_spec(kind: str) -> ConnectorSpec:
     """The spec with the options of a connection type; only options marked for connections count."""
+    if kind == REGISTRY:
+        return load_spec(REGISTRY)
     return connector(_sources()[kind]).spec if is_of_sources(kind) else sink_connector(_sinks()[kind]).spec
 
 
@@ -64,6 +72,9 @@ def place_of(kind: str, key: str) -> str | None:
 def check_connection_options(kind: str, options: Mapping[str, str]) -> None:
     """Checks that a connection's options are consistent, without contacting a server. Raises OptionError."""
     spec = connection_spec(kind)
+    if kind == REGISTRY:
+        _check_registry(spec, options)
+        return
     # Placeholders for required options that the source or sink will set.
     foreign = {
         option.key: "unset" for option in spec.options.values() if option.is_required and not option.is_of_connection
@@ -73,6 +84,20 @@ def check_connection_options(kind: str, options: Mapping[str, str]) -> None:
     check_option_values(spec, {**foreign, **options})
     user = connector(_sources()[kind]) if is_of_sources(kind) else sink_connector(_sinks()[kind])
     user.check_options({**foreign, **options})
+
+
+def _check_registry(spec: ConnectorSpec, options: Mapping[str, str]) -> None:
+    check_option_values(spec, options)
+    address = next(iter(spec.options))
+    if address not in options:
+        raise OptionError(
+            MISSING_PROPERTY,
+            f'missing property "{address}"',
+            key=address,
+            hint=f"add {address} = 'http://registry:8081' to WITH",
+        )
+    if (wrong := address_fault(options[address])) is not None:
+        raise OptionError(wrong[0], wrong[1], key=address, hint=wrong[2])
 
 
 @cache

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from rw_sql.connectors.changes import CaptureError
-from rw_sql.errors import UPSTREAM_MISSING, UPSTREAM_UNREACHABLE
+from rw_sql.errors import PACKAGE_MISSING, UPSTREAM_MISSING, UPSTREAM_UNREACHABLE
 from rw_sql.packages import deferred
 
 if TYPE_CHECKING:
@@ -62,15 +62,12 @@ def _settings(settings: Mapping[str, str]) -> str:
 
 def connect(options: Mapping[str, str], timeout: float) -> Connection[Any]:
     """A connection for SQL, each statement a transaction of its own. Raises CaptureError."""
-    made = conninfo(options) | {
+    made: dict[str, Any] = conninfo(options) | {
         "connect_timeout": str(max(2, int(timeout))),
         "client_encoding": "UTF8",
         "options": _settings(FORMAT | SQL_SETTINGS),
     }
-    try:
-        return psycopg.connect(**made, autocommit=True, prepare_threshold=None)  # type: ignore[arg-type]
-    except psycopg.Error as error:
-        raise unreachable(error, options) from error
+    return _connected(made | {"prepare_threshold": None}, options)
 
 
 def connect_for_replication(options: Mapping[str, str], timeout: float) -> Connection[Any]:
@@ -81,11 +78,23 @@ def connect_for_replication(options: Mapping[str, str], timeout: float) -> Conne
         "replication": "database",
         "options": _settings(FORMAT),
     }
+    connection = _connected(made, options)
+    if has_no_encoding(connection):
+        connection.pgconn.exec_(NO_ENCODING)
+    return connection
+
+
+def _connected(made: Mapping[str, Any], options: Mapping[str, str]) -> Connection[Any]:
     try:
-        connection = psycopg.connect(**made, autocommit=True)  # type: ignore[arg-type]
-        if has_no_encoding(connection):
-            connection.pgconn.exec_(NO_ENCODING)
-        return connection
+        connect_to = psycopg.connect
+    except ImportError as error:  # Without libpq psycopg raises one that names no module.
+        raise CaptureError(
+            PACKAGE_MISSING,
+            "a postgres-cdc source needs the package psycopg, which this installation lacks",
+            hint="pip install 'rw-sql[postgres-cdc]'",
+        ) from error
+    try:
+        return connect_to(**made, autocommit=True)
     except psycopg.Error as error:
         raise unreachable(error, options) from error
 

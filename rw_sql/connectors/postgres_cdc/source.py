@@ -10,7 +10,6 @@ from rw_sql.connectors.change_base import ChangeBase
 from rw_sql.connectors.changes import CaptureError
 from rw_sql.connectors.postgres_cdc import setup, tables, validation
 from rw_sql.connectors.postgres_cdc.connection import connect, lsn_number, lsn_text, unreachable
-from rw_sql.connectors.postgres_cdc.reader import PostgresReader
 from rw_sql.connectors.postgres_cdc.server import check_slot, read_facts
 from rw_sql.connectors.spec import OptionError, check_option_values, load_spec
 from rw_sql.connectors.support import split_state_json
@@ -24,6 +23,7 @@ if TYPE_CHECKING:
 
     from rw_sql.connectors.base import SplitState
     from rw_sql.connectors.changes import Lack, Prepared, SlotDetails, UpstreamTable
+    from rw_sql.connectors.postgres_cdc.reader import PostgresReader
     from rw_sql.connectors.spec import ConnectorSpec
 else:
     psycopg = deferred("psycopg")
@@ -115,6 +115,9 @@ class PostgresCdcConnector(ChangeBase):
 
     def change_reader(self, options: Mapping[str, str]) -> PostgresReader:
         """A reader for one run."""
+        # NumPy and Arrow are not needed to check a script.
+        from rw_sql.connectors.postgres_cdc.reader import PostgresReader
+
         return PostgresReader(options)
 
     def describe_table(

@@ -60,6 +60,12 @@ def run_history(postgres: PostgresInfo, seed: int, steps: int) -> Replica:
 
 
 @pytest.mark.postgres
-@pytest.mark.parametrize("seed", range(3))
-def test_a_replica_equals_the_server(postgres: PostgresInfo, seed: int) -> None:
+def test_a_replica_equals_the_server(postgres: PostgresInfo) -> None:
+    run_history(postgres, 1, 40)
+
+
+@pytest.mark.long
+@pytest.mark.postgres
+@pytest.mark.parametrize("seed", range(100, 110))
+def test_a_replica_equals_the_server_after_more(postgres: PostgresInfo, seed: int) -> None:
     run_history(postgres, seed, 150)

@@ -113,7 +113,7 @@ def test_a_transaction_that_was_open_when_a_chunk_was_read_is_not_in_it(
     with connect_to(postgres) as writer:
         writer.execute(f"UPDATE {name} SET word = 'open' WHERE id <= 25".encode())
         writer.execute(f"INSERT INTO {name} VALUES (-5, 'open', NULL, NULL)".encode())
-        wait_until(lambda: replica.step(wait=0.02).progress[name].rows_done == 20, "two chunks left")
+        wait_until(lambda: replica.step(wait=0.02).progress[name].rows_done >= 20, "two chunks left")
         writer.commit()
     finish(replica, postgres)
 

@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+import sys
 import uuid
 from typing import TYPE_CHECKING
 
 import pytest
 
 from rw_sql.connectors.changes import CaptureError
+from rw_sql.connectors.connection_types import (
+    check_connection_options,
+    connection_source,
+    connection_spec,
+    connection_types,
+    place_of,
+)
 from rw_sql.connectors.postgres_cdc import setup
 from rw_sql.connectors.postgres_cdc.source import PostgresCdcConnector
 from rw_sql.connectors.spec import OptionError
+from rw_sql.packages import deferred
 from tests.support.postgres import PASSWORD, running_server
 from tests.support.postgres_changes import TIMEOUT, cdc_options
 
@@ -201,13 +210,22 @@ def test_a_server_that_does_not_answer() -> None:
     assert caught.value.code == "RW401"
 
 
+def test_an_installation_without_psycopg(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "psycopg", None)
+    monkeypatch.setattr("rw_sql.connectors.postgres_cdc.connection.psycopg", deferred("psycopg"))
+    with pytest.raises(CaptureError) as caught:
+        CONNECTOR.slot_details({"hostname": "h", "username": "u", "database.name": "d", "slot.name": "s"})
+    assert caught.value.code == "RW416"
+    assert caught.value.hint == "pip install 'rw-sql[postgres-cdc]'"
+
+
 def test_options_that_contradict() -> None:
     given = {"hostname": "h", "username": "u", "database.name": "d"}
     CONNECTOR.check_options(given)
     for wrong, message in (
         ({"slot.name": "My-Slot"}, "lower-case letters, digits and underscores"),
         ({"publication.name": "ü" * 40}, "at most 63 bytes"),
-        ({"ssl.mode": "verify-full"}, "ssl.root.cert is needed"),
+        ({"ssl.mode": "verify-full"}, "ssl[.]root[.]cert is needed"),
         ({"ssl.mode": "sometimes"}, "must be one of disabled, preferred, required, verify-ca, verify-full"),
         ({"port": "70000"}, "from 1 to 65535"),
     ):
@@ -216,6 +234,18 @@ def test_options_that_contradict() -> None:
     named = CONNECTOR.filled_in(given, "AB-12")
     assert (named["slot.name"], named["publication.name"]) == ("rw_cdc_ab_12", "rw_publication_ab_12")
     CONNECTOR.check_options(named)
+
+
+def test_connections_of_type_postgres() -> None:
+    assert "postgres" in connection_types()
+    assert connection_source("postgres") == connection_spec("postgres").name == "postgres-cdc"
+    given = {"hostname": "h", "username": "u", "database.name": "d"}
+    check_connection_options("postgres", given)
+    with pytest.raises(OptionError, match=r"ssl\.root\.cert is needed"):
+        check_connection_options("postgres", given | {"ssl.mode": "verify-ca"})
+    assert (
+        place_of("postgres", "slot.name") == "leave slot.name out here: CREATE SOURCE … WITH (slot.name = …) takes it"
+    )
 
 
 def test_positions_as_postgresql_writes_them() -> None:

@@ -4,8 +4,9 @@ creation."""
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
+from rw_sql.connectors.formats import KEY_SCHEMA, SCHEMA
 from rw_sql.connectors.registry import (
     change_connector,
     connector,
@@ -14,7 +15,16 @@ from rw_sql.connectors.registry import (
     sink_connector_names,
 )
 from rw_sql.connectors.spec import duration_seconds
-from rw_sql.model.definitions import PAUSED_AT_BIRTH, connector_of, include_name, is_cdc, option_text, primary_key
+from rw_sql.model.definitions import (
+    PAUSED_AT_BIRTH,
+    connector_of,
+    has_schema,
+    include_name,
+    is_cdc,
+    option_text,
+    primary_key,
+    stored_schema,
+)
 from rw_sql.model.sharing import SHARED, is_to_be_shared
 from rw_sql.plan.checks.columns import VALIDATE
 from rw_sql.syntax.query.canonical_query import canonical_query
@@ -33,6 +43,9 @@ if TYPE_CHECKING:
     )
 
 Definition = CreateSource | CreateTable | CreateSink | CreateMaterializedView
+
+TakingT = TypeVar("TakingT", CreateSource, CreateTable)
+"""A definition whose columns may come from a schema."""
 
 _AT_BIRTH = (PAUSED_AT_BIRTH, VALIDATE, "snapshot", "snapshot.batch_size", "snapshot.interval")
 """Properties that affect only the creation of an object, not the existing object."""
@@ -114,6 +127,19 @@ def plain_column(column: ColumnDefinition) -> ColumnDefinition:
     return replace(column, field=field, is_primary_key=False, other_constraints=())
 
 
+def with_taken_columns(current: TakingT, wanted: TakingT) -> TakingT:
+    """A definition whose columns a schema has, with the columns that were taken over when the object was created."""
+    if stored_schema(current) is None or not has_schema(wanted):
+        return wanted
+    if any(column.generated is None for column in wanted.columns):
+        return wanted
+    at: int = wanted.wildcard or 0
+    taken: tuple[ColumnDefinition, ...] = tuple(column for column in current.columns if column.generated is None)
+    columns = (*wanted.columns[:at], *taken, *wanted.columns[at:])
+    constraints = wanted.constraints or current.constraints
+    return replace(wanted, columns=columns, constraints=constraints, wildcard=None)
+
+
 def differing_clauses(current: Definition, wanted: Definition) -> list[str]:
     """The clauses, other than columns and properties, in which two definitions of the same kind differ."""
     old, new = clauses_of(current), clauses_of(wanted)
@@ -180,7 +206,9 @@ def _is_shared(statement: CreateSource) -> bool:
 def _format(given: FormatEncode | None, spec: ConnectorSpec | None) -> object:
     if given is None:
         return (*spec.default_format, (), "JSON") if spec is not None and spec.default_format is not None else None
-    options: Mapping[str, str] = {option.key: option_text(option.value) for option in given.options}
+    options: Mapping[str, str] = {
+        option.key: option_text(option.value) for option in given.options if option.key not in (SCHEMA, KEY_SCHEMA)
+    }
     return given.format, given.encode, tuple(sorted(options.items())), given.key_encode or "JSON"
 
 

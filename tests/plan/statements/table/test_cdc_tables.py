@@ -237,19 +237,18 @@ def test_splits_show_the_slot() -> None:
     assert (found["position"], found["retained_bytes"], found["bytes_behind"]) == ("0/5000", 0x3000, 0x1000)
 
 
-def test_a_connection_serves_it() -> None:
+def test_a_source_takes_the_login_from_a_connection_of_type_postgres() -> None:
     world = tables_world()
     world.upstream_tables = {"public.orders": ORDERS}
     world.run(
-        "CREATE CONNECTION db WITH (type = 'postgres', hostname = 'db', username = 'u')",
-        "CREATE SOURCE pg WITH (connector = 'postgres-cdc', connection = db, database.name = 'shop')",
+        "CREATE CONNECTION db WITH (type = 'postgres', hostname = 'db', username = 'u', database.name = 'shop')",
+        "CREATE SOURCE pg WITH (connector = 'postgres-cdc', connection = db, slot.name = 'rw')",
         TABLE,
     )
-    assert dict(ingest(world).options)["hostname"] == "db"
-    kafka = (
-        "CREATE SOURCE k (a INT) WITH (connector = 'kafka', connection = db, topic = 'old') FORMAT PLAIN ENCODE JSON"
-    )
-    assert "one of type 'postgres', not 'kafka'" in refused(world, kafka).message
+    assert table(world, "orders").name == "orders"
+    error = refused(world, "CREATE SOURCE k (id INT) WITH (connector = 'kafka', connection = db, topic = 't') "
+        "FORMAT PLAIN ENCODE JSON")  # fmt: skip
+    assert error.message == "connection \"db\" is one of type 'postgres', not 'kafka'"
 
 
 def test_what_a_statement_leaves_out_is_no_difference() -> None:
