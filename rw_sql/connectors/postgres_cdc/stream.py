@@ -12,7 +12,7 @@ import struct
 import threading
 import time
 from collections import deque
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rw_sql.connectors.changes import CaptureError
 from rw_sql.connectors.postgres_cdc import pgoutput
@@ -202,7 +202,7 @@ class Stream:
 
     def _wait(self, server: PGconn, seconds: float, *, is_full: bool) -> None:
         """Until the server has something, somebody wakes the thread, or a status is due. A full queue is not fed."""
-        sockets = [self._wake_out] if is_full else [self._wake_out, server.socket]
+        sockets: list[Any] = [self._wake_out] if is_full else [self._wake_out, server.socket]
         readable, _, _ = select.select(sockets, [], [], max(0.0, seconds))
         if self._wake_out in readable:
             self._wake_out.recv(4096)

@@ -145,18 +145,16 @@ def _vertical_tabs(text: bytes) -> bytes:
     return re.sub(rb"\\(.)", lambda found: rb"\u000b" if found[1] == b"v" else found[0], text, flags=re.DOTALL)
 
 
-_UNESCAPED = {b"b": b"\b", b"f": b"\f", b"n": b"\n", b"r": b"\r", b"t": b"\t", b"v": b"\v"}
+_UNESCAPED = {b"b": b"\b", b"f": b"\f", b"n": b"\n", b"r": b"\r", b"t": b"\t", b"u000b": b"\v"}
 
 
 def unescaped(value: bytes) -> bytes:
-    """The value of a cell of COPY."""
+    """The value of a cell of :func:`split_lines`."""
     import re
 
     if b"\\" not in value:
         return value
-    # split_lines may have written \u000b.
-    value = value.replace(rb"\u000b", b"\\v") if rb"\u000b" in value else value
-    return re.sub(rb"\\(.)", lambda found: _UNESCAPED.get(found[1], found[1]), value, flags=re.DOTALL)
+    return re.sub(rb"\\(u000b|.)", lambda found: _UNESCAPED.get(found[1], found[1]), value, flags=re.DOTALL)
 
 
 def _escape_table(*, with_backslash: bool) -> tuple[Bytes, list[bytes]]:

@@ -108,6 +108,7 @@ class PostgresType:
         """The function that makes the text in ``row`` of PostgreSQL's; None if they are the same."""
         if self.element is None:
             return money_converter(money_sample) if self.family == MONEY else None
+        element: Callable[[str], str]
         match self.element.family:
             case "whole" | "numeric" | "float":
                 element = bare_element

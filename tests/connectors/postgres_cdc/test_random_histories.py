@@ -61,7 +61,7 @@ def run_history(postgres: PostgresInfo, seed: int, steps: int) -> Replica:
 
 @pytest.mark.postgres
 def test_a_replica_equals_the_server(postgres: PostgresInfo) -> None:
-    run_history(postgres, 1, 40)
+    run_history(postgres, 1, 25)
 
 
 @pytest.mark.long
