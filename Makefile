@@ -7,6 +7,7 @@ READY := $(VENV)/.ready
 JARS := $(VENV)/.jars
 DOCS := $(VENV)/.docs
 RELEASE := $(VENV)/.release
+PICTURES := $(VENV)/.pictures
 
 # The versions that development and CI use, on every supported Python and system; a user's pip is not bound by them.
 LOCK := requirements/dev.lock
@@ -20,7 +21,7 @@ unexport PYTHONDONTWRITEBYTECODE
 TEST_WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help setup lock demo test test-all test-unit test-room test-busy check format docs bench bench-quick proof dist clean
+.PHONY: help setup lock demo test test-all test-unit test-room test-busy check format docs pictures bench bench-quick proof dist clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -60,15 +61,15 @@ $(JARS): $(READY)
 # Of the tests that take long, one in so many, drawn by the commit's day (tests/support/seeds.py).
 TEST_DRAW ?= 10
 
-test: setup $(JARS) ## the tests, of the long ones a tenth; they start their own brokers, and PostgreSQL where it is installed
+test: setup $(JARS) ## the tests, of the long ones a tenth; they start their own brokers, and PostgreSQL and NATS where installed
 	$(BIN)/python -m pytest --draw $(TEST_DRAW) --numprocesses $(TEST_WORKERS) --dist loadfile --no-loadscope-reorder
 
 test-all: setup $(JARS) ## every test, the long ones too
 	$(BIN)/python -m pytest --numprocesses $(TEST_WORKERS) --dist loadfile --no-loadscope-reorder
 
 # Of the folders that are ignored nearly all needs Spark; collecting them takes as long as a tenth of these tests.
-test-unit: setup ## the quick tests that need neither Spark nor a broker nor PostgreSQL
-	$(BIN)/python -m pytest -m "not spark and not kafka and not crash and not postgres and not long" --numprocesses $(TEST_WORKERS) \
+test-unit: setup ## the quick tests that need neither Spark nor a server
+	$(BIN)/python -m pytest -m "not spark and not kafka and not crash and not postgres and not nats and not registry and not long" --numprocesses $(TEST_WORKERS) \
 	    --dist loadfile --no-loadscope-reorder --ignore tests/integration --ignore tests/notebooks
 
 # make test-room ROOM=plan/statements/move: a folder below tests/, which has the folders of rw_sql/.
@@ -103,6 +104,14 @@ $(DOCS): $(READY)
 # Needs no network; a reader's browser fetches what draws the pictures, as mkdocs-material does by itself.
 docs: $(DOCS) ## the documentation's site into site/; a link that leads nowhere fails it
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet --strict
+
+$(PICTURES): $(READY)
+	@$(PIP_INSTALL) --editable ".[pictures]"
+	@touch $@
+
+# Chromium is the system's (Debian: apt-get install chromium), that of the variable CHROMIUM, or playwright's own.
+pictures: $(PICTURES) $(JARS) ## the documentation's pictures, by a real shell, status page and JupyterLab in Chromium
+	$(BIN)/python -m pictures
 
 bench: setup ## every benchmark against its peer; writes bench/results.json and docs/benchmarks.md
 	$(BIN)/python -m bench

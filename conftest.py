@@ -7,8 +7,10 @@ from rw_sql.cli.keeper import keep_tidy
 
 pytest_plugins = [
     "tests.support.broker",
+    "tests.support.nats_server",
     "tests.support.one_spark",
     "tests.support.postgres",
+    "tests.support.schema_registry",
     "tests.support.secured",
     "tests.support.seeds",
 ]

@@ -88,7 +88,7 @@ def _connector() -> Path:
 @contextmanager
 def flink_cluster(flink: Flink, folder: Path) -> Iterator[FlinkCluster]:
     """A cluster on this machine that is ready for jobs, with its configuration and logs in a folder."""
-    from rw_sql.cli.kafka_broker import free_port
+    from rw_sql.cli.servers.local_server import free_port
 
     port = free_port()
     settings = {

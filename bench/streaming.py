@@ -92,7 +92,8 @@ def measured_broker() -> Iterator[MeasuredBroker]:
     """A broker with JMX in a folder of its own. Raises NotRunError if it does not start."""
     from pyspark.java_gateway import launch_gateway
 
-    from rw_sql.cli.kafka_broker import free_port, start_broker, stop_broker
+    from rw_sql.cli.kafka_broker import start_broker, stop_broker
+    from rw_sql.cli.servers.local_server import free_port
 
     folder = Path(mkdtemp(prefix="rw_sql_bench_"))
     port = free_port()

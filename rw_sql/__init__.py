@@ -9,12 +9,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from rw_sql.errors import SqlError
+from rw_sql.version import __version__ as __version__
 
 if TYPE_CHECKING:
     from rw_sql.session.attach import Attached, attach, connect, detach
     from rw_sql.syntax import parse, render
 
-__version__ = "0.2.0.dev0"
 __all__ = ["Attached", "SqlError", "attach", "connect", "detach", "parse", "render"]
 
 _HOMES = {
@@ -33,7 +33,10 @@ def __getattr__(name: str) -> Any:
     from importlib import import_module
 
     try:
-        return getattr(import_module(_HOMES[name]), name)
+        found = getattr(import_module(_HOMES[name]), name)
+        if name in ("attach", "connect"):
+            import_module("rw_sql.cli.prompt_status").show_at_prompt()
+        return found
     except ModuleNotFoundError as error:
         from rw_sql.packages import missing_package
 

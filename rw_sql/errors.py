@@ -38,7 +38,7 @@ SYNTAX_ERROR = ErrorCode("RW101", "42601", "the text is not a statement")
 UNTERMINATED = ErrorCode("RW102", "42601", "a string, quoted name or comment does not end")
 INVALID_EXPRESSION = ErrorCode("RW103", "42601", "an expression or query is not SQL")
 TOO_COMPLEX = ErrorCode("RW104", "54001", "the statement is nested too deeply or too long")
-DUPLICATE_CLAUSE = ErrorCode("RW105", "42601", "something is given twice")
+DUPLICATE_CLAUSE = ErrorCode("RW105", "42601", "a clause or option is given twice")
 UNKNOWN_OPTION = ErrorCode("RW106", "42601", "the statement has no such option")
 INVALID_OPTION = ErrorCode("RW107", "22023", "an option's value is not valid")
 
@@ -57,25 +57,25 @@ UNKNOWN_PARAMETER = ErrorCode("RW213", "42704", "the parameter does not exist")
 INVALID_PARAMETER = ErrorCode("RW214", "22023", "the parameter's value is not valid")
 INVALID_QUERY = ErrorCode("RW215", "42P17", "the query cannot be kept up to date")
 UNDEFINED_SCHEMA = ErrorCode("RW216", "3F000", "the schema does not exist")
-INVALID_SCHEMA_NAME = ErrorCode("RW217", "42939", "the name cannot be a schema's")
+INVALID_SCHEMA_NAME = ErrorCode("RW217", "42939", "a schema cannot have this name")
 WRONG_KIND = ErrorCode("RW236", "42809", "the statement is for another kind of object")
 UNDEFINED_VARIABLE = ErrorCode("RW250", "42704", "a variable of the script is not set")
 INVALID_COMMAND = ErrorCode("RW251", "42601", "a backslash command of the script is wrong")
 UNDEFINED_OPERATION = ErrorCode("RW230", "42704", "the operation does not exist")
 
 NOT_SUPPORTED = ErrorCode("RW301", "0A000", "the statement is understood but cannot be run here")
-CONNECTOR_IS_FIXED = ErrorCode("RW302", "0A000", "the property never changes")
+CONNECTOR_IS_FIXED = ErrorCode("RW302", "0A000", "the property cannot be changed")
 UNSAFE_OPERATIONS_OFF = ErrorCode("RW303", "55000", "unsafe operations are switched off")
 CONFIRMATION_NEEDED = ErrorCode("RW304", "55000", "the unsafe operation was not confirmed")
 SOURCE_IS_RUNNING = ErrorCode("RW305", "55006", "the source must be paused")
 DEPENDENTS_EXIST = ErrorCode("RW306", "2BP01", "other objects depend on it")
-INVALID_CONFIRMATION = ErrorCode("RW307", "22023", "the confirmation does not fit")
+INVALID_CONFIRMATION = ErrorCode("RW307", "22023", "the confirmation does not belong to this request")
 METASTORE_IS_NEWER = ErrorCode("RW308", "0A000", "a newer rw_sql wrote this metastore")
-CONCURRENT_CHANGE = ErrorCode("RW309", "40001", "another statement changed the same things")
+CONCURRENT_CHANGE = ErrorCode("RW309", "40001", "another statement changed the same objects")
 SPLITS_UNKNOWN = ErrorCode("RW310", "55000", "the source's splits are not known yet")
-NOT_ALTERABLE = ErrorCode("RW311", "0A000", "the property is not one that changes without the word UNSAFE")
-CANNOT_REPLACE = ErrorCode("RW312", "0A000", "the object cannot be changed into that where it is")
-SINK_CANNOT_FOLLOW = ErrorCode("RW320", "0A000", "the sink's target cannot be kept right under its input's changes")
+NOT_ALTERABLE = ErrorCode("RW311", "0A000", "the property can be changed only by UNSAFE SET")
+CANNOT_REPLACE = ErrorCode("RW312", "0A000", "no statement changes the object into the new definition")
+SINK_CANNOT_FOLLOW = ErrorCode("RW320", "0A000", "the sink cannot apply its input's changes to the target")
 NOT_IN_A_BLOCK = ErrorCode("RW331", "25001", "the statement cannot run inside of a block")
 BLOCK_ABORTED = ErrorCode("RW332", "25P02", "the block is aborted")
 BLOCK_LEFT_OPEN = ErrorCode("RW333", "25000", "a script ends inside of a block")
@@ -88,7 +88,7 @@ CANNOT_MOVE_SOURCE = ErrorCode("RW323", "0A000", "the source's position cannot b
 CANNOT_UNDO_CHECKPOINT = ErrorCode("RW324", "55000", "the rewrite of the checkpoint cannot be undone")
 
 UPSTREAM_UNREACHABLE = ErrorCode("RW401", "08001", "the upstream does not answer")
-UPSTREAM_MISSING = ErrorCode("RW402", "08004", "the upstream lacks what the source names")
+UPSTREAM_MISSING = ErrorCode("RW402", "08004", "the upstream does not have the topic, file or table")
 INVALID_OFFSETS_FILE = ErrorCode("RW403", "22030", "the offsets file cannot be used")
 JAVA_MISSING = ErrorCode("RW404", "58000", "Java is missing or too old")
 DELTA_MISSING = ErrorCode("RW405", "58000", "the Spark session was built without Delta Lake")
@@ -100,7 +100,7 @@ SPARK_ENDED = ErrorCode("RW410", "57P01", "the Spark session has ended")
 SECRET_KEY_MISSING = ErrorCode("RW411", "58000", "there is no key to encrypt secrets with")
 SECRET_UNREADABLE = ErrorCode("RW412", "28000", "a secret's value cannot be read")
 TARGET_UNFIT = ErrorCode("RW413", "42P16", "the target cannot take the sink's rows")
-LIBRARY_MISSING = ErrorCode("RW414", "58000", "a connector's Java library cannot be fetched")
+LIBRARY_MISSING = ErrorCode("RW414", "58000", "a Java library that a connector or the warehouse needs is missing")
 CONNECT_SESSION = ErrorCode("RW415", "0A000", "the session is one of Spark Connect")
 PACKAGE_MISSING = ErrorCode("RW416", "58000", "a Python package that the command needs is not installed")
 NOT_A_CHECKPOINT = ErrorCode("RW420", "58P01", "the path is not a checkpoint of a streaming query")
@@ -234,8 +234,8 @@ def masked(text: str, *, plain: Collection[str] | None = None) -> str:
     """A text of statements with asterisks in place of secrets. Its length is unchanged.
 
     Masked are the values of CREATE and ALTER SECRET, literals of properties whose name suggests a secret, and literals
-    with a password inside. With ``plain``, so are the values of all properties but those and the ones that are never
-    secret.
+    with a password inside. With ``plain``, the values of all properties are masked too, except those in ``plain`` and
+    those that are never secret.
     """
 
     def hide(found: re.Match[str]) -> str:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from importlib import import_module
+from importlib.util import find_spec
 from types import ModuleType
 from typing import Any
 
-from rw_sql.errors import PACKAGE_MISSING, SqlError
+from rw_sql.errors import NOT_SUPPORTED, PACKAGE_MISSING, SqlError
 
 _CATALOG = ("arro3", "deltalake", "pyarrow")
 _FULL = (
@@ -22,7 +23,13 @@ _FULL = (
     "pyspark",
     "yaml",
 )
-EXTRAS = {"confluent_kafka": "kafka", **dict.fromkeys(_CATALOG, "catalog"), **dict.fromkeys(_FULL, "spark")}
+_OF_A_CONNECTOR = {"nats": "nats", "nkeys": "nats", "pyiceberg": "iceberg"}
+EXTRAS = {
+    "confluent_kafka": "kafka",
+    **_OF_A_CONNECTOR,
+    **dict.fromkeys(_CATALOG, "catalog"),
+    **dict.fromkeys(_FULL, "spark"),
+}
 """The extra of this distribution that installs a package."""
 
 
@@ -40,15 +47,25 @@ class _Deferred(ModuleType):
 def deferred(name: str) -> Any:
     """A module by its name, imported at the first use of a name in it.
 
-    ``check`` and ``fmt`` load every connector for its options, and use none of what reads and writes.
+    ``check`` and ``fmt`` load every connector for its options, and use none of the modules that read and write.
     """
     return _Deferred(name)
 
 
-def missing_package(error: ModuleNotFoundError, user: str, *, is_full: bool = True) -> SqlError | None:
-    """The error for a package that an extra installs; None for another one.
+def require_package(connector: str, package: str) -> None:
+    """Raises SqlError if the package that a connector needs is not installed."""
+    if find_spec(package) is None:
+        raise SqlError(
+            NOT_SUPPORTED,
+            f'connector "{connector}" needs the Python package {package}, which is not installed',
+            hint=f"pip install 'rw-sql[{EXTRAS[package]}]'",
+        )
 
-    ``user`` is what needs it; with ``is_full`` it needs Spark too, whatever is missed first.
+
+def missing_package(error: ModuleNotFoundError, user: str, *, is_full: bool = True) -> SqlError | None:
+    """The error for a missing package that an extra installs; None for any other package.
+
+    ``user`` needs the package; with ``is_full`` it needs Spark too, whichever package is found missing first.
     """
     package = (error.name or "").partition(".")[0]
     extra = EXTRAS.get(package)

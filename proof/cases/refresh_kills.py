@@ -32,7 +32,7 @@ PROOF = Proof(
     "the table are killed by SIGKILL, Python and JVM, at random fault points: before the load, after the "
     "comparison, when everything is staged, between the staging and the state FINISHING, before and after the "
     "commit of a chunk, when everything is merged, before the state IDLE, and at the start of the table's job. A "
-    "refresh whose staging was not complete starts anew. Then the table and the views are compared with the "
+    "refresh whose staging was not complete starts again. Then the table and the views are compared with the "
     "upstream, row by row, and the change feed of the table is counted: it contains the rows that differ and no "
     f"others. The first {LARGE} seeds have 1,000,000 rows, the others 40,000.",
     seeds=range(8),

@@ -19,11 +19,11 @@ def _check(seed: int, folder: Path) -> Facts:
 PROOF = Proof(
     name="undo-sequences",
     claim="Undone in reverse order, every sequence of operations ends where it began.",
-    method=f"A running Kafka source with a view, {LENGTH} random operations per seed: UNSAFE SET of the topic and "
-    "of other properties, RESET, INJECT, PAUSE, RESUME, and whole BEGIN UNSAFE blocks, with records produced in "
-    "between. Then UNDO OPERATION of each, the newest first. After each undo the definition, the properties, the "
-    "assigned splits, the positions that the operation changed, and the pauses must equal their values right "
-    "before the operation.",
+    method=f"Each seed runs {LENGTH} random operations on a running Kafka source with a view: UNSAFE SET of the topic "
+    "and of other properties, RESET, INJECT, PAUSE, RESUME, and whole BEGIN UNSAFE blocks, with records produced in "
+    "between. UNDO OPERATION then undoes each of them, the newest first. After each undo the definition, the "
+    "properties, the assigned splits, the positions that the operation changed, and the pauses must equal their "
+    "values right before the operation.",
     seeds=range(50),
     check=_check,
 )

@@ -90,7 +90,7 @@ def find_undoable(files: CheckpointFiles, checkpoint: Checkpoint) -> JournalEntr
     if not entries:
         raise SqlError(
             CANNOT_UNDO_CHECKPOINT,
-            f"nothing was rewritten in checkpoint {files.location!r} that is not undone",
+            f"checkpoint {files.location!r} has no rewrite to undo",
             hint=f"rw-sql checkpoint show {files.location} shows its positions",
         )
     entry = entries[-1]

@@ -52,8 +52,8 @@ def run_check(
 ) -> int:
     """Checks files and folders and prints the errors in the form ``output``; returns the exit status.
 
-    With ``is_each``, every file or folder is checked on the ``catalog``; otherwise on the catalog as the files before
-    it leave it. Raises SqlError for an environment or variable that does not exist.
+    With ``is_each``, every file or folder is checked on the ``catalog``; otherwise on the catalog that the files
+    before it produce. Raises SqlError for an environment or variable that does not exist.
     """
     from rw_sql.cli.folder.check_input import check_group, read_groups
     from rw_sql.cli.reports.check_reports import Report, write_report
@@ -128,7 +128,7 @@ def check_command(
     variables: Variables = None,
     form: Annotated[str | None, old_name("--format", "--output")] = None,
 ) -> None:
-    """Check the statements of SQL files: each is planned on the catalog as the statements before it leave it.
+    """Check the statements of SQL files: each is planned on the catalog that the statements before it produce.
 
     The statements of a folder define objects: they are checked in the order of their dependencies, by the rules of
     diff. Needs no Spark, Java or network; the summary names what it could not check. The exit status is 0

@@ -1,4 +1,4 @@
-"""``rw-sql dev``: a local Kafka broker for experiments and tests."""
+"""``rw-sql dev``: a local Kafka broker and a schema registry for experiments and tests."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 import typer
 
 from rw_sql.cli.interface.options import old_name, output_option, require_output
+from rw_sql.cli.servers.registry_commands import registry_app
 from rw_sql.errors import FILE_UNREADABLE, UNDEFINED_COLUMN, UPSTREAM_UNREACHABLE, SqlError
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ ANSWER_SECONDS = 10.0
 dev_app = typer.Typer(no_args_is_help=True, help="Tools for development.")
 kafka_app = typer.Typer(no_args_is_help=True, help="A real Kafka broker on this machine.")
 dev_app.add_typer(kafka_app, name="kafka")
+dev_app.add_typer(registry_app, name="registry")
 
 OUTPUTS = ("text", "json")
 
@@ -59,8 +61,8 @@ def start(
     ] = None,
     output: _Output = "text",
 ) -> None:
-    """Start a broker and wait until it answers. The first start downloads Kafka. The broker runs on after the command
-    ends."""
+    """Start a broker and wait until it answers. The first start downloads Kafka. The broker keeps running after the
+    command ends."""
     from rw_sql.cli.kafka_broker import is_running, start_broker
     from rw_sql.cli.status_line import Doing, StatusLine
 
@@ -79,7 +81,7 @@ def start(
 
 @kafka_app.command()
 def stop(folder: _Folder = Path(DEFAULT_FOLDER), output: _Output = "text") -> None:
-    """Stop the broker of a folder and wait until it has ended. Its data stay."""
+    """Stop the broker of a folder and wait until it has ended. Its data remains in the folder."""
     from rw_sql.cli.kafka_broker import stop_broker
 
     require_output(output, OUTPUTS)
@@ -143,7 +145,7 @@ def produce(
         typer.Option(
             "--partition-by",
             metavar="FIELD",
-            help="The JSON field that decides the partition: a whole number modulo their number, else its hash.",
+            help="The JSON field that decides the partition: a number modulo their count, or else a hash.",
         ),
     ] = None,
     partitions: Annotated[

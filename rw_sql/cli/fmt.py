@@ -53,8 +53,8 @@ def format_script(text: str, file: str | None = None, *, is_canonical: bool = Fa
     nothing.
 
     Comments stay where they are, and types as they are written unless ``is_canonical``. Text between statements (a
-    byte-order mark included), Spark's other statements, and those that are statements only with the values of their
-    variables stay unchanged. Raises SqlError for any other statement that neither parses nor is Spark's.
+    byte-order mark included), Spark's other statements, and texts that become statements only when their variables are
+    replaced stay unchanged. Raises SqlError for any other statement that neither parses nor is Spark's.
     """
     from rw_sql.syntax import split_script
 
@@ -86,7 +86,8 @@ def _formatted(text: str, *, is_canonical: bool) -> str:
 
 
 def statement_of(text: str) -> Statement | None:
-    """A script's statement, read without a warehouse; None if it is Spark's. Raises SqlError if neither reads it."""
+    """A script's statement, read without a warehouse; None if it is Spark's. Raises SqlError if it is neither rw_sql's
+    nor Spark's."""
     from rw_sql.plan.offline.pieces import parse_piece
 
     return parse_piece(text, NoCatalog())

@@ -6,30 +6,35 @@ so that the broker starts in about three seconds.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
-import shutil
-import signal
-import socket
 import subprocess
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from rw_sql.errors import JAVA_MISSING, UPSTREAM_UNREACHABLE, SqlError
+from rw_sql.cli.servers.local_server import (
+    end_process,
+    free_port,
+    is_port_open,
+    java_program,
+    remembered,
+    running,
+    spark_home,
+)
+from rw_sql.errors import UPSTREAM_UNREACHABLE, SqlError
 from rw_sql.runtime.spark.jar_cache import remember_jars, remembered_jars
-from rw_sql.runtime.support.processes import is_process_alive, process_start
+from rw_sql.runtime.support.processes import process_start
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 KAFKA_PACKAGE = "org.apache.kafka:kafka_2.13:4.1.0"
 START_SECONDS = 300.0
-_STOP_SECONDS = 60.0
 _RESOLVE_ATTEMPTS = 3
 _HEAP = "512m"
+_FILE = "broker.json"
 # Spark's own versions of these are on the class path instead, because two bindings of one logger would conflict.
 _NOT_FROM_KAFKA = ("slf4j", "org.apache.logging.log4j")
 _FROM_SPARK = ("scala-library-", "slf4j-api-", "log4j-api-", "log4j-core-", "log4j-slf4j2-impl-")
@@ -59,12 +64,12 @@ def start_broker(
     if (running := is_running(home)) is not None:
         return running
     class_path = kafka_class_path()
-    remembered = _remembered(home)
-    at = port or (remembered["port"] if remembered else free_port())
-    if _is_port_open(f"127.0.0.1:{at}"):
+    before = remembered(home / _FILE)
+    at = port or (before["port"] if before else free_port())
+    if is_port_open(f"127.0.0.1:{at}"):
         raise SqlError(UPSTREAM_UNREACHABLE, f"port {at} is taken by another process", hint="port 0 takes a free one")
     controller_at = controller_port or free_port()
-    cluster_id = remembered["cluster_id"] if remembered else _new_cluster_id()
+    cluster_id = before["cluster_id"] if before else _new_cluster_id()
     _write_settings(home, at, controller_at, extra or {})
     java = [*_java(home), "-cp", class_path]
     if not (home / "data" / "meta.properties").exists():
@@ -79,7 +84,7 @@ def start_broker(
             cwd=home,
         )
     info = BrokerInfo(pid=process.pid, bootstrap=f"127.0.0.1:{at}", cluster_id=cluster_id, folder=str(home))
-    (home / "broker.json").write_text(
+    (home / _FILE).write_text(
         json.dumps({**asdict(info), "port": at, "started": process_start(process.pid)}), encoding="utf-8"
     )
     try:
@@ -98,17 +103,14 @@ def stop_broker(folder: str | Path) -> bool:
     info = is_running(home)
     if info is None:
         return False
-    os.kill(info.pid, signal.SIGTERM)
-    if not _is_gone_within(info.pid, _STOP_SECONDS):
-        os.kill(info.pid, signal.SIGKILL)
-        _is_gone_within(info.pid, _STOP_SECONDS)
+    end_process(info.pid)
     return True
 
 
 def is_running(folder: str | Path) -> BrokerInfo | None:
     """The broker of a folder, if its process lives."""
-    told = _remembered(Path(folder).absolute())
-    if told is None or not is_process_alive(told["pid"], told["started"]):
+    told = running(Path(folder).absolute() / _FILE)
+    if told is None:
         return None
     return BrokerInfo(**{name: told[name] for name in ("pid", "bootstrap", "cluster_id", "folder")})
 
@@ -125,24 +127,13 @@ def kafka_class_path(package: str = KAFKA_PACKAGE) -> str:
     return os.pathsep.join([*jars, *_spark_jars()])
 
 
-def _spark_home() -> Path:
-    from importlib.util import find_spec
-
-    found = find_spec("pyspark")
-    if found is None or found.origin is None:
-        raise SqlError(
-            JAVA_MISSING, "pyspark is not installed; the broker is fetched through it", hint="pip install pyspark"
-        )
-    return Path(found.origin).parent
-
-
 def _spark_jars() -> list[str]:
-    return sorted(str(jar) for jar in (_spark_home() / "jars").iterdir() if jar.name.startswith(_FROM_SPARK))
+    return sorted(str(jar) for jar in (spark_home("broker") / "jars").iterdir() if jar.name.startswith(_FROM_SPARK))
 
 
 def _resolve(package: str) -> list[str]:
-    _java_program()
-    home = _spark_home()
+    java_program()
+    home = spark_home("broker")
     command = [
         str(home / "bin" / "spark-submit"),
         *("--verbose", "--master", "local[1]", "--packages", package, "--driver-memory", _HEAP),
@@ -182,18 +173,9 @@ def _class_path_elements(printed: str) -> list[str]:
     return jars
 
 
-def _java_program() -> str:
-    home = os.environ.get("JAVA_HOME")
-    if home and (Path(home) / "bin" / "java").exists():
-        return str(Path(home) / "bin" / "java")
-    if found := shutil.which("java"):
-        return found
-    raise SqlError(JAVA_MISSING, "Java was not found", hint="install Java 17 or set JAVA_HOME")
-
-
 def _java(home: Path) -> list[str]:
     return [
-        _java_program(),
+        java_program(),
         f"-Xmx{_HEAP}",
         # The broker is short-lived: start quickly, and leave the cores to its clients.
         "-XX:+UseSerialGC",
@@ -274,7 +256,7 @@ def _wait_until_it_answers(process: subprocess.Popen[bytes], info: BrokerInfo, h
     deadline = time.monotonic() + START_SECONDS
     while process.poll() is None and time.monotonic() < deadline:
         # Another process may use the port, so only this folder's own cluster counts.
-        if _is_port_open(info.bootstrap) and answering_cluster(info.bootstrap, seconds=5) == info.cluster_id:
+        if is_port_open(info.bootstrap) and answering_cluster(info.bootstrap, seconds=5) == info.cluster_id:
             return
         time.sleep(0.05)
     if process.poll() is None:
@@ -291,21 +273,6 @@ def _wait_until_it_answers(process: subprocess.Popen[bytes], info: BrokerInfo, h
     )
 
 
-def _is_port_open(bootstrap: str) -> bool:
-    host, _, port = bootstrap.rpartition(":")
-    with socket.socket() as probe:
-        probe.settimeout(0.5)
-        return probe.connect_ex((host, int(port))) == 0
-
-
-def free_port() -> int:
-    """A port of this machine on which no process listens now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
 def _new_cluster_id() -> str:
     import base64
     import uuid
@@ -314,24 +281,3 @@ def _new_cluster_id() -> str:
         made = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
         if not made.startswith("-"):  # it is an argument on a command line
             return made
-
-
-def _remembered(home: Path) -> dict[str, Any] | None:
-    try:
-        told: dict[str, Any] = json.loads((home / "broker.json").read_text(encoding="utf-8"))
-    except (FileNotFoundError, ValueError):
-        return None
-    return told
-
-
-def _is_gone_within(pid: int, seconds: float) -> bool:
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        with contextlib.suppress(ChildProcessError):
-            os.waitpid(
-                pid, os.WNOHANG
-            )  # it may be a child of this process, which remains a zombie until it is waited for
-        if not process_start(pid):
-            return True
-        time.sleep(0.05)
-    return False

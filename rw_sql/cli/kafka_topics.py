@@ -36,7 +36,7 @@ class TopicInfo:
 
 
 def answering_cluster(bootstrap: str, seconds: float) -> str | None:
-    """The id of the cluster that answers at an address within a time; None if none does."""
+    """The id of the cluster that answers at an address within a time; None if no cluster does."""
     from confluent_kafka import KafkaException
 
     admin = _admin(bootstrap)  # a garbage-collected client never answers

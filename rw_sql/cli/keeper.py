@@ -113,7 +113,7 @@ def _environments() -> list[tuple[int, str]]:
 
 
 def _end(mark: str) -> None:
-    """Ends every process with the mark: by SIGTERM, and by SIGKILL if that takes too long."""
+    """Ends every process whose environment has this mark: by SIGTERM, and by SIGKILL if that takes too long."""
     deadline = time.monotonic() + _END_SECONDS
     asked: set[int] = set()
     while left := [pid for pid, found in _marked().items() if found == mark and _start_of(pid)]:

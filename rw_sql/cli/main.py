@@ -165,10 +165,11 @@ def serve(
         str | None, typer.Option("--master", metavar="URL", help="Spark's master; local[*] by default.")
     ] = None,
     conf: Annotated[
-        list[str] | None, typer.Option("--conf", metavar="KEY=VALUE", help="A setting of Spark's; repeatable.")
+        list[str] | None, typer.Option("--conf", metavar="KEY=VALUE", help="A Spark setting; repeatable.")
     ] = None,
     driver_memory: Annotated[
-        str | None, typer.Option("--driver-memory", metavar="SIZE", help="The memory of this process's JVM, as 4g.")
+        str | None,
+        typer.Option("--driver-memory", metavar="SIZE", help="The memory of this process's JVM, such as 4g."),
     ] = None,
 ) -> None:
     """Run the jobs of a warehouse until SIGTERM or Ctrl-C."""

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import shutil
 import sys
+import textwrap
 from typing import TYPE_CHECKING, Literal, TextIO
 
-from rich.box import MARKDOWN, ROUNDED
+from rich.box import MARKDOWN, ROUNDED, SIMPLE_HEAD
 from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
@@ -43,8 +44,8 @@ def console_for(stream: TextIO | None = None) -> Console:
     stream = stream or sys.stdout
     if stream.isatty():
         console = Console(file=stream, highlight=False)
-        if console.is_dumb_terminal:  # its width is set anyway
-            console.width = shutil.get_terminal_size().columns
+        if console.is_dumb_terminal:  # rich takes it for one of 80 columns unless both sizes are set
+            console.size = shutil.get_terminal_size()
         return console
     return Console(file=stream, highlight=False, width=_NO_WIDTH, color_system=None)
 
@@ -52,8 +53,8 @@ def console_for(stream: TextIO | None = None) -> Console:
 def print_rows(console: Console, rows: Rows, *, layout: Layout = "auto") -> None:
     """Prints a result as a table with its number of rows; prints nothing for a result without columns.
 
-    Rows with tall cells, and rows of a table that does not fit with whole headers, are printed row by row, unless
-    ``layout`` requires a table.
+    A table that does not fit with whole headers loses the lines between its columns. If it does not fit then either, or
+    if it has tall cells, it is printed row by row, unless ``layout`` requires a table.
     """
     if not rows.columns:
         return
@@ -61,22 +62,51 @@ def print_rows(console: Console, rows: Rows, *, layout: Layout = "auto") -> None
         # EXPLAIN as JSON, Mermaid or SVG: to be copied, or written to a file.
         console.print(Text(rows.rows[0][0] or ""), soft_wrap=True)
         return
+    if rows.columns == ("plan",) and console.is_terminal and layout != "records":
+        _print_plan(console, rows)
+        return
     widths = _column_widths(rows, console.width)
+    is_compact = widths is None and layout == "auto"
+    if is_compact:
+        widths = _column_widths(rows, console.width, is_compact=True)
     if layout == "records" or (layout == "auto" and len(rows.columns) > 1 and (widths is None or _is_tall(rows))):
         for number, row in enumerate(rows.rows, start=1):
             console.print(Text(f"-[ {number} ]-", style="dim"))
             console.print(_record(rows.columns, row, console.width))
     else:
-        console.print(_table(rows, widths, is_terminal=console.is_terminal))
+        console.print(_table(rows, widths, is_terminal=console.is_terminal, is_compact=is_compact))
     console.print(Text(f"({rows.count})", style="dim"))
+
+
+def fits(rows: Rows, width: int) -> bool:
+    """True if a table of this width can have whole headers and readable cells."""
+    return _column_widths(rows, width, is_compact=True) is not None
+
+
+def _print_plan(console: Console, rows: Rows) -> None:
+    """Prints the lines of EXPLAIN without a frame. The rest of a line that is too long is indented below it."""
+    for (line,) in rows.rows:
+        indent = len(line or "") - len((line or "").lstrip())
+        parts = textwrap.wrap(
+            line or "",
+            max(console.width, 2 * indent + _WIDEST_WORD),
+            subsequent_indent=" " * (indent + 4),
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
+        console.print(Text("\n".join(parts)), soft_wrap=True)
 
 
 def _is_tall(rows: Rows) -> bool:
     return any((cell or "").count("\n") >= _MOST_LINES for row in rows.rows for cell in row)
 
 
-def _column_widths(rows: Rows, width: int) -> list[int] | None:
-    """The columns' widths in a table of this width; None if it cannot have its headers, and cells that are readable."""
+def _column_widths(rows: Rows, width: int, *, is_compact: bool = False) -> list[int] | None:
+    """The columns' widths in a table of this width; None if the headers do not
+    fit, or the cells would be too narrow to read.
+
+    A compact table has two spaces between its columns in place of lines.
+    """
     least, wanted = [], []
     for index, column in enumerate(rows.columns):
         cells = ["NULL" if row[index] is None else str(row[index]) for row in rows.rows]
@@ -85,7 +115,8 @@ def _column_widths(rows: Rows, width: int) -> list[int] | None:
         lines = max((cell_len(line) for cell in cells for line in cell.splitlines()), default=0)
         least.append(max(header, min(words, _WIDEST_WORD)))
         wanted.append(max(header, lines))
-    left = width - 3 * len(rows.columns) - 1 - sum(least)
+    between = 2 * len(rows.columns) - 2 if is_compact else 3 * len(rows.columns) + 1
+    left = width - between - sum(least)
     if left < 0:
         return None
     # The columns that need the least width get it in full, and the others share the rest.
@@ -97,10 +128,12 @@ def _column_widths(rows: Rows, width: int) -> list[int] | None:
     return least
 
 
-def _table(rows: Rows, widths: Sequence[int] | None, *, is_terminal: bool) -> Table:
+def _table(rows: Rows, widths: Sequence[int] | None, *, is_terminal: bool, is_compact: bool) -> Table:
     table = Table(
-        box=ROUNDED if is_terminal else MARKDOWN,
-        show_edge=is_terminal,
+        box=SIMPLE_HEAD if is_compact else ROUNDED if is_terminal else MARKDOWN,
+        show_edge=is_terminal and not is_compact,
+        pad_edge=not is_compact,
+        padding=(0, 1, 0, 0) if is_compact else (0, 1),
         header_style="bold" if is_terminal else "",
         show_lines=is_terminal and any("\n" in (cell or "") for row in rows.rows for cell in row),
     )

@@ -12,7 +12,7 @@ from rw_sql.session.java import check_java
 
 
 def run_pyspark(arguments: list[str]) -> NoReturn:
-    """Becomes pyspark with ``arguments``. Raises SqlError RW404 where Java is missing."""
+    """Becomes pyspark with ``arguments``. Raises SqlError RW404 if Java is missing."""
     check_java()
     import pyspark
 
@@ -27,7 +27,9 @@ def run_pyspark(arguments: list[str]) -> NoReturn:
             "PYSPARK_DRIVER_PYTHON": sys.executable,
             "PYTHONSTARTUP": str(startup),
         }
-        command = [str(home / "bin" / "pyspark"), *DELTA_OPTIONS, *arguments]
+        # The status line of a statement is where Spark would draw its bars; arguments can switch these on again.
+        settings = [*DELTA_OPTIONS, "--conf", "spark.ui.showConsoleProgress=false"]
+        command = [str(home / "bin" / "pyspark"), *settings, *arguments]
         # Replaces this process, so that signals (including Ctrl-C) reach the shell, and no kill leaves the shell
         # running.
         os.execve(command[0], command, environment)

@@ -91,8 +91,8 @@ def cli_page() -> str:
         _MADE.format(source="rw_sql/cli"),
         "# Command line\n",
         "`rw-sql COMMAND --help`, or `-h`, prints the same. A command that fails writes the error and its code to",
-        "standard error. Options that mean the same have one name; an old name still works, and the command says the",
-        "new one.\n",
+        "standard error. Options that mean the same have one name; an old name still works, and the command names",
+        "the new one.\n",
         "## Exit status\n",
         _table(("status", "meaning"), [(str(status), meaning) for status, meaning in MEANINGS.items()]),
         "## Completion\n",
@@ -277,7 +277,7 @@ def _parameters(known: Iterable[Parameter]) -> str:
 
 
 def metrics_page() -> str:
-    """Every metric with its help text."""
+    """The page of every metric with its help text."""
     return "\n".join(
         [
             _MADE.format(source="rw_sql/runtime/observe/metrics.py"),

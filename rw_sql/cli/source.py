@@ -150,7 +150,7 @@ def alter(
     output: _MoveOutput = "text",
     show_sql: ShowSql = False,
 ) -> None:
-    """ALTER SOURCE … UNSAFE SET. Secrets are named, never written: --set-secret key=name."""
+    """ALTER SOURCE … UNSAFE SET. A secret is given by its name: --set-secret key=name."""
     from rw_sql.cli.source_statements import alter_statement
 
     statement = alter_statement(
@@ -321,7 +321,7 @@ def export_offsets(
 @source_app.command()
 def undo(
     operation: Annotated[
-        int, typer.Option("--operation", metavar="N", help="Its number, from SHOW UNSAFE OPERATIONS.")
+        int, typer.Option("--operation", metavar="N", help="The operation's number, from SHOW UNSAFE OPERATIONS.")
     ],
     allow: AllowRows = None,
     reason: Reason = None,

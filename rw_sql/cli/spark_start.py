@@ -13,6 +13,7 @@ from rich.text import Text
 
 from rw_sql.cli.output import console_for
 from rw_sql.cli.status_line import own_stderr
+from rw_sql.session.java import check_java
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -39,8 +40,10 @@ def spark_for(
 
     With ``run_jobs=False`` the process runs no jobs; ``config`` adds Spark settings. The JVM writes to a temporary
     file. The file is printed if the JVM does not start, and deleted with the end of the command otherwise. ``status``
-    shows meanwhile that Spark starts; without it, one line is printed at a terminal.
+    shows meanwhile that Spark starts; without it, one line is printed at a terminal. If Java is missing, SqlError RW404
+    is raised before either, because loading Spark's Python part alone takes seconds on a slow machine.
     """
+    check_java()
     stderr = console_for(sys.stderr)
     if stderr.is_terminal and status is None:
         stderr.print(Text(STARTING, style="dim"))

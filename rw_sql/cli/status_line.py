@@ -93,6 +93,7 @@ class StatusLine:
             self._thread = threading.Thread(target=self._watch, name="rw_sql-status", daemon=True)
             self._thread.start()
         with self._changed:
+            self._begin()
             self._started = self._clock()
             self._resume(self._started, SHOWN_AFTER if _is_redrawn(self._console()) else line_after)
         try:
@@ -115,6 +116,13 @@ class StatusLine:
                 with self._changed:
                     self._started = started
                     self._resume(self._clock())
+
+    def _begin(self) -> None:
+        """Called in the thread of a statement before its status may be shown."""
+
+    def _wait(self, seconds: float) -> None:
+        """Lets the next status be shown after so many seconds."""
+        self._due = self._clock() + seconds
 
     def _console(self) -> Console:
         return console_for(self._stream or sys.stderr)
@@ -156,11 +164,11 @@ class StatusLine:
                 )
                 self._live.start()
             self._live.update(_drawn(progress, seconds), refresh=True)
-            self._due = self._clock() + _REDRAW_SECONDS
+            self._wait(_REDRAW_SECONDS)
             return
         if not self._is_quiet:
             console.print(Text(line_of(progress, seconds), style="dim"), soft_wrap=True)
-        self._due = self._clock() + min(_MOST_SECONDS, max(1.0, seconds))
+        self._wait(min(_MOST_SECONDS, max(1.0, seconds)))
 
 
 def _is_redrawn(console: Console) -> bool:
@@ -177,18 +185,23 @@ def own_stderr() -> TextIO:
 
 def line_of(progress: Progress, seconds: float) -> str:
     """The status in one line: ``running for 12 s: planning``, followed by the jobs, separated by ``;``."""
-    jobs = [str(job) for job in progress.jobs[:_MOST_JOBS]]
-    more = len(progress.jobs) - len(jobs)
+    jobs, more = jobs_shown(progress)
     return "; ".join(
-        [f"running for {_elapsed(seconds)}: {progress.what}", *jobs, *([f"{more} more"] if more > 0 else [])]
+        [f"running for {elapsed(seconds)}: {progress.what}", *map(str, jobs), *([f"{more} more"] if more else [])]
     )
 
 
+def jobs_shown(progress: Progress) -> tuple[tuple[JobPhase, ...], int]:
+    """The jobs that a status names, and the number of the others."""
+    return progress.jobs[:_MOST_JOBS], max(0, len(progress.jobs) - _MOST_JOBS)
+
+
 def _drawn(progress: Progress, seconds: float) -> Group:
-    head = Text(f"{_elapsed(seconds)}  {progress.what}  (Ctrl-C cancels)", style="dim")
-    jobs = [_job(job) for job in progress.jobs[:_MOST_JOBS]]
-    if len(progress.jobs) > _MOST_JOBS:
-        jobs.append(Text(f"  {len(progress.jobs) - _MOST_JOBS} more", style="dim"))
+    head = Text(f"{elapsed(seconds)}  {progress.what}  (Ctrl-C cancels)", style="dim")
+    shown, more = jobs_shown(progress)
+    jobs = [_job(job) for job in shown]
+    if more:
+        jobs.append(Text(f"  {more} more", style="dim"))
     lines = [head, *jobs]
     for line in lines:
         line.no_wrap, line.overflow = True, "ellipsis"
@@ -202,6 +215,7 @@ def _job(job: JobPhase) -> Text:
     return Text("  ").append("━" * filled, style="green").append("━" * (_BAR - filled), style="dim").append(f" {job}")
 
 
-def _elapsed(seconds: float) -> str:
+def elapsed(seconds: float) -> str:
+    """A duration: ``12 s``, ``3 min 5 s``."""
     whole = int(seconds)
     return f"{whole} s" if whole < 60 else f"{whole // 60} min {whole % 60} s"

@@ -25,6 +25,10 @@ RESOLVE_TIMEOUT_SECONDS = 8.0
 """The time limit of a look at an upstream, in seconds; after it the upstream counts as unreachable."""
 
 
+CREATE_TOPIC = "create it: kafka-topics.sh --create --topic {name} --bootstrap-server HOST:PORT"
+"""The command that creates a topic, for a hint."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SplitState:
     """The position of one split: ``offset`` is the next record to read.
@@ -60,7 +64,8 @@ class Upstream:
     """The state of the upstream at one moment. If it cannot be read, ``error`` is the reason and ``splits`` is empty.
 
     ``missing`` are names in the options that do not exist upstream (topics), and ``present`` are then the names that do
-    exist, as far as the upstream lists them. ``sparse`` maps a topic whose offsets do not count its records (compacted,
+    exist, as far as the upstream lists them. ``part`` is the word for what is missing, ``remedy`` the command that
+    creates it, with ``{name}`` for its name. ``sparse`` maps a topic whose offsets do not count its records (compacted,
     transactional) to the reason; a plain look leaves it empty.
     """
 
@@ -69,6 +74,8 @@ class Upstream:
     error: str | None = None
     missing: tuple[str, ...] = ()
     present: tuple[str, ...] = ()
+    part: str = "topic"
+    remedy: str = CREATE_TOPIC
     sparse: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -77,16 +84,17 @@ class Upstream:
         return self.error is None
 
 
-def missing_hint(wanted: str, present: Iterable[str]) -> str:
-    """A hint with the most similar existing topics, in place of a topic that does not exist."""
+def missing_hint(wanted: str, present: Iterable[str], remedy: str = CREATE_TOPIC) -> str:
+    """A hint with the most similar existing names, in place of one that does not exist."""
     known = sorted(present)
+    place = "cluster" if remedy == CREATE_TOPIC else "upstream"
     near = get_close_matches(wanted, known, n=_MOST_TOPICS, cutoff=0.6)
     if near:
         others = " and ".join(f'"{name}"' for name in near[1:])
-        return f'did you mean "{near[0]}"?{f" This cluster has {others} too" if others else ""}'
-    create = f"create it: kafka-topics.sh --create --topic {wanted} --bootstrap-server HOST:PORT"
+        return f'did you mean "{near[0]}"?{f" This {place} has {others} too" if others else ""}'
+    create = remedy.replace("{name}", wanted)
     listed = ", ".join(f'"{name}"' for name in known[:_MOST_TOPICS]) + (" …" if len(known) > _MOST_TOPICS else "")
-    return f"{create}; this cluster has {listed}" if listed else create
+    return f"{create}; this {place} has {listed}" if listed else create
 
 
 _MOST_TOPICS = 3
@@ -374,8 +382,8 @@ class ColumnMisfit:
 
 
 @runtime_checkable
-class ColumnReader(Protocol):
-    """A :class:`SnapshotReader` whose upstream has typed columns."""
+class ColumnChecker(Protocol):
+    """A connector whose upstream has typed columns."""
 
     def column_misfit(self, options: Mapping[str, str], columns: Mapping[str, str]) -> ColumnMisfit | None:
         """The first of ``columns`` (name → Spark type) that the upstream cannot provide; None if it has all.
@@ -383,6 +391,20 @@ class ColumnReader(Protocol):
         None also if the upstream does not respond, which a look reports.
         """
         ...
+
+
+@runtime_checkable
+class ColumnLister(ColumnChecker, Protocol):
+    """A connector whose sources may leave their columns out: they then have those of the upstream."""
+
+    def columns(self, options: Mapping[str, str]) -> Mapping[str, str]:
+        """The upstream's columns with their types in canonical SQL, in order. Raises SqlError UPSTREAM_UNREACHABLE."""
+        ...
+
+
+@runtime_checkable
+class ColumnReader(ColumnChecker, Protocol):
+    """A :class:`SnapshotReader` whose upstream has typed columns."""
 
     def row_estimate(self, options: Mapping[str, str]) -> int | None:
         """The approximate number of rows; None if not known soon. Raises nothing if the upstream does not respond."""

@@ -7,7 +7,9 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from rw_sql.connectors.registry import connector, connector_names, sink_connector, sink_connector_names
-from rw_sql.connectors.spec import check_option_values
+from rw_sql.connectors.schemas.client import address_fault
+from rw_sql.connectors.spec import OptionError, check_option_values, load_spec
+from rw_sql.errors import MISSING_PROPERTY
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -15,10 +17,14 @@ if TYPE_CHECKING:
     from rw_sql.connectors.spec import ConnectorSpec
 
 
+REGISTRY = "schema_registry"
+"""The type of connections that FORMAT … ENCODE … uses, not WITH."""
+
+
 @cache
 def connection_types() -> tuple[str, ...]:
     """The valid values of ``type`` in CREATE CONNECTION, sorted."""
-    return tuple(sorted({*_sources(), *_sinks()}))
+    return tuple(sorted({*_sources(), *_sinks(), REGISTRY}))
 
 
 def is_of_sources(kind: str) -> bool:
@@ -29,11 +35,13 @@ def is_of_sources(kind: str) -> bool:
 @cache
 def connection_spec(kind: str) -> ConnectorSpec:
     """The spec with the options of a connection type; only options marked for connections count."""
+    if kind == REGISTRY:
+        return load_spec(REGISTRY)
     return connector(_sources()[kind]).spec if is_of_sources(kind) else sink_connector(_sinks()[kind]).spec
 
 
 def connection_source(kind: str) -> str:
-    """The source connector of a connection type that sources use: it looks at the upstream."""
+    """The source connector that uses connections of this type, and looks at them."""
     return _sources()[kind]
 
 
@@ -51,9 +59,8 @@ def place_of(kind: str, key: str) -> str | None:
             return f"leave {key} out: connections of type '{other}' have this property"
     sources = [spec for name in connector_names() if not (spec := connector(name).spec).is_batch]
     sinks = [sink_connector(name).spec for name in sink_connector_names()]
-    for option in (
-        option for spec in sources if (spec.connection_kind or spec.name) == kind for option in spec.options.values()
-    ):
+    own = [spec for spec in sources if (spec.connection_kind or spec.name) == kind]
+    for option in (option for spec in own for option in spec.options.values()):
         if option.key == key and option.connection_key is not None:
             return f'did you mean "{option.connection_key}"?'
     for user, specs in (("source", sources), ("sink", sinks)):
@@ -65,6 +72,9 @@ def place_of(kind: str, key: str) -> str | None:
 def check_connection_options(kind: str, options: Mapping[str, str]) -> None:
     """Checks that a connection's options are consistent, without contacting a server. Raises OptionError."""
     spec = connection_spec(kind)
+    if kind == REGISTRY:
+        _check_registry(spec, options)
+        return
     # Placeholders for required options that the source or sink will set.
     foreign = {
         option.key: "unset" for option in spec.options.values() if option.is_required and not option.is_of_connection
@@ -76,9 +86,23 @@ def check_connection_options(kind: str, options: Mapping[str, str]) -> None:
     user.check_options({**foreign, **options})
 
 
+def _check_registry(spec: ConnectorSpec, options: Mapping[str, str]) -> None:
+    check_option_values(spec, options)
+    address = next(iter(spec.options))
+    if address not in options:
+        raise OptionError(
+            MISSING_PROPERTY,
+            f'missing property "{address}"',
+            key=address,
+            hint=f"add {address} = 'http://registry:8081' to WITH",
+        )
+    if (wrong := address_fault(options[address])) is not None:
+        raise OptionError(wrong[0], wrong[1], key=address, hint=wrong[2])
+
+
 @cache
 def _sources() -> Mapping[str, str]:
-    """The connection types of sources with positions, each with its connector."""
+    """The connection types of sources, each with the source connector that uses it."""
     specs = {name: connector(name).spec for name in connector_names()}
     return {
         spec.connection_kind or name: name

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from rw_sql.connectors.formats import NOT_HERE, SPECS, instead_of
 from rw_sql.connectors.registry import connector, connector_names, sink_connector, sink_connector_names
-from rw_sql.connectors.spec import number_text
+from rw_sql.connectors.spec import load_spec, number_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -120,16 +120,34 @@ def formats_page() -> str:
                             option.doc,
                         )
                         for option in pair.options
+                        if not option.key.startswith("_rw_")
                     ],
                 )
             )
     return "\n\n".join(blocks) + "\n"
 
 
+def registry_page(spec: ConnectorSpec) -> str:
+    """The page of schema registries."""
+    blocks = [
+        f"<!-- Made from sources/{spec.name}.toml by python -m rw_sql.connectors.docs: change that file. -->",
+        "# Schema registries",
+        spec.doc,
+        *_example(spec),
+        spec.notes.strip(),
+        "## Options",
+        "Options marked *connection* belong to a [connection](../reference/connections.md) of this type, or to "
+        "FORMAT … ENCODE … of one source or sink. The others belong to FORMAT … ENCODE … alone.",
+        _table(("option", "value", "default", "", "meaning"), [_row(option) for option in spec.options.values()]),
+    ]
+    return "\n\n".join(block for block in blocks if block) + "\n"
+
+
 def all_pages() -> dict[str, str]:
     """All pages: file name and text."""
     pages = {f"{name}.md": page(connector(name).spec) for name in connector_names()}
     pages["formats.md"] = formats_page()
+    pages["schema_registry.md"] = registry_page(load_spec("schema_registry"))
     return pages | {f"sink-{name}.md": sink_page(sink_connector(name).spec) for name in sink_connector_names()}
 
 

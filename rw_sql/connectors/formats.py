@@ -8,6 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from rw_sql.connectors.spec import load_spec
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -31,13 +33,14 @@ GUESS = "guess_number_unit"
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EncodeOption:
     """One option of FORMAT … ENCODE …. Without ``choices``, a value is a single character or, if ``is_text``, any
-    text."""
+    text. ``is_of_schema``: it says where the schema is; ``sources/schema_registry.toml`` says what it takes."""
 
     key: str
     doc: str
     choices: tuple[str, ...] = ()
     default: str | None = None
     is_text: bool = False
+    is_of_schema: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,43 +71,129 @@ _TIMESTAMPTZ = EncodeOption(
     key=TIMESTAMPTZ_MODE,
     doc="How a TIMESTAMP WITH TIME ZONE is written: text with its zone (`utc_string`), text in UTC without one "
     "(`utc_without_suffix`), a number of milliseconds (`milli`) or microseconds (`micro`) since 1970-01-01 00:00 UTC. "
-    "`guess_number_unit` takes text, and tells a number's unit by its size: below 10¹¹ seconds, below 10¹⁴ "
+    "`guess_number_unit` accepts text, and derives a number's unit from its size: below 10¹¹ seconds, below 10¹⁴ "
     "milliseconds, below 10¹⁷ microseconds, then nanoseconds.",
     choices=("utc_string", "utc_without_suffix", "micro", "milli", GUESS),
     default=GUESS,
 )
 _TIMESTAMP = EncodeOption(
     key=TIMESTAMP_MODE,
-    doc="The unit of a TIMESTAMP that is written as a number: `milli`, `micro`, or by its size.",
+    doc="The unit of a TIMESTAMP that is written as a number: `milli`, `micro`, or derived from the number's size.",
     choices=("milli", "micro", GUESS),
     default=GUESS,
 )
 _JSON = (_TIMESTAMPTZ, _TIMESTAMP)
 
+SCHEMA_ENCODES = ("AVRO", "PROTOBUF")
+"""The encodings whose records cannot be read without a schema."""
+
+CONNECTION = "connection"
+LOCATION = "schema.location"
+MESSAGE = "message"
+STRATEGY = "schema.registry.name.strategy"
+MAP_MODE = "map.handling.mode"
+AS_JSONB = "messages_as_jsonb"
+
+SCHEMA = "_rw_schema"
+"""The option of a stored definition that holds the schema by which records are read, fixed when the object was
+created."""
+KEY_SCHEMA = "_rw_key_schema"
+"""As :data:`SCHEMA`, for the records' keys."""
+
+_OF_ONE_ENCODE = {MAP_MODE: "AVRO", AS_JSONB: "PROTOBUF"}
+
+
+def _schema_options(encode: str) -> tuple[EncodeOption, ...]:
+    found = (
+        EncodeOption(
+            key=option.key,
+            doc=option.doc,
+            choices=option.choices,
+            default=option.default,
+            is_text=not option.choices,
+            is_of_schema=True,
+        )
+        for option in load_spec("schema_registry").options.values()
+        if _OF_ONE_ENCODE.get(option.key, encode) == encode and option.key != "key.message"
+    )
+    stored = "The schema that the records are read by, as the catalog stores it."
+    return (
+        *found,
+        EncodeOption(
+            key=CONNECTION,
+            doc="A connection of type `schema_registry`, in place of `schema.registry` and its user and password.",
+            is_text=True,
+            is_of_schema=True,
+        ),
+        *(EncodeOption(key=key, doc=stored, is_text=True, is_of_schema=True) for key in (SCHEMA, KEY_SCHEMA)),
+    )
+
+
+_OF_AVRO, _OF_JSON = _schema_options("AVRO"), _schema_options("JSON")
+
+_OF_DEBEZIUM = (
+    EncodeOption(
+        key=IGNORE_KEY,
+        doc="Whether the record's key is not looked at. A record without a value, which deletes its key, is "
+        "then passed over.",
+        choices=("true", "false"),
+        default="false",
+    ),
+    EncodeOption(
+        key=PLACEHOLDER,
+        doc="The text that the connector writes instead of a value that did not change and that the database "
+        "did not provide: Debezium's property of the same name, with `hex:` too. The row keeps its value.",
+        default="__debezium_unavailable_value",
+        is_text=True,
+    ),
+)
+
 _SPECS = (
     FormatSpec(format="NATIVE", encode="NATIVE", doc="Rows as the connector makes them."),
-    FormatSpec(format="PLAIN", encode="JSON", doc="One JSON object a record; each is a new row.", options=_JSON),
+    FormatSpec(
+        format="PLAIN", encode="JSON", doc="One JSON object a record; each is a new row.", options=(*_JSON, *_OF_JSON)
+    ),
+    FormatSpec(
+        format="PLAIN",
+        encode="AVRO",
+        doc="One Avro record of a schema registry, in Confluent's frame; each is a new row.",
+        options=_OF_AVRO,
+    ),
     FormatSpec(format="PLAIN", encode="BYTES", doc="The record's bytes, in one column of type BYTEA."),
     FormatSpec(
         format="PLAIN",
         encode="CSV",
-        doc="One line of CSV a record, its fields in the order of the columns.",
+        doc="One line of CSV per record, with the fields in the order of the columns.",
         options=(
-            EncodeOption(key=DELIMITER, doc="What stands between two fields: one character, or `\\t`.", default=","),
+            EncodeOption(key=DELIMITER, doc="The separator between fields: one character, or `\\t`.", default=","),
             EncodeOption(
                 key=WITHOUT_HEADER,
-                doc="Whether there is no line of names. Records of a stream never have one; a file has one unless this "
+                doc="Whether there is no header line. Records of a stream never have one; a file has one unless this "
                 "is `true`.",
                 choices=("true", "false"),
             ),
         ),
     ),
-    FormatSpec(format="PLAIN", encode="PARQUET", doc="Rows of Parquet files, their columns by name."),
+    FormatSpec(format="PLAIN", encode="PARQUET", doc="Rows of Parquet files; columns are matched by name."),
     FormatSpec(
         format="UPSERT",
         encode="JSON",
         doc="A row as it is from then on, under the record's key; a record without a value deletes it.",
-        options=_JSON,
+        options=(*_JSON, *_OF_JSON),
+        has_changes=True,
+    ),
+    FormatSpec(
+        format="UPSERT",
+        encode="AVRO",
+        doc="As UPSERT JSON, with an Avro record as the row. With KEY ENCODE AVRO the record's key is Avro too.",
+        options=_OF_AVRO,
+        has_changes=True,
+    ),
+    FormatSpec(
+        format="DEBEZIUM",
+        encode="AVRO",
+        doc="Debezium's change events as its Avro converter writes them. Their keys are Avro too.",
+        options=(*_OF_AVRO, *_OF_DEBEZIUM),
         has_changes=True,
     ),
     FormatSpec(
@@ -113,20 +202,7 @@ _SPECS = (
         doc="Debezium's change events, with and without `schema` and `payload`.",
         options=(
             *_JSON,
-            EncodeOption(
-                key=IGNORE_KEY,
-                doc="Whether the record's key is not looked at. A record without a value, which deletes its key, is "
-                "then passed over.",
-                choices=("true", "false"),
-                default="false",
-            ),
-            EncodeOption(
-                key=PLACEHOLDER,
-                doc="The text that the connector writes instead of a value that did not change and that the database "
-                "did not provide: Debezium's property of the same name, with `hex:` too. The row keeps its value.",
-                default="__debezium_unavailable_value",
-                is_text=True,
-            ),
+            *_OF_DEBEZIUM,
         ),
         has_changes=True,
     ),
@@ -138,24 +214,21 @@ SPECS: Mapping[tuple[str, str], FormatSpec] = {(spec.format, spec.encode): spec 
 """The supported pairs, by FORMAT and ENCODE."""
 
 NOT_HERE = (
-    ("PLAIN", "AVRO"),
     ("PLAIN", "PROTOBUF"),
-    ("UPSERT", "AVRO"),
     ("UPSERT", "PROTOBUF"),
-    ("DEBEZIUM", "AVRO"),
     ("DEBEZIUM_MONGO", "JSON"),
 )
-"""The pairs that RisingWave reads from these connectors and rw_sql does not."""
+"""Pairs of FORMAT and ENCODE that RisingWave reads from these connectors and rw_sql does not."""
 
 _INSTEAD = {
-    "AVRO": "records that need a schema registry are not read here: let the writer use JSON",
-    "PROTOBUF": "records that need a schema are not read here: let the writer use JSON",
+    "NONE": "leave FORMAT NONE ENCODE NONE out",
+    "PROTOBUF": "Protobuf is not read here: let the writer use Avro or JSON",
     "DEBEZIUM_MONGO": "let Debezium unwrap the documents (ExtractNewDocumentState), and read FORMAT UPSERT ENCODE JSON",
 }
 
 
 def instead_of(format: str, encode: str) -> str | None:
-    """The alternative to a pair that only RisingWave supports."""
+    """What to use instead of a FORMAT and ENCODE that only RisingWave supports; None for any others."""
     return _INSTEAD.get(format) or _INSTEAD.get(encode)
 
 
@@ -171,12 +244,15 @@ def find_encode_fault(
     for key, value in options.items():
         option = spec.option(key)
         if option is None:
-            taken = ", ".join(each.key for each in spec.options)
             return EncodeFault(
                 key=key,
                 message=f"unknown format_encode_options for {format} {encode}: {key}",
-                hint=f"leave {key} out; the options are {taken}" if taken else f"leave {key} out: there are no options",
+                hint=_unknown_hint(spec, key),
             )
+        if option.is_of_schema:
+            if (wrong := schema_option_fault(key, value)) is not None:
+                return wrong
+            continue
         if not _is_value(option, value):
             wanted = ", ".join(option.choices) if option.choices else "one character, or '\\t'"
             if option.is_text:
@@ -191,6 +267,28 @@ def find_encode_fault(
                 hint="records of a stream have no header line: without_header = 'true'",
             )
     return None
+
+
+def _unknown_hint(spec: FormatSpec, key: str) -> str:
+    keys = [each.key for each in spec.options if not each.key.startswith("_rw_")]
+    if near := [near for near in load_spec("schema_registry").near(key) if near in keys]:
+        return f'did you mean "{near[0]}"?'
+    return f"leave {key} out; the options are {', '.join(keys)}" if keys else f"leave {key} out: there are no options"
+
+
+def schema_option_fault(key: str, value: str) -> EncodeFault | None:
+    """The error in the value of an option that says where a schema is; None for a valid value."""
+    known = load_spec("schema_registry").option(key)
+    if known is None or (wrong := known.fault(value)) is None:
+        return None
+    if key == STRATEGY:
+        wanted = " or ".join(known.choices)
+        return EncodeFault(
+            key=key,
+            message=f"expect strategy name in {', '.join(known.choices)}, but got {value}",
+            hint=f"write {wanted}",
+        )
+    return EncodeFault(key=key, message=f'property "{key}" {wrong}', hint=known.doc)
 
 
 def encode_value(format: str, encode: str, options: Mapping[str, str], key: str) -> str:

@@ -144,7 +144,7 @@ class RangedConnector(PlainConnector):
         )
 
     def read_positions(self, source_offset: str) -> dict[str, int]:
-        """The next offset of the splits that a batch read."""
+        """The next offset of each split that the batch of this entry has read."""
         return batch_ends(source_offset)
 
     def write_positions(self, positions: Mapping[str, int]) -> str:
@@ -174,7 +174,7 @@ class PythonConnector(RangedConnector):
         encoding: Encoding | None = None,
         lives: Mapping[str, str | None] | None = None,
     ) -> DataFrame:
-        """The records of :meth:`records`, one task per split."""
+        """The records that :meth:`records` yields. Spark runs one task per split."""
         from rw_sql.connectors.support import record_reader
 
         return record_reader.read_batch(spark, self, options, ranges)

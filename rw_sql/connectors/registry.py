@@ -32,6 +32,8 @@ BUILT_IN = {
     "azblob": "rw_sql.connectors.files.source:AzblobConnector",
     "delta": "rw_sql.connectors.delta.source:DeltaConnector",
     "jdbc": "rw_sql.connectors.jdbc.source:JdbcConnector",
+    "iceberg": "rw_sql.connectors.iceberg.source:IcebergConnector",
+    "nats": "rw_sql.connectors.nats.source:NatsConnector",
     "postgres-cdc": "rw_sql.connectors.postgres_cdc.source:PostgresCdcConnector",
 }
 """The classes of the built-in source connectors. Other packages cannot use these names."""
@@ -41,6 +43,7 @@ BUILT_IN_SINKS = {
     "deltalake": "rw_sql.connectors.delta.sink:DeltaSink",
     "fs": "rw_sql.connectors.files.sink:FileSink",
     "jdbc": "rw_sql.connectors.jdbc.sink:JdbcSink",
+    "iceberg": "rw_sql.connectors.iceberg.sink:IcebergSink",
 }
 """The classes of the built-in sink connectors. Other packages cannot use these names."""
 

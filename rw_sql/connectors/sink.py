@@ -157,14 +157,14 @@ class SinkConnector(Protocol):
         ...
 
     def check_shape(self, options: Mapping[str, str], shape: SinkShape) -> None:
-        """Checks that such rows can be written. Contacts no target. Raises SqlError."""
+        """Checks that the sink can write rows of this shape. Contacts no target. Raises SqlError."""
         ...
 
     def look(
         self, options: Mapping[str, str], shape: SinkShape | None, *, timeout: float = RESOLVE_TIMEOUT_SECONDS
     ) -> SinkLook:
-        """Checks whether the target can store such rows; without a shape, checks only whether it responds (for a
-        connection).
+        """Checks whether the target can store rows of this shape; without a shape, checks only whether it responds (for
+        a connection).
 
         Errors are returned, never raised. Writes nothing.
         """

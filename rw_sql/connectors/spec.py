@@ -256,8 +256,8 @@ def check_option_values(
 
 
 def plain_keys(spec: ConnectorSpec, keys: Iterable[str]) -> frozenset[str]:
-    """Those of some keys whose values an error may show: no secrets, and near to no secret if the connector has no
-    such key."""
+    """The keys whose values an error may show: those that are not secret and, if the connector does not have them, not
+    similar to a secret one."""
     plain = set()
     for key in keys:
         meant = [known] if (known := spec.option(key)) else [spec.option(near) for near in spec.near(key)]

@@ -14,6 +14,8 @@ def load(shell: Any) -> None:
     from rw_sql.magics.cell import StatementMagic
     from rw_sql.magics.completion import MATCHER, make_matcher
     from rw_sql.magics.highlighting import add_lexer
+    from rw_sql.magics.status import CellStatus
+    from rw_sql.session.shown_status import show_statements
 
     shell.register_magic_function(StatementMagic(shell).run, magic_kind="line_cell", magic_name="rw")
     completer = getattr(shell, "Completer", None)
@@ -22,3 +24,5 @@ def load(shell: Any) -> None:
         others = [known for known in completer.custom_matchers if getattr(known, "matcher_identifier", "") != MATCHER]
         completer.custom_matchers[:] = [*others, make_matcher(shell)]
     add_lexer(shell)
+    if getattr(shell, "kernel", None) is not None:  # IPython in a terminal has the status line of a prompt
+        show_statements(CellStatus)

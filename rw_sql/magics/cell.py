@@ -10,7 +10,6 @@ from IPython.display import display
 
 from rw_sql.errors import NO_SESSION, SqlError
 from rw_sql.magics.arguments import USAGE, Arguments, read_arguments, read_assignment
-from rw_sql.magics.bar import ProgressBars
 from rw_sql.magics.result import CellResult
 from rw_sql.magics.variables import CellVariables
 from rw_sql.runtime.support.text_files import read_text_file
@@ -88,7 +87,6 @@ class StatementMagic:
                 expanded.text,
                 answer=self._choose_answer(arguments),
                 on_result=show,
-                on_progress=ProgressBars().tell,
             )
         except SqlError as error:
             raise expanded.locate(error) from error.__cause__

@@ -1,4 +1,4 @@
-"""Completion of statements in ``%%rw`` cells and on ``%rw`` lines, by what the shell's Tab offers."""
+"""Completion of statements in ``%%rw`` cells and on ``%rw`` lines, with the choices of the shell's Tab."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class NotebookCatalog:
 
 
 def statement_at(text: str, place: int) -> tuple[str, int] | None:
-    """The statements of a cell or line of ours and the place in them; None for text that is Python's."""
+    """The statements of a ``%%rw`` cell or ``%rw`` line, and the place in them; None for Python code."""
     cell = _CELL.match(text)
     if cell is not None and place >= cell.end():
         return text[cell.end() :], place - cell.end()
@@ -64,7 +64,8 @@ def statement_at(text: str, place: int) -> tuple[str, int] | None:
 
 
 def make_matcher(shell: Any) -> Any:
-    """IPython's matcher for the shell: it answers in text of ours only, and then alone."""
+    """IPython's matcher for rw_sql's statements. In other text it finds nothing; in these statements, IPython uses no
+    other matcher."""
     completer = StatementCompleter(CatalogNames(NotebookCatalog(shell)))
 
     @context_matcher(identifier=MATCHER)  # type: ignore[untyped-decorator, unused-ignore]

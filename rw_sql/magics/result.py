@@ -1,4 +1,4 @@
-"""The result of a statement in a notebook: displayed as a table, and at hand as a DataFrame."""
+"""The result of a statement in a notebook: displayed as a table, and available as a DataFrame."""
 
 from __future__ import annotations
 

@@ -94,8 +94,8 @@ class Catalog:
 def load_catalog() -> Catalog:
     """The catalog that this version of rw_sql ships.
 
-    The files of ``catalog/views`` hold views alone, which replace those of the numbered files. A warehouse is no newer
-    by them: older versions of rw_sql can open it afterwards.
+    The files of ``catalog/views`` hold views alone, which replace those of the numbered files. They do not
+    make a warehouse newer: older versions of rw_sql can open it afterwards.
     """
     catalog = parse_catalog((name, read_asset("catalog", name)) for name in list_assets("catalog", ".sql"))
     views = dict(catalog.views)

@@ -50,7 +50,7 @@ def _public(record: ObjectRecord) -> ObjectRecord:
 
 
 def catalog_from_json(text: str, name: str) -> Snapshot:
-    """The catalog of a file's text; ``name`` is how a message calls the file.
+    """The catalog of a file's text; ``name`` is the name of the file in messages.
 
     Raises SqlError INVALID_OPTION for a file of another kind, and METASTORE_IS_NEWER for a file that a newer rw_sql
     wrote.

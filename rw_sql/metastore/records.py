@@ -7,6 +7,9 @@ from dataclasses import dataclass, field
 
 from rw_sql.metastore.refresh_records import RefreshRecord
 
+PARALLELISM = 2
+"""The number of partitions of a query's state if nothing else was set: few, because each adds to a batch's cost."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceRecord:
@@ -17,6 +20,7 @@ class SourceRecord:
     ``birth`` are the end offsets of its splits at creation, in the format of :mod:`rw_sql.model.backfill_ranges`.
     ``snapshot`` is the epoch of the statement since which the tables of a change data capture source read their
     snapshots anew; 0: each since its creation.
+    ``added_columns`` are (name, id): objects with a lower id were created before the column and do not see it.
     """
 
     id: int
@@ -30,6 +34,7 @@ class SourceRecord:
     created_at_ms: int = 0
     birth: str = ""
     snapshot: int = 0
+    added_columns: tuple[tuple[str, int], ...] = ()
     kind: str = field(default="source", init=False)
 
 
@@ -85,7 +90,8 @@ class MaterializedViewRecord:
     backfill records that it reads per second (None: no limit; 0: none). ``kept_generation`` is the generation besides
     the view's own whose table and checkpoint are kept, because it served last (0: the generation before).
     ``last_generation`` is the newest generation that ever existed, if that is not the view's own. ``sees`` is the first
-    id that was still free when the view got its present query, if that was after its creation.
+    id that was still free when the view got its present query, if that was after its creation. ``parallelism`` is the
+    number of partitions of its query's state, which never changes within a generation.
     """
 
     id: int
@@ -105,6 +111,7 @@ class MaterializedViewRecord:
     kept_generation: int = 0
     last_generation: int = 0
     sees: int = 0
+    parallelism: int = PARALLELISM
     kind: str = field(default="materialized_view", init=False)
 
 
@@ -171,7 +178,8 @@ class SinkRecord:
     unchanged. ``replaces``: the query aggregates, so that later rows of a key replace earlier ones. ``schema`` is the
     schema of its rows, as Spark's JSON; ``type`` is append-only, upsert or debezium; ``keys`` are the columns of its
     primary key. ``starts`` are (input id, version of the input's table after which the sink begins), for inputs that it
-    does not read from the beginning. A paused sink keeps its positions.
+    does not read from the beginning. A paused sink keeps its positions. ``parallelism`` is the number of partitions of
+    its query's state.
     """
 
     id: int
@@ -192,6 +200,7 @@ class SinkRecord:
     created_at_ms: int = 0
     is_paused: bool = False
     pause_reason: str | None = None
+    parallelism: int = PARALLELISM
     kind: str = field(default="sink", init=False)
 
 
@@ -276,7 +285,8 @@ class RebuildRecord:
 
     ``histories`` are those of the new table, as in :class:`MaterializedViewRecord`; ``created_at_ms`` is 0 in rebuilds
     by older versions, which did not record it. ``view`` is the new record if the view, or a view that it reads, has
-    another query; None if the rebuild repeats the same query.
+    another query; None if the rebuild repeats the same query. ``parallelism`` is that of the new table's query; 0 for
+    the view's own.
     """
 
     id: int
@@ -286,6 +296,7 @@ class RebuildRecord:
     histories: tuple[str, ...] = ()
     created_at_ms: int = 0
     view: MaterializedViewRecord | None = None
+    parallelism: int = 0
     kind: str = field(default="rebuild", init=False)
 
 

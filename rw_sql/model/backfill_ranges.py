@@ -188,8 +188,8 @@ def _spread(values: Iterable[int | list[int]]) -> list[int]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackfillChunk:
-    """A part of a history: offsets ``[start, end)`` of a split, read from the log rows of these runs or from
-    upstream."""
+    """A part of a history: offsets ``[start, end)`` of a split, read from the log's rows of ``runs`` or, if there are
+    none, from the upstream."""
 
     split: str
     start: int

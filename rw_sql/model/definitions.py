@@ -7,7 +7,9 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from rw_sql.connectors.formats import KEY_SCHEMA, SCHEMA
 from rw_sql.connectors.registry import captures_changes, connector
+from rw_sql.connectors.schemas.options import needs_schema
 from rw_sql.syntax import canonical_type, parse_statement, render, spark_type
 from rw_sql.syntax.dialect.to_spark import watermark_delay
 from rw_sql.syntax.lexing.identifiers import quoted_for_spark
@@ -30,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from rw_sql.metastore.records import SourceRecord
-    from rw_sql.syntax.statements import ColumnDefinition, CreateTable, IncludeColumn, OptionValue
+    from rw_sql.syntax.statements import ColumnDefinition, CreateTable, FormatEncode, IncludeColumn, OptionValue
 
 PAUSED_AT_BIRTH = "paused"
 """``WITH (paused = 'true')`` creates the source paused. It is not a property and is not stored."""
@@ -96,6 +98,7 @@ INCLUDE_TYPES = {
     "header": "ARRAY<STRUCT<key: STRING, value: BINARY>>",
     "payload": "STRING",
     "file": "STRING",
+    "subject": "STRING",
 }
 """The columns that INCLUDE can add, with their Spark types."""
 
@@ -289,6 +292,24 @@ def encode_options(statement: CreateSource | CreateTable) -> dict[str, str]:
     """The options of FORMAT … ENCODE … (…), by key."""
     options = statement.format.options if statement.format else ()
     return {option.key: option_text(option.value) for option in options}
+
+
+def has_schema(statement: CreateSource | CreateTable) -> bool:
+    """True if a schema of a registry or file describes the records."""
+    return statement.format is not None and needs_schema(statement.format.encode, encode_options(statement))
+
+
+def stored_schema(statement: CreateSource | CreateTable, *, of_key: bool = False) -> str | None:
+    """The schema that was fixed when the object was created; None without one."""
+    return encode_options(statement).get(KEY_SCHEMA if of_key else SCHEMA)
+
+
+def without_schema(format: FormatEncode | None) -> FormatEncode | None:
+    """FORMAT … ENCODE … as it was written: without the schema that the catalog stores."""
+    if format is None:
+        return None
+    kept = tuple(option for option in format.options if option.key not in (SCHEMA, KEY_SCHEMA))
+    return format if len(kept) == len(format.options) else replace(format, options=kept)
 
 
 def has_unchanged(statement: CreateSource | CreateTable) -> bool:

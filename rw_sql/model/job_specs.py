@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from rw_sql.connectors.registry import connector, sink_connector
 from rw_sql.metastore.records import (
+    PARALLELISM,
     Maintenance,
     MaterializedViewRecord,
     RebuildRecord,
@@ -124,7 +125,8 @@ class ViewSpec:
     """The query of a table or materialized view, as its job runs it, and the columns of its Delta table.
 
     ``readers`` are its direct readers of sources. ``keyed`` is None for a view and for a table without a primary key.
-    ``stored_names`` are (column of the query, its name in the files) where the two differ.
+    ``stored_names`` are (column of the query, its name in the files) where the two differ. ``parallelism`` is the
+    number of partitions of its state.
     """
 
     job: str
@@ -140,6 +142,7 @@ class ViewSpec:
     maintenance: Maintenance = field(default_factory=Maintenance)
     keyed: KeyedRows | None = None
     stored_names: tuple[tuple[str, str], ...] = ()
+    parallelism: int = PARALLELISM
 
     @property
     def writer(self) -> str:
@@ -177,6 +180,7 @@ class SinkSpec:
     starts: tuple[tuple[int, int], ...]
     identity: str
     generation: int
+    parallelism: int = PARALLELISM
 
     @property
     def object_id(self) -> int:
@@ -314,6 +318,7 @@ def view_spec(snapshot: Snapshot, view: MaterializedViewRecord) -> ViewSpec:
         maintenance=replace(view.maintenance, reason=""),
         keyed=keyed,
         stored_names=view.stored_names if isinstance(view, TableRecord) else (),
+        parallelism=view.parallelism,
     )
 
 
@@ -367,6 +372,7 @@ def rebuilt_view(view: MaterializedViewRecord, rebuild: RebuildRecord) -> Materi
         histories=rebuild.histories,
         kept_generation=0 if is_next else view.generation,
         last_generation=0,
+        parallelism=rebuild.parallelism or made.parallelism,
     )
 
 
@@ -395,6 +401,7 @@ def sink_spec(snapshot: Snapshot, sink: SinkRecord) -> SinkSpec | None:
         starts=sink.starts,
         identity=f"rw_sql-{sink.id}-{sink.created_at_ms:x}",
         generation=sink.generation,
+        parallelism=sink.parallelism,
     )
 
 

@@ -27,8 +27,8 @@ def kept_generation(view: MaterializedViewRecord) -> int:
 
 
 def serves_since_ms(view: MaterializedViewRecord, newest_first: Iterable[OperationRecord]) -> int | None:
-    """When the table that serves replaced the one before, by the operations, in milliseconds since 1970; None if none
-    of them did that."""
+    """The time at which the present table replaced the previous one, in milliseconds since 1970, according to the
+    operations; None if no operation replaced it."""
     for record in newest_first:
         before = before_from_json(record.before).objects.get(view.id)
         if not isinstance(before, MaterializedViewRecord) or before.generation == view.generation:

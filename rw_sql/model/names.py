@@ -191,7 +191,7 @@ def find_operation(records: Iterable[OperationRecord], number: int, span: Span |
 
 
 class OtherKindError(SqlError):
-    """A statement names the object ``other``, and only takes objects of the kind ``wanted``.
+    """A statement names the object ``other``, but accepts only objects of the kind ``wanted``.
 
     ``is_completed``: the hint has the right statement, if there is one.
     """
@@ -257,7 +257,7 @@ def bare_name(snapshot: Snapshot, key: str) -> str:
 
 
 def other_than_relation(snapshot: Snapshot, name: str, span: Span | None) -> SqlError | None:
-    """The error for a sink, connection or secret where a relation is read; None if the name is of none."""
+    """The error for a sink, connection or secret where a relation is read; None if none of these has the name."""
     found = find_of_any_kind(snapshot, name)
     if found is None or found.kind in RELATION_KINDS:
         return None

@@ -25,9 +25,10 @@ class ReadIncarnation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogPiece:
-    """Offsets ``[start, end)`` of one incarnation of a split that the log contains exactly once, in rows of these runs.
+    """A range of offsets, ``[start, end)``, of one incarnation of a split, that the log contains exactly once.
 
-    Successive runs continue each other; a piece ends at a position that a statement set.
+    Its rows are of the runs ``first_run`` to ``last_run``, each of which continued where the one before it ended. A
+    piece ends at a position that a statement set.
     """
 
     first_run: int

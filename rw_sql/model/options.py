@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rw_sql.connectors.registry import connector, connector_names
-from rw_sql.connectors.spec import OptionError, check_option_values, plain_keys
+from rw_sql.connectors.schemas.options import is_of_schema
+from rw_sql.connectors.spec import OptionError, check_option_values, load_spec, plain_keys
 from rw_sql.errors import INVALID_DEFINITION, UNDEFINED_COLUMN, SqlError
 from rw_sql.model.definitions import (
     PAUSED_AT_BIRTH,
@@ -56,8 +57,25 @@ PlannedOptions = tuple[tuple[str, "str | SecretReference"], ...]
 
 
 def plan_options(snapshot: Snapshot, statement: CreateSource | CreateSink) -> PlannedOptions:
-    """The options of a source or sink: its connection's first, then its own. Raises SqlError if the two overlap."""
+    """The options of a source or sink: its connection's first, then its own, then those of its schema registry.
+
+    Raises SqlError if options of a connection and the statement's own overlap.
+    """
+    return (*connector_options(snapshot, statement), *registry_options(snapshot, statement))
+
+
+def connector_options(snapshot: Snapshot, statement: CreateSource | CreateSink) -> PlannedOptions:
+    """The options of a source or sink for its connector alone. Raises SqlError as :func:`plan_options`."""
     return options_of(snapshot, statement.options, names_in_connection(statement))
+
+
+def registry_options(snapshot: Snapshot, statement: CreateSource | CreateSink) -> PlannedOptions:
+    """The options of the client of a schema registry; empty without a registry."""
+    if statement.format is None or not any(is_of_schema(option.key) for option in statement.format.options):
+        return ()
+    known = load_spec("schema_registry").options
+    planned = options_of(snapshot, statement.format.options)
+    return tuple((key, value) for key, value in planned if key in known and known[key].is_of_connection)
 
 
 def options_of(snapshot: Snapshot, options: Sequence[Option], names: Mapping[str, str] | None = None) -> PlannedOptions:
@@ -142,9 +160,10 @@ def connection_of(snapshot: Snapshot, options: Iterable[Option]) -> ConnectionRe
 
 def uses_of(snapshot: Snapshot, statement: CreateSource | CreateSink) -> tuple[int, ...]:
     """The ids of the connection and the secrets that a WITH list references, each once."""
-    connection = connection_of(snapshot, statement.options)
+    listed = (statement.options, statement.format.options if statement.format is not None else ())
+    connections = [connection_of(snapshot, options) for options in listed]
     secrets = [value.id for _, value in plan_options(snapshot, statement) if isinstance(value, SecretReference)]
-    return tuple(dict.fromkeys((*([] if connection is None else [connection.id]), *secrets)))
+    return tuple(dict.fromkeys((*(found.id for found in connections if found is not None), *secrets)))
 
 
 def check_options(

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from rw_sql.errors import INVALID_PARAMETER, UNKNOWN_PARAMETER, Span, SqlError, near_names
+from rw_sql.metastore.records import PARALLELISM
 
 NO_LIMIT = "-1"
 """The value for an unlimited rate, as RisingWave writes it."""
@@ -13,6 +14,12 @@ NO_LIMIT = "-1"
 
 ROLLBACK_WINDOW = "rollback_window"
 """The system parameter that ``rw-sql apply --keep`` sets."""
+
+STREAMING_PARALLELISM = "streaming_parallelism"
+"""The system parameter with the parallelism of new queries."""
+
+MOST_PARALLELISM = 10_000
+"""The largest number of partitions of a query's state."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +58,14 @@ def _count(text: str) -> str:
     if word.isascii() and word.isdigit() and int(word) <= 1000:
         return str(int(word))
     raise ValueError("takes a number from 0 to 1000")
+
+
+def _parallelism(text: str) -> str:
+    """Parses a number of partitions."""
+    word = text.strip()
+    if word.isascii() and word.isdigit() and 0 < int(word) <= MOST_PARALLELISM:
+        return str(int(word))
+    raise ValueError(f"takes a number of partitions from 1 to {MOST_PARALLELISM}")
 
 
 def _rate(text: str) -> str:
@@ -114,16 +129,23 @@ SYSTEM_PARAMETERS = {
         Parameter(
             name="rewind_point_timeout",
             default="5000ms",
-            doc="how long a source waits for its readers to catch up before it reads on after an unsafe operation, up "
+            doc="how long a source waits after an unsafe operation for its readers to catch up before it continues, up "
             "to ten times as long while they make progress; otherwise the operation has no rewind point",
             read=_seconds,
         ),
         Parameter(
             name=ROLLBACK_WINDOW,
             default=NO_LIMIT,
-            doc="how long the rows that a view had before a rebuild are kept for a rollback, such as 12h or 7d; -1 for "
-            "until its next rebuild, which ends it in any case",
+            doc="how long the rows that a view had before a rebuild are kept for a rollback, such as 12h or 7d; -1 "
+            "keeps them until the view's next rebuild, which ends the time in any case",
             read=_period,
+        ),
+        Parameter(
+            name=STREAMING_PARALLELISM,
+            default=str(PARALLELISM),
+            doc="number of partitions of the state of views and sinks that are created or rebuilt from now on, unless "
+            "a view's WITH list sets parallelism: at most that many tasks work on one stage of a batch",
+            read=_parallelism,
         ),
     )
 }
@@ -154,7 +176,7 @@ SESSION_PARAMETERS = {
         Parameter(
             name="search_path",
             default="public",
-            doc="the schemas in which a name without a schema is looked for, in this order; new objects are created in "
+            doc="the schemas in which a name without a schema is looked up, in this order; new objects are created in "
             "the first one that exists",
             read=_path,
         ),
@@ -209,6 +231,10 @@ def _find(known: dict[str, Parameter], name: str, span: Span, what: str) -> Para
     if parameter is None:
         near = near_names(name.lower(), known)
         hint = f'did you mean "{near[0]}"?' if near else f"the parameters are {', '.join(sorted(known))}"
+        if known is SESSION_PARAMETERS and name.lower() in SYSTEM_PARAMETERS:
+            hint = f"it is one of the whole warehouse: ALTER SYSTEM SET {name.lower()} = …"
+        elif known is SYSTEM_PARAMETERS and name.lower() in SESSION_PARAMETERS:
+            hint = f"it is one of a session: SET {name.lower()} = …"
         raise SqlError(
             UNKNOWN_PARAMETER,
             f'unrecognized {what} "{name}"',

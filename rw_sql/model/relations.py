@@ -39,7 +39,9 @@ def seen_columns(record: ObjectRecord, by: ObjectRecord) -> tuple[tuple[str, str
     query."""
     until = max(by.id, by.sees) if isinstance(by, MaterializedViewRecord) else by.id
     later = (
-        {name for name, since in record.added_columns if since > until} if isinstance(record, TableRecord) else set()
+        {name for name, since in record.added_columns if since > until}
+        if isinstance(record, SourceRecord | TableRecord)
+        else set()
     )
     return tuple((name, kind) for name, kind in relation_of(record).columns if name not in later)
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from rw_sql.connectors.changes import ChangeConnector
 from rw_sql.connectors.ranged import RangedConnector
 from rw_sql.errors import CONNECTOR_IS_FIXED, INVALID_PROPERTY, SqlError
-from rw_sql.model.definitions import option_text
+from rw_sql.model.definitions import has_schema, option_text
 from rw_sql.syntax.statements import Option, OptionKey, TextValue
 
 if TYPE_CHECKING:
@@ -39,16 +39,27 @@ def is_to_be_shared(statement: CreateSource, kind: Connector) -> bool:
                     span=option.value.span,
                     hint="leave the property out",
                 )
+            if not is_shared and has_schema(statement):
+                raise SqlError(
+                    INVALID_PROPERTY,
+                    "a source with a schema registry is shared: its reader asks the registry before each batch",
+                    span=option.value.span,
+                    hint="leave the property out",
+                )
             return is_shared
     return kind.is_shareable()
 
 
 def with_sharing(statement: CreateSource, kind: Connector, *, is_shared: bool) -> CreateSource:
-    """The definition with an explicit ``shared`` property if a session setting differs from the default."""
+    """The definition with an explicit ``shared`` property if a session setting differs from the default.
+
+    A source with a schema registry is always shared.
+    """
     if (
         is_shared
         or isinstance(kind, RangedConnector | ChangeConnector)
         or not kind.is_shareable()
+        or has_schema(statement)
         or any(option.key == SHARED for option in statement.options)
     ):
         return statement

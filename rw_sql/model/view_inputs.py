@@ -99,13 +99,14 @@ def view_inputs(snapshot: Snapshot, view: MaterializedViewRecord | SinkRecord) -
         stored: tuple[str, ...] | None = None
         decoded_by, live_from = "", None
         if isinstance(record, SourceRecord):
-            statement = definition_of(record)
+            statement, seen = definition_of(record), seen_columns(record, view)
             if isinstance(view, TableRecord) and view.live_from is not None:
-                stored = tuple(name for name, _ in source_columns(statement))
+                stored = tuple(name for name, _ in seen)
                 statement = cdc_rows(table_definition(view.definition))
+                seen = source_columns(statement)
                 decoded_by, live_from = render(statement), view.live_from
             names = named_fields(table_definition(view.definition)) if isinstance(view, TableRecord) else {}
-            columns = tuple(names.get(name, name) for name, _ in source_columns(statement))
+            columns = tuple(names.get(name, name) for name, _ in seen)
             aliases = tuple((name, field) for field, name in names.items())
             watermark = source_watermark(statement)
             if isinstance(view, TableRecord) and view.primary_key:

@@ -48,6 +48,7 @@ from rw_sql.plan.statements.show.objects import (
 )
 from rw_sql.plan.statements.show.splits import lower_show_source_splits
 from rw_sql.plan.statements.sink.sink import lower_create_sink, lower_drop_sink, lower_pause_sink, lower_resume_sink
+from rw_sql.plan.statements.source.refresh_schema import lower_refresh_source_schema
 from rw_sql.plan.statements.source.set_rate import lower_alter_source_set
 from rw_sql.plan.statements.source.source import (
     lower_create_source,
@@ -58,7 +59,12 @@ from rw_sql.plan.statements.source.source import (
     lower_resume_source,
 )
 from rw_sql.plan.statements.table.cdc_table import lower_create_cdc_table
-from rw_sql.plan.statements.table.columns import lower_add_column, lower_drop_column, lower_rename_column
+from rw_sql.plan.statements.table.columns import (
+    lower_add_column,
+    lower_drop_column,
+    lower_refresh_table_schema,
+    lower_rename_column,
+)
 from rw_sql.plan.statements.table.refresh import lower_refresh_table
 from rw_sql.plan.statements.table.rename import lower_alter_rename
 from rw_sql.plan.statements.table.set_schema import lower_alter_set_schema
@@ -200,6 +206,10 @@ def _lower(
             return lower_create_cdc_table(statement, snapshot, inspector, query_dialect)
         case ast.CreateTable():
             return lower_create_table(statement, snapshot, inspector, query_dialect)
+        case ast.AlterRefreshSchema(kind="TABLE"):
+            return lower_refresh_table_schema(statement, snapshot, inspector)
+        case ast.AlterRefreshSchema():
+            return lower_refresh_source_schema(statement, snapshot, inspector)
         case ast.AlterAddColumn():
             return lower_add_column(statement, snapshot, inspector)
         case ast.AlterTableDropColumn():
@@ -241,7 +251,7 @@ def _lower(
         case ast.AlterSetConnection():
             return lower_alter_set_connection(statement, snapshot, inspector)
         case ast.AlterSet(kind="MATERIALIZED VIEW"):
-            return lower_alter_materialized_view_set(statement, snapshot)
+            return lower_alter_materialized_view_set(statement, snapshot, inspector)
         case ast.AlterSet():
             return lower_alter_source_set(statement, snapshot)
         case ast.CancelJobs():

@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -49,9 +49,11 @@ from rw_sql.runtime.support.failures import cause_line
 from rw_sql.runtime.support.faults import fault, know_jvm
 from rw_sql.session.java import check_java, connect_session_refused
 from rw_sql.session.location import warehouse_at
+from rw_sql.session.shown_status import shown
 from rw_sql.session.spark_settings import session_settings
 from rw_sql.session.spark_sql import wrap_shell_sql, wrap_sql
 from rw_sql.session.start_messages import without_start_messages
+from rw_sql.session.store_settings import EXCLUDED, require_store, store_packages, store_settings
 from rw_sql.syntax import could_be_ours, route
 from rw_sql.syntax import statements as ast
 from rw_sql.syntax.lexing.identifiers import PUBLIC
@@ -332,13 +334,17 @@ def connect(
     builder: Any = SparkSession.builder
     given = {**(config or {}), **({} if master is None else {"spark.master": master})}
     folder = str(Path(location.uri.removeprefix("file://")) / "spark") if location.is_local else None
-    needed = {**DELTA_SETTINGS, **jar_settings(DELTA_PACKAGE, given)}
-    for key, value in session_settings(needed, given, warehouse_dir=folder).items():
+    packages = ",".join((DELTA_PACKAGE, *store_packages(location.uri)))
+    needed = {**DELTA_SETTINGS, **jar_settings(packages, given)}
+    if packages != DELTA_PACKAGE:
+        needed["spark.jars.excludes"] = EXCLUDED
+    defaults = store_settings(location.uri, os.environ)
+    for key, value in session_settings(needed, given, warehouse_dir=folder, defaults=defaults).items():
         builder = builder.config(key, value)
     with without_start_messages() if gateway() is None else nullcontext():
         spark: SparkSession = builder.getOrCreate()
     if "spark.jars.packages" in needed and are_jars_ours(given):
-        remember_jars(DELTA_PACKAGE, (spark.sparkContext.getConf().get("spark.jars") or "").split(","))
+        remember_jars(packages, (spark.sparkContext.getConf().get("spark.jars") or "").split(","))
     if location.is_local:
         _leave_out_checksums(spark)
     attach(spark, location.uri, run_jobs=run_jobs)
@@ -368,6 +374,7 @@ def attach(spark: SparkSession, warehouse: str | None = None, *, run_jobs: bool 
         ended._runtime.context.sessions.require_alive()
     _require_delta(spark)
     location = warehouse_at(warehouse)
+    require_store(spark, location.uri)
     with _lock:
         present = attached_to(spark)
         if present is not None:
@@ -393,7 +400,7 @@ def attach(spark: SparkSession, warehouse: str | None = None, *, run_jobs: bool 
             attached.serve_metrics(where)
         setattr(spark, _ATTRIBUTE, attached)
         watch(spark)
-        wrap_sql(attached_to, _with_schemas)
+        wrap_sql(attached_to, _with_schemas, status_shown)
         wrap_shell_sql(spark)
         return attached
 
@@ -441,6 +448,11 @@ def catalog_of(attached: Attached) -> Snapshot:
 def statement_progress(attached: Attached) -> StatementProgress:
     """The activity of a session's running statement, for a status line; another thread may call this."""
     return progress_of(attached._runtime.context, attached._state.waiting)
+
+
+def status_shown(attached: Attached) -> AbstractContextManager[None]:
+    """Shows the status of a session's statement while the block runs it, at a prompt or in a notebook."""
+    return shown(attached, partial(statement_progress, attached))
 
 
 def attached_to(spark: SparkSession) -> Attached | None:

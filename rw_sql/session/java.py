@@ -16,21 +16,27 @@ OLDEST_JAVA = 17
 _NEED = f"Spark needs Java {OLDEST_JAVA} or newer"
 _HINT = f"install one (Debian: apt-get install openjdk-{OLDEST_JAVA}-jre-headless) or point JAVA_HOME at one"
 _VERSION = re.compile(r'version "(?:1\.)?(\d+)')
+_suitable: set[Path] = set()
+"""The programs that a check in this process has found new enough."""
 
 
 def check_java() -> None:
     """Checks that the Java version that Spark will start is new enough. Raises SqlError RW404 with the fix if it is
     not.
 
-    Spark starts ``$JAVA_HOME/bin/java`` if JAVA_HOME is set, else the first ``java`` on the PATH.
+    Spark starts ``$JAVA_HOME/bin/java`` if JAVA_HOME is set, else the first ``java`` on the PATH. Commands check before
+    they report that Spark starts, and :func:`rw_sql.connect` checks again; a suitable program is run only once.
     """
     java, origin = _find_java()
+    if java in _suitable:
+        return
     version = _major_version(java)
     if version is None:
         raise SqlError(JAVA_MISSING, f"{java} ({origin}) does not run as a Java", hint=_HINT)
     if version < OLDEST_JAVA:
         told = f"{_NEED}, and {java} ({origin}) is Java {version}"
         raise SqlError(JAVA_MISSING, told, hint=_HINT)
+    _suitable.add(java)
 
 
 def connect_session_refused() -> SqlError:

@@ -13,7 +13,7 @@ from pyspark.errors import PySparkException
 from rw_sql.errors import SqlError
 from rw_sql.runtime.spark.interrupts import interruptible
 from rw_sql.runtime.spark.spark_errors import as_sql_error, known_names
-from rw_sql.session.attach import attach, attached_to, other_kinds
+from rw_sql.session.attach import attach, attached_to, other_kinds, status_shown
 from rw_sql.syntax import split_script
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def run_part(
     Raises SqlError located in the script.
     """
     try:
-        with interruptible():
+        with interruptible(), status_shown(attached):
             statement = attached.route(part.text)
             spark = attached.spark
             result = spark.sql(part.text) if statement is None else attached.run(part.text, statement)

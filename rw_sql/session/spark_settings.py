@@ -1,8 +1,8 @@
 """Spark's settings for a session that rw_sql starts: the caller's first, then ``spark-defaults.conf``, then rw_sql's
 own.
 
-The file's format is that of ``java.util.Properties`` as Spark reads it: a key and a value a line, separated by blanks,
-``=`` or ``:``; lines that begin with ``#`` are comments.
+The file's format is that of ``java.util.Properties`` as Spark reads it: one key and value per line, separated by
+blanks, ``=`` or ``:``; lines that begin with ``#`` are comments.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from rw_sql.runtime.spark.jar_cache import spark_defaults_file
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-_LISTS = ("spark.sql.extensions", "spark.jars.packages", "spark.jars")
+_LISTS = ("spark.sql.extensions", "spark.jars.packages", "spark.jars.excludes", "spark.jars")
 """Settings that are lists: rw_sql adds to the user's value."""
 
 _OWN = {
@@ -39,14 +39,18 @@ _OWN = {
 
 
 def session_settings(
-    needed: Mapping[str, str], given: Mapping[str, str], *, warehouse_dir: str | None
+    needed: Mapping[str, str],
+    given: Mapping[str, str],
+    *,
+    warehouse_dir: str | None,
+    defaults: Mapping[str, str] | None = None,
 ) -> dict[str, str]:
-    """The settings of a new session: those in ``given`` and in ``spark-defaults.conf`` win over rw_sql's own ones.
+    """The settings of a new session: those in ``given`` and in ``spark-defaults.conf`` override rw_sql's own.
 
     ``needed`` are Delta's; their lists are joined with the user's. ``warehouse_dir`` is the default of
-    ``spark.sql.warehouse.dir``.
+    ``spark.sql.warehouse.dir``; ``defaults`` are further settings, which the user's settings override.
     """
-    own = dict(_OWN)
+    own = {**_OWN, **(defaults or {})}
     if warehouse_dir is not None:
         own["spark.sql.warehouse.dir"] = warehouse_dir
     if "MASTER" not in os.environ:

@@ -6,7 +6,7 @@ import functools
 import sys
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from pyspark.sql import DataFrameReader, SparkSession
 
@@ -14,6 +14,8 @@ from rw_sql.runtime.spark.interrupts import interruptible
 from rw_sql.runtime.spark.sessions import ORIGINAL_SQL
 
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
     from pyspark.sql import DataFrame
 
     from rw_sql.syntax.statements import Statement
@@ -48,12 +50,18 @@ class TakesStatements(Protocol):
         ...
 
 
+_Session = TypeVar("_Session", bound=TakesStatements)
+
+
 def wrap_sql(
-    attached_to: Callable[[SparkSession], TakesStatements | None], with_schemas: Callable[[SparkSession, str], str]
+    attached_to: Callable[[SparkSession], _Session | None],
+    with_schemas: Callable[[SparkSession, str], str],
+    shown: Callable[[_Session], AbstractContextManager[None]],
 ) -> None:
     """Wraps the class's ``sql`` once. Calls with arguments and sessions that are not attached use the original.
 
-    ``with_schemas`` rewrites a text for Spark so that Spark finds what its names mean.
+    ``with_schemas`` rewrites a text for Spark so that Spark finds what its names mean. ``shown`` shows the status of a
+    statement while it runs.
     """
     original = SparkSession.sql
     if hasattr(original, ORIGINAL_SQL):
@@ -64,7 +72,7 @@ def wrap_sql(
         attached = attached_to(self)
         if attached is None or not isinstance(sqlQuery, str):
             return original(self, sqlQuery, args, **kwargs)
-        with interruptible():
+        with interruptible(), shown(attached):
             return answer(attached, self, sqlQuery, args, kwargs)
 
     def answer(

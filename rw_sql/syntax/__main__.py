@@ -21,7 +21,7 @@ def made_files() -> dict[Path, str]:
 
 
 def stale_files() -> list[Path]:
-    """The generated files whose content is stale."""
+    """The generated files whose content is out of date."""
     return [
         path for path, text in made_files().items() if not path.is_file() or path.read_text(encoding="utf-8") != text
     ]

@@ -29,7 +29,8 @@ class CatalogView(Protocol):
 
 @runtime_checkable
 class SchemaView(Protocol):
-    """The lookups for statements about schemas. A catalog without them leaves to Spark what Spark has too."""
+    """The lookups for statements about schemas. Without them, statements about schemas that Spark has too go to
+    Spark."""
 
     def has_schema(self, name: str | None = None) -> bool:
         """True if an rw_sql schema has this name; without a name: if there is any beside ``public``."""

@@ -87,7 +87,7 @@ def test_undo_puts_every_byte_back(tmp_path: Path) -> None:
     take_back(path)
     assert tree(path) == before
     assert [entry.state for entry in read_journal(CheckpointFiles.at(str(path)))] == [UNDONE, UNDONE]
-    with pytest.raises(SqlError, match="nothing was rewritten"):
+    with pytest.raises(SqlError, match="has no rewrite to undo"):
         take_back(path)
 
 

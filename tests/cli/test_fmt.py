@@ -113,7 +113,7 @@ def test_a_file_with_an_error_is_left_alone(tmp_path: Path, capsys: pytest.Captu
     shown = capsys.readouterr().err
     assert shown == (
         f"{path}: RW101: PAUSE SOURCE needs a source name\nLINE 3:   pause source;\n                      ^\n"
-        "HINT: write a name behind source: SHOW SOURCES lists the sources\n"
+        "HINT: write a name after source: SHOW SOURCES lists the sources\n"
     )
 
 

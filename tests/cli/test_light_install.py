@@ -34,6 +34,7 @@ def test_the_extras_hold_what_is_named() -> None:
         "psycopg": "psycopg[binary]",
         "arro3": "deltalake",
         "confluent_kafka": "confluent-kafka",
+        "nats": "nats-py",
     }
     within = {"numpy": "pyarrow", "py4j": "pyspark"}  # What others of an extra bring.
     for package, extra in EXTRAS.items():

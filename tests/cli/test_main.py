@@ -81,6 +81,16 @@ def test_without_java_a_command_says_so(tmp_path: Path) -> None:
     assert "Traceback" not in told.stderr
 
 
+def test_without_java_the_service_reports_no_start(tmp_path: Path) -> None:
+    told = rw_sql(
+        "serve", "--port", "0", "-w", str(tmp_path / "w"), env={"JAVA_HOME": str(tmp_path), "PATH": "/usr/bin"}
+    )
+    assert told.returncode == 1
+    assert "RW404" in told.stderr
+    assert "status page" not in told.stdout + told.stderr
+    assert "starting Spark" not in told.stdout + told.stderr
+
+
 def test_an_unknown_argument_is_told() -> None:
     assert rw_sql("run").returncode == 2
 

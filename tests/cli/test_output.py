@@ -96,3 +96,32 @@ def test_a_picture_is_printed_as_it_is() -> None:
     stream = io.StringIO()
     print_rows(console_for(stream), Rows(columns=("plan",), rows=(("<svg>\n</svg>",),)))
     assert stream.getvalue() == "<svg>\n</svg>\n"
+
+
+SPLITS = Rows(
+    columns=("split", "start", "next", "log_start", "log_end", "lag", "lag_ms", "status", "fragment"),
+    rows=(("orders_v2:0", "125", "4080", "0", "4100", "20", "1423", "OK", "ingest-3"),) * 2,
+)
+
+
+def test_a_table_that_nearly_fits_has_no_lines_between_its_columns() -> None:
+    lines = at_width(SPLITS, 80)
+    assert lines[0].split() == list(SPLITS.columns)
+    assert lines[2].split() == list(SPLITS.rows[0])
+    assert lines[-1] == "(2 rows)"
+    assert max(map(len, lines)) <= 80
+    assert at_width(SPLITS, 60)[0] == "-[ 1 ]-"
+    assert at_width(SPLITS, 90)[0].startswith("╭")
+
+
+def test_a_plan_has_no_frame_at_a_terminal_and_its_long_lines_go_on_indented() -> None:
+    plan = Rows(
+        columns=("plan",), rows=(("INJECT into o",), ("  dependents: " + ", ".join(["view totals"] * 4),), ("",))
+    )
+    assert at_width(plan, 40) == [
+        "INJECT into o",
+        "  dependents: view totals, view totals,",
+        "      view totals, view totals",
+        "",
+    ]
+    assert at_width(plan, 40, "records")[0] == "-[ 1 ]-"

@@ -116,7 +116,8 @@ class Backend:
         return Doing("starting Spark")
 with Shell(Backend(), is_interactive=True)._status.running():
     threading.Event().wait(1.2)
-    os.dup2(tempfile.TemporaryFile().fileno(), 2)
+    file = tempfile.TemporaryFile()
+    os.dup2(file.fileno(), 2)
     threading.Event().wait(30)
 """
 

@@ -27,8 +27,8 @@ PYTHONS = ("3.11.5", "3.12.0", "3.13.0")
 def test_the_version_has_one_place() -> None:
     assert "version" not in PROJECT["project"]
     assert PROJECT["project"]["dynamic"] == ["version"]
-    assert PROJECT["tool"]["hatch"]["version"] == {"path": "rw_sql/__init__.py"}
-    package = (ROOT / "rw_sql" / "__init__.py").read_text(encoding="utf-8")
+    assert PROJECT["tool"]["hatch"]["version"] == {"path": "rw_sql/version.py"}
+    package = (ROOT / "rw_sql" / "version.py").read_text(encoding="utf-8")
     assert re.findall(r'^__version__ = "(.*)"$', package, re.MULTILINE) == [rw_sql.__version__]
 
 

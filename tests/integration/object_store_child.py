@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from rw_sql.session.attach import Attached
 
 
-def main(settings: str, warehouse: str, local: str) -> None:
-    """Serves tasks until standard input ends."""
-    first = rw_sql.connect(local, run_jobs=False, config={**FEW_ROWS, **json.loads(settings)})
+def main(warehouse: str) -> None:
+    """Serves tasks until standard input ends. The store's address and keys are in the environment alone."""
+    first = rw_sql.connect(f"{warehouse}/live", run_jobs=False, config=FEW_ROWS)
     rw_sql.detach(first)
     sessions = SparkSessions(first)
     spark = sessions.new()

@@ -17,11 +17,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from rw_sql.cli.kafka_topics import create_topic
+from rw_sql.cli.kafka_topics import create_topic, produce
 from rw_sql.session.results import cell_text
 from rw_sql.syntax import split_script
 from tests.checkpoints.made import kafka, make_checkpoint
 from tests.integration.attached import produce_json
+from tests.support.avro_records import AvroWriter, record_schema
 from tests.support.own_package import installed
 from tests.support.secured import set_scram_password
 
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Row
 
     from rw_sql.cli.kafka_broker import BrokerInfo
+    from rw_sql.cli.servers.schema_registry import RegistryInfo
     from tests.integration.attached import AttachedSession
     from tests.support.secured import Secured
 
@@ -46,13 +48,15 @@ class Reader:
     """A reader of a page: the working folder, the existing objects, and the replacements for the page's words.
 
     ``at`` is the broker's address for sources. ``before`` maps the number of an SQL block, from 0, to the reader's
-    actions in a terminal before it. ``secured`` is a broker with authentication, started when the first page needs it.
+    actions in a terminal before it. ``secured`` is a broker with authentication, ``registry`` a schema registry; both
+    start when the first page needs them.
     """
 
     session: AttachedSession
     broker: BrokerInfo
     second: BrokerInfo
     secured: Callable[[], Secured]
+    registry: Callable[[], RegistryInfo]
     folder: Path
     at: str
     words: dict[str, str] = field(default_factory=dict)
@@ -220,6 +224,18 @@ def nothing(reader: Reader) -> None:
     """The page creates what it needs."""
 
 
+def schemas(reader: Reader) -> None:
+    """Three records by the first schema; a newer one is registered before the columns are refreshed."""
+    registry = reader.registry()
+    reader.words["http://127.0.0.1:8085/apis/ccompat/v7"] = registry.url
+    topic, writer = reader.topic("orders"), AvroWriter(registry.url)
+    fields = {"id": "int", "customer": "string", "amount": "int"}
+    order = record_schema("Order", fields)
+    produce(reader.broker.bootstrap, topic, [writer.record(topic, order, row) for row in OLD])
+    newer = record_schema("Order", {**fields, "note": {"type": ["null", "string"], "default": None}})
+    reader.before[2] = lambda: writer.register(f"{topic}-value", newer)
+
+
 PAGES: dict[str, Callable[[Reader], None]] = {
     "README.md": first_source,
     "docs/tutorial/first-source.md": first_source,
@@ -234,6 +250,7 @@ PAGES: dict[str, Callable[[Reader], None]] = {
     "docs/how-to/write-a-connector.md": connector,
     "docs/how-to/monitor.md": jobs,
     "docs/how-to/use-schemas.md": nothing,
+    "docs/how-to/read-avro-from-a-schema-registry.md": schemas,
 }
 """Every page with SQL that can be typed unchanged, with the preparation of its assumptions."""
 
@@ -244,7 +261,12 @@ def test_no_page_with_sql_is_left_out() -> None:
     assert with_sql | {"README.md"} == set(PAGES)
 
 
-@pytest.mark.parametrize("page", PAGES)
+OF_REGISTRY = ("docs/how-to/read-avro-from-a-schema-registry.md",)
+
+
+@pytest.mark.parametrize(
+    "page", [pytest.param(page, marks=[pytest.mark.registry] if page in OF_REGISTRY else []) for page in PAGES]
+)
 @pytest.mark.usefixtures("quick_discovery")
 def test_a_page_runs(
     page: str,
@@ -265,6 +287,7 @@ def test_a_page_runs(
         broker=broker,
         second=second_broker,
         secured=lambda: request.getfixturevalue("secured"),
+        registry=lambda: request.getfixturevalue("schema_registry"),
         folder=tmp_path,
         at=at,
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -15,7 +16,6 @@ from tests.integration.attached import AttachedSession, produce_json, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-    from pathlib import Path
 
     from rw_sql.cli.kafka_broker import BrokerInfo
 
@@ -156,6 +156,28 @@ def test_a_view_is_made_anew_while_its_old_rows_serve(
     assert session.rows_of("top") == [(id_,) for id_ in range(10, 36)]
     assert {row.job.partition(".")[2] for row in session.sql("SHOW JOBS")} == {""}
     wait_until(lambda: {job.state for job in session.jobs().values()} == {"RUNNING"}, "all run")
+    # The partitions of a state change with the table that it belongs to, and with nothing else.
+    assert state_partitions(session, "c") == {"0", "1"}
+    session.run("ALTER MATERIALIZED VIEW c SET PARALLELISM = 5")
+    begun = session.epoch()
+    session.run("WAIT MATERIALIZED VIEW c")
+    produce_json(broker.bootstrap, topic_name, records(range(36, 39)))
+    session.run("FLUSH")
+    assert session.rows_of("c") == [(0, 13), (1, 13), (2, 13)]
+    assert state_partitions(session, "c") == {"0", "1", "2", "3", "4"}
+    (row,) = session.sql("SHOW CREATE MATERIALIZED VIEW c")
+    assert "WITH (parallelism = 5)" in row.create_sql
+    session.run(f"UNDO OPERATION {begun}", "FLUSH")
+    assert session.rows_of("c") == [(0, 13), (1, 13), (2, 13)]
+    assert state_partitions(session, "c") == {"0", "1"}
+
+
+def state_partitions(session: AttachedSession, view: str) -> set[str]:
+    """The partitions of the state of a view's query, as Spark stores them."""
+    record = Metastore.open(session.warehouse).snapshot().find("materialized_view", view)
+    assert record is not None
+    state = Path(session.warehouse) / "checkpoints" / f"mv-{record.id}" / str(record.generation) / "state" / "0"
+    return {path.name for path in state.iterdir() if path.name.isdigit()}
 
 
 def test_a_view_gets_another_query_while_records_come(

@@ -22,7 +22,7 @@ from tests.support.s3_store import unconditional_commits
 from tests.support.waits import LAST_RESORT_SECONDS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from tests.support.s3_store import S3Store
 
@@ -32,17 +32,19 @@ SCHEMA = "k long, v string"
 ODD_SCHEMA = "k long, `a b` string, at timestamp_ntz, hour int"
 
 
+def _without(environ: Mapping[str, str], prefix: str) -> dict[str, str]:
+    return {name: value for name, value in environ.items() if not name.startswith(prefix)}
+
+
 class Child:
     """The process with Spark, and the warehouse that it writes into."""
 
-    def __init__(self, store: S3Store, folder: str, warehouse: str | None = None) -> None:
+    def __init__(self, store: S3Store, warehouse: str | None = None) -> None:
         self.store = store
         self.warehouse = Warehouse.at(warehouse or store.warehouse())
         self._process = subprocess.Popen(
-            [
-                *(sys.executable, "-m", "tests.integration.object_store_child"),
-                *(json.dumps(dict(store.spark_settings())), self.warehouse.uri, folder),
-            ],
+            [sys.executable, "-m", "tests.integration.object_store_child", self.warehouse.uri],
+            env=_without(os.environ, "AWS_") | dict(store.environment()),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -107,9 +109,9 @@ class Child:
 
 
 @pytest.fixture(scope="module")
-def child(s3_store: S3Store, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Child]:
+def child(s3_store: S3Store) -> Iterator[Child]:
     """The process, which every test of this module sends tasks to."""
-    started = Child(s3_store, str(tmp_path_factory.mktemp("local")))
+    started = Child(s3_store)
     yield started
     started.end()
 

@@ -116,7 +116,7 @@ def test_a_view_that_fails_tells_the_cause(session: AttachedSession, monkeypatch
     change, detail = answers["v"]
     assert change == "NOTICE"
     assert detail.startswith("stalled, not waited for: FLAPPING: restarted ")
-    assert answers["after"] == ("FLUSHED", "but for what v lacks")
+    assert answers["after"] == ("FLUSHED", "except for rows missing in v")
 
 
 def test_what_spark_does_for_a_batch_is_seen_task_by_task(spark: SparkSession, tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import pytest
 from rw_sql.connectors.base import ColumnMisfit, GroupOffsets, SplitState, UpstreamSplit
 from rw_sql.connectors.changes import Lack, SlotDetails, UpstreamTable
 from rw_sql.connectors.kafka.source import topics_of
+from rw_sql.connectors.schemas.client import RegisteredSchema
 from rw_sql.connectors.sink import SinkLook
 from rw_sql.errors import SqlError
 from rw_sql.metastore import Snapshot
@@ -91,6 +92,8 @@ class CannedWorld:
     upstream_tables: dict[str, UpstreamTable] = field(default_factory=dict)
     lacks: tuple[Lack, ...] = ()
     slot: SlotDetails | None = None
+    schemas: dict[str, RegisteredSchema] = field(default_factory=dict)
+    registry_error: str | None = None
     points: tuple[RewindPoint, ...] = ()
     rewind_look: RewindLook = field(default_factory=lambda: RewindLook(tables=()))
     asked: list[Asked] = field(default_factory=list)

@@ -10,9 +10,18 @@ from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 from rw_sql.connectors import registry
-from rw_sql.connectors.base import ColumnMisfit, GroupOffsets, SplitState, Upstream, UpstreamSplit
+from rw_sql.connectors.base import (
+    ColumnChecker,
+    ColumnLister,
+    ColumnMisfit,
+    GroupOffsets,
+    SplitState,
+    Upstream,
+    UpstreamSplit,
+)
 from rw_sql.connectors.changes import CaptureError
 from rw_sql.connectors.kafka.source import topics_of
+from rw_sql.connectors.schemas.look import SchemaLook
 from rw_sql.connectors.sink import SinkLook
 from rw_sql.errors import FILE_UNREADABLE, UPSTREAM_MISSING, SqlError
 from rw_sql.metastore.records import FORGOTTEN, SourceRecord
@@ -39,7 +48,7 @@ if TYPE_CHECKING:
     from rw_sql.plan.ports.tables import LogSize
     from tests.plan.canned import CannedWorld
 
-LOCAL = ("posix_fs", "delta")
+LOCAL = ("posix_fs", "delta", "iceberg")
 """Connectors whose folders are real."""
 
 
@@ -172,6 +181,9 @@ class CannedUpstreams(Port):
         return replace(known, offsets={split: at for split, at in known.offsets.items() if split in splits})
 
     def column_misfit(self, connector: str, options: PlannedOptions, columns: Mapping[str, str]) -> ColumnMisfit | None:
+        kind = registry.connector(connector)
+        if connector in LOCAL and isinstance(kind, ColumnChecker):
+            return kind.column_misfit(visible(options), columns)
         return next((misfit for misfit in self.world.misfits if misfit.column in columns), None)
 
     def describe_table(
@@ -189,6 +201,18 @@ class CannedUpstreams(Port):
 
     def slot_details(self, connector: str, options: PlannedOptions) -> SlotDetails | None:
         return self.world.slot
+
+    def read_schema(self, options: PlannedOptions, subject: str, *, is_needed: bool) -> SchemaLook:
+        known = self.world.schemas
+        schema = known.get(subject)
+        return SchemaLook(schema=schema, present=tuple(known), error=self.world.registry_error)
+
+    def registry_error(self, options: PlannedOptions) -> str | None:
+        return self.world.registry_error
+
+    def columns(self, connector: str, options: PlannedOptions) -> Mapping[str, str]:
+        kind = registry.connector(connector)
+        return kind.columns(visible(options)) if isinstance(kind, ColumnLister) else {}
 
     def look_at_target(
         self,

@@ -23,7 +23,9 @@ import boto3
 import pytest
 import s3fs
 
+from rw_sql.runtime.support.store_environment import complete_environment
 from rw_sql.session.attach import DELTA_PACKAGE
+from rw_sql.session.store_settings import EXCLUDED, store_packages, store_settings
 from tests.support.waits import LAST_RESORT_SECONDS
 
 if TYPE_CHECKING:
@@ -32,17 +34,9 @@ if TYPE_CHECKING:
 BUCKET = "warehouses"
 ACCESS_KEY, SECRET_KEY, REGION = "tests", "tests-secret", "us-east-1"
 
-_SDK = "2.57.8"
-PACKAGES = (
-    "org.apache.hadoop:hadoop-aws:3.5.0",
-    *(f"software.amazon.awssdk:{module}:{_SDK}" for module in ("s3", "s3-transfer-manager", "sts", "apache-client")),
-)
-"""Hadoop's S3A file system, and the parts of the AWS SDK that it uses, because the SDK's bundle of all services has 680
-MB."""
-
 S3_JARS = {
-    "spark.jars.packages": ",".join((DELTA_PACKAGE, *PACKAGES)),
-    "spark.jars.excludes": "software.amazon.awssdk:bundle",
+    "spark.jars.packages": ",".join((DELTA_PACKAGE, *store_packages(f"s3://{BUCKET}"))),
+    "spark.jars.excludes": EXCLUDED,
 }
 """The settings with which a Spark session loads these jars."""
 
@@ -95,14 +89,12 @@ class S3Store:
         return f"s3://{BUCKET}/{uuid.uuid4().hex[:12]}"
 
     def environment(self) -> Mapping[str, str]:
-        """The environment from which delta-rs, fsspec and Spark take their keys."""
+        """The environment from which delta-rs, fsspec and Spark take the address and their keys."""
         return {
             "AWS_ENDPOINT_URL": self.endpoint,
-            "AWS_ALLOW_HTTP": "true",
             "AWS_ACCESS_KEY_ID": ACCESS_KEY,
             "AWS_SECRET_ACCESS_KEY": SECRET_KEY,
             "AWS_REGION": REGION,
-            "AWS_DEFAULT_REGION": REGION,
         }
 
     @contextmanager
@@ -113,7 +105,9 @@ class S3Store:
         process that used another store would continue to read that one.
         """
         with pytest.MonkeyPatch.context() as patch:
-            for name, value in self.environment().items():
+            environment = dict(self.environment())
+            complete_environment(f"s3://{BUCKET}", environment)
+            for name, value in environment.items():
                 patch.setenv(name, value)
             s3fs.S3FileSystem.clear_instance_cache()
             yield
@@ -121,15 +115,7 @@ class S3Store:
 
     def spark_settings(self) -> Mapping[str, str]:
         """The settings with which a Spark session reads and writes ``s3://``."""
-        return {
-            **S3_JARS,
-            "spark.hadoop.fs.s3.impl": "org.apache.hadoop.fs.s3a.S3AFileSystem",
-            "spark.hadoop.fs.AbstractFileSystem.s3.impl": "org.apache.hadoop.fs.s3a.S3A",
-            "spark.hadoop.fs.s3a.endpoint": self.endpoint,
-            "spark.hadoop.fs.s3a.endpoint.region": REGION,
-            "spark.hadoop.fs.s3a.path.style.access": "true",
-            "spark.hadoop.fs.s3a.connection.ssl.enabled": "false",
-        }
+        return {**S3_JARS, **store_settings(f"s3://{BUCKET}", self.environment())}
 
     @contextmanager
     def holding(self, path: str) -> Iterator[Callable[[], bool]]:

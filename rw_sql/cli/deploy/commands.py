@@ -60,7 +60,7 @@ def diff_command(
     var: Variables = None,
     allow: AllowRows = None,
     file: Annotated[
-        str | None, typer.Option("--file", "-f", metavar="FILE", help="Write the plan, to apply it later.")
+        str | None, typer.Option("--file", "-f", metavar="FILE", help="Write the plan to this file, to apply it later.")
     ] = None,
     output: Annotated[str, output_option(*OUTPUTS, help="Changes as text, or the plan as JSON.")] = "text",
     exit_code: Annotated[
@@ -151,7 +151,7 @@ def apply_command(
 
 
 def _keeping(keep: str | None) -> tuple[str, ...]:
-    """The statements of ``--keep``. Raises SqlError for a time that the parameter does not take."""
+    """The statements of ``--keep``. Raises SqlError for a time that the parameter does not accept."""
     if keep is None:
         return ()
     try:
@@ -233,7 +233,8 @@ def _compared(
 
 
 def _stored_catalog(file: str) -> tuple[Warehouse, Snapshot]:
-    """A catalog from a file, and the warehouse that is no part of it: what is read from there is not counted."""
+    """A catalog from a file, and a warehouse path for callers that need one. The catalog does not belong to that
+    warehouse."""
     from rw_sql.metastore import catalog_from_json
     from rw_sql.runtime.support.warehouse import Warehouse
 
@@ -248,7 +249,7 @@ def _catalog(warehouse: str | None) -> tuple[Warehouse, Snapshot]:
     location = Warehouse.at(warehouse or "./rw_warehouse")
     if not location.list_names(f"{location.uri}/rw_catalog/operations/_delta_log"):
         return location, Snapshot()
-    from rw_sql.metastore import Metastore  # needs delta-rs, as far as there is something to read
+    from rw_sql.metastore import Metastore  # needs delta-rs, if there is something to read
 
     return location, Metastore.open(location.uri).snapshot()
 

@@ -1,4 +1,4 @@
-"""The comments of a statement: where each one is, and how it comes back into the statement's formatted text."""
+"""The comments of a statement: where each one is, and where it goes in the formatted text."""
 
 from __future__ import annotations
 
@@ -78,8 +78,8 @@ def without_comments(text: str, comments: Sequence[Comment]) -> str:
 
 
 def pairs_of(before: Sequence[Token], after: Sequence[Token]) -> dict[int, int]:
-    """Which token of a text has become which of its formatted text, by position. Formatting may drop words that mean
-    nothing, and may change the order of clauses."""
+    """Maps the position of each token of a text to its position in the formatted text. Formatting may drop words that
+    mean nothing, and may change the order of clauses."""
     old, new = [_key(token) for token in before], [_key(token) for token in after]
     same = 0
     while same < min(len(old), len(new)) and old[same] == new[same]:
@@ -109,7 +109,7 @@ def _pair_moved(old: Sequence[tuple[str, str]], new: Sequence[tuple[str, str]], 
 
 
 def _pair_respelled(old: int, pairs: dict[int, int]) -> None:
-    """Pairs the last words of what has another spelling: VARCHAR and CHARACTER VARYING."""
+    """Pairs the last words of two spellings, such as VARCHAR and CHARACTER VARYING."""
     taken = set(pairs.values())
     for at in range(old - 1):
         following = pairs.get(at + 1)
@@ -123,8 +123,8 @@ def _key(token: Token) -> tuple[str, str]:
 
 
 def is_any_inside(text: str, comments: Sequence[Comment], before: Sequence[Token]) -> bool:
-    """True if :func:`put_back` puts a comment between the tokens of the text, and not only behind them. A comment
-    comes behind them if it was in a last clause that formatting drops."""
+    """True if :func:`put_back` puts a comment between the tokens of the text, and not only after them. A comment
+    comes after them if it was in a last clause that formatting drops."""
     last = len(scan(text)) - 1
     pairs = pairs_of(before[:-1], scan(text)[:-1])
     return any(_gap(comment, pairs, len(before) - 1, last) < last for comment in comments)
@@ -133,8 +133,8 @@ def is_any_inside(text: str, comments: Sequence[Comment], before: Sequence[Token
 def put_back(text: str, comments: Sequence[Comment], before: Sequence[Token]) -> str:
     """The formatted text with the comments of the text whose tokens are ``before``.
 
-    A comment on a line of its own comes before the token that it was before, any other comment behind the token that
-    it was behind.
+    A comment on a line of its own comes before the token that it was before, any other comment after the token that
+    it was after.
     """
     after = scan(text)
     pairs = pairs_of(before[:-1], after[:-1])

@@ -1,5 +1,5 @@
-"""The layout of a query: on one line if it is short, else a clause per line. The tokens stay as they are, but for the
-case of reserved words."""
+"""The layout of a query: on one line if it is short, else a clause per line. Of the tokens,
+only reserved words change: their case."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ _SPACED = frozenset({
     "ALL", "AND", "AS", "BETWEEN", "BY", "DISTINCT", "ELSE", "EXCEPT", "FROM", "HAVING", "IN", "INTERSECT", "JOIN",
     "LATERAL", "LIMIT", "NOT", "ON", "OR", "OVER", "SELECT", "THEN", "UNION", "USING", "VALUES", "WHEN", "WHERE",
 })  # fmt: skip
-"""Words with a blank before a parenthesis, which is never that of their arguments."""
+"""Words that a blank separates from a parenthesis, because it does not contain arguments."""
 
 _COMPARISONS = frozenset({"=", "==", "<>", "!=", "<=", ">=", "<=>"})
 
 
 def lay_out_query(text: str, *, is_broken: bool = False) -> str:
-    """A query, without comments, laid out; as it is if it is none that is known. With ``is_broken`` each clause begins
-    a line, however short the query is."""
+    """Lays out a query without comments; returns it unchanged if it is not recognized as a query. With ``is_broken``
+    each clause begins a line, however short the query is."""
     try:
         tokens = scan(text)
         reader = QueryReader(tokens, 0, len(tokens) - 1, tokens[-1])
@@ -195,7 +195,7 @@ class _Layout:
         return self._words[at] or self._tokens[at].text
 
     def _space(self, at: int) -> str:
-        """What stands between a token and the one before it."""
+        """The text between a token and the one before it."""
         before, token = self._tokens[at - 1], self._tokens[at]
         if token.text in (",", ")", "]") or before.text in ("(", "["):
             return ""
@@ -217,7 +217,7 @@ def _word(tokens: Sequence[Token], at: int) -> str:
     if token.kind != WORD or (before is not None and before.text == "."):
         return ""
     if token.upper in RESERVED:
-        # Behind AS and before a dot, a reserved word is a name too.
+        # After AS and before a dot, a reserved word is a name too.
         is_name = before is not None and before.kind == WORD and before.upper == "AS" and token.upper not in _AFTER_AS
         return "" if is_name else token.upper
     follows = tokens[at + 1] if at + 1 < len(tokens) else None

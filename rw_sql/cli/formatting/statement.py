@@ -1,4 +1,4 @@
-"""A statement's formatted text: canonical, but for its comments, its types as they are written, and its queries."""
+"""A statement's formatted text: canonical except for comments, queries, and types, which keep their spelling."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _TYPE = "rw_sql_type_{}"
 
 
 def format_statement(text: str, *, is_canonical: bool = False) -> str:
-    """A statement of rw_sql, formatted. It means the same: the result parses to an equal statement, but for the layout
+    """Formats a statement of rw_sql. The result means the same: it parses to an equal statement, except for the layout
     of queries. With ``is_canonical``, types have their canonical names. Raises SqlError."""
     tokens = scan(text)
     comments = comments_of(text, tokens)
@@ -45,7 +45,7 @@ def format_statement(text: str, *, is_canonical: bool = False) -> str:
 
 
 def format_query(text: str) -> str:
-    """A query that is Spark's, formatted; as it is if Spark may read it otherwise than this module."""
+    """Formats a query of Spark's; returns it unchanged if Spark may read it differently from this module."""
     try:
         tokens = scan(text)
     except SqlError:
@@ -80,7 +80,7 @@ def _rendered(statement: Statement, types: Sequence[str], *, is_broken: bool) ->
 
 
 def _mapped(part: Any, replaced: Callable[[object], object]) -> Any:
-    """The part of a statement with the parts inside it replaced, where ``replaced`` gives another one."""
+    """The part of a statement with the parts inside it replaced, where ``replaced`` returns another part."""
     found = replaced(part)
     if found is not None:
         return found
@@ -121,7 +121,7 @@ def _written_types(statement: Statement, tokens: Sequence[Token]) -> list[str]:
 
 
 def _type_behind(before: Token, tokens: Sequence[Token], start: int) -> tuple[str, int] | None:
-    """The type behind the next token like ``before``, as it is written, and the position behind it."""
+    """The type after the next token that equals ``before``, as it is written, and the position after the type."""
     for at in range(start, len(tokens) - 1):
         if tokens[at].value != before.value:
             continue
@@ -135,7 +135,7 @@ def _type_behind(before: Token, tokens: Sequence[Token], start: int) -> tuple[st
 
 
 def _type_text(tokens: Sequence[Token]) -> str:
-    """A type with its words in upper case, but for the names of fields."""
+    """A type with its words in upper case, except for the names of fields."""
     text = ""
     opened: list[str] = []
     before = ""
@@ -153,7 +153,7 @@ def _type_text(tokens: Sequence[Token]) -> str:
 
 
 def _is_same(text: str, statement: Statement) -> bool:
-    """True if the text means the statement."""
+    """True if the text parses to the statement."""
 
     try:
         return parse_statement(text) == statement

@@ -22,7 +22,7 @@ class RootGroup(TyperGroup):
     """The root command; the completion options take a shell, or none for the one that runs."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Writes out the shell that is left out."""
+        """Inserts the running shell where the option names none."""
         for option in (INSTALL, SHOW):
             if option in args:
                 at = args.index(option) + 1
@@ -60,7 +60,7 @@ def show_completion(shell: str | None) -> None:
 
 
 def _typer() -> Any:
-    # What it does for its own options, which take no shell; the names are in this module since typer 0.12.
+    # The module in which typer handles its own options, which take no shell; it has these names since typer 0.12.
     return import_module("typer.completion")
 
 

@@ -48,6 +48,9 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "dev kafka start": ("rw-sql dev kafka start --port 9092",),
     "dev kafka stop": ("rw-sql dev kafka stop",),
     "dev kafka topics": ("rw-sql dev kafka topics --create orders --partitions 4",),
+    "dev registry start": ("rw-sql dev registry start --port 8085",),
+    "dev registry stop": ("rw-sql dev registry stop",),
+    "dev registry status": ("rw-sql dev registry status",),
     "dev kafka produce": ("rw-sql dev kafka produce orders orders.jsonl --key customer --create 2",),
 }
 

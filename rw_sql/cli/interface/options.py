@@ -1,4 +1,4 @@
-"""The options that several commands have: one name and one meaning for each, and what its old names lead to."""
+"""The options that several commands have: each has one name and one meaning. Old names still work."""
 
 from __future__ import annotations
 
@@ -36,7 +36,8 @@ Env = Annotated[
     ),
 ]
 Yes = Annotated[
-    bool, typer.Option("--yes", help="Confirm without asking; predicted loss must be named by --allow, or by ALLOW.")
+    bool,
+    typer.Option("--yes", help="Confirm without asking; --allow, or the statement's ALLOW, must name predicted loss."),
 ]
 Confirm = Annotated[
     list[str] | None,
@@ -44,14 +45,14 @@ Confirm = Annotated[
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show the preview and change nothing.")]
 ShowSql = Annotated[bool, typer.Option("--show-sql", help="Print the statement and do nothing.")]
-Reason = Annotated[str | None, typer.Option("--reason", metavar="TEXT", help="Stored with the operation.")]
+Reason = Annotated[str | None, typer.Option("--reason", metavar="TEXT", help="A reason to store with the operation.")]
 Splits = Annotated[list[str] | None, typer.Option("--split", metavar="SPLIT", help="Only this split; repeatable.")]
 AllowRows = Annotated[
     list[str] | None,
     typer.Option(
         "--allow",
         metavar="WORD",
-        help="gaps or duplicates: predicted loss to accept. Repeatable.",
+        help="gaps or duplicates: predicted loss to accept; repeatable.",
         autocompletion=complete_words("gaps", "duplicates"),
     ),
 ]
@@ -60,7 +61,7 @@ AllowOffsets = Annotated[
     typer.Option(
         "--allow",
         metavar="WORD",
-        help="gaps, duplicates or clamp: predicted loss to accept. Repeatable.",
+        help="gaps, duplicates or clamp: predicted loss to accept; repeatable.",
         autocompletion=complete_words("gaps", "duplicates", "clamp"),
     ),
 ]
@@ -90,10 +91,10 @@ ToTimestamp = Annotated[
     str | None,
     typer.Option("--to-timestamp", metavar="TIME", help="The first record at or after a time: '2026-01-31 08:00:00Z'."),
 ]
-ShiftBy = Annotated[
-    int | None, typer.Option("--shift-by", metavar="±N", help="Relative to the position of each split.")
+ShiftBy = Annotated[int | None, typer.Option("--shift-by", metavar="±N", help="Move the position of each split by N.")]
+BackBy = Annotated[
+    str | None, typer.Option("--back-by", metavar="'2 hours'", help="The first record at or after this long ago.")
 ]
-BackBy = Annotated[str | None, typer.Option("--back-by", metavar="'2 hours'", help="Start at records this long ago.")]
 LastSeen = Annotated[
     bool, typer.Option("--last-seen", help="The given offsets are those of the last record read, not the next one.")
 ]
@@ -113,11 +114,11 @@ def require_output(output: str, forms: Sequence[str], option: str = "--output") 
 
 PICTURES = ("mermaid", "svg")
 MOVE_OUTPUT = output_option("text", "json", *PICTURES, help="The form of the results; mermaid and svg need --dry-run.")
-"""``--output`` of what moves positions: its preview is also a picture."""
+"""``--output`` of the commands that move positions, whose preview can be a picture."""
 
 
 def require_move_output(output: str, *, is_dry_run: bool) -> None:
-    """Raises SqlError INVALID_OPTION for a form that there is not, or a picture of what is carried out."""
+    """Raises SqlError INVALID_OPTION for an unknown form, and for a picture without a dry run."""
     # "table" is what "text" was called.
     require_output("text" if output == "table" else output, ("text", "json", *PICTURES))
     if output in PICTURES and not is_dry_run:
@@ -139,10 +140,10 @@ def _report(old: str, new: str) -> Callable[[Any], Any]:
 
 
 def allow_words(given: Sequence[str] | None) -> list[str]:
-    """The words of ``--allow``, each given once more or in one list with commas."""
+    """The words of ``--allow``, from several such options or from lists separated by commas."""
     return [word for each in given or () for word in each.replace(",", " ").split()]
 
 
 def given(*values: Any) -> tuple[Any, ...]:
-    """The values that are given, of an option and of its old names."""
+    """The given values of an option, under its name and its old names."""
     return tuple(value for value in values if value is not None and value is not False)

@@ -60,8 +60,8 @@ def load_scripts(
     it.
 
     ``environment`` returns the variables of a file's environment. With it, ``${name}`` is replaced too, by these
-    variables and by ``variables``. The second result hides the values of variables whose names mark them as secret.
-    Raises SqlError if a file cannot be read, a variable is not set, or a backslash command is wrong.
+    variables and by ``variables``. The second result is a function that hides the values of variables whose names mark
+    them as secret. Raises SqlError if a file cannot be read, a variable is not set, or a backslash command is wrong.
     """
     scripts = []
     known = dict(variables)

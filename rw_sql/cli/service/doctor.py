@@ -1,4 +1,4 @@
-"""``rw-sql doctor``: what in a warehouse contradicts something else in it, without Spark or Java."""
+"""``rw-sql doctor``: finds contradictions in a warehouse, without Spark or Java."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def doctor_command(
         bool, typer.Option("--repair", help="Remove what dead processes and dropped objects have left behind.")
     ] = False,
 ) -> None:
-    """Find what in a warehouse contradicts something else in it: definitions that do not parse, checkpoints without
-    tables, leftover folders and locks, operations without an outcome, jobs that should run and do not. Starts no Spark.
+    """Find contradictions in a warehouse: definitions that do not parse, checkpoints without tables, leftover folders
+    and locks, operations without an outcome, jobs that should run and do not. Starts no Spark.
 
     The exit status is 1 if something is found. --repair changes nothing that a job or a statement may still use.
     """

@@ -13,6 +13,7 @@ import typer
 
 from rw_sql.cli.service.log_lines import said, start_log
 from rw_sql.errors import FILE_UNREADABLE, INVALID_PARAMETER, SqlError
+from rw_sql.session.java import check_java
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -49,6 +50,7 @@ def serve_until_told(
     signal.signal(signal.SIGTERM, on_signal)
     signal.signal(signal.SIGINT, on_signal)
     start_log(log)
+    check_java()  # before a page is served and a start is reported that cannot happen
     server = listen(host, port, token_file) if has_http else None
 
     from rw_sql.session.attach import attach, connect, detach

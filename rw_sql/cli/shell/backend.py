@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 from rw_sql.cli.spark_start import start_spark, stop_spark
 from rw_sql.cli.status_line import Doing
 from rw_sql.errors import NO_SESSION, UNDEFINED_OBJECT, SqlError
+from rw_sql.session.java import check_java
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -85,6 +86,8 @@ class Backend:
         """The attached session, once Spark is up. Raises the error that stopped Spark's start; the next call tries
         again."""
         if self._attached is None:
+            if self._thread is None:
+                check_java()
             self.start()
             self._ended.wait()
             if self._error is not None:
@@ -234,7 +237,7 @@ class CatalogReader(Protocol):
 
 
 class CatalogNames:
-    """What the completion knows of the warehouse of a backend, or of a notebook's session."""
+    """The names that completion offers, from the warehouse of a backend or of a notebook's session."""
 
     def __init__(self, backend: CatalogReader) -> None:
         self._backend = backend

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, TextIO
 from rich.text import Text
 
 from rw_sql.cli.interface.exit_codes import DONE, FAILED, INTERRUPTED, REFUSED, is_refused
-from rw_sql.cli.output import console_for, print_error, print_rows
+from rw_sql.cli.output import console_for, fits, print_error, print_rows
 from rw_sql.cli.question import choose_answer
 from rw_sql.cli.shell.backend import Backend, listed
 from rw_sql.cli.shell.commands import HELP, listing, split_commands, switched, unknown
 from rw_sql.cli.shell.outside import edited, run_command, show_paged
-from rw_sql.cli.status_line import StatusLine, own_stderr
+from rw_sql.cli.status_line import StatusLine, elapsed, own_stderr
 from rw_sql.cli.text_input import read_text
 from rw_sql.errors import FILE_UNREADABLE, INVALID_COMMAND, UNDEFINED_OBJECT, SqlError
 from rw_sql.syntax import parse_statement, split_script
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from rw_sql.syntax.variables.source_map import Expanded
 
 _WATCH_SECONDS = 2.0
+_JOBS = ("job", "kind", "object", "state", "reason", "last_error", "lag", "run", "restarts")
 _SHOW_CREATE = re.compile(r"\s*SHOW\s+CREATE\b", re.IGNORECASE)
 _CREATED = {"sink": "SINK", "connection": "CONNECTION", "secret": "SECRET", "source": "SOURCE", "table": "TABLE"}
 
@@ -84,7 +85,7 @@ class Shell:
     def _run_timed(self, text: str, layout: Layout | None = None) -> None:
         started = time.monotonic()
         if self._run_statements(text, layout or self._layout) and self._is_timed:
-            self._console.print(Text(f"{(time.monotonic() - started) * 1000:.0f} ms", style="dim"))
+            self._console.print(Text(_duration(time.monotonic() - started), style="dim"))
 
     def _run_statements(self, text: str, layout: Layout) -> bool:
         """Runs statements; False if the text contains none."""
@@ -147,18 +148,23 @@ class Shell:
             return
         definition = definition_of(statement, rows) if layout != "records" else None
         console = console_for(self._out) if self._out is not None else self._console
+        left_out = ""
+        if layout == "auto" and rows.columns == _JOBS and not fits(rows, console.width):
+            rows, left_out = _jobs_in_short(rows)
         if definition is not None:
             # Printed unwrapped, because a line that the terminal breaks can still be copied.
             console.print(Text(definition), soft_wrap=True)
             return
         if self._out is not None or not self._is_paged or not console.is_terminal or console.is_dumb_terminal:
             print_rows(console, rows, layout=layout)
+            console.print(Text(left_out), end="")
             if self._out is not None:
                 self._out.flush()
             return
         console.begin_capture()
         try:
             print_rows(console, rows, layout=layout)
+            console.print(Text(left_out), end="")
         finally:
             text = console.end_capture()
         show_paged(text, is_long=text.count("\n") >= console.height)
@@ -310,6 +316,27 @@ def _with_next(pieces: Sequence[Piece]) -> list[tuple[Piece, Piece | None]]:
     return list(zip(pieces, [*pieces[1:], None], strict=False))
 
 
+def _duration(seconds: float) -> str:
+    """The duration of a statement: ``306 ms``, ``82402 ms (1 min 22 s)``."""
+    said = f"{seconds * 1000:.0f} ms"
+    return said if seconds < 10 else f"{said} ({elapsed(seconds)})"
+
+
+def _jobs_in_short(rows: Rows) -> tuple[Rows, str]:
+    """SHOW JOBS for a terminal that its table does not fit: the columns that matter first, and the reasons below."""
+    from rw_sql.session.results import Rows
+
+    at = [rows.columns.index(column) for column in ("job", "object", "kind", "state", "lag")]
+    short = Rows(
+        columns=tuple(rows.columns[index] for index in at),
+        rows=tuple(tuple(row[index] for index in at) for row in rows.rows),
+        has_more=rows.has_more,
+    )
+    named = (dict(zip(rows.columns, row, strict=True)) for row in rows.rows)
+    reasons = [f"{job['object']} is {job['state']}: {job['reason']}\n" for job in named if job["reason"]]
+    return short, "".join([*reasons, "\\x shows all columns\n"])
+
+
 def definition_of(statement: str, rows: Rows) -> str | None:
     """The result of SHOW CREATE as a statement that can be copied; None for other statements."""
     if not _SHOW_CREATE.match(statement) or len(rows.rows) != 1:
@@ -361,7 +388,7 @@ def _read_and_run(shell: Shell, backend: Backend) -> None:
     )
     backend.start()
     while not shell.is_over:
-        # Ctrl-C clears the line; one too many, between two statements, is no reason to leave either.
+        # Ctrl-C clears the line. An extra Ctrl-C between two statements does not end the shell either.
         try:
             default, shell.edited = shell.edited, ""
             with patch_stdout(raw=True):

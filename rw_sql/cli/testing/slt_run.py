@@ -35,7 +35,7 @@ _CODE = re.compile(r"\(?(RW\d{3}|[0-9A-Z]{5})\)?\Z")
 _IGNORED = "<slt:ignore>"
 _ORDERED = re.compile(r"\border\s+by\b", re.IGNORECASE)
 _NEEDS_BROKER = "needs a broker: run rw-sql test --kafka"
-_FAILING = ("stalled, not waited for", "not waited for", "but for what")
+_FAILING = ("stalled, not waited for", "not waited for", "except for rows missing in")
 _CATALOG = threading.Lock()
 """Sessions of one Spark may be attached to several warehouses, but the views of ``rw_catalog`` show only one at a
 time."""

@@ -8,6 +8,7 @@ from pyspark.sql import functions as f
 from pyspark.sql.types import StructField, StructType
 
 from rw_sql.connectors.delta.versions import table_at
+from rw_sql.connectors.support.typed_records import typed_records
 from rw_sql.errors import UPSTREAM_MISSING, SqlError
 
 if TYPE_CHECKING:
@@ -16,8 +17,6 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
     from rw_sql.connectors.delta.commits import TableCommit
-
-_HEADERS = "array<struct<key:string,value:binary>>"
 
 
 def read(
@@ -32,16 +31,16 @@ def read(
     """The rows that these commits appended, each at its version, or the table as of ``upto``, at offset 0."""
     if upto is not None:
         frame = table_at(spark, path, upto)
-        return _records(frame, split, row, f.lit(0))
+        return typed_records(frame, split, row, f.lit(0))
     made: DataFrame | None = None
     newest = max((commit.version for commit in commits), default=0)
     table = table_at(spark, path, newest)
     for commit in commits:
         if not commit.appended:
             continue
-        part = _records(_appended(spark, path, table.schema, commit), split, row, f.lit(commit.version))
+        part = typed_records(_appended(spark, path, table.schema, commit), split, row, f.lit(commit.version))
         made = part if made is None else made.unionByName(part)
-    return made if made is not None else _records(table.where("false"), split, row, f.lit(0))
+    return made if made is not None else typed_records(table.where("false"), split, row, f.lit(0))
 
 
 def snapshot(spark: SparkSession, path: str, columns: Mapping[str, str], version: int) -> DataFrame:
@@ -101,32 +100,3 @@ def _is_mapped(spark: SparkSession, path: str) -> bool:
 
 def _full(path: str, file: str) -> str:
     return file if "://" in file or file.startswith("/") else f"{path}/{file}"
-
-
-def _records(frame: DataFrame, split: str, row: str, offset: Column) -> DataFrame:
-    """Rows as records with ``_rw_row``, a struct of the columns, and ``_rw_fault``, the error of a value that does not
-    fit."""
-    wanted = StructType.fromDDL(row) if row else StructType()
-    if not isinstance(wanted, StructType):
-        raise TypeError("a list of columns is a struct")
-    known = {field.name.lower(): field.name for field in frame.schema.fields}
-    fields, faults = [], []
-    for field in wanted.fields:
-        name = known.get(field.name.lower())
-        if name is None:
-            raise OSError(f"{split} has no column {field.name}")
-        cast = f.col(f"`{name}`").try_cast(field.dataType)
-        fields.append(cast.alias(field.name))
-        is_lost = f.col(f"`{name}`").isNotNull() & cast.isNull()
-        faults.append(f.when(is_lost, f.lit(f"column {field.name}: the value does not fit it")))
-    return frame.select(
-        f.lit(split).alias("_rw_split"),
-        offset.cast("long").alias("_rw_offset"),
-        f.lit(None).cast("binary").alias("key"),
-        f.lit(None).cast("binary").alias("value"),
-        f.lit(split).alias("partition"),
-        f.lit(None).cast("timestamp").alias("timestamp"),
-        f.lit(None).cast(_HEADERS).alias("headers"),
-        f.struct(*fields).alias("_rw_row"),
-        f.coalesce(*faults, f.lit(None).cast("string")).alias("_rw_fault"),
-    )

@@ -187,7 +187,7 @@ def _split(path: str) -> str:
 def _refused(split: str, commit: TableCommit) -> SqlError:
     return SqlError(
         UPSTREAM_MISSING,
-        f"version {commit.version} of {split} changes rows that were there ({commit.changes}): to go on behind it "
+        f"version {commit.version} of {split} changes rows that were there ({commit.changes}): to go on after it "
         f"INJECT SOURCE OFFSETS … VALUES ('{split}' = {commit.version + 1}), or set {SKIP_CHANGES} = 'true'",
         hint="a source only appends: REFRESH TABLE takes the table as it is",
     )

@@ -42,7 +42,7 @@ def conninfo(options: Mapping[str, str]) -> dict[str, str]:
             INVALID_PROPERTY,
             'property "jdbc.url" has no valid port',
             key="jdbc.url",
-            hint="write a port from 1 to 65535 behind the host: jdbc:postgresql://host:5432/database",
+            hint="write a port from 1 to 65535 after the host: jdbc:postgresql://host:5432/database",
         ) from error
     made = {"host": parts.hostname, "dbname": unquote(parts.path[1:])}
     if port is not None:

@@ -1,4 +1,4 @@
-"""The Kafka sink: rows as JSON records, keyed by the primary key, in order. At least once."""
+"""The Kafka sink: rows as JSON or Avro records, keyed by the primary key, in order. At least once."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from rw_sql.connectors.base import RESOLVE_TIMEOUT_SECONDS, missing_hint
 from rw_sql.connectors.kafka import admin as kafka_admin
 from rw_sql.connectors.kafka import client_pool as kafka_visits
 from rw_sql.connectors.kafka import properties as kafka_properties
+from rw_sql.connectors.kafka.registered import RegisteredRecords, RegisteredSchemas
+from rw_sql.connectors.kafka.registered import look as look_at_registry
 from rw_sql.connectors.kafka.source import check_brokers, check_topics, topics_of
 from rw_sql.connectors.sink import (
     APPEND_ONLY,
@@ -86,7 +88,9 @@ class KafkaSink:
                 )
 
     def check_shape(self, options: Mapping[str, str], shape: SinkShape) -> None:
-        """Nothing to check: every type can be written as JSON."""
+        """Checks that the columns can be written: as JSON, every type can. Raises SqlError."""
+        if shape.encode == "AVRO":
+            RegisteredSchemas.of(shape, *topics_of(options))
 
     def look(
         self, options: Mapping[str, str], shape: SinkShape | None, *, timeout: float = RESOLVE_TIMEOUT_SECONDS
@@ -113,6 +117,8 @@ class KafkaSink:
                 misfit=f'the user may not write to topic "{refused[0]}"',
                 hint="grant it the operation WRITE on the topic",
             )
+        if shape is not None and shape.encode == "AVRO":
+            return look_at_registry(options, shape, *topics_of(options))
         return SinkLook()
 
     def open(self, options: Mapping[str, str], shape: SinkShape, identity: str) -> KafkaWriter:
@@ -167,6 +173,7 @@ class KafkaWriter:
         self._too_large = KafkaError.MSG_SIZE_TOO_LARGE
         self._refused: dict[int, str] = {}
         (self._topic,) = topics_of(options)
+        self._registered = RegisteredRecords(options, shape, self._topic) if shape.encode == "AVRO" else None
         self._fault: str | None = None
         self._is_cancelled = False
         self._failure = KafkaException
@@ -194,7 +201,10 @@ class KafkaWriter:
     def write(self, rows: pa.Table, batch: int) -> None:
         """Returns when the brokers have acknowledged every record."""
         self._refused = {}
-        made = list(numbered_records(rows, self._shape, now_ms=int(time.time() * 1000)))
+        if self._registered is not None:
+            made = list(self._registered.numbered(rows))
+        else:
+            made = list(numbered_records(rows, self._shape, now_ms=int(time.time() * 1000)))
         # Checked before sending: otherwise earlier records would be duplicated when the batch is written again.
         self._require_small(made)
         for count, (index, (key, value)) in enumerate(made, start=1):

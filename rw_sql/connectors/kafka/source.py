@@ -291,7 +291,7 @@ class KafkaConnector(PlainConnector):
     def beginning(self, positions: Mapping[str, int]) -> str | None:
         """The positions, in the first format of Spark's ``KafkaSourceInitialOffsetWriter``.
 
-        Without it the source checks at the brokers that these offsets exist, which was done before.
+        Without it, Spark's source asks the brokers whether these offsets exist, which rw_sql has already checked.
         """
         return f"\0v1\n{self.write_positions(positions)}"
 

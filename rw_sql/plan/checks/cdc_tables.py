@@ -233,7 +233,7 @@ def require_representable(statement: CreateTable, upstream: UpstreamTable) -> No
 
 
 def require_no_lack(lacks: tuple[Lack, ...], name: str, span: Span) -> None:
-    """Raises SqlError with the first thing that the upstream lacks, and the statement that gives it."""
+    """Raises SqlError with the first thing that the upstream lacks, and the statement that adds it."""
     for lack in lacks:
         raise SqlError(
             UPSTREAM_MISSING, f'source validation failed for "{name}": {lack.message}', span=span, hint=lack.hint

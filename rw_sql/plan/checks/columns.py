@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from rw_sql.connectors.base import ColumnReader
-from rw_sql.connectors.registry import connector
+from rw_sql.connectors.base import ColumnChecker, ColumnLister
+from rw_sql.connectors.registry import connector, connector_names
 from rw_sql.errors import INVALID_DEFINITION, INVALID_PROPERTY, UNDEFINED_COLUMN, SqlError
-from rw_sql.model.definitions import field_of, option_text
-from rw_sql.syntax import spark_type
+from rw_sql.model.definitions import connector_of, field_of, option_text
+from rw_sql.syntax import parse_statement, spark_type
+from rw_sql.syntax.lexing.identifiers import quoted
+from rw_sql.syntax.statements import CreateSource
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from rw_sql.errors import Span
     from rw_sql.model.options import PlannedOptions
@@ -43,6 +46,20 @@ def without_switch(options: Iterable[Option]) -> tuple[Option, ...]:
     return tuple(option for option in options if option.key != VALIDATE)
 
 
+def lists_columns(statement: CreateSource) -> bool:
+    """True if a source of this connector may leave its columns out, to have those of its upstream."""
+    name = connector_of(statement)
+    return name in connector_names() and isinstance(connector(name), ColumnLister)
+
+
+def columns_of(listed: Mapping[str, str], span: Span) -> tuple[ColumnDefinition, ...]:
+    """Columns with these types in canonical SQL. Errors in them point at ``span``."""
+    text = ", ".join(f"{quoted(name)} {kind}" for name, kind in listed.items())
+    made = parse_statement(f"CREATE SOURCE s ({text}) WITH (connector = 'datagen')")
+    assert isinstance(made, CreateSource)
+    return tuple(replace(column, span=span) for column in made.columns)
+
+
 def require_columns(
     inspector: Inspector,
     kind: str,
@@ -52,12 +69,13 @@ def require_columns(
     span: Span,
     *,
     is_stored: bool = False,
+    of: str = "table",
 ) -> None:
     """Raises SqlError if the upstream lacks a declared column, or the column has another type.
 
     With ``is_stored``, types are not compared: the values of an existing object may fit.
     """
-    if not isinstance(connector(kind), ColumnReader):
+    if not isinstance(connector(kind), ColumnChecker):
         return
     declared = [column for column in columns if column.generated is None]
     wanted = {field_of(column): spark_type(column.data_type) for column in declared}
@@ -67,7 +85,7 @@ def require_columns(
     column = next(column for column in declared if field_of(column) == misfit.column)
     raise SqlError(
         UNDEFINED_COLUMN if misfit.is_missing else INVALID_DEFINITION,
-        f'column "{column.name}" of table "{name}" cannot be read: {misfit.message}',
+        f'column "{column.name}" of {of} "{name}" cannot be read: {misfit.message}',
         span=span if is_stored else column.span,
         hint=misfit.hint,
     )

@@ -5,8 +5,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rw_sql.connectors.formats import SPECS, find_encode_fault, instead_of
-from rw_sql.connectors.spec import check_format
+from rw_sql.connectors.formats import SCHEMA_ENCODES, SPECS, find_encode_fault, instead_of
+from rw_sql.connectors.schemas.options import schema_fault
+from rw_sql.connectors.spec import check_format, load_spec, plain_keys
 from rw_sql.errors import INVALID_DEFINITION, INVALID_PROPERTY, NOT_SUPPORTED, SqlError
 from rw_sql.model.definitions import connector_of, encode_options, has_changes, include_name, primary_key
 from rw_sql.syntax.statements import SecretValue
@@ -20,11 +21,18 @@ _KEY_ENCODES = ("JSON", "TEXT", "BYTES")
 
 
 def check_source_format(spec: ConnectorSpec, statement: CreateSource) -> None:
-    """Checks that the connector supports the format and that every option has an effect. Raises SqlError at the first
-    error.
+    """Checks that the connector supports the format, every option has an effect, and the key is valid. Raises SqlError
+    at the first error.
 
     A source with a change format belongs to a table: it has the table's primary key, which decoding needs.
     """
+    check_format_options(spec, statement)
+    if statement.format is not None and has_changes(statement):
+        _check_key(statement, statement.format)
+
+
+def check_format_options(spec: ConnectorSpec, statement: CreateSource) -> None:
+    """As :func:`check_source_format`, without the key."""
     clause = statement.format
     if clause is None:
         if "NATIVE" not in spec.formats:
@@ -45,7 +53,17 @@ def check_source_format(spec: ConnectorSpec, statement: CreateSource) -> None:
             hint=instead or "use FORMAT PLAIN with ENCODE JSON, CSV or BYTES",
         )
     for option in clause.options:
-        if isinstance(option.value, SecretValue):
+        known = load_spec("schema_registry").option(option.key)
+        if known is not None and known.is_secret and not isinstance(option.value, SecretValue):
+            raise SqlError(
+                INVALID_PROPERTY,
+                f'property "{option.key}" takes only a secret, not its value',
+                span=option.value.span,
+                hint=f"CREATE SECRET s WITH (backend = 'meta') AS '…'; then {option.key} = SECRET s",
+                hides_literals=True,
+                plain_keys=plain_keys(load_spec("schema_registry"), [each.key for each in clause.options]),
+            )
+        if isinstance(option.value, SecretValue) and (known is None or not known.is_of_connection):
             raise SqlError(
                 INVALID_PROPERTY,
                 f'property "{option.key}" cannot be a secret',
@@ -59,8 +77,10 @@ def check_source_format(spec: ConnectorSpec, statement: CreateSource) -> None:
         wrong = next(option for option in clause.options if option.key == fault.key)
         span = wrong.key_place if fault.message.startswith("unknown ") else wrong.value_place
         raise SqlError(INVALID_DEFINITION, fault.message, span=span, hint=fault.hint)
-    if has_changes(statement):
-        _check_key(statement, clause)
+    fault = schema_fault(clause.format, clause.encode, encode_options(statement), spec.name)
+    if fault is not None:
+        places = {option.key: option.span for option in clause.options}
+        raise SqlError(INVALID_DEFINITION, fault.message, span=places.get(fault.key, clause.span), hint=fault.hint)
 
 
 def require_rows(statement: CreateSource) -> None:
@@ -121,6 +141,14 @@ def _check_upsert_key(statement: CreateSource, clause: FormatEncode, key: tuple[
             hint=f"PRIMARY KEY ({record_key}) is the record's key as it is; without INCLUDE key, PRIMARY KEY names "
             "columns of the JSON object that the key is",
         )
+    if clause.encode in SCHEMA_ENCODES and record_key is None and (not key or clause.key_encode != "AVRO"):
+        also = "; KEY ENCODE AVRO reads the key as an Avro record" if clause.encode == "AVRO" else ""
+        raise SqlError(
+            INVALID_DEFINITION,
+            "INCLUDE KEY clause not set",
+            span=clause.span,
+            hint=f"add INCLUDE key AS k and PRIMARY KEY (k): the record's key as it is{also}",
+        )
     if not key:
         raise SqlError(
             INVALID_DEFINITION,
@@ -137,7 +165,7 @@ def _check_key_encode(
 ) -> None:
     """Checks that KEY ENCODE matches the records' keys. Without it they are JSON."""
     encode = clause.key_encode
-    if encode is None:
+    if encode is None or (encode == "AVRO" == clause.encode and record_key is None):
         return
     kind = next((column.data_type.name for column in statement.columns if key == (column.name,)), None)
     message = hint = None

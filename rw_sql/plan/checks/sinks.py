@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from rw_sql.connectors.formats import SCHEMA_ENCODES, EncodeFault, schema_option_fault
 from rw_sql.connectors.registry import sink_connector
+from rw_sql.connectors.schemas.options import is_of_schema, schema_fault
 from rw_sql.connectors.sink import APPEND_ONLY, DEBEZIUM, UPSERT, SinkShape
-from rw_sql.connectors.spec import check_format
+from rw_sql.connectors.spec import check_format, load_spec
 from rw_sql.errors import (
     INVALID_DEFINITION,
     INVALID_PROPERTY,
@@ -20,9 +22,9 @@ from rw_sql.errors import (
 )
 from rw_sql.model.definitions import connector_of, option_text
 from rw_sql.model.names import connections_of
-from rw_sql.model.options import check_options, connection_of, plan_options, visible
+from rw_sql.model.options import check_options, connection_of, connector_options, visible
 from rw_sql.model.sink_shape import FORCE_APPEND_ONLY, encode_options
-from rw_sql.plan.checks.sources import require_secret
+from rw_sql.plan.checks.sources import require_registry_connection, require_secret
 from rw_sql.syntax.parsing.actions.formats import require_no_slip
 
 if TYPE_CHECKING:
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
     from rw_sql.syntax.statements import CreateSink, FormatEncode, Option
 
 _TYPES = {"PLAIN": APPEND_ONLY, "UPSERT": UPSERT, "DEBEZIUM": DEBEZIUM}
+_OF_SOURCES = ("map.handling.mode", "messages_as_jsonb", "key.message", "schema.location")
 _CSV_OPTIONS = ("without_header", "delimiter")
 
 
@@ -77,11 +80,13 @@ def check_sink_options(snapshot: Snapshot, statement: CreateSink) -> str:
             span=next(option.value_place for option in statement.options if option.key == "connection"),
             hint=connections_of(snapshot, wanted),
         )
-    options = visible(plan_options(snapshot, statement))
+    options = visible(connector_options(snapshot, statement))
     given_type = _given(statement, "type")
     if given_type is not None:
         options["type"] = option_text(given_type.value)
     require_secret(statement.options, kind.spec)
+    if statement.format is not None:
+        require_registry_connection(snapshot, statement.format.options)
     check_options(kind, options, statement.options, statement.name.span)
     return name
 
@@ -116,7 +121,7 @@ def check_sink(snapshot: Snapshot, statement: CreateSink, given: SinkInput) -> t
         deletes=not given.query and (bool(given.keys) or given.is_changing),
     )
     try:
-        kind.check_shape(visible(plan_options(snapshot, statement)), shape)
+        kind.check_shape(visible(connector_options(snapshot, statement)), shape)
     except SqlError as error:
         error.span = error.span or statement.name.span
         raise
@@ -188,14 +193,19 @@ def _type(statement: CreateSink, spec: ConnectorSpec) -> tuple[str, Span]:
 
 
 def _check_encode(clause: FormatEncode) -> None:
-    if clause.key_encode not in (None, "JSON"):
+    is_registered = clause.encode in SCHEMA_ENCODES
+    if is_registered:
+        _check_schema(clause)
+    if clause.key_encode not in (None, clause.encode):
         raise SqlError(
             NOT_SUPPORTED,
             f"KEY ENCODE {clause.key_encode} is not supported yet",
             span=clause.span,
-            hint="leave KEY ENCODE out: keys are JSON",
+            hint=f"leave KEY ENCODE out: keys are {clause.encode}",
         )
     for option in clause.options:
+        if is_registered and is_of_schema(option.key):
+            continue
         text = option_text(option.value)
         is_switch = option.key in (FORCE_APPEND_ONLY, "without_header")
         if option.key == FORCE_APPEND_ONLY or (clause.encode == "CSV" and option.key in _CSV_OPTIONS):
@@ -221,6 +231,20 @@ def _check_encode(clause: FormatEncode) -> None:
             span=option.key_place,
             hint=f"leave {option.key} out; the options are " + ", ".join(takes),
         )
+
+
+def _check_schema(clause: FormatEncode) -> None:
+    """Checks the options about a schema registry. Raises SqlError."""
+    spec = load_spec("schema_registry")
+    require_secret(clause.options, spec)
+    given = {option.key: option_text(option.value) for option in clause.options if is_of_schema(option.key)}
+    fault = next(filter(None, (schema_option_fault(key, value) for key, value in given.items())), None)
+    fault = fault or schema_fault(clause.format, clause.encode, given, "kafka")
+    if fault is None and (stray := next((key for key in given if key in _OF_SOURCES), None)) is not None:
+        fault = EncodeFault(key=stray, message=f"a sink does not take {stray}", hint=f"leave {stray} out")
+    if fault is not None:
+        places = {option.key: option.span for option in clause.options}
+        raise SqlError(INVALID_DEFINITION, fault.message, span=places.get(fault.key, clause.span), hint=fault.hint)
 
 
 def _is_forced(statement: CreateSink) -> bool:

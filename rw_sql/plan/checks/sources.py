@@ -27,7 +27,7 @@ from rw_sql.model.definitions import (
     is_cdc,
 )
 from rw_sql.model.names import connections_of
-from rw_sql.model.options import check_options, connection_of, plan_options, visible
+from rw_sql.model.options import check_options, connection_of, connector_options, visible
 from rw_sql.plan.checks.column_names import require_field_names, require_name
 from rw_sql.plan.checks.formats import check_source_format
 from rw_sql.syntax import canonical_type, spark_type
@@ -52,7 +52,8 @@ def check_source(snapshot: Snapshot, statement: CreateSource) -> str:
     named = next((option.value.span for option in statement.options if option.key == "connector"), None)
     kind = connector(name, named or statement.name.span)
     _check_connection(snapshot, statement, name)
-    options = visible(plan_options(snapshot, statement))
+    require_registry_connection(snapshot, statement.format.options if statement.format is not None else ())
+    options = visible(connector_options(snapshot, statement))
     require_secret(statement.options, kind.spec)
     _refuse_secrets(statement.options, kind.spec)
     check_options(kind, options, statement.options, statement.name.span)
@@ -80,6 +81,18 @@ def _check_connection(snapshot: Snapshot, statement: CreateSource, name: str) ->
             f"connection \"{connection.name}\" is one of type '{connection.connector}', not '{wanted}'",
             span=next(option.value_place for option in statement.options if option.key == "connection"),
             hint=connections_of(snapshot, wanted),
+        )
+
+
+def require_registry_connection(snapshot: Snapshot, given: tuple[Option, ...]) -> None:
+    """Raises SqlError if the connection in FORMAT … ENCODE … is not one of a schema registry."""
+    connection = connection_of(snapshot, given)
+    if connection is not None and connection.connector != "schema_registry":
+        raise SqlError(
+            INVALID_DEFINITION,
+            f"connection \"{connection.name}\" is one of type '{connection.connector}', not 'schema_registry'",
+            span=next(option.value_place for option in given if option.key == "connection"),
+            hint=connections_of(snapshot, "schema_registry"),
         )
 
 
@@ -251,7 +264,9 @@ def check_watermarks(statement: CreateSource | CreateTable) -> None:
                 UNDEFINED_COLUMN,
                 f'column "{watermark.column}" of the watermark does not exist',
                 span=watermark.span,
-                hint=f'did you mean "{near[0]}"?' if near else f"the columns are {', '.join(types)}",
+                hint=f'did you mean "{near[0]}"?'
+                if near
+                else f"the {'columns are' if len(types) > 1 else 'only column is'} {', '.join(types)}",
             )
         if types[watermark.column] != "TIMESTAMP WITH TIME ZONE":
             raise SqlError(

@@ -19,9 +19,9 @@ _ROWS = {
     "source": "cannot change records of its upstream",
 }
 _TO_CHANGE = {
-    "materialized_view": "ALTER MATERIALIZED VIEW {0} AS SELECT … changes it, DROP MATERIALIZED VIEW {0} drops it",
-    "table": "SHOW CREATE TABLE {0} shows the upstream: change its records; DROP TABLE {0} drops the table",
-    "source": "SHOW CREATE SOURCE {0} shows the upstream: change its records; DROP SOURCE {0} drops the source",
+    "materialized_view": "ALTER MATERIALIZED VIEW {0} AS SELECT … changes it; DROP MATERIALIZED VIEW {0} drops it",
+    "table": "SHOW CREATE TABLE {0} shows the upstream: change the records there; DROP TABLE {0} drops the table",
+    "source": "SHOW CREATE SOURCE {0} shows the upstream: change the records there; DROP SOURCE {0} drops the source",
 }
 _TO_ALTER = {
     "materialized_view": "ALTER MATERIALIZED VIEW {0} AS SELECT … changes its columns",
@@ -66,7 +66,10 @@ def change_refusal(change: Changed, record: ObjectRecord) -> SqlError | None:
         case "CACHE":
             message, hint = "a cache would not follow it", f"CACHE TABLE a_copy AS SELECT * FROM {name}"
         case _ if change.verb.split()[0] in _UPKEEP:
-            message, hint = f"{change.verb} would disturb its job, which keeps its files", f"leave {change.verb} out"
+            message, hint = (
+                f"{change.verb} would disturb its job, which maintains its files",
+                f"leave {change.verb} out",
+            )
         case _:
             message, hint = f"{change.verb} {_ROWS[record.kind]}", _TO_CHANGE[record.kind].format(name)
     return SqlError(WRONG_KIND, f'"{record.name}" is a {kind}: {message}', hint=hint, span=change.span)
@@ -83,7 +86,7 @@ def path_refusal(change: Changed, path: str, record: ObjectRecord | None) -> Sql
     return SqlError(
         WRONG_KIND,
         f'{path} holds {kind} "{record.name}": {change.verb} cannot change it',
-        hint=f"leave {change.verb} out: the job of {name} keeps its files"
+        hint=f"leave {change.verb} out: the job of {name} maintains its files"
         if is_upkeep
         else _TO_CHANGE[record.kind].format(name)
         if record.kind in _TO_CHANGE
@@ -107,7 +110,8 @@ def catalog_refusal(change: Changed, name: str) -> SqlError:
     owner, mark, _ = name.partition("$")
     if mark:
         message = f'"{name}" shows the refused records of "{owner}": {change.verb} cannot change it'
-        hint = f"DROP {'SINK' if name.endswith('$rejected') else 'SOURCE'} {sql_name(owner)} drops its records too"
+        drop = f"DROP {'SINK' if name.endswith('$rejected') else 'SOURCE'} {sql_name(owner)}"
+        hint = f"leave {change.verb} out; only {drop} drops this view"
     else:
         message = f"{name} shows rw_sql's catalog: {change.verb} cannot change it"
         hint = "CREATE, ALTER and DROP of the object itself change what the catalog shows"

@@ -34,7 +34,7 @@ _UNKNOWN_HOST = re.compile(r"Failed to resolve|not known|no address associated",
 _NO_CONNECTION = re.compile(r"(?P<address>\S+?)/bootstrap: Connect to \S+ failed: (?P<why>.+)")
 _NO_HOST = re.compile(r"(?P<address>\S+?)/bootstrap: Failed to resolve '[^']*': (?P<why>.+)")
 STORED = "WITH (VALIDATE = false) stores the definition anyway"
-"""Of a hint: the statement has the switch."""
+"""The end of a hint, for statements that accept VALIDATE."""
 
 
 def require_upstream(
@@ -61,11 +61,11 @@ def require_upstream(
         named = {item for option in options for item in _items(option)}
         raise SqlError(
             UPSTREAM_MISSING,
-            f'the upstream of {kind} "{name}" has no topic {topics}',
+            f'the upstream of {kind} "{name}" has no {upstream.part} {topics}',
             span=value_place(options, upstream.missing[0]) or span,
-            hint=missing_hint(upstream.missing[0], [topic for topic in upstream.present if topic not in named]).replace(
-                "HOST:PORT", _bootstrap(options)
-            ),
+            hint=missing_hint(
+                upstream.missing[0], [each for each in upstream.present if each not in named], upstream.remedy
+            ).replace("HOST:PORT", _bootstrap(options)),
         )
 
 
@@ -87,7 +87,7 @@ def no_answer(
     """The error for a server that cannot be used, for the reason that the client gives.
 
     ``what`` is the upstream or target, ``options`` are those that the statement writes, ``otherwise`` is the statement
-    that shows the address where they do not have it.
+    that shows the address if they do not contain it.
     """
     more = f"; {STORED}" if is_switchable else ""
     if _WRONG_PROTOCOL in reason:
@@ -105,7 +105,7 @@ def no_answer(
 
 
 def _wrong_protocol(what: str, reason: str, span: Span, options: tuple[Option, ...]) -> SqlError:
-    """The error for brokers that speak without TLS and were asked for it, or that close connections without it."""
+    """The error for brokers that do not use TLS although the client does, or that close connections without TLS."""
     place = _place(options, _PROTOCOL) or address_place(options) or span
     if "does not support SSL" in reason:
         message = f"{what} answers without TLS, and properties.security.protocol asks for TLS"
@@ -157,7 +157,7 @@ def _keys(options: Iterable[Option], key: re.Pattern[str]) -> str:
 
 
 def value_place(options: Iterable[Option], wanted: str) -> Span | None:
-    """The place of a property with this value; of the item where the value is a list that contains it."""
+    """The place of a property with this value. If the value is a list, it is the place of the item in the list."""
     for option in options:
         items, place = _items(option), option.value.span
         if wanted not in items:

@@ -77,7 +77,7 @@ _DROPS = {
     "schema": DropSchema,
 }
 _MANAGED = ("connection", *RELATIONS)
-"""The kinds of objects that are dropped where a folder does not have them. Secrets are kept outside of folders too."""
+"""The kinds of objects that are dropped if the folder does not have them. Secrets are not: a folder may omit them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -361,7 +361,7 @@ def _unwanted(snapshot: Snapshot, folder: Sequence[FolderObject], gone: set[int]
 
 
 def _unwanted_schemas(snapshot: Snapshot, folder: Sequence[FolderObject], unwanted: set[int]) -> set[int]:
-    """The schemas that the folder neither has nor uses, and that are empty once what is unwanted is dropped."""
+    """The schemas that the folder neither has nor uses, and that are empty once the unwanted objects are dropped."""
     used = {wanted.statement.name.schema for wanted in folder}
     used |= {wanted.name for wanted in folder if wanted.kind == "schema"}
     return {

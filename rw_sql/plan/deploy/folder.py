@@ -59,8 +59,8 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FolderObject:
-    """An object as a folder defines it, and where: ``line`` is 1-based. ``was`` is its name before, by a comment
-    ``-- rw: renamed from was`` at its statement."""
+    """An object as a folder defines it, and where: ``line`` is 1-based. ``was`` is its former name, from a
+    comment ``-- rw: renamed from was`` at its statement."""
 
     kind: str
     name: str
@@ -98,7 +98,8 @@ def with_variables(text: str, variables: Mapping[str, str], file: str) -> Expand
 
 
 def read_variables(text: str, file: str) -> dict[str, str]:
-    """The variables of an environment's file: ``NAME=value`` a line, ``#`` begins a comment line. Raises SqlError."""
+    """The variables of an environment's file: one ``NAME=value`` per line; ``#`` begins a comment line. Raises
+    SqlError."""
     found: dict[str, str] = {}
     start = 0
     for line in text.splitlines(keepends=True):

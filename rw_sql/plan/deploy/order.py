@@ -18,7 +18,8 @@ _PLACES = {kind: at for at, kind in enumerate(KINDS.values())}
 
 
 class CircleError(SqlError):
-    """Objects of a folder read each other: ``members`` are they, the first of which closes the circle."""
+    """The objects ``members`` of a folder read each other in a circle: each reads the next one, and the last one reads
+    the first."""
 
     def __init__(self, members: Sequence[FolderObject]) -> None:
         circle = " → ".join(found.name for found in (*members, members[0]))
@@ -31,8 +32,8 @@ class CircleError(SqlError):
 
 
 def named_by(wanted: FolderObject) -> tuple[tuple[str, str], ...]:
-    """The names in a definition, as pairs of (``secret``, ``connection`` or ``relation``) and a name. A relation may be
-    one of Spark's."""
+    """The names in a definition, as pairs of (``secret``, ``connection`` or ``relation``) and a name. A relation may
+    also be a table of Spark's."""
     statement = wanted.statement
     found: list[tuple[str, str]] = []
     if statement.name.schema is not None and wanted.kind != "schema":

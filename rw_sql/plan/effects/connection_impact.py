@@ -83,7 +83,7 @@ def effect_on(
     if is_validated:
         require_upstream(upstream, source.name, span, is_switchable=is_switchable)
         columns = definition_of(source).columns
-        require_columns(inspector, source.connector, options, columns, source.name, span, is_stored=True)
+        require_columns(inspector, source.connector, options, columns, source.name, span, is_stored=True, of="source")
     splits: list[SplitPreview] = []
     doubts: dict[str, None] = {}
     for reader in readers_of(moved, source):

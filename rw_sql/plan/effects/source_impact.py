@@ -40,7 +40,7 @@ class Unreadable:
     bounds: tuple[int, int] | None
 
     def describe(self) -> str:
-        """As text for a sentence: ``orders:0 at 40 (EXPIRED, it holds [60, 90))``."""
+        """The split as part of a sentence: ``orders:0 at 40 (EXPIRED, it holds [60, 90))``."""
         at = "" if self.offset is None else f" at {self.offset}"
         holds = "" if self.bounds is None else f", it holds [{self.bounds[0]}, {self.bounds[1]})"
         return f"{self.split}{at} ({self.status}{holds})"

@@ -1,4 +1,5 @@
-"""The Inspector of ``rw-sql check``. It reads the catalog; for all other facts it returns values that refuse nothing.
+"""The Inspector of ``rw-sql check``. It reads the catalog; for all other facts it returns values for which no check
+fails.
 
 Each assumed value is recorded, so that a report can name the facts that it did not check.
 """
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING
 from rw_sql.connectors import registry
 from rw_sql.connectors.base import GroupOffsets, SplitState, Upstream
 from rw_sql.connectors.plain import PlainConnector
+from rw_sql.connectors.schemas.look import SchemaLook
 from rw_sql.connectors.sink import SinkLook
 from rw_sql.metastore.records import FORGOTTEN, SourceRecord
 from rw_sql.model.job_ids import ingest_fragment
@@ -41,6 +43,7 @@ if TYPE_CHECKING:
 
 UPSTREAM = "the upstream: whether it answers, its topics and splits"
 UPSTREAM_TABLE = "the columns of the upstream table, which * stands for"
+REGISTRY = "the schema registry: whether it answers, and the columns of its schema"
 TARGET = "the sink's target: whether it answers and takes the rows"
 QUERY = "whether Spark can keep the query up to date"
 POSITIONS = "where the source's readers stand"
@@ -208,6 +211,20 @@ class _Upstreams:
     def slot_details(self, connector: str, options: PlannedOptions) -> SlotDetails | None:
         return None
 
+    def read_schema(self, options: PlannedOptions, subject: str, *, is_needed: bool) -> SchemaLook:
+        """Raises Unanswerable if the statement's columns depend on the schema."""
+        if is_needed:
+            raise Unanswerable(REGISTRY)
+        self._note(REGISTRY)
+        return SchemaLook(is_unknown=True)
+
+    def registry_error(self, options: PlannedOptions) -> str | None:
+        self._note(REGISTRY)
+        return None
+
+    def columns(self, connector: str, options: PlannedOptions) -> Mapping[str, str]:
+        raise Unanswerable(UPSTREAM)
+
     def look_at_target(
         self,
         connector: str,
@@ -220,7 +237,8 @@ class _Upstreams:
 
 
 class _StoredPositions:
-    """The positions that statements last set for the readers, else a position so high that no step back is negative."""
+    """The positions that statements last set for the readers, else a position so high that no shift makes it
+    negative."""
 
     def __init__(self, snapshot: Snapshot, note: Callable[[str], None]) -> None:
         self._snapshot = snapshot

@@ -65,8 +65,8 @@ def is_of_the_world(statement: Statement, error: SqlError, inspector: OfflineIns
 
 
 def follows_from_blocked(statement: Statement, error: SqlError) -> bool:
-    """True if the only cause of an error may be that an object named by the statement is not in the catalog, because
-    its own statement failed."""
+    """True if the error may have a single cause: the catalog lacks an object that the statement names, because the
+    statement that creates this object failed."""
     kept = _OF_OTHERS | _OF_WORDS
     if error.kind is NOT_SUPPORTED and is_of_a_part(statement, error):
         return False
@@ -76,6 +76,6 @@ def follows_from_blocked(statement: Statement, error: SqlError) -> bool:
 
 
 def follows_from_columns(error: SqlError, *, are_named: bool) -> bool:
-    """True if the only cause of an error may be unknown columns: their types, or, without ``are_named``, the columns
-    themselves."""
+    """True if the error may have a single cause: the types of columns are unknown or, without ``are_named``, the
+    columns themselves."""
     return error.kind in (_OF_TYPES if are_named else _OF_COLUMNS)

@@ -44,7 +44,7 @@ class QueryColumns:
 
 
 def answer_query(request: AnalyzedQuery, known: QueryColumns | None) -> QueryAnalysis:
-    """A result that refuses nothing. Without known columns, the schema is empty."""
+    """A result for which no check fails. Without known columns, the schema is empty."""
     query = read_view_query(request.query)
     return QueryAnalysis(
         schema=schema_json(_columns(request, known or QueryColumns())),

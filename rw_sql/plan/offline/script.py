@@ -1,4 +1,4 @@
-"""Checks a script: each statement is planned on the catalog as the statements before it leave it; nothing is run.
+"""Checks a script: each statement is planned on the catalog that the statements before it produce; nothing is run.
 
 A statement with an error changes the catalog as far as possible: its object is known by name, so that later statements
 show no error for it.
@@ -62,6 +62,10 @@ _TOKEN = "the token, which belongs to a refusal in the same session"
 _SPARKS_OWN = "statements of Spark's own"
 
 
+_USE_DEFAULT = re.compile(
+    r"\s*USE\s+(?:(?:DATABASE|SCHEMA|NAMESPACE)\s+)?(?:spark_catalog\s*\.\s*)?(`?)default\1\s*;?\s*\Z", re.IGNORECASE
+)
+
 _ALTERED = re.compile(
     r"""\s*ALTER\s+(?:TABLE|SOURCE)\s+(?:IF\s+EXISTS\s+)?([\w$]+\s*\.\s*)?(?:"((?:[^"]|"")+)"|([^\W\d][\w$]*))""",
     re.IGNORECASE,
@@ -83,7 +87,7 @@ class _Outcome:
 
 
 class ScriptChecker:
-    """Checks files one after the other, each on the catalog as the files before it leave it.
+    """Checks files one after the other, each on the catalog that the files before it produce.
 
     ``later`` maps names to the places that create them, for the hint of a statement that comes too early.
     """
@@ -436,6 +440,9 @@ class ScriptChecker:
         made = made_by_spark(text)
         if made is not None:
             self._of_spark |= {made, made.rpartition(".")[2]}
+        elif _USE_DEFAULT.match(text):
+            # The views of public are in Spark's default database: its USE ends a search path, as in a session.
+            self._parameters.pop(SEARCH_PATH, None)
 
     def _know_by_name(self, text: str) -> None:
         """After a CREATE that does not parse, records the name of its object; after such an ALTER, marks the columns as

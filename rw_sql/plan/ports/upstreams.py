@@ -10,6 +10,7 @@ if TYPE_CHECKING:
 
     from rw_sql.connectors.base import ColumnMisfit, GroupOffsets, Upstream
     from rw_sql.connectors.changes import Lack, SlotDetails, UpstreamTable
+    from rw_sql.connectors.schemas.look import SchemaLook
     from rw_sql.connectors.sink import SinkLook, SinkShape
     from rw_sql.metastore.records import SecretRecord
     from rw_sql.model.options import PlannedOptions
@@ -64,6 +65,18 @@ class UpstreamPort(Protocol):
 
     def slot_details(self, connector: str, options: PlannedOptions) -> SlotDetails | None:
         """The slot of a change data capture source; None if there is none, or if the upstream does not answer."""
+        ...
+
+    def read_schema(self, options: PlannedOptions, subject: str, *, is_needed: bool) -> SchemaLook:
+        """The newest schema of a subject of a registry. ``is_needed``: without the schema nothing can be planned."""
+        ...
+
+    def registry_error(self, options: PlannedOptions) -> str | None:
+        """Why a schema registry cannot be read; None if it answers."""
+        ...
+
+    def columns(self, connector: str, options: PlannedOptions) -> Mapping[str, str]:
+        """The columns of an upstream with their types in canonical SQL; empty if it does not list them."""
         ...
 
     def look_at_target(

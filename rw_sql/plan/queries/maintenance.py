@@ -120,7 +120,7 @@ _RANDOM = re.compile(
 
 
 def _random(query: str) -> QueryAnalysis:
-    """A view that is recomputed would change where its inputs do not."""
+    """Refuses a random function: a recomputed view would change although its inputs do not."""
     found = _RANDOM.search(query)
     called = f"{found[1].lower()}()" if found is not None else "a function of the query"
     return QueryAnalysis(
@@ -131,7 +131,7 @@ def _random(query: str) -> QueryAnalysis:
 
 
 def _varying(varies: str) -> QueryAnalysis:
-    """A view's rows change where rows of its inputs do, and at no other time."""
+    """Refuses a value that changes with time: a view's rows change only when rows of its inputs do."""
     return QueryAnalysis(
         refusal=f"the query has {varies}, whose value changes by itself: rows would keep their first values",
         hint=f"leave {varies} out and filter where you read the view; or use a time of the records: INCLUDE timestamp",
@@ -139,7 +139,7 @@ def _varying(varies: str) -> QueryAnalysis:
 
 
 def kept_as(view: MaterializedViewRecord) -> str:
-    """The form of a view's rows, in a few words."""
+    """How a view's rows are stored, in a few words: appended, or one row per key."""
     if not view.keys:
         return "append-only"
     if view.maintenance.is_one_row:
@@ -177,7 +177,7 @@ def _streamed(found: QueryAnalysis, *, closes_windows: bool) -> Maintained:
 
 
 def _needs_rows(streamed: QueryAnalysis, query: ViewQuery, sources: list[str]) -> QueryAnalysis:
-    """Refuses to recompute from a source: its log is not kept for ever, so that recomputing needs a table instead."""
+    """Refuses to recompute a view from a source, whose log drops old rows; a table that keeps the rows is needed."""
     name = sources[0]
     why = f": {query.why}" if query.why else ""
     if "session_window" in query.text.lower():

@@ -48,7 +48,7 @@ def to_mermaid(graph: Graph) -> str:
 
 
 def mermaid_label(text: str) -> str:
-    """A text inside of a quoted Mermaid label: all that could end it, or be markup, as an entity."""
+    """A text for a quoted Mermaid label. Entities replace characters that could end the label or be markup."""
     return "".join(letter if letter.isalnum() or letter in " _-.:·" else f"#{ord(letter)};" for letter in text)
 
 

@@ -15,7 +15,7 @@ _SWEEPS = 6
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
-    """Boxes at (layer, row), and each arrow's way through the layers between: rows at which it passes them.
+    """The place (layer, row) of each box, and for each arrow the rows at which it passes the layers between its boxes.
 
     Rows are fractions where that straightens arrows; boxes of a layer are at least 1 apart.
     """
@@ -31,7 +31,8 @@ _Point = int | tuple[tuple[int, int], int]
 
 
 def layout(graph: Graph) -> Layout:
-    """The same graph has the same layout. An arrow that closes a circle is drawn and not counted."""
+    """Lays out a graph; the same graph always gets the same layout. An arrow that closes a circle is drawn, but does
+    not affect the layers."""
     layer_of = _layers([node.id for node in graph.nodes], graph.edges)
     columns: list[list[_Point]] = [[] for _ in range(max(layer_of.values(), default=-1) + 1)]
     for node in graph.nodes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from html import escape
+from itertools import count
 from typing import TYPE_CHECKING
 
 from rw_sql.plan.result.graph_layout import layout
@@ -10,12 +11,15 @@ from rw_sql.plan.result.graph_layout import layout
 if TYPE_CHECKING:
     from rw_sql.plan.result.graph import Graph, GraphNode
 
-_WIDTH, _HEIGHT, _GAP, _BETWEEN, _EDGE = 190, 44, 70, 16, 8
-_MOST_NAME, _MOST_SAID = 24, 30
+_WIDTH, _HEIGHT, _GAP, _BETWEEN, _EDGE, _LINE = 190, 60, 60, 14, 8, 17
+_MOST_LETTERS = 24
+"""The letters of a line in a box, as wide as the widest of the usual fonts draws them."""
 
 STYLE = """\
 .graph text { font: 12px system-ui, sans-serif; fill: #1b1f24; }
 .graph .name { font-weight: 600; }
+.graph .kind { fill: #57606a; }
+.graph .back { fill: #ffffff; }
 .graph .box { fill: #ffffff; stroke: #6b7785; stroke-width: 1.2; }
 .graph .line { fill: none; stroke: #8a96a3; stroke-width: 1.2; }
 .graph .head { fill: #8a96a3; }
@@ -24,6 +28,8 @@ STYLE = """\
 .graph .paused .box, .graph .throttled .box { stroke-dasharray: 5 3; }
 @media (prefers-color-scheme: dark) {
   .graph text { fill: #e6e9ed; }
+  .graph .kind { fill: #9aa4ae; }
+  .graph .back { fill: #13171b; }
   .graph .box { fill: #1d232a; stroke: #8a96a3; }
   .graph .running .box { stroke: #4cc38a; }
   .graph .stalled .box { stroke: #ff6b5e; }
@@ -48,7 +54,8 @@ def to_svg(graph: Graph, *, has_style: bool = True, label: str = "lineage") -> s
         f' viewBox="0 0 {width:.0f} {height:.0f}" width="{width:.0f}" height="{height:.0f}">',
     ]
     if has_style:
-        parts.append(f"<style>{STYLE}</style>")
+        # What shows it may be dark where its reader's system is light: then only a background of its own is readable.
+        parts.append(f'<style>{STYLE}</style>\n<rect class="back" width="100%" height="100%"/>')
     for (start, end), bends in placed.ways.items():
         layer, row = placed.places[start]
         points = [(left(layer) + _WIDTH, middle(row))]
@@ -81,12 +88,27 @@ def _way(points: list[tuple[float, float]]) -> str:
 
 def _box(node: GraphNode, x: float, y: float) -> str:
     state = f" {node.state.lower()}" if node.state.isalpha() else ""
+    lines = _lines(node)
+    top = (_HEIGHT - _LINE * len(lines)) / 2 + 13
     return (
         f'<g class="node{state}"><title>{xml_text(node.name)} ({xml_text(node.said)})</title>'
         f'<rect class="box" x="{x:.0f}" y="{y:.1f}" width="{_WIDTH}" height="{_HEIGHT}" rx="6"/>'
-        f'<text class="name" x="{x + 10:.0f}" y="{y + 18:.1f}">{xml_text(shortened(node.name, _MOST_NAME))}</text>'
-        f'<text x="{x + 10:.0f}" y="{y + 35:.1f}">{xml_text(shortened(node.said, _MOST_SAID))}</text></g>'
+        + "".join(
+            f'<text{mark} x="{x + 10:.0f}" y="{below:.1f}">{xml_text(shortened(line, _MOST_LETTERS))}</text>'
+            for below, (mark, line) in zip(count(y + top, _LINE), lines, strict=False)
+        )
+        + "</g>"
     )
+
+
+def _lines(node: GraphNode) -> list[tuple[str, str]]:
+    """The lines of a box, each with its class: its name, its kind, and its state with its lag, where it has any."""
+    state = " · ".join(part for part in (node.state, node.note) if part)
+    return [
+        (' class="name"', node.name),
+        (' class="kind"', node.kind.replace("_", " ")),
+        *([("", state)] if state else []),
+    ]
 
 
 def shortened(text: str, most: int) -> str:

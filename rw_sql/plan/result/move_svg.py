@@ -21,6 +21,7 @@ _MOST_NAME, _MOST_LINE, _MOST_VERDICT = 26, 120, 38
 STYLE = """\
 .move text { font: 12px system-ui, sans-serif; fill: #1b1f24; }
 .move .title { font-weight: 600; font-size: 13px; }
+.move .back { fill: #ffffff; }
 .move .quiet { fill: #57606a; font-size: 11px; }
 .move .log { fill: #eef1f4; stroke: #6b7785; }
 .move .unknown { fill: none; stroke: #6b7785; stroke-dasharray: 4 3; }
@@ -32,6 +33,7 @@ STYLE = """\
 .move .new { fill: #1b1f24; stroke: #1b1f24; }
 @media (prefers-color-scheme: dark) {
   .move text { fill: #e6e9ed; }
+  .move .back { fill: #13171b; }
   .move .quiet { fill: #9aa4ae; }
   .move .log { fill: #1d232a; stroke: #8a96a3; }
   .move .old { fill: #0d1117; stroke: #e6e9ed; }
@@ -60,7 +62,8 @@ def move_svg(preview: Preview) -> str:
         f'<svg xmlns="http://www.w3.org/2000/svg" class="move" role="img" aria-label="{xml_text(preview.title)}"'
         f' viewBox="0 0 {_WIDTH} {y}" width="{_WIDTH}" height="{y}">'
     )
-    return "\n".join([head, f"<style>{STYLE}</style>", _PATTERNS, *parts, "</svg>"]) + "\n"
+    back = '<rect class="back" width="100%" height="100%"/>'
+    return "\n".join([head, f"<style>{STYLE}</style>", back, _PATTERNS, *parts, "</svg>"]) + "\n"
 
 
 def _object(preview: Preview, parts: list[str], y: int) -> int:
@@ -115,7 +118,7 @@ def _marker(kind: str, x: float, y: float) -> str:
 
 
 def _split(split: SplitPreview, y: int) -> Iterator[str]:
-    """The bar of one split. Offsets are laid out evenly from the smallest to the greatest that is known."""
+    """The bar of one split, with an even scale from the smallest to the greatest known offset."""
     name = f"{split.reader} {split.split}".strip()
     top = y + 16
     yield f"<g><title>{xml_text(_in_words(split))}</title>"

@@ -37,7 +37,7 @@ def form_of(statement: Explain) -> Form:
 
 
 def explained(plan: Plan, statement: Explain) -> Table:
-    """The rows of EXPLAIN in the form that the statement names: lines of text, else one row with all of it."""
+    """The rows of EXPLAIN in the form that the statement names: lines of text, or else one row with the whole text."""
     form = form_of(statement)
     match form:
         case "TEXT":

@@ -71,12 +71,12 @@ class Table:
 class Plan:
     """The plan of one statement. Without an ``operation`` nothing is committed.
 
-    ``affected`` are the ids whose epochs a confirmation depends on, and ``fingerprint`` is what else it depends on.
-    ``session`` is a parameter to set in this session. ``unallowed`` are the words that the statement's ALLOW lacks for
-    the predicted effects: a confirmation in advance does not cover these. ``assertion`` is a further claim that a
-    confirmation makes, which cannot be confirmed in advance either. ``effect`` is an action outside the catalog, after
-    the commit. ``notes`` are the first lines of EXPLAIN, about how the statement is carried out. ``graph`` is the
-    picture of what the statement shows.
+    ``affected`` are the ids whose epochs a confirmation depends on, and ``fingerprint`` identifies the other facts that
+    it depends on. ``session`` is a parameter to set in this session. ``unallowed`` are the words that the statement's
+    ALLOW lacks for the predicted effects: a confirmation in advance does not cover these. ``assertion`` is a further
+    claim that a confirmation makes, which cannot be confirmed in advance either. ``effect`` is an action outside the
+    catalog, after the commit. ``notes`` are the first lines of EXPLAIN, about how the statement is carried out.
+    ``graph`` is the picture of what the statement shows.
     """
 
     statement: Statement

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _LONGEST = 120
 _CONSENT = re.compile(r"'|\b(?:ALLOW|CASCADE|REASON|VALIDATE)\b")
-"""Where a repeated statement is cut off: a text may be a secret, and consent is the user's to type."""
+"""Where a repeated statement is cut off: a text may be a secret, and only the user may type a word of consent."""
 
 
 def with_the_right_statement(error: OtherKindError, statement: Statement, snapshot: Snapshot) -> OtherKindError:
@@ -51,7 +51,7 @@ def _is_meant(text: str) -> bool:
 
 
 def _of_its_source(error: OtherKindError, text: str, snapshot: Snapshot) -> str | None:
-    """The same statement for the source that an object reads, in the end."""
+    """The same statement for the source that an object reads, directly or through other objects."""
     if error.wanted != "source":
         return None
     name, sources = error.other.name, sources_below(snapshot, error.other)
@@ -75,7 +75,8 @@ def sources_below(snapshot: Snapshot, record: ObjectRecord) -> list[str]:
 
 
 def _shortened(text: str, name: str) -> str:
-    """A statement for a hint: up to the object's name where it is long, or holds what is not to be repeated."""
+    """A statement for a hint. It is cut after the object's name if it is long, or if it contains a string or a word of
+    consent (ALLOW, CASCADE), which no hint repeats."""
     if len(text) <= _LONGEST and not _CONSENT.search(text):
         return text
     place = re.search(rf"(?<!\w){re.escape(sql_name(name))}(?!\w)", text)

@@ -127,5 +127,5 @@ class DirectTable:
         """Makes the view's stream begin at this version of the log."""
         log = self.context.warehouse.data(self.given.id, self.given.generation)
         fault("history.before_finish")
-        begin_at(self.context.warehouse, self.checkpoint, table_id(log), live_version)
+        begin_at(self.context.warehouse, self.checkpoint, table_id(log), live_version, self.spec.parallelism)
         fault("history.after_finish")

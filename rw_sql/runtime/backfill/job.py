@@ -35,7 +35,12 @@ from rw_sql.runtime.backfill.checks import filled_path, history_path, require_re
 from rw_sql.runtime.backfill.direct_table import DirectTable
 from rw_sql.runtime.backfill.staging_table import BackfillStaging, is_there, is_whole, table_id, unproved_lives
 from rw_sql.runtime.decoding.decoder import ERROR, OFFSET, RUN, SPLIT, decode, log_schema
-from rw_sql.runtime.decoding.upstream_records import has_small_batches, offsets_per_record, read_records
+from rw_sql.runtime.decoding.upstream_records import (
+    has_small_batches,
+    offsets_per_record,
+    packages_of,
+    read_records,
+)
 from rw_sql.runtime.delta.job_output import FencedError
 from rw_sql.runtime.delta.row_counts import Expected, at_most, expected_of
 from rw_sql.runtime.jobs.rate_limit import Throttle
@@ -324,7 +329,7 @@ class BackfillReader:
             epoch=own.epoch,
             generation=own.spec.generation,
         )
-        spark = own.spark = own.context.sessions.new(self.kind.spark_packages())
+        spark = own.spark = own.context.sessions.new(packages_of(self.kind, definition_of(self.source)))
         spark.sparkContext.setLocalProperty("spark.scheduler.pool", "history")
         spark.sparkContext.setJobGroup(own.group, f"history of {own.spec.name}", interruptOnCancel=True)
         try:
@@ -459,7 +464,7 @@ class BackfillReader:
         lives = {portion.split: self._life(portion.split)[1] for portion in chunk}
         records = read_records(self.kind, spark, options, ranges, statement, lives)
         added = added_fields(self.backfill.context.metastore.snapshot(), self.source)
-        return decode(records, statement, run=self.backfill.run, batch=0, bucket=0, added=added)
+        return decode(records, statement, options, run=self.backfill.run, batch=0, bucket=0, added=added)
 
     def _require_same_incarnation(self, chunk: tuple[BackfillChunk, ...]) -> None:
         """Checks that the chunk came from the expected incarnation. A deleted topic's id is never used again."""

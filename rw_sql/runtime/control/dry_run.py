@@ -1,4 +1,5 @@
-"""Explains the statements of a script one after the other, each on the catalog as the statements before it leave it."""
+"""Explains the statements of a script one after the other, each on the catalog that the statements before it
+produce."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Detects progress that tables show only later: inside long batches, and while the first batch is planned."""
+"""Detects progress that the tables do not show yet: inside long batches, and while the first batch is planned."""
 
 from __future__ import annotations
 

@@ -173,7 +173,7 @@ class _Tables:
 
 
 class _ReaderPositions:
-    """Of a source that does not exist, everything is empty."""
+    """For a source that does not exist, every result is empty."""
 
     def __init__(self, context: Context, snapshot: Snapshot) -> None:
         self._context = context
@@ -190,12 +190,12 @@ class _ReaderPositions:
         return replace(stands, lives=read.lives, sparse=read.sparse, is_complete=read.is_complete)
 
     def with_log(self, source_id: int) -> Positions:
-        """The positions of a source's reader, and the ranges it has read, as far as the log still contains them."""
+        """The positions of a source's reader, and the ranges it has read, if the log still contains them."""
         source = self._snapshot.get(source_id)
         if not isinstance(source, SourceRecord):
             return Positions()
         warehouse = self._context.warehouse
-        # Read before the positions: this includes a run that may still commit behind them, even if it ends meanwhile.
+        # Read before the positions: this includes a run that may still commit after them, even if it ends meanwhile.
         reader_epoch = oldest_reader_epoch(warehouse, self._context.metastore, source)
         stands = self.of(source_id)
         return replace(

@@ -5,15 +5,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 from rw_sql.connectors import registry
-from rw_sql.connectors.base import ColumnReader
+from rw_sql.connectors.base import ColumnChecker, ColumnLister
 from rw_sql.connectors.changes import CaptureError
 from rw_sql.connectors.registry import change_connector
+from rw_sql.connectors.schemas.look import look_at_subject, registry_error
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from rw_sql.connectors.base import ColumnMisfit, GroupOffsets, Upstream
     from rw_sql.connectors.changes import Lack, SlotDetails, UpstreamTable
+    from rw_sql.connectors.schemas.look import SchemaLook
     from rw_sql.connectors.sink import SinkLook, SinkShape
     from rw_sql.metastore.records import SecretRecord
     from rw_sql.model.options import PlannedOptions
@@ -61,7 +63,7 @@ class Upstreams:
     def column_misfit(self, connector: str, options: PlannedOptions, columns: Mapping[str, str]) -> ColumnMisfit | None:
         resolved = self._resolve(options)
         reader = registry.connector(connector)
-        return reader.column_misfit(resolved, columns) if isinstance(reader, ColumnReader) else None
+        return reader.column_misfit(resolved, columns) if isinstance(reader, ColumnChecker) else None
 
     def describe_table(
         self, connector: str, options: PlannedOptions, table: str, *, is_needed: bool
@@ -78,6 +80,16 @@ class Upstreams:
             return change_connector(connector).slot_details(self._resolve(options))
         except CaptureError:
             return None
+
+    def read_schema(self, options: PlannedOptions, subject: str, *, is_needed: bool) -> SchemaLook:
+        return look_at_subject(self._resolve(options), subject)
+
+    def registry_error(self, options: PlannedOptions) -> str | None:
+        return registry_error(self._resolve(options))
+
+    def columns(self, connector: str, options: PlannedOptions) -> Mapping[str, str]:
+        lister = registry.connector(connector)
+        return lister.columns(self._resolve(options)) if isinstance(lister, ColumnLister) else {}
 
     def look_at_target(
         self,

@@ -17,6 +17,7 @@ from rw_sql.model.definitions import (
     connector_of,
     encode_options,
     has_changes,
+    has_schema,
     has_unchanged,
     include_name,
     include_type,
@@ -26,6 +27,8 @@ from rw_sql.model.definitions import (
 from rw_sql.runtime.decoding.change_formats.rows import OP, ROW, UNCHANGED, change_rows
 from rw_sql.runtime.decoding.change_formats.values import ValueRules
 from rw_sql.runtime.decoding.plain_values import read_csv, read_json
+from rw_sql.runtime.decoding.registry.events import FAULT
+from rw_sql.runtime.decoding.registry.records import SchemaRecords
 from rw_sql.runtime.support.deferred_columns import DeferredColumns
 
 if TYPE_CHECKING:
@@ -44,6 +47,7 @@ SINCE = "_rw_since"
 ERROR = "_rw_error"
 RAW = "_rw_raw"
 BUCKET = "_rw_bucket"
+_FRAMED = "_rw_framed"
 
 
 def log_schema(statement: CreateSource) -> StructType:
@@ -136,7 +140,15 @@ class Decoder:
         statement = self.statement
         connector = connector_of(statement) or ""
         has_op = has_changes(statement)
-        recipe, error = change_rows(records, statement) if has_op else _decode_rows(records, statement, self.added)
+        if encode_of(statement) == "JSON" and has_schema(statement):
+            framed = f.col("value")
+            records = records.withColumn(_FRAMED, framed).withColumn("value", _without_frame(framed))
+        if ROW in records.columns:  # Its reader returns rows, not bytes.
+            recipe, error = records, f.col(FAULT)
+        elif has_op:
+            recipe, error = change_rows(records, statement)
+        else:
+            recipe, error = _decode_rows(records, statement, self.added)
         first = (
             *(f.col(ROW).getField(column.name).alias(column.name) for column in statement.columns),
             *(
@@ -146,7 +158,8 @@ class Decoder:
             f.col(SPLIT),
             f.col(OFFSET).cast("long").alias(OFFSET),
         )
-        raw = f.coalesce("value", "key") if has_op else f.col("value")
+        whole = f.col(_FRAMED if _FRAMED in recipe.columns else "value")
+        raw = f.coalesce(whole, "key") if has_op else whole
         hidden = [f.col(OP)] if has_op else []
         if has_unchanged(statement):
             hidden.insert(0, f.when(error.isNull(), f.col(UNCHANGED)).alias(UNCHANGED))
@@ -155,18 +168,28 @@ class Decoder:
 
 
 def decode(
-    records: DataFrame, statement: CreateSource, *, run: int, batch: int, bucket: int, added: int = 0
+    records: DataFrame,
+    statement: CreateSource,
+    options: Mapping[str, str] | None = None,
+    *,
+    run: int,
+    batch: int,
+    bucket: int,
+    added: int = 0,
 ) -> DataFrame:
-    """The log's rows for a single batch of records. See :class:`Decoder`."""
+    """The log's rows for a single batch of records. See :class:`Decoder`. ``options`` are the source's, resolved.
+
+    Records with a schema of a registry are read once more, for the schemas that they name.
+    """
+    schemas = SchemaRecords.of(statement, options or {})
+    if schemas is not None:
+        records = schemas.rows(records, schemas.heads_of(records))
     return Decoder(statement, run, added).rows(records, batch=batch, bucket=bucket)
 
 
 def _decode_rows(records: DeferredColumns, statement: CreateSource, added: int) -> tuple[DeferredColumns, Column]:
     """The records with their rows in ``_rw_row``, and the errors of the records without a row."""
-    encode = statement.format.encode if statement.format else "NATIVE"
-    match encode:
-        case _ if ROW in records.columns:  # Its reader returns rows, not bytes.
-            return records, f.col("_rw_fault")
+    match encode_of(statement):
         case "JSON" | "NATIVE":
             return read_json(records, statement.columns, json_rules(encode_options(statement)))
         case "CSV":
@@ -178,6 +201,17 @@ def _decode_rows(records: DeferredColumns, statement: CreateSource, added: int) 
             raise SqlError(
                 NOT_SUPPORTED, f"ENCODE {other} is not supported yet", hint="JSON, CSV, BYTES and PARQUET are"
             )
+
+
+def encode_of(statement: CreateSource) -> str:
+    """The word after ENCODE."""
+    return statement.format.encode if statement.format else "NATIVE"
+
+
+def _without_frame(value: Column) -> Column:
+    """JSON without Confluent's frame of five bytes, which a writer with a registry puts before it. No JSON begins with
+    its zero byte."""
+    return f.when(f.substring(value, 1, 1) == f.lit(b"\0"), f.substring(value, 6, 2**31 - 1)).otherwise(value)
 
 
 def _decode_csv(records: DeferredColumns, statement: CreateSource, added: int) -> tuple[DeferredColumns, Column]:
@@ -228,6 +262,10 @@ def _included(column: IncludeColumn) -> Column:
             return f.col("timestamp")
         case "file":
             return f.col(SPLIT)
+        case "subject":
+            return f.col("subject")
+        case "payload":
+            return f.col("value").cast("string")
         case "header" if column.inner is None:
             return f.col("headers")
         case "header":

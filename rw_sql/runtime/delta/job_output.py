@@ -350,11 +350,13 @@ class JobOutput:
         *,
         partition: Mapping[str, object] | None = None,
         expected: Expected = ANY,
+        check: Callable[[Sequence[AddAction | RemoveAction]], None] | None = None,
     ) -> None:
         """Appends a batch whose rows Spark writes. Raises FencedError if another run has taken over.
 
         ``partition`` are the values of the table's partition columns, equal for all rows. Raises StalledError, without
-        a commit, if an executor does not share the table's folder, or the rows are not as ``expected``.
+        a commit, if an executor does not share the table's folder, or the rows are not as ``expected``. ``check`` gets
+        the written files; if it raises, they are deleted, and nothing is committed.
         """
         version = self._version_of(batch)
         fault("batch.before_append")
@@ -371,6 +373,13 @@ class JobOutput:
             self.require_own_run()
             raise
         expected.require(written.count)
+        if check is not None:
+            try:
+                check(written.actions)
+            except BaseException:
+                for action in written.actions:
+                    self.warehouse.remove(f"{self.path}/{action.path}")
+                raise
         fault("batch.written")
         if self.before_commit is not None:
             self.before_commit()

@@ -92,7 +92,7 @@ class RejectedRows:
         self._pending = []
 
     def put(self, rows: pa.Table, refusals: Sequence[Refusal], batch: int) -> pa.Table:
-        """Stores the refused rows of the batch beside those already stored for it; returns the other rows."""
+        """Adds the refused rows to those already stored for the batch; returns the rows that were not refused."""
         indexes = [refusal.index for refusal in refusals]
         taken = rows.take(pa.array(indexes, pa.int64()))
         self._pending.append(self._told(taken, refusals, batch))

@@ -208,12 +208,12 @@ class DirectReaders:
             spark,
             reader.options,
             reader.states,
-            max_records=pace_of(reader.options).batch_records,
+            max_records=pace_of(reader.options, spark.sparkContext.defaultParallelism).batch_records,
             with_headers=any(column.kind == "header" for column in statement.include),
             columns={column.name: canonical_type(column.data_type) for column in statement.columns},
         )
         added = added_fields(self.snapshot, reader.source)
-        rows = decode(records, statement, run=0, batch=0, bucket=0, added=added)
+        rows = decode(records, statement, reader.options, run=0, batch=0, bucket=0, added=added)
         rows = rows.observe(_errors_of(source_id), f.count(ERROR).alias(_ERRORS))
         reader.mark = _leaf_id(_leaves(records)[0])
         frame = rows.where(f"{ERROR} IS NULL").selectExpr(*given.selected)

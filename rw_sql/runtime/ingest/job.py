@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -17,10 +18,12 @@ from rw_sql.model.job_ids import ingest_fragment
 from rw_sql.model.split_status import OK, split_status
 from rw_sql.plan.statements.table.source_of_table import added_fields
 from rw_sql.runtime.decoding.decoder import BUCKET, Decoder, log_schema, log_statistics
+from rw_sql.runtime.decoding.registry.records import SchemaRecords
 from rw_sql.runtime.decoding.upstream_records import has_small_batches, offsets_per_record, read_records
 from rw_sql.runtime.delta.job_output import SMALL_ROWS, FencedError, JobOutput, as_stored
 from rw_sql.runtime.delta.row_counts import RowCount, exactly, expected_of
 from rw_sql.runtime.ingest.capture import Capture, note_progress, stalled
+from rw_sql.runtime.ingest.schemas import write_by_known_schemas
 from rw_sql.runtime.ingest.warm_start import WarmStart
 from rw_sql.runtime.jobs.rate_limit import BatchLimits, Throttle
 from rw_sql.runtime.jobs.startable import require_readable, still_asked
@@ -89,6 +92,7 @@ class Ingest:
     throttle: Throttle
     upkeep: Upkeep
     decoder: Decoder
+    schemas: SchemaRecords | None
     streaming: StreamingRun
     session: SparkSession | None = None
 
@@ -182,6 +186,7 @@ class Ingest:
                 note=lambda version: _note_all(context, source, version, run=run.run, epoch=run.epoch),
             ),
             decoder=Decoder(statement, run.run, added_fields(snapshot, source)),
+            schemas=SchemaRecords.of(statement, options),
             streaming=StreamingRun(spec.job, context.figures.note_batch),
         )
         if job.watch is not None:
@@ -221,13 +226,18 @@ class Ingest:
             raise FencedError(f"{self.spec.job} was stopped")
         with self.streaming.batch():
             statement = source_definition(self.spec.definition)
-            records, read = self._fetched(frame, ranges, expected)
+            records, read, heads = self._fetched(frame, ranges, expected)
             if isinstance(self.kind, RangedConnector):
                 lives = {split: self.output.lives[split][1] for split in moved}
                 records = read_records(self.kind, frame.sparkSession, self.options, moved, statement, lives)
             since = {split: self.since[split] for split in moved}
             bucket = current_bucket()
-            rows = self.decoder.rows(records, batch=batch, bucket=bucket, since=since)
+
+            def rows_of(heads: frozenset[bytes]) -> DataFrame:
+                known = records if self.schemas is None else self.schemas.rows(records, heads)
+                return self.decoder.rows(known, batch=batch, bucket=bucket, since=since)
+
+            rows = rows_of(heads)
             fault("ingest.in_batch")
             is_small = expected <= SMALL_ROWS and has_small_batches(self.kind)
             small = as_stored(rows.toArrow(), self.schema) if is_small else None
@@ -239,7 +249,23 @@ class Ingest:
                 if small is not None:
                     self.output.append_rows(small, batch, ranges)
                 else:
-                    self.output.append_frame(rows, batch, ranges, partition={BUCKET: bucket}, expected=due)
+                    write = partial(
+                        self.output.append_frame,
+                        batch=batch,
+                        ranges=ranges,
+                        partition={BUCKET: bucket},
+                        expected=due,
+                    )
+                    if self.schemas is None:
+                        write(rows)
+                    else:
+                        write_by_known_schemas(
+                            self.schemas,
+                            self.context.warehouse,
+                            self.output.path,
+                            rows_of,
+                            lambda frame, check: write(frame, check=check),
+                        )
                 self.positions.update((split, end) for split, (_, end) in ranges.items())
                 self.upkeep.run_if_due()
             if batch % NOTE_EVERY == NOTE_EVERY - 1:
@@ -277,15 +303,21 @@ class Ingest:
 
     def _fetched(
         self, frame: DataFrame, ranges: Mapping[str, tuple[int, int]], expected: int
-    ) -> tuple[DataFrame, int | None]:
-        """A small batch's records as fetched in this process, and their number, else ``frame`` and None.
+    ) -> tuple[DataFrame, int | None, frozenset[bytes]]:
+        """A small batch's records as fetched in this process, their number, and the heads that name their schemas;
+        else ``frame``, None, and the heads known so far.
 
         In that case Spark's reader reads them.
         """
-        if self.fetcher is None or expected > SMALL_ROWS:
-            return frame, None
-        records = self.fetcher.fetch(ranges)
-        return (frame, None) if records is None else (frame.sparkSession.createDataFrame(records), records.num_rows)
+        if self.fetcher is not None and expected <= SMALL_ROWS:
+            records = self.fetcher.fetch(ranges)
+            if records is not None:
+                heads = frozenset[bytes]() if self.schemas is None else self.schemas.heads_in(records)
+                return frame.sparkSession.createDataFrame(records), records.num_rows, heads
+        if self.schemas is None:
+            return frame, None, frozenset()
+        heads = self.schemas.heads_of(frame) if expected <= SMALL_ROWS else self.schemas.known_heads
+        return frame, None, heads
 
     def _ranges(self, ends: Mapping[str, int]) -> dict[str, tuple[int, int]]:
         """The ranges that a batch read: with few splits, the ranges of all splits, so that one commit has every

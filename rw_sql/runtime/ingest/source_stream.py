@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from rw_sql.connectors.base import FetchingConnector
 from rw_sql.connectors.ranged import RangedConnector
+from rw_sql.runtime.decoding.upstream_records import packages_of
 from rw_sql.runtime.support.background import prepare
 from rw_sql.syntax import canonical_type
 
@@ -61,7 +62,7 @@ class SourceStream:
         one."""
         if self._begun is not None and self._begun[0] == states:
             # Makes the connector's classes visible to this thread too.
-            self.context.sessions.load(self.kind.spark_packages())
+            self.context.sessions.load(packages_of(self.kind, self.statement))
             return self._begun[1].result()
         return self._open(states)
 
@@ -89,7 +90,7 @@ class SourceStream:
         return any(column.kind == "header" for column in self.statement.include)
 
     def _open(self, states: Mapping[str, SplitState]) -> DataFrame:
-        sessions, packages = self.context.sessions, self.kind.spark_packages()
+        sessions, packages = self.context.sessions, packages_of(self.kind, self.statement)
         self.session = sessions.new(packages) if self.session is None else sessions.again(self.session, packages)
         if isinstance(self.kind, RangedConnector):
             if self.feed is not None:

@@ -61,7 +61,7 @@ class WarmStart:
         statement = source_definition(spec.definition)
         kind = connector(connector_of(statement) or "")
         options = context.resolve(spec.options, snapshot)
-        pace = pace_of(options)
+        pace = pace_of(options, context.sessions.cores)
         opening = SourceStream(context, statement, kind, options, max_records=pace.batch_records, session=session)
         try:
             states = read_positions(context.warehouse, context.metastore, snapshot, source).states

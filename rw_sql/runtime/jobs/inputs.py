@@ -29,8 +29,7 @@ if TYPE_CHECKING:
     from rw_sql.runtime.jobs.context import Context
     from rw_sql.runtime.support.warehouse import Warehouse
 
-BATCH_BYTES = "256m"
-"""The approximate amount of input that one batch reads."""
+_BATCH_BYTES_PER_CORE = 128 * 2**20
 
 UNLIMITED = f"{2**40}b"
 """The limit for a batch that must contain everything."""
@@ -40,6 +39,11 @@ WAITING = "WAITING"
 
 _INPUT_SECONDS = 5.0
 _LOOK_SECONDS = 0.05
+
+
+def batch_bytes(spark: SparkSession) -> str:
+    """The approximate amount of input that one batch reads: 256 MiB with two cores, in proportion with more."""
+    return f"{_BATCH_BYTES_PER_CORE * max(2, spark.sparkContext.defaultParallelism)}b"
 
 
 def path_of(warehouse: Warehouse, given: ViewInput) -> str:
@@ -64,7 +68,7 @@ def require_input(context: Context, given: ViewInput) -> DeltaTable:
 
 
 def require_columns(context: Context, given: ViewInput) -> None:
-    """Raises StalledError if a log or table still lacks added columns, which its own job must add first."""
+    """Raises StalledError if a log or table still lacks columns that its own job must add first."""
     known = {column.name for column in DeltaTable(path_of(context.warehouse, given)).schema().fields}
     if not known.issuperset(given.stored):
         raise StalledError(f"{WAITING} until the job of {given.kind.replace('_', ' ')} {given.name} has added columns")
@@ -85,13 +89,15 @@ def input_frame(
     context: Context,
     spark: SparkSession,
     given: ViewInput,
-    batch_bytes: str = BATCH_BYTES,
+    most_bytes: str | None = None,
     *,
     table: str | None = None,
 ) -> DataFrame:
-    """The stream of one input: a source's good rows, or rows appended to a view. ``table`` is read instead of the
-    input."""
-    reader = spark.readStream.format("delta").option("maxBytesPerTrigger", batch_bytes)
+    """The stream of one input: a source's good rows, or rows appended to a view.
+
+    A batch reads about ``most_bytes``, or :func:`batch_bytes`. ``table`` is read instead of the input.
+    """
+    reader = spark.readStream.format("delta").option("maxBytesPerTrigger", most_bytes or batch_bytes(spark))
     if not given.path:
         # In a log, only retention deletes rows.
         reader = reader.option("ignoreDeletes", "true")
@@ -133,9 +139,10 @@ def _live_rows(spark: SparkSession, frame: DataFrame, guarded: tuple[SplitHistor
     ).drop("g_split", "g_since", "g_start")
 
 
-def feed_frame(context: Context, spark: SparkSession, given: ViewInput, batch_bytes: str = BATCH_BYTES) -> DataFrame:
+def feed_frame(context: Context, spark: SparkSession, given: ViewInput) -> DataFrame:
     """The stream of a view's changes: its old and new rows, with CHANGE and VERSION."""
-    reader = spark.readStream.format("delta").option("maxBytesPerTrigger", batch_bytes).option("readChangeFeed", "true")
+    most = batch_bytes(spark)
+    reader = spark.readStream.format("delta").option("maxBytesPerTrigger", most).option("readChangeFeed", "true")
     frame = reader.load(path_of(context.warehouse, given))
     return frame.selectExpr(*given.selection((*given.columns, *_hidden(given))), CHANGE, VERSION)
 

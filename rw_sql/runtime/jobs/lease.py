@@ -75,7 +75,7 @@ def _is_alive(lease: Lease) -> bool:
 def suspended_pid(lease: Lease | None) -> int | None:
     """The owner's process on this machine that a signal has suspended, Python's or its JVM; None if there is none.
 
-    It keeps the lease of a warehouse on a local path: it would go on with its commit when it is resumed.
+    It keeps the lease of a warehouse on a local path: it would continue its commit when it is resumed.
     """
     if lease is None or lease.is_released or lease.host != this_machine():
         return None

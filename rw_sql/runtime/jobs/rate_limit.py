@@ -13,11 +13,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 BATCH_RECORDS = 2_500_000
-"""The maximum number of records in one batch, over all splits: it limits the work that a pause discards. Every batch
-costs its reader and each view about a second of CPU, so that smaller batches make catching up more expensive."""
+"""The maximum number of records in one batch of two cores, over all splits: it limits the work that a pause discards.
+Every batch costs its reader and each view about a second of CPU, so that smaller batches make catching up more
+expensive. With more cores a batch has more records and takes as long."""
 
 _MOST_IN_AN_INTERVAL = 10_000_000
-"""The maximum with a long barrier interval: a batch then has all records of the interval."""
+"""The maximum of two cores with a long barrier interval: a batch then has all records of the interval."""
 
 _RATE_INTERVAL_MS = 1000
 """The batch interval with a rate limit: a batch may read one second's records."""
@@ -35,12 +36,15 @@ class BatchLimits:
     per_second: int | None = None
 
 
-def pace_of(options: Mapping[str, str]) -> BatchLimits:
-    """The limits from ``barrier_interval_ms`` and ``source_rate_limit`` (records per second over all splits)."""
+def pace_of(options: Mapping[str, str], cores: int = 2) -> BatchLimits:
+    """The limits from ``barrier_interval_ms`` and ``source_rate_limit`` (records per second over all splits).
+
+    ``cores`` are those that work on a batch.
+    """
     interval_ms = int(options.get(BARRIER_INTERVAL, "0"))
     limit = rate_limit(options)
     # With an interval of a minute, more arrives between two batches than within a second.
-    most = max(BATCH_RECORDS, min(BATCH_RECORDS * interval_ms // 1000, _MOST_IN_AN_INTERVAL))
+    most = max(BATCH_RECORDS, min(BATCH_RECORDS * interval_ms // 1000, _MOST_IN_AN_INTERVAL)) * max(2, cores) // 2
     if limit is None:
         return BatchLimits(interval_ms=interval_ms, batch_records=most)
     interval_ms = max(interval_ms, _RATE_INTERVAL_MS)

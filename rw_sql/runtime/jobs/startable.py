@@ -25,7 +25,7 @@ def require_splits(splits: tuple[str, ...], upstream: Upstream) -> None:
     if upstream.error is not None:
         raise StalledError(f"UNREACHABLE {upstream.error}")
     if upstream.missing:
-        raise StalledError(f"MISSING topic {', '.join(upstream.missing)}")
+        raise StalledError(f"MISSING {upstream.part} {', '.join(upstream.missing)}")
     if not splits:
         raise StalledError(f"{DISCOVERING} the splits are not known yet")
 
@@ -33,7 +33,7 @@ def require_splits(splits: tuple[str, ...], upstream: Upstream) -> None:
 def still_asked(
     kind: Connector, splits: tuple[str, ...], states: Mapping[str, SplitState], upstream: Upstream
 ) -> tuple[str, ...]:
-    """The splits without the deleted ones that were read to their end: no records of those are missing."""
+    """The splits, except the deleted ones that were read to their end: of those, no records are missing."""
     if not isinstance(kind, RangedConnector):
         return splits
     return tuple(

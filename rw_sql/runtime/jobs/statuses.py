@@ -37,7 +37,7 @@ def as_taken_over(statuses: Iterable[JobStatus], snapshot: Snapshot, at_ms: int)
 
 
 def with_unreported(statuses: Mapping[str, JobStatus], snapshot: Snapshot) -> dict[str, JobStatus]:
-    """These statuses, and STARTING for each job that the catalog requires and that has no status."""
+    """These statuses, plus STARTING for each job that the catalog requires and that has no status."""
     missing = {job: id_ for job, id_ in _wanted(snapshot).items() if job not in statuses}
     return {**statuses, **{job: JobStatus(job=job, object_id=id_, state=STARTING) for job, id_ in missing.items()}}
 
@@ -56,8 +56,8 @@ def _wanted(snapshot: Snapshot) -> dict[str, int]:
 
 
 def run_mark(status: JobStatus | None) -> object:
-    """The value in a status that changes when its job progresses; a stalled job makes none, however often it is
-    retried.
+    """The value in a status that changes when its job progresses; for a stalled job it does not change, however often
+    the job is retried.
 
     The owner updates the status of a job with a long batch while Spark makes progress.
     """

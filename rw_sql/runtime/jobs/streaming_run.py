@@ -1,7 +1,7 @@
 """The streaming query of one run of a job: its batches, its end, its stop.
 
-A reader, a view and a sink own one each. Its life goes one way: made, running (:attr:`StreamingRun.query` is set),
-being stopped (:meth:`StreamingRun.cancel`), over (:meth:`StreamingRun.forbid`).
+A reader, a view and a sink own one each. Its states follow each other in this order: made, running
+(:attr:`StreamingRun.query` is set), being stopped (:meth:`StreamingRun.cancel`), over (:meth:`StreamingRun.forbid`).
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ class StreamingRun:
 
     @property
     def is_over(self) -> bool:
-        """True if nothing of it can be committed any more."""
+        """True if the run can commit nothing any more."""
         return self._is_over
 
     @property

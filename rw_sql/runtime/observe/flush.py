@@ -106,7 +106,7 @@ def flush(
 
 
 def _of_what_came(reader: MaterializedViewRecord | SinkRecord, answer: ResultRow, behind: dict[int, str]) -> ResultRow:
-    """A result row that also names the stalled inputs whose rows the reader lacks.
+    """A result row that also names the stalled objects whose rows are missing in the reader.
 
     ``behind`` are the incomplete objects, each with the name of the object whose job is the cause.
     """
@@ -116,7 +116,7 @@ def _of_what_came(reader: MaterializedViewRecord | SinkRecord, answer: ResultRow
     elif to_blame:
         behind[reader.id] = to_blame
         if answer.change == "FLUSHED":
-            return replace(answer, detail=f"but for what {to_blame} lacks")
+            return replace(answer, detail=f"except for rows missing in {to_blame}")
     return answer
 
 
@@ -190,7 +190,7 @@ class StallGrace:
         """True if FLUSH skips the job with this status.
 
         That is so if the job stalled some seconds ago and its retries fail, however long each takes, or if none is
-        due soon. A job that waits for its input to be created is not stalled.
+        due soon. A job that waits until its input is created is not stalled.
         """
         if status.state != "STALLED":
             if at_ms - status.updated_ms >= _SOUND_MS:

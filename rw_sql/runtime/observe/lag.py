@@ -221,7 +221,7 @@ def _rows_after(context: Context, table: str, reached: Mapping[str, int]) -> Lag
     for version in range(first, newest + 1):
         try:
             actions = read_actions(context.warehouse, table, version)
-        except FileNotFoundError:  # cleaned away: the view will not find it either
+        except FileNotFoundError:  # removed by clean-up: the view will not find it either
             return Lag()
         added = added_rows(actions)
         if added is None:

@@ -36,6 +36,7 @@ from rw_sql.runtime.delta.rejected_rows import rejected_count
 from rw_sql.runtime.jobs.statuses import FLAPPING, present_statuses
 from rw_sql.runtime.observe.lag import measure_lag
 from rw_sql.runtime.support.processes import now_ms
+from rw_sql.version import __version__
 
 if TYPE_CHECKING:
     from rw_sql.metastore import Snapshot
@@ -48,7 +49,7 @@ HELP = {
     "rw_sql_unsafe_operations_total": "Unsafe operations, by kind and source.",
     "rw_sql_injected_split_states_total": "Positions set by unsafe operations.",
     "rw_sql_source_last_unsafe_operation_timestamp_seconds": "When the newest unsafe operation was committed.",
-    "rw_sql_job_lag_records": "Records a source is behind its upstream, rows a view is behind its inputs.",
+    "rw_sql_job_lag_records": "Records that a source is behind its upstream, or rows that a view is behind its inputs.",
     "rw_sql_job_lag_seconds": "Age of the oldest record or row that waits to be read; 0 where none waits.",
     "rw_sql_job_rows_total": "Rows that a job has committed since its run started.",
     "rw_sql_decode_errors_total": "Records that did not decode since the source's run started.",
@@ -103,8 +104,8 @@ class _Committed:
 class Metrics:
     """The metrics of one warehouse, in any process. Thread-safe.
 
-    Rows are counted from the start of a job's run, as far back as its table's log goes. After the first look, each
-    process continues to count, also across later runs of the job.
+    A process first counts the rows since the start of the job's run, or since the oldest commit that the table's log
+    still has. From then on it continues to count, also across later runs of the job.
     """
 
     def __init__(self, context: Context) -> None:
@@ -293,8 +294,8 @@ def _states_set(record: OperationRecord) -> Counter[int]:
 @cache
 def _versions() -> tuple[tuple[str, str], ...]:
     """The versions of the running software, by label; a package that is not installed has none."""
-    found = {}
-    for label, package in (("deltalake", "deltalake"), ("pyspark", "pyspark"), ("version", "rw-sql")):
+    found = {"version": __version__}
+    for label, package in (("deltalake", "deltalake"), ("pyspark", "pyspark")):
         try:
             found[label] = version_of(package)
         except PackageNotFoundError:

@@ -54,8 +54,8 @@ class Waiting:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobPhase:
-    """The phase of one job: its object's name, its present activity, and the rows (or offsets) done out of those known,
-    if any."""
+    """The phase of one job: its object's name, its present activity, and how many of the known rows (or offsets) are
+    done, if any are known."""
 
     job: str
     name: str

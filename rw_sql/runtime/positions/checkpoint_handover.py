@@ -12,7 +12,7 @@ import uuid
 from typing import TYPE_CHECKING, Any
 
 from rw_sql.checkpoints.files import CheckpointFiles
-from rw_sql.runtime.spark.sessions import JOB_SETTINGS, SHUFFLE_PARTITIONS
+from rw_sql.runtime.spark.sessions import SHUFFLE_PARTITIONS
 from rw_sql.runtime.support.failures import StalledError
 from rw_sql.runtime.support.faults import fault
 
@@ -30,14 +30,14 @@ def stands_in(checkpoint: str, tables: Collection[str]) -> bool:
     return not newest or any(not _tables_at(files, batch).isdisjoint(tables) for batch in newest)
 
 
-def begin_at(warehouse: Warehouse, checkpoint: str, table: str, version: int) -> None:
+def begin_at(warehouse: Warehouse, checkpoint: str, table: str, version: int, parallelism: int) -> None:
     """Creates a checkpoint whose only batch ends before a version of a table, so that a new stateless query begins at
     that version.
 
     Spark's options cannot name a start version that does not exist yet. Spark reads a batch's shuffle partitions from
     its entry if the following batch was planned and not finished, and would fail at each start without them.
     """
-    conf = {SHUFFLE_PARTITIONS: JOB_SETTINGS[SHUFFLE_PARTITIONS]}
+    conf = {SHUFFLE_PARTITIONS: str(parallelism)}
     times = {"batchWatermarkMs": 0, "batchTimestampMs": int(time.time() * 1000), "conf": conf}
     warehouse.write_text(f"{checkpoint}/metadata", json.dumps({"id": str(uuid.uuid4())}))
     warehouse.write_text(f"{checkpoint}/commits/0", 'v1\n{"nextBatchWatermarkMs":0}')

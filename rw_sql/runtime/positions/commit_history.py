@@ -55,7 +55,7 @@ class Stretch:
 
 
 def noted_stretches(warehouse: Warehouse, source: SourceRecord | MaterializedViewRecord) -> tuple[int, list[Stretch]]:
-    """The stored stretches, in log order, and the version up to which they are complete."""
+    """The version of the log up to which stretches are stored (-1: none are), and the stored stretches in log order."""
     try:
         body = json.loads(warehouse.read_text(warehouse.range_history(source.id, source.generation)))
     except FileNotFoundError:

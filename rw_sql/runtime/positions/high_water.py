@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 class HighWater:
     """The newest versions with rows of a reader's inputs at one moment, by Delta table id.
 
-    ``feeds`` are the inputs that the reader reads through their change feed. Direct readers' sources are not included.
+    ``feeds`` are the inputs that the reader reads through their change feed. A source that is not
+    shared has no log and is left out.
     """
 
     versions: dict[str, int]
@@ -56,8 +57,8 @@ class HighWater:
 def last_data_version(context: Context, table: str, *, is_feed: bool = False) -> int:
     """The newest version that adds rows, or with ``is_feed`` also one that removes some; -1 if there is none.
 
-    If clean-up removed the commits that decide it, the newest version that they may be: a reader past that has all
-    rows.
+    If clean-up removed the commits that show it, the newest version that it may be: a reader beyond that version has
+    all rows.
     """
     oldest = 0
     for version, actions in commits(context.warehouse, table):

@@ -1,7 +1,7 @@
-"""The offsets that a source's log contains, folded from the commits of its table.
+"""The offsets that a source's log contains, as ranges computed from the commits of its table.
 
-The result is cached in a file beside the checkpoints, so that it survives the clean-up of commits; readers continue the
-fold from the file's version. Without the file, the fold begins at the oldest existing commit.
+A file beside the checkpoints caches the ranges, so that they survive the clean-up of commits; readers add the commits
+after the file's version. Without the file, the computation begins at the oldest existing commit.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def read_ranges(warehouse: Warehouse, source: SourceRecord | MaterializedViewRec
 
 
 def note_ranges(warehouse: Warehouse, source: SourceRecord | MaterializedViewRecord) -> None:
-    """Writes the fold to its file unless that is up to date."""
+    """Writes the ranges to their file unless the file is up to date."""
     found = read_ranges(warehouse, source)
     path = warehouse.read_ranges(source.id, source.generation)
     # With 100,000 files, reading the file takes a second.
@@ -83,8 +83,8 @@ def note_ranges(warehouse: Warehouse, source: SourceRecord | MaterializedViewRec
 
 
 def note_cleaned_ranges(warehouse: Warehouse, source: SourceRecord | MaterializedViewRecord, version: int) -> None:
-    """Stores the fold of the commits up to a version before they are cleaned up, as the start for folds that must
-    exclude later commits."""
+    """Stores the ranges of the commits up to a version, before these commits are cleaned up: after a RESTORE to an
+    older version, the ranges are computed from there."""
     known = _cleaned(warehouse, source)
     if known.version < version:
         table = warehouse.data(source.id, source.generation)
@@ -93,13 +93,13 @@ def note_cleaned_ranges(warehouse: Warehouse, source: SourceRecord | Materialize
 
 
 def _noted(warehouse: Warehouse, source: SourceRecord | MaterializedViewRecord, newest: int) -> ReadRanges:
-    """The fold in the file, if the log has reached its version."""
+    """The ranges in the file, unless the file is ahead of the log."""
     found = _read(warehouse, warehouse.read_ranges(source.id, source.generation))
     return found if found.version <= newest else ReadRanges()
 
 
 def _cleaned(warehouse: Warehouse, source: SourceRecord | MaterializedViewRecord) -> ReadRanges:
-    """The fold of the cleaned-up commits."""
+    """The ranges of the commits that were cleaned up."""
     return _read(warehouse, warehouse.cleaned_ranges(source.id, source.generation))
 
 
@@ -113,7 +113,8 @@ def _read(warehouse: Warehouse, path: str) -> ReadRanges:
 def _fold(
     warehouse: Warehouse, table: str, known: ReadRanges, newest: int, cleaned: Callable[[], ReadRanges]
 ) -> ReadRanges:
-    """Adds the commits after ``known``. ``cleaned`` returns the fold of the commits that no longer exist."""
+    """Adds to ``known`` the ranges of later commits. ``cleaned`` returns the ranges of the commits that were cleaned
+    up."""
     lives, sparse, is_complete = dict(known.lives), set(known.sparse), known.is_complete
     pieces, trimmed = dict(known.pieces), known.trimmed
     versions = range(known.version + 1, newest + 1)

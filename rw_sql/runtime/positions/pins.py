@@ -22,7 +22,7 @@ def least_needed_version(context: Context, object_id: int) -> int | None:
         for found in point.dependents:
             needed += [found.version] if found.id == object_id else []
             # After a rewind, a reader also continues in inputs that were not rewound. After its first batch it requests
-            # the version before: see log_readers.
+            # the version before: see table_consumers.
             is_first = found.batch == 0
             needed += [max(0, version - is_first) for id_, version in found.reads if id_ == object_id]
     return min(needed, default=None)

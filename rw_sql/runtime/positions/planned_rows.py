@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Planned:
-    """The number of rows that a batch reads: an upper limit, and exactly, without records that did not decode. None
-    means unknown."""
+    """The number of rows that a batch reads: an upper limit, and the exact number, which excludes records that did not
+    decode. None means unknown."""
 
     most: int | None = None
     exact: int | None = None
@@ -27,7 +27,8 @@ def planned_rows(
 ) -> Planned:
     """The number of rows of a planned batch, from the commits of the query's only input, which must be append-only.
 
-    ``is_log``: the input is a source's log, whose undecodable records are not read. ``is_all_read``: all others are.
+    ``is_log``: the input is a source's log, whose undecodable records are not read. ``is_all_read``: all other records
+    are read.
     """
     stretch = planned_stretch(warehouse, checkpoint, batch)
     if stretch is None:

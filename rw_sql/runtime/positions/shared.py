@@ -27,7 +27,7 @@ ALL_SPLITS = ""
 
 
 def known_state(row: StoredState, note: NotedPosition | None) -> str:
-    """A split's position from the notes: a statement's if that is newer, or if there is no note."""
+    """A split's position: the stored one, or the one that a statement set if that is newer or nothing is stored."""
     return note.state if note is not None and _counts(note, row) else row.state
 
 
@@ -130,7 +130,7 @@ def _take(
     epoch: int,
     ends: Mapping[str, tuple[int, int]],
 ) -> None:
-    """Applies ends of commits, (offset, version) by split, of runs from ``epoch`` to the waiting splits."""
+    """Applies the ends of a commit, (offset, version) by split, to the waiting splits. Its run started at ``epoch``."""
     for split in waiting.keys() & ends.keys():
         row, (end, at) = waiting[split], ends[split]
         if at > row.log_version and epoch >= row.epoch:

@@ -81,7 +81,7 @@ def quickly_changed_rows(fresh: DataFrame, table: DataFrame, keys: Sequence[str]
 
 
 def had_each_key_once(changes: DataFrame, table_rows: int) -> bool:
-    """True if the result of :func:`quickly_changed_rows` is correct. Call it after all of it is persisted.
+    """True if the result of :func:`quickly_changed_rows` is correct. Call it after the whole result is persisted.
 
     Every key of the table is counted as present in both or as deleted. If a key occurred twice, the total exceeds the
     number of the table's rows.

@@ -153,7 +153,7 @@ class Sink:
         return job
 
     def _start_query(self) -> None:
-        spark = self.context.sessions.new()
+        spark = self.context.sessions.new(parallelism=self.spec.parallelism)
         fault("sink.before_query")
         frame, mode = self._frame(spark)
         self.streaming.query = (
@@ -196,7 +196,7 @@ class Sink:
         warehouse, folder = self.context.warehouse, self.checkpoint
         if self.spec.inputs[0].is_changing or newest_planned(warehouse, folder) >= 0:
             return
-        begin_at(warehouse, folder, str(table.metadata().id), version + 1)
+        begin_at(warehouse, folder, str(table.metadata().id), version + 1, self.spec.parallelism)
 
     def _on_batch(self, frame: DataFrame, batch: int) -> None:
         if batch <= self.done:

@@ -37,6 +37,6 @@ class NoSpark(SparkSessions):
         """None: no query runs here."""
         return None
 
-    def new(self, packages: Iterable[str] = ()) -> SparkSession:
+    def new(self, packages: Iterable[str] = (), parallelism: int = 0) -> SparkSession:
         """Raises SqlError: there is no session."""
         return self.spark

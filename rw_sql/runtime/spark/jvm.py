@@ -73,7 +73,7 @@ def thrown_by(query: StreamingQuery) -> Any | None:
 
 
 def cpu_time_of(query: StreamingQuery) -> int:
-    """The CPU time in nanoseconds that the thread of a query has used; -1 if it has ended or the JVM cannot tell."""
+    """The CPU time in nanoseconds that the thread of a query has used; -1 if it has ended or the JVM does not know."""
     python: Any = query
     thread = python._jsq.streamingQuery().queryExecutionThread()
     context: Any = active_context()

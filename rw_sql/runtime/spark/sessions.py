@@ -13,6 +13,7 @@ from weakref import WeakKeyDictionary
 
 from rw_sql.connectors.delta.versions import BY_AGE
 from rw_sql.errors import LIBRARY_MISSING, SPARK_ENDED, SqlError
+from rw_sql.metastore.records import PARALLELISM
 from rw_sql.runtime.spark.jar_cache import remember_jars, remembered_jars
 from rw_sql.runtime.spark.jvm import (
     active_context,
@@ -38,8 +39,6 @@ logger = logging.getLogger(__name__)
 SHUFFLE_PARTITIONS = "spark.sql.shuffle.partitions"
 
 JOB_SETTINGS = {
-    # Few files and few state stores, because each adds to a batch's cost on a single machine.
-    SHUFFLE_PARTITIONS: "2",
     "spark.databricks.delta.snapshotPartitions": "2",
     "spark.sql.streaming.noDataProgressEventInterval": "60s",
     "spark.sql.streaming.metricsEnabled": "false",
@@ -144,10 +143,19 @@ class SparkSessions:
                 return f'query "{name}"' if name else f"query {query_id}"
         return None
 
-    def new(self, packages: Iterable[str] = ()) -> SparkSession:
-        """A session with the jobs' settings. In it the calling thread finds the classes of ``packages``."""
+    @property
+    def cores(self) -> int:
+        """The cores of this machine, or of the executors that the cluster has now."""
+        return self.spark.sparkContext.defaultParallelism
+
+    def new(self, packages: Iterable[str] = (), parallelism: int = PARALLELISM) -> SparkSession:
+        """A session with the jobs' settings. In it the calling thread finds the classes of ``packages``.
+
+        ``parallelism`` is the number of partitions after a shuffle, and with it of a query's state.
+        """
         self.load(packages)
         session = self.spark.newSession()
+        session.conf.set(SHUFFLE_PARTITIONS, str(parallelism))
         for key, value in self._settings.items():
             session.conf.set(key, value)
         self._set_delay(session)
@@ -218,7 +226,7 @@ class SparkSessions:
 
 
 _OF_JAVA = re.compile(r"^:? ?[\w.$]+(?:Exception|Error): (?P<why>[^\n]+)", re.MULTILINE)
-"""What Java says, behind the line in which py4j names the call."""
+"""Java's message, after the line in which py4j names the call."""
 
 
 def not_fetched(package: str, told: str) -> SqlError:

@@ -61,8 +61,8 @@ _shown: WeakKeyDictionary[SparkContext, str] = WeakKeyDictionary()
 
 
 class SparkViews:
-    """The Spark views of one attached warehouse in one session's current database. They are refreshed when the catalog
-    has a new epoch."""
+    """The Spark views of one attached warehouse, in the current database of one session. They are refreshed when the
+    catalog has a new epoch."""
 
     def __init__(self, context: Context, spark: SparkSession) -> None:
         self._context = context
@@ -175,7 +175,8 @@ class SparkViews:
                     raise refusal
 
     def refuse_other_kinds(self, text: str) -> None:
-        """Raises SqlError where DROP TABLE or ALTER TABLE, which are rw_sql's for its tables, names another object."""
+        """Raises SqlError if DROP TABLE or ALTER TABLE, which rw_sql runs for its own tables, names another rw_sql
+        object."""
         for change in changed_names(text):
             if change.verb in _OF_TABLES and not change.is_path:
                 *front, name = change.parts

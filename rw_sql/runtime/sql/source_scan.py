@@ -21,7 +21,7 @@ from rw_sql.model.startup import MODE
 from rw_sql.plan.queries.scan_bounds import ScanBounds, below, bounds_of, hull, narrowed
 from rw_sql.plan.statements.table.source_of_table import added_fields
 from rw_sql.runtime.decoding.decoder import ERROR, decode
-from rw_sql.runtime.decoding.upstream_records import read_records
+from rw_sql.runtime.decoding.upstream_records import packages_of, read_records
 from rw_sql.runtime.spark.jvm import java_packages, optimized_plan, parsed_plan
 
 if TYPE_CHECKING:
@@ -83,8 +83,8 @@ class SourceScan:
         if upstream.missing:
             raise SqlError(
                 UPSTREAM_MISSING,
-                f'the upstream of source "{source.name}" has no topic "{upstream.missing[0]}"',
-                hint=missing_hint(upstream.missing[0], upstream.present),
+                f'the upstream of source "{source.name}" has no {upstream.part} "{upstream.missing[0]}"',
+                hint=missing_hint(upstream.missing[0], upstream.present, upstream.remedy),
             )
         if any(split.is_endless for split in upstream.splits.values()):
             raise SqlError(
@@ -116,10 +116,10 @@ class SourceScan:
         if not ranges:
             columns = ", ".join(f"`{name}` {kind}" for name, kind in source_columns(statement))
             return spark.createDataFrame([], columns)
-        self.context.sessions.load(self.kind.spark_packages())
+        self.context.sessions.load(packages_of(self.kind, statement))
         records = read_records(self.kind, spark, self.options, ranges, statement, self.lives)
         added = added_fields(self.context.metastore.snapshot(), self.source)
-        rows = decode(records, statement, run=0, batch=0, bucket=0, added=added)
+        rows = decode(records, statement, self.options, run=0, batch=0, bucket=0, added=added)
         return rows.where(f"{ERROR} IS NULL").select(*names)
 
 

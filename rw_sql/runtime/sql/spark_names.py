@@ -19,7 +19,7 @@ _READS = re.compile(r"\s*(?:EXPLAIN|SELECT|WITH|FROM|INSERT|CREATE|MERGE|CACHE|T
 
 
 def with_spark_names(snapshot: Snapshot, text: str, path: tuple[str, ...], views: SparkViews) -> str:
-    """The statement with other names where Spark could not find what is meant.
+    """The statement with those names replaced that Spark could not resolve.
 
     A bare name that the search path finds gets its database, and a source outside ``public`` becomes one word, under
     which it is a temporary view while it is read. Without schemas nothing is read or changed.

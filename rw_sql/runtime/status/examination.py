@@ -1,7 +1,7 @@
-"""Examines a warehouse: what in it contradicts something else in it, and what a dead process has left behind.
+"""Finds contradictions in a warehouse, and what dead processes have left behind.
 
-Reads the catalog, the jobs' tables and the folders of the warehouse, and starts no Spark. A finding is a contradiction,
-not a state: a stalled job is no finding, since its status says what to do.
+Reads the catalog, the jobs' tables and the folders of the warehouse, and starts no Spark. It reports
+contradictions only: a stalled job is not a finding, because its status already shows the remedy.
 """
 
 from __future__ import annotations

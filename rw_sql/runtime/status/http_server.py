@@ -243,7 +243,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.write(answer.body)
 
     def log_message(self, format: str, *args: object) -> None:
-        """Logs nothing: probes come every second, and a target may contain anything."""
+        """Logs nothing: probes send a request every second, and the path of a request may contain anything."""
 
 
 def is_loopback(host: str) -> bool:

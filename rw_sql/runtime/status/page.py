@@ -12,7 +12,8 @@ from urllib.parse import urlencode
 
 from rw_sql.plan.result.graph import Graph
 from rw_sql.plan.result.graph_svg import STYLE, to_svg
-from rw_sql.runtime.status.words import STATES, ago, duration, owner_text, worst_first
+from rw_sql.runtime.status.words import STATES, ago, duration, in_words, owner_text, worst_first
+from rw_sql.syntax import split_script
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -112,9 +113,10 @@ def _attention(status: WarehouseStatus) -> str:
         return ""
     parts = [f'<section class="attention"><h2>Stalled: {len(status.stalled)}</h2>']
     for job in status.stalled[:20]:
-        said = f"<p><strong>{escape(job.object)}</strong> ({escape(job.job)}): {escape(job.reason)}</p>"
+        said = f"<p><strong>{escape(job.object)}</strong> ({escape(job.job)}): {escape(in_words(_cause(job)))}</p>"
         if job.statements:
-            said += f"<pre>{escape(''.join(f'{statement};{chr(10)}' for statement in job.statements))}</pre>"
+            lines = "".join(f"{statement};\n" for statement in job.statements)
+            said += f'<p>Type:</p><pre class="sql">{escape(lines)}</pre>'
         if job.last_error and job.last_error not in job.reason:
             said += f"<p>last error: {escape(job.last_error)}</p>"
         parts.append(f"<article>{said}</article>")
@@ -123,13 +125,23 @@ def _attention(status: WarehouseStatus) -> str:
     return "\n".join([*parts, "</section>"])
 
 
-_COLUMNS = ("object", "kind", "state", "lag", "lag time", "rows/s", "last batch", "run", "restarts")
+def _cause(job: JobLine) -> str:
+    """The reason of a job without the statements that it ends with, which the page shows by themselves."""
+    return job.reason if not job.statements else job.reason.rpartition(f": {job.statements[0]}")[0] or job.reason
+
+
+_COLUMNS = ("object", "kind", "state", "records behind", "time behind", "rows/s", "last batch", "run", "restarts")
+
+
+_CURRENT = ' aria-current="true"'
+_EVERYTHING = ' <a href="?">show all</a>'
 
 
 def _jobs(status: WarehouseStatus, query: PageQuery) -> str:
     counts = Counter(job.state for job in status.jobs)
     links = "".join(
-        f'<a class="state {_word(state)}" href="?{_query(name=query.name, state=state)}">{number} {escape(state)}</a> '
+        f'<a class="state {_word(state)}" href="?{_query(name=query.name, state=state)}"'
+        f"{_CURRENT if state == query.state else ''}>{number} {escape(state)}</a> "
         for state, number in sorted(counts.items(), key=lambda item: _rank(item[0]))
     )
     wanted = query.name.casefold()
@@ -146,24 +158,31 @@ def _jobs(status: WarehouseStatus, query: PageQuery) -> str:
         f"<section><h2>Jobs: {len(status.jobs)}</h2>\n<p>{links}</p>\n"
         '<form method="get"><label>object <input name="name" type="search" value="'
         f'{escape(query.name)}"></label> <input type="hidden" name="state" value="{escape(query.state)}">'
-        '<button>filter</button> <a href="?">all</a></form>\n'
-        f'<div class="wide"><table><thead><tr>{heads}</tr></thead>\n<tbody>\n'
+        f"<button>filter</button>{_EVERYTHING if query.name or query.state else ''}</form>\n"
+        f'<div class="wide"><table class="jobs"><thead><tr>{heads}</tr></thead>\n<tbody>\n'
         + "\n".join(_row(job, status.at_ms) for job in shown)
         + f"\n</tbody></table></div>{more}</section>"
     )
 
 
 def _row(job: JobLine, at_ms: int) -> str:
-    reason = f"<br><small>{escape(job.reason)}</small>" if job.reason else ""
-    lag = "" if job.lag_records is None else f"{job.lag_records:,}"
-    seconds = "" if job.lag_seconds is None else duration(job.lag_seconds)
-    rate = "" if job.rows_per_second is None else f"{job.rows_per_second:,.1f}"
-    last = "" if job.last_batch_ms is None else ago(job.last_batch_ms, at_ms)
+    reason = f"<br><small>{escape(_cause(job))}</small>" if job.reason else ""
+    figures = (
+        "" if job.lag_records is None else f"{job.lag_records:,}",
+        "" if job.lag_seconds is None else duration(job.lag_seconds),
+        "" if job.rows_per_second is None else f"{job.rows_per_second:,.1f}",
+        "" if job.last_batch_ms is None else ago(job.last_batch_ms, at_ms),
+        "" if job.run is None else str(job.run),
+        str(job.restarts),
+    )
+    # On a phone, the row is a card, in which a figure stands behind its column's name.
+    cells = "".join(
+        f'<td data-column="{column}">{figure}</td>' for column, figure in zip(_COLUMNS[3:], figures, strict=True)
+    )
     return (
         f'<tr><th scope="row"><a href="?{_query(lineage=job.object)}#lineage">{escape(job.object)}</a></th>'
         f'<td>{escape(job.kind.replace("_", " "))}</td><td><span class="state {_word(job.state)}">{escape(job.state)}'
-        f"</span>{reason}</td><td>{lag}</td><td>{seconds}</td><td>{rate}</td><td>{last}</td>"
-        f"<td>{'' if job.run is None else job.run}</td><td>{job.restarts}</td></tr>"
+        f"</span>{reason}</td>{cells}</tr>"
     )
 
 
@@ -178,17 +197,22 @@ def _operation(operation: OperationLine, at_ms: int) -> str:
         f"<details><summary>{operation.operation}: {escape(operation.kind)} on {escape(operation.objects)},"
         f" {ago(operation.at_ms, at_ms)}, by {escape(operation.actor)}"
         f"{f' ({escape(operation.outcome)})' if operation.outcome else ''}</summary>",
-        f"<pre>{escape(operation.statement)};</pre>",
+        f'<pre class="sql">{escape(_by_lines(operation.statement))};</pre>',
     ]
     if operation.reason:
         said.append(f"<p>reason: {escape(operation.reason)}</p>")
     if operation.preview:
         said.append(f'<p>preview:</p><div class="wide"><pre>{escape(operation.preview)}</pre></div>')
     if operation.undo:
-        said.append(f"<p>undo:</p><pre>{escape(operation.undo)};</pre>")
+        said.append(f'<p>undo:</p><pre class="sql">{escape(operation.undo)};</pre>')
     if operation.rewind:
-        said.append(f"<p>undo, rows included:</p><pre>{escape(operation.rewind)};</pre>")
+        said.append(f'<p>undo, rows included:</p><pre class="sql">{escape(operation.rewind)};</pre>')
     return "\n".join([*said, "</details>"])
+
+
+def _by_lines(text: str) -> str:
+    """The statements of a block, each on its line."""
+    return "\n".join(part.text + ";" for part in split_script(text)).removesuffix(";")
 
 
 def _lineage(status: WarehouseStatus, query: PageQuery) -> str:

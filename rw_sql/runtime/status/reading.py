@@ -7,7 +7,6 @@ import threading
 from concurrent.futures import wait
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
-from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
 from deltalake.exceptions import DeltaError
@@ -26,6 +25,7 @@ from rw_sql.runtime.support.background import run_in_background
 from rw_sql.runtime.support.processes import now_ms
 from rw_sql.syntax import parse_statement
 from rw_sql.syntax.statements import ShowObjects, ShowUnsafeOperations
+from rw_sql.version import __version__
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -205,7 +205,7 @@ def read_status(context: Context, measures: Measures) -> WarehouseStatus:
     lease = context.metastore.jobs.lease()
     return WarehouseStatus(
         warehouse=context.warehouse.uri,
-        version=_version(),
+        version=__version__,
         at_ms=at,
         measured_ms=measures.at_ms,
         epoch=snapshot.epoch,
@@ -225,13 +225,6 @@ def read_lineage(context: Context, snapshot: Snapshot, of: str | None = None) ->
             return None
         id_ = record.id
     return lineage_graph(snapshot, WarehouseInspector(context, snapshot), lineage_of(snapshot, id_))
-
-
-def _version() -> str:
-    try:
-        return version("rw-sql")
-    except PackageNotFoundError:
-        return ""
 
 
 def _owner(context: Context, lease: Lease | None, at_ms: int) -> OwnerStatus:

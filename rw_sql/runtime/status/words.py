@@ -11,6 +11,21 @@ STATES = ("STALLED", "WAITING", "STOPPED", "STOPPING", "STARTING", "THROTTLED", 
 """The states that may need an operator, the most urgent first."""
 
 
+_MEANINGS = {
+    "EXPIRED": "the upstream has removed records before they were read",
+    "AHEAD": "the position is beyond the end of the upstream's log",
+    "ORPHAN": "the position belongs to a topic that the source no longer names",
+    "RECREATED": "the position belongs to an earlier topic of the same name",
+    "OTHER_CLUSTER": "the position belongs to another cluster",
+}
+
+
+def in_words(reason: str) -> str:
+    """A job's reason, with the meaning of the status that it begins with."""
+    status = reason.partition(" ")[0]
+    return f"{reason} ({_MEANINGS[status]})" if status in _MEANINGS else reason
+
+
 def owner_text(owner: OwnerStatus, epoch: int, at_ms: int) -> str:
     """The text about the process that runs the jobs."""
     if owner.state == "NONE":
@@ -21,9 +36,10 @@ def owner_text(owner: OwnerStatus, epoch: int, at_ms: int) -> str:
     if owner.state == "SUSPENDED":
         last = ago(owner.heartbeat_ms, at_ms)
         return f"owner: process {owner.pid} is suspended, last heartbeat {last}. kill -CONT {owner.pid} resumes it"
+    host = (owner.host or "").partition(" ")[0]  # behind it are ids that tell a machine's boots and containers apart
     late = f", last heartbeat {ago(owner.heartbeat_ms, at_ms)}" if owner.state == "LATE" else ""
-    since = "" if owner.since_ms is None else f", since {ago(owner.since_ms, at_ms)}"
-    return f"owner: process {owner.pid} on {owner.host}{since}{late}; {applied}"
+    since = "" if owner.since_ms is None else f", for {duration(max(0, at_ms - owner.since_ms) / 1000)}"
+    return f"owner: process {owner.pid} on {host}{since}{late}; {applied}"
 
 
 def worst_first(jobs: tuple[JobLine, ...]) -> list[JobLine]:

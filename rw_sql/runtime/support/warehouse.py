@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 import uuid
 from dataclasses import dataclass
@@ -11,6 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import fsspec
+
+from rw_sql.runtime.support.store_environment import complete_environment
 
 if TYPE_CHECKING:
     from fsspec import AbstractFileSystem
@@ -26,6 +29,7 @@ class Warehouse:
     def at(location: str) -> Warehouse:
         """The warehouse at a path or URI; a path is made absolute."""
         if "://" in location:
+            complete_environment(location, os.environ)
             return Warehouse(location.rstrip("/"))
         return Warehouse(str(Path(location).expanduser().resolve()))
 

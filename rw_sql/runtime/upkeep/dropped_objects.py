@@ -69,7 +69,7 @@ def _sweep_generations(context: Context, snapshot: Snapshot) -> None:
 
 
 def _kept(context: Context, snapshot: Snapshot, record: MaterializedViewRecord | SinkRecord) -> int:
-    """The generation that is kept beside the one that serves; 0 if none is any more."""
+    """The generation that is kept beside the one that serves; 0 if none is kept any more."""
     if not isinstance(record, MaterializedViewRecord):
         return record.generation - 1
     window = rollback_window_ms(snapshot)

@@ -29,7 +29,7 @@ wait."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IdleView:
-    """A suspended view: the spec of its query, which had read all inputs, and the versions of these."""
+    """A suspended view: the spec of its query, which had read all inputs, and the versions of these inputs."""
 
     spec: ViewSpec
     run: int

@@ -247,7 +247,7 @@ class View:
         )
         self.strategy = _strategy_of(run)
         packages = self.readers.packages if self.readers is not None else ()
-        frame, mode = self.strategy.stream(self.context.sessions.new(packages))
+        frame, mode = self.strategy.stream(self.context.sessions.new(packages, self.spec.parallelism))
         if self.readers is not None:
             self.readers.know_lines(frame)
         return (

@@ -1,8 +1,8 @@
 """Views whose rows are recomputed from the rows of their inputs: those affected by changes, or all.
 
-After a batch, the view equals the result of its query on the inputs at the versions that the batch reads to. These
-versions are in the checkpoint before the batch begins, and the inputs are read at these versions, so that a repeated
-batch gives the same rows.
+A batch has an end version of each input. After the batch, the view equals the result of its query on the inputs at
+these versions. The checkpoint contains them before the batch begins, and the batch reads the inputs at them, so that a
+repeated batch gives the same rows.
 """
 
 from __future__ import annotations

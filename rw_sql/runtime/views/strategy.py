@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 import pyarrow as pa
 
 from rw_sql.runtime.delta.job_output import as_stored
-from rw_sql.runtime.jobs.inputs import BATCH_BYTES, UNLIMITED, input_frame, path_of
+from rw_sql.runtime.jobs.inputs import UNLIMITED, input_frame, path_of
 from rw_sql.syntax.query.maintained_form import KEEP
 
 if TYPE_CHECKING:
@@ -41,13 +41,13 @@ class ViewRun:
     tables: Mapping[int, str] = field(default_factory=dict)
 
     @property
-    def _first_bytes(self) -> str:
-        """The limit per batch of an input with a watermark: everything in the view's first batch.
+    def _first_bytes(self) -> str | None:
+        """The limit per batch of an input with a watermark: everything in the view's first batch, else the usual one.
 
         In a query's first batch no row is late, whatever the order of the rows.
         """
         is_first = not self.context.warehouse.list_names(f"{self.checkpoint}/commits")
-        return UNLIMITED if is_first else BATCH_BYTES
+        return UNLIMITED if is_first else None
 
     def table_of(self, given: ViewInput) -> str:
         """The table to read for an input."""
@@ -58,8 +58,8 @@ class ViewRun:
         own = self.readers.frame(spark, given) if self.readers is not None else None
         if own is not None:
             return own
-        batch_bytes = BATCH_BYTES if given.watermark is None else self._first_bytes
-        return input_frame(self.context, spark, given, batch_bytes, table=self.tables.get(given.id))
+        most_bytes = None if given.watermark is None else self._first_bytes
+        return input_frame(self.context, spark, given, most_bytes, table=self.tables.get(given.id))
 
     @property
     def schema(self) -> pa.Schema:

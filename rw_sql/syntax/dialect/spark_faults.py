@@ -55,7 +55,7 @@ class SparkFault:
 class KnownNames:
     """The names that a text may have meant. The functions are called only where they are needed.
 
-    ``others`` are objects that are no relations, with their kinds.
+    ``others`` are objects other than relations, with their kinds.
     """
 
     relations: Callable[[], Iterable[str]] = _none
@@ -158,7 +158,7 @@ def _unlike_queries(fault: SparkFault, text: str, known: KnownNames) -> SqlError
     first, other = fault.parameters.get("firstNumColumns", ""), fault.parameters.get("invalidNumColumns", "")
     return SqlError(
         INVALID_QUERY,
-        f"the queries of {word} have {first} and {other} columns",
+        f"the queries of {word} need the same number of columns, not {first} and {other}",
         hint=query_hints.unlike_queries(first, other),
         span=_place(text, fault, (word.split()[0],)),
     )
@@ -262,10 +262,10 @@ def _nested_aggregate(fault: SparkFault, text: str, known: KnownNames) -> SqlErr
     inner = _CALL.match(text, fault.span.start) if fault.span is not None else None
     if inner is None:
         hint = query_hints.nested("an_aggregate")
-        return SqlError(INVALID_QUERY, "an aggregate stands within another aggregate", hint=hint, span=fault.span)
+        return SqlError(INVALID_QUERY, "an aggregate cannot stand within another aggregate", hint=hint, span=fault.span)
     name, span = inner["name"].lower(), span_of(text, *inner.span("name"))
     hint = query_hints.nested(name)
-    return SqlError(INVALID_QUERY, f'aggregate "{name}" stands within another aggregate', hint=hint, span=span)
+    return SqlError(INVALID_QUERY, f'aggregate "{name}" cannot stand within another aggregate', hint=hint, span=span)
 
 
 # Grammar
@@ -306,7 +306,7 @@ def _syntax(fault: SparkFault, text: str, known: KnownNames) -> SqlError:
     if span.start >= len(text.rstrip().rstrip(";").rstrip()):
         last = before[-1][0] if before else ""
         what = next((what for what, words in _FOLLOWING.items() if last.upper() in words), "what is missing")
-        behind = f" behind {last}" if last else ""
+        behind = f" after {last}" if last else ""
         return SqlError(SYNTAX_ERROR, f"the statement ends too early{behind}", hint=f"write {what}{behind}", span=span)
     return SqlError(
         SYNTAX_ERROR,
@@ -334,7 +334,7 @@ def _trailing_comma(fault: SparkFault, text: str, known: KnownNames) -> SqlError
 
 
 def _unstorable_name(fault: SparkFault, text: str, known: KnownNames) -> SqlError:
-    """Delta Lake tells the column only in its message."""
+    """Delta Lake names the column only in its message."""
     told = re.search(r"Invalid column names?: (?P<names>.+?)\.(?:\s|$)", fault.message)
     if told is None:
         return _as_spark_says(fault, text, known)
@@ -488,7 +488,7 @@ def _place(text: str, fault: SparkFault, parts: tuple[str, ...]) -> Span | None:
 
 
 def _find(text: str, parts: tuple[str, ...], start: int = 0, end: int | None = None) -> Span | None:
-    """The place of a name in a text, outside strings: the span of its last part."""
+    """The span of a name in a text, outside strings. Of a dotted name, it is the span of the last part."""
     shown = without_strings(text)
     inner = [rf"`{re.escape(part.replace('`', '``'))}`|(?<![\w$]){re.escape(part)}(?![\w$])" for part in parts]
     last = rf"(?P<last>{inner[-1]})"

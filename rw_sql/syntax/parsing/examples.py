@@ -18,7 +18,7 @@ _PARTS = "parts.lark"
 _BESIDE = frozenset({
     "SHOW timezone", "REFRESH SCHEMA", "ALTER SYSTEM SET enable_unsafe_ops = true", "CONFIRM '3f9a52c0'",
 })  # fmt: skip
-"""Examples of rules that are no statement, or not one to begin with, or that would consent to something."""
+"""Examples that no hint shows: parts of statements, rarely used statements, and statements that give consent."""
 
 _LONGEST = 130
 

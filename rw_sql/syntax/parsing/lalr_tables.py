@@ -48,9 +48,9 @@ Spelled = dict[str, tuple[tuple[str, tuple[str, ...]], ...]]
 class Tables:
     """The automaton: per state the action for each terminal (a state to shift to, or a reduction), and the goto table.
 
-    ``spelled`` maps a first word to the keywords that begin with it and their words, longest first: IF → IF_NOT_EXISTS,
-    IF_EXISTS. ``captures`` is the terminal to cut out in a state. ``starts`` and ``accepts`` are the states in which a
-    rule begins and is complete.
+    ``spelled`` maps a word to the keywords that begin with it, the longest first, each with its words: IF →
+    IF_NOT_EXISTS, IF_EXISTS. ``captures`` is the terminal to cut out in a state. ``starts`` and ``accepts`` are the
+    states in which a rule begins and is complete.
     """
 
     actions: tuple[Actions, ...]

@@ -161,7 +161,7 @@ def open_quote(text: str) -> Span | None:
 
 
 def open_bracket(text: str) -> Span | None:
-    """The last ``(`` without a ``)`` in a statement of Spark's; None where there is also a ``)`` without its ``(``."""
+    """The last ``(`` without a ``)`` in a statement of Spark's; None if there is also a ``)`` without its ``(``."""
     opened: list[int] = []
     for found in re.finditer(r"[()]", without_strings(text)):
         if found[0] == "(":

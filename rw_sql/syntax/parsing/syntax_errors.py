@@ -48,8 +48,8 @@ _PLACES: tuple[tuple[frozenset[str], str], ...] = tuple(
         ("STRING NUMBER SECRET", "a value"),
         ("COMMA RPAR NOT_NULL", "',' or ')' after column definition"),
         ("NAME CHECK PRIMARY WATERMARK_FOR", "column name or constraint definition"),
-        ("UNSAFE RENAME ADD DROP", "what to change after ALTER TABLE"),
-        ("UNSAFE RENAME ADD", "what to change after ALTER SOURCE"),
+        ("UNSAFE RENAME ADD DROP", "a change after ALTER TABLE"),
+        ("UNSAFE RENAME ADD", "a change after ALTER SOURCE"),
     )
 )
 """The expected construct where all of these terminals are accepted; the first match is used."""
@@ -136,7 +136,7 @@ _COLUMN = "column name or constraint definition"
 
 
 def _twice(token: Token, accepted: set[str], before: Sequence[Token]) -> str | None:
-    """What to do with a clause that the statement has already."""
+    """The hint for a clause that the statement already has."""
     is_again = "$END" in accepted and token.upper in ("FORMAT", "WITH")
     if not is_again or not any(other.upper == token.upper for other in before):
         return None
@@ -144,7 +144,7 @@ def _twice(token: Token, accepted: set[str], before: Sequence[Token]) -> str | N
 
 
 def _misplaced(token: Token, accepted: set[str], expected: str, before: Sequence[Token]) -> str | None:
-    """What is amiss with the words in front of a token that is right by itself."""
+    """The hint if the error is in the words before a token that is itself correct."""
     words = [other.upper for other in before]
     if {"RPAR", "COMMA"} <= accepted and (token.kind == END or token.upper in _CLAUSES):
         return "write ) at the end" if token.kind == END else f"write ) before {token.upper}"
@@ -162,7 +162,7 @@ def _misplaced(token: Token, accepted: set[str], expected: str, before: Sequence
 
 
 def _what_next(token: Token, expected: str, listed: Sequence[str], before: Sequence[Token]) -> str | None:
-    """What to write where nothing is near."""
+    """The hint on what to write, if no similar word is known."""
     if expected == "end of statement":
         more = [_said(other) for other in listed if other not in _UNSAID][:_MOST_LISTED]
         return f"leave {found(token)} out{f', or write {_either(more)} before it' if more else ''}"
@@ -173,19 +173,19 @@ def _what_next(token: Token, expected: str, listed: Sequence[str], before: Seque
         return f"write one of {', '.join([*map(_said, listed[:_MOST_LISTED]), *more])}{shown}"
     if not before:
         return None
-    closing = " and ) behind the list" if expected == '"("' and token.kind == WORD else ""
+    closing = " and ) after the list" if expected == '"("' and token.kind == WORD else ""
     return f"write {_said(expected)} {_where(token, before)}{closing}{shown}"
 
 
 def _where(token: Token, before: Sequence[Token]) -> str:
     """The place of what is missing, in words."""
     if token.kind == END:
-        return f"behind {before[-1].text}" if before else "there"
+        return f"after {before[-1].text}" if before else "there"
     return f"{'before' if token.kind == WORD else 'in the place of'} {found(token)}"
 
 
 def _said(expected: str) -> str:
-    """What is expected, as a hint says it."""
+    """The expected words, in the form of a hint."""
     if expected == 'TO or "="':
         return "= and a value"
     for term, spoken in _SPOKEN:
@@ -228,7 +228,7 @@ def _missing_name(before: Sequence[Token], token: Token) -> SqlError | None:
     if told["creates"]:
         hint = f"{statement} a_name {_REST[kind]}"
     else:
-        hint = f"write a name behind {before[-1].text}: SHOW {kind}S lists the {kind.lower()}s"
+        hint = f"write a name after {before[-1].text}: SHOW {kind}S lists the {kind.lower()}s"
     return SqlError(SYNTAX_ERROR, f"{statement} needs a {kind.lower()} name", hint=hint, span=token.span)
 
 

@@ -31,13 +31,14 @@ _INSTEAD: dict[type[Statement], tuple[str, str]] = {
 _SETTINGS = {
     "SOURCE": ("source_rate_limit", "barrier_interval_ms"),
     "TABLE": ("source_rate_limit", "barrier_interval_ms"),
-    "MATERIALIZED VIEW": ("backfill_rate_limit",),
+    "MATERIALIZED VIEW": ("backfill_rate_limit", "parallelism"),
 }
 """The settings that ALTER … SET changes."""
 
 _ALTER_SET = {
-    "parallelism": "a job's tasks follow its input's partitions and spark.sql.shuffle.partitions",
-    "backfill_parallelism": "a job's tasks follow its input's partitions and spark.sql.shuffle.partitions",
+    "parallelism": "a reader's tasks follow the upstream's partitions; ALTER MATERIALIZED VIEW … SET PARALLELISM "
+    "sets that of a view, ALTER SYSTEM SET streaming_parallelism that of new ones",
+    "backfill_parallelism": "a backfill's tasks follow its input's partitions",
     "resource_group": "Spark's fair scheduler pools share the machine",
     "streaming_enable_unaligned_join": "Spark's joins have no such mode",
     "source_rate_limit": "ALTER SOURCE … SET source_rate_limit limits what feeds it",

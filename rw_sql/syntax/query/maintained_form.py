@@ -23,6 +23,7 @@ from rw_sql.syntax.query.trees import (
     aggregates_of,
     both,
     copied,
+    copy_of,
     equal_columns,
     expression,
     guarded,
@@ -33,6 +34,7 @@ from rw_sql.syntax.query.trees import (
     only,
     read_by,
     spark_sql,
+    spent_sql,
     take,
 )
 
@@ -61,8 +63,8 @@ class Form:
 
 @dataclass(frozen=True, slots=True)
 class ViewQuery:
-    """A parsed query. ``kind`` classifies its core; ``why`` is the reason for OTHER. If :attr:`text` differs in meaning
-    from what was written, so do the forms.
+    """A parsed query. ``kind`` classifies its core; ``why`` is the reason for OTHER. The forms are derived from
+    :attr:`text`: they have the meaning of the written query only if :attr:`text` has it.
 
     The core is the query itself, or the query inside selects that only choose columns and rows.
     """
@@ -106,9 +108,9 @@ class ViewQuery:
         """A query for the types of expressions over the core's input."""
         from sqlglot import exp
 
-        core = self._chain[-1].copy()
+        core = copy_of(self._chain[-1])
         listed = [exp.alias_(expression(text), f"a{number}") for number, text in enumerate(arguments)]
-        return spark_sql(only(core, listed))
+        return spent_sql(only(core, listed))
 
     def signed(self, types: Mapping[str, str]) -> Form | None:
         """The aggregation over signed changes of its relation, with counts, sums and KEEP.
@@ -162,17 +164,17 @@ class ViewQuery:
 
         if self.kind != GROUPS:
             return None
-        core = self._chain[-1].copy()
+        core = copy_of(self._chain[-1])
         listed = [exp.alias_(_stored(key), name) for (key, _), name in zip(_group_keys(core), keys, strict=True)]
-        return spark_sql(only(core, listed))
+        return spent_sql(only(core, listed))
 
     def touched_rows(self) -> str | None:
         """The result of a DISTINCT for each input row."""
         if self.kind != DISTINCT or len(self._chain) != 1:
             return None
-        core = self._chain[0].copy()
+        core = copy_of(self._chain[0])
         core.set("distinct", None)
-        return spark_sql(core)
+        return spent_sql(core)
 
     def with_keys(self, keys: Sequence[str]) -> Form | None:
         """Filters and projections of one relation, with the columns by which its rows are replaced."""
@@ -230,7 +232,7 @@ class ViewQuery:
         touched = []
         for table, columns in ((left, [a for a, _ in pairs]), (right, [b for _, b in pairs])):
             listed = [exp.alias_(column.copy(), name) for column, name in zip(columns, names, strict=True)]
-            touched.append(spark_sql(exp.select(*listed).from_(table.copy())))
+            touched.append(spent_sql(exp.select(*listed).from_(table.copy())))
         return _formed(chain, names, has_keep=None), " UNION ALL ".join(touched)
 
 
@@ -251,7 +253,7 @@ def read_view_query(text: str) -> ViewQuery:
         return ViewQuery(OTHER, "it puts several queries together")
     if not isinstance(tree, exp.Select):
         return NOT_TAKEN_APART
-    parsed, tree = tree, tree.copy()
+    parsed, tree = tree, copy_of(tree)
     if not inlined(tree):
         return ViewQuery(OTHER, "it names parts of itself more than once")
     chain = [tree]
@@ -298,7 +300,8 @@ def _group_keys(core: exp.Select) -> list[tuple[exp.Expr, str | None]]:
 
 
 def _add_keys(core: exp.Select, keys: Sequence[tuple[exp.Expr, str | None]]) -> list[str]:
-    """The names of these keys in a select; missing keys are added. The qualifier is one that may be omitted."""
+    """The names of these keys in a select; missing keys are added. A key comes with the qualifier that an item may
+    omit, or None."""
     from sqlglot import exp
 
     names: list[str] = []
@@ -335,7 +338,7 @@ def _stored(key: exp.Expr) -> exp.Expr:
 
 def _formed(chain: Sequence[exp.Select], names: Sequence[str], *, has_keep: bool | None) -> Form:
     keys = _carry(chain, names, has_keep=has_keep)
-    return Form(text=spark_sql(chain[0]), keys=keys)
+    return Form(text=spent_sql(chain[0]), keys=keys)
 
 
 def _carry(chain: Sequence[exp.Select], names: Sequence[str], *, has_keep: bool | None) -> tuple[str, ...]:

@@ -16,7 +16,7 @@ def with_schemas(text: str, dialect: str, name_of: Callable[[str, int, int], str
     """The query with bare names of relations replaced.
 
     ``name_of`` takes a bare name, folded unless quoted, and its range in the text, and returns the text to write in its
-    place, or None. A query that sqlglot cannot read stays as it is: what refuses it says why.
+    place, or None. A query that sqlglot cannot read stays as it is; a later check refuses it with the reason.
     """
     from sqlglot.errors import SqlglotError
 

@@ -20,7 +20,8 @@ def ambiguous(name: str) -> str:
 
 
 def arguments(function: str, surplus: str = "") -> str:
-    """For a wrong number of arguments, of which some may be ``surplus``, or wrong types."""
+    """The hint for a call with a wrong number or wrong types of arguments. ``surplus`` is the text of the arguments to
+    leave out."""
     shown = f"DESCRIBE FUNCTION EXTENDED {function} shows its arguments"
     return f"leave {surplus} out; {shown}" if surplus and len(surplus) <= _WIDEST else shown
 
@@ -55,7 +56,7 @@ def surplus_arguments(text: str, start: int, most: int) -> tuple[int, int] | Non
 def aggregate_in(place: str, name: str) -> str:
     """For an aggregate in WHERE, ON or GROUP BY."""
     if place == "WHERE":
-        return f"move the condition behind GROUP BY: HAVING {name}(…)"
+        return f"write the condition after GROUP BY, as HAVING {name}(…) …"
     joined = "JOIN" if place == "ON" else "FROM"
     return f"write {joined} (SELECT {name}(…) AS a_name …), and {place} a_name"
 
@@ -71,11 +72,11 @@ def unlike_queries(first: str | int, other: str | int) -> str:
         return "select as many columns in each query: NULL AS a_name fills one"
     least = "first" if int(first) < int(other) else "second"
     missing = ", ".join(["NULL AS a_name"] * min(abs(int(first) - int(other)), _MOST_ADDED))
-    return f"add {missing} to the columns of the {least} query, or leave columns of the other out"
+    return f"add {missing} to the columns of the {least} query, or leave columns out of the other query"
 
 
 def no_such_relation(text: str, name: str) -> str:
-    """For a relation that no other has a similar name to, in a statement of Spark's."""
+    """For an unknown relation in a statement of Spark's, if no relation has a similar name."""
     words = _VERB.match(text)
     verb, kind = (words["verb"].upper(), (words["kind"] or "TABLE").upper()) if words is not None else ("", "TABLE")
     if verb == "DROP":

@@ -199,7 +199,7 @@ class Cursor:
         if before == "," and expected in ("an expression", "identifier") and (token.kind == END or met in (")", "]")):
             self.refuse_comma(self.tokens[self.at - 1], "" if token.kind == END else met)
         what = expected.removesuffix(" in the query body").partition(" after ")[0].removeprefix("one of ")
-        hint = f"write {_SPOKEN.get(what, what)}{f' behind {before}' if before else ''}"
+        hint = f"write {_SPOKEN.get(what, what)}{f' after {before}' if before else ''}"
         raise SqlError(INVALID_EXPRESSION, f"expected {expected}, found: {met}", hint=hint, span=token.span)
 
     def refuse(self, message: str, token: Token, *, hint: str | None = None) -> NoReturn:
@@ -208,13 +208,13 @@ class Cursor:
             before = self.tokens[self.at - 1] if self.at > 0 else None
             if before is not None and before.text == "," and before.start < token.start:
                 self.refuse_comma(before, token.text)
-            behind = f" behind {before.text}" if before is not None else f" before {token.text}"
+            behind = f" after {before.text}" if before is not None else f" before {token.text}"
             what = _BEHIND.get(before.upper if before is not None else "", "an expression")
             hint = f'write {what}{behind}; as a name {token.text} must be quoted: "{token.value}"'
         raise SqlError(INVALID_EXPRESSION, message, hint=hint, span=token.span)
 
     def refuse_comma(self, comma: Token, following: str) -> NoReturn:
-        """Raises SqlError INVALID_EXPRESSION at a comma with nothing behind it."""
+        """Raises SqlError INVALID_EXPRESSION at a comma with nothing after it."""
         raise SqlError(INVALID_EXPRESSION, trailing_comma(following), hint=WITHOUT_COMMA, span=comma.span)
 
     def is_name(self, ahead: int = 0) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 WITHOUT_COMMA = "leave the comma out"
-"""The hint of an error about a comma with nothing behind it."""
+"""The hint of an error about a comma with nothing after it."""
 
 
 def trailing_comma(following: str) -> str:
@@ -13,7 +13,7 @@ def trailing_comma(following: str) -> str:
 
 def missing_by(word: str) -> tuple[str, str]:
     """The message and the hint of an error about ``GROUP`` or ``ORDER`` without its ``BY``."""
-    return f"BY is missing behind {word}", f"write {word} BY"
+    return f"BY is missing after {word}", f"write {word} BY"
 
 
 # Precedence as in PostgreSQL: https://www.postgresql.org/docs/current/sql-syntax-lexical.html#SQL-PRECEDENCE

@@ -38,7 +38,7 @@ COMMANDS = ("set", "unset", "i", "ir", "include", "include_relative", "echo", "i
 _LONG_NAMES = {"include": "i", "include_relative": "ir"}
 _MOST_INCLUDED = 32
 _FIRST_WORDS = 4096
-"""As many characters of a statement decide whose it is."""
+"""The number of characters of a statement that decide whether it is rw_sql's or Spark's."""
 
 _COMMAND = re.compile(r"\\([^\s\\]*)")
 _QUERY = re.compile(
@@ -274,7 +274,8 @@ class _Expander:
         self._on_error(error)
 
     def _command(self, origin: Origin, at: int, end: int, branches: list[_Branch], within: tuple[str, ...]) -> None:
-        """Carries out the command of a line. In a branch that is not read only the edges of branches count."""
+        """Carries out the command of a line. In a branch that is not read, only the commands that begin or end a branch
+        are carried out."""
         found = _COMMAND.match(origin.text, at)
         assert found is not None
         name = _LONG_NAMES.get(found[1], found[1])
@@ -348,7 +349,7 @@ class _Expander:
             branches.pop()
             return
         if branch.has_else:
-            raise _wrong(rf"\{name} stands behind \else", r"\endif ends the branch", at, end)
+            raise _wrong(rf"\{name} stands after \else", r"\endif ends the branch", at, end)
         branch.has_else = name == "else"
         branch.is_read = False
         if branch.is_outer_read and not branch.was_read:

@@ -69,7 +69,10 @@ def test_at_a_terminal_before_and_without_spark(tmp_path: Path, written: Written
         said += typed(shell, "\\d", "(2 rows)")
         said += typed(shell, "\\d+ orders", "CREATE SOURCE")
         assert "JSON;" in said.rpartition("CREATE SOURCE")[2]
-        said += typed(shell, "\\dj", "ingest-1")
+        jobs = typed(shell, "\\dj", "ingest-1")
+        assert "\\x shows all columns" in jobs
+        assert "last_error" not in jobs
+        said += jobs
         said += typed(shell, "SHOW SOURCES; \\x", "Expanded display is on.")
         # A pasted script is run as one text.
         shell.type_text("\x1b[200~\\x auto\n\\set which '%tals'\nSHOW MATERIALIZED VIEWS LIKE :'which';\x1b[201~")
@@ -104,9 +107,12 @@ def test_tables_by_width(tmp_path: Path, written: WrittenWarehouse, width: int) 
         environment(tmp_path, COLUMNS=str(width)),
     ) as shell:
         lines = shell.read_until("(1 row)").splitlines() + shell.read_until(" rows)").splitlines()
+        if width < 200:
+            lines += shell.read_until("\\x shows all columns").splitlines()
     assert max(map(len, lines)) <= width
     assert any("decode_errors" in line for line in lines)
-    assert any("last_error" in line for line in lines)
+    assert any("last_error" in line for line in lines) == (width == 200)
+    assert any("│ job " in line for line in lines)
 
 
 @pytest.mark.long

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from rw_sql.cli.output import fits
 from rw_sql.cli.shell.commands import HELP, NAMES, Piece, listing, split_commands, switched, unknown
+from rw_sql.cli.shell.loop import _JOBS, _jobs_in_short
 from rw_sql.errors import INVALID_COMMAND, SqlError
+from rw_sql.session.results import Rows
 from rw_sql.syntax import parse_statement
 
 
@@ -75,3 +78,20 @@ def test_the_help_has_every_command() -> None:
     assert set(NAMES).issuperset(("d", "ds", "dm", "dt", "dj", "dk", "dc", "do", "x", "timing", "watch", "e", "i", "o"))
     assert set(NAMES).issuperset(("c", "!", "?"))
     assert all(meaning for _, meaning in HELP)
+
+
+def test_jobs_that_do_not_fit_are_shown_in_short_with_their_reasons_below() -> None:
+    reason = "EXPIRED refunds:0: RESUME SOURCE refunds"
+    rows = Rows(
+        columns=_JOBS,
+        rows=(
+            ("ingest-5", "source", "refunds", "STALLED", reason, None, "60", None, "0"),
+            ("mv-11", "materialized_view", "totals_by_country", "RUNNING", "", None, "80", "2", "0"),
+        ),
+    )
+    assert not fits(rows, 80)
+    short, below = _jobs_in_short(rows)
+    assert fits(short, 80)
+    assert short.columns == ("job", "object", "kind", "state", "lag")
+    assert short.rows[1] == ("mv-11", "totals_by_country", "materialized_view", "RUNNING", "80")
+    assert below == f"refunds is STALLED: {reason}\n\\x shows all columns\n"

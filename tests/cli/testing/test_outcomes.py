@@ -53,7 +53,7 @@ def test_junit() -> None:
 
 
 def test_what_a_flush_passes_over() -> None:
-    wrong = [("s", "NOTICE", "stalled, not waited for: topic gone"), ("v", "NOTICE", "but for what s lacks")]
+    wrong = [("s", "NOTICE", "stalled, not waited for: topic gone"), ("v", "NOTICE", "except for rows missing in s")]
     read = [("t", "FLUSHED", "read to 0=3"), ("u", "NOTICE", "paused, not waited for")]
     assert passed_over([*read]) is None
-    assert passed_over([*wrong, *read]) == "s: stalled, not waited for: topic gone; v: but for what s lacks"
+    assert passed_over([*wrong, *read]) == "s: stalled, not waited for: topic gone; v: except for rows missing in s"

@@ -27,3 +27,24 @@ def test_statements_of_all_fixtures_in_any_order_and_cut(seed: int) -> None:
                 assert error.hint
                 assert error.span is not None
                 assert error.line == text.count("\n", 0, error.span.start) + 1
+
+
+@pytest.mark.parametrize(
+    ("use", "made_in"),
+    [
+        ("USE default", "o"),
+        ("use schema `default`", "o"),
+        ("USE DATABASE spark_catalog.default", "o"),
+        ("USE other", "raw.o"),
+        ("USE default_of_ours", "raw.o"),
+    ],
+)
+def test_use_of_the_default_database_ends_a_search_path(use: str, made_in: str) -> None:
+    """The views of ``public`` are in Spark's default database, and other databases are Spark's own."""
+    sources = [f"CREATE SOURCE {name} (id INT) WITH (connector = 'datagen')" for name in "so"]
+    view = "CREATE MATERIALIZED VIEW v AS SELECT id FROM s"
+    checker = ScriptChecker()
+    checked = list(checker.check(f"CREATE SCHEMA raw; USE raw; {sources[0]}; {use}; {sources[1]}; {view}", "x"))
+    assert [record.name for record in checker.snapshot.all("source")] == ["raw.s", made_in]
+    told = [error.message for statement in checked for error in statement.errors]
+    assert told == (['relation "s" does not exist'] if made_in == "o" else [])

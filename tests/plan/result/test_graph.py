@@ -90,7 +90,7 @@ def test_text_draws_each_object_once() -> None:
 def test_a_long_chain_needs_no_deep_stack() -> None:
     drawn = graph(list(pairwise(range(1, 3000))))
     assert to_text(drawn).count("\n") == 2999
-    assert to_svg(drawn).count("<rect") == 2999
+    assert to_svg(drawn, has_style=False).count("<rect") == 2999
 
 
 HOSTILE = "<script>alert(1)</script>\"'&\x00\x1b[31m\n]; click n1"
@@ -116,14 +116,34 @@ def test_state_is_said_without_colour() -> None:
     drawn = Graph(
         nodes=(GraphNode(id=1, name="v", kind="materialized_view", state="STALLED", note="5 behind"),), edges=()
     )
-    assert "materialized view · STALLED · 5 beh" in to_svg(drawn)
+    assert ">materialized view</text>" in to_svg(drawn)
+    assert ">STALLED · 5 behind</text>" in to_svg(drawn)
     assert "class n1 stalled" in to_mermaid(drawn)
     assert "<style>" in to_svg(drawn)
+    assert 'class="back"' in to_svg(drawn)
     assert "<style>" not in to_svg(drawn, has_style=False)
+    assert 'class="back"' not in to_svg(drawn, has_style=False)
+
+
+def test_every_line_is_inside_of_its_box() -> None:
+    long = "m" * 60
+    drawn = Graph(
+        nodes=(GraphNode(id=1, name=long, kind=long, state="STALLED", note="5,000,000,000 behind"),), edges=()
+    )
+    box = ElementTree.fromstring(to_svg(drawn)).find(f"{SVG}g")
+    assert box is not None
+    rect = box.find(f"{SVG}rect")
+    assert rect is not None
+    texts = box.findall(f"{SVG}text")
+    assert len(texts) == 3
+    top, height = float(rect.get("y") or 0), float(rect.get("height") or 0)
+    for text in texts:
+        assert top + 12 <= float(text.get("y") or 0) <= top + height - 4
+        assert len(text.text or "") <= 24  # seven pixels for a letter of the widest usual font, in 170
 
 
 def test_a_thousand_boxes_are_placed_soon() -> None:
     drawn = random_graph(1, 1000)
     started = time.process_time()
-    assert to_svg(drawn).count("<rect") == 1000
+    assert to_svg(drawn, has_style=False).count("<rect") == 1000
     assert time.process_time() - started < 30  # no test of speed: a method that is cubic takes minutes

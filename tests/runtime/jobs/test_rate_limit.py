@@ -41,6 +41,13 @@ def test_where_batches_start_seldom_they_hold_what_came_meanwhile() -> None:
     assert pace_of(both).batch_records == 6_000_000
 
 
+def test_a_batch_has_more_records_where_more_cores_read_them() -> None:
+    assert pace_of({}, 1).batch_records == pace_of({}, 2).batch_records == BATCH_RECORDS
+    assert pace_of({}, 64).batch_records == 32 * BATCH_RECORDS
+    assert pace_of({"barrier_interval_ms": "3600000"}, 16).batch_records == 80_000_000
+    assert pace_of({"source_rate_limit": "1000"}, 64).batch_records == 1000
+
+
 @dataclass(slots=True)
 class _Clock:
     """A time that a test moves."""

@@ -135,8 +135,8 @@ def test_what_reads_a_stalled_job_has_all_but_what_that_lacks() -> None:
         _of_what_came(view(6, "d", 2), flushed, behind),
     ]
     assert [answer.detail for answer in told] == [
-        "but for what s lacks",
+        "except for rows missing in s",
         "stalled, not waited for: x",
-        "but for what s, b lacks",
+        "except for rows missing in s, b",
         "",
     ]

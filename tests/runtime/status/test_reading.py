@@ -10,12 +10,15 @@ from typing import TYPE_CHECKING
 import pytest
 from deltalake import DeltaTable
 
+from rw_sql import __version__
 from rw_sql.errors import METASTORE_IS_NEWER, NO_SESSION, NOT_SUPPORTED, SqlError
 from rw_sql.metastore.catalog import load_catalog
 from rw_sql.metastore.migrations import require_format
 from rw_sql.metastore.records import PauseRecord, PutObject
 from rw_sql.runtime.observe.metrics import Metrics
-from rw_sql.runtime.status.reading import Measures, Observer, measure, read_status, statements_in
+from rw_sql.runtime.status.page import PageQuery, page_html
+from rw_sql.runtime.status.reading import Measures, Observer, OwnerStatus, measure, read_status, statements_in
+from rw_sql.runtime.status.words import owner_text
 from tests.support.warehouses import WrittenWarehouse
 
 if TYPE_CHECKING:
@@ -182,3 +185,26 @@ def test_rows_count_from_the_start_of_the_run_and_not_from_the_first_look(writte
     written.batch(table, "ingest-2", run.run, 2, 4)
     metrics.count_rows()
     assert figures()["rw_sql_job_rows_total"] == 11
+
+
+def test_the_page_shows_statements_once_and_explains_the_status(written: WrittenWarehouse) -> None:
+    written.lease(applied=1)
+    written.status("ingest-2", "STALLED", reason=REASON)
+    status = read_status(written.context(), Measures())
+    body = page_html(status, PageQuery())
+    assert body.count("INJECT SOURCE OFFSETS orders TO EARLIEST") == 1
+    assert "5 records (the upstream has removed records before they were read)" in body
+    assert f"rw_sql {__version__}," in body
+    assert 'aria-current="true">1 STALLED' in page_html(status, PageQuery(state="STALLED"))
+
+
+def test_a_block_is_shown_by_lines(written: WrittenWarehouse) -> None:
+    block = "BEGIN UNSAFE REASON 'a; b'; PAUSE SOURCE orders; COMMIT"
+    written.commit(kind="BEGIN UNSAFE", is_unsafe=True, statement=block, objects=("orders",), reason="r", plan="p")
+    body = page_html(read_status(written.context(), Measures()), PageQuery())
+    assert "BEGIN UNSAFE REASON &#x27;a; b&#x27;;\nPAUSE SOURCE orders;\nCOMMIT;</pre>" in body
+
+
+def test_the_owners_host_is_a_name() -> None:
+    owner = OwnerStatus(state="RUNNING", host="vm 0f3a pid:[402]", pid=7, since_ms=0, applied_epoch=1)
+    assert owner_text(owner, 1, 61_000) == "owner: process 7 on vm, for 1 min 1 s; all statements applied"

@@ -193,7 +193,7 @@ def test_an_error_points_into_the_file_as_it_is_written() -> None:
         ("\\if o\n\\endif", '"o" is neither true nor false', (1, 1)),
         ("\\if 1\nSELECT 1", "\\if starts here and does not end", (1, 1)),
         ("\\endif", "\\endif has no \\if before it", (1, 1)),
-        ("\\if 1\n\\else\n\\elif 1\n\\endif", "\\elif stands behind \\else", (3, 1)),
+        ("\\if 1\n\\else\n\\elif 1\n\\endif", "\\elif stands after \\else", (3, 1)),
         ("\\i", "\\i takes one file", (1, 1)),
         ("SELECT 1\n\\i sub/b.sql", "\\i stands inside of a statement", (2, 1)),
         ("SELECT 1;\n\\i none.sql", 'cannot read "none.sql": No such file or directory', (2, 4)),

@@ -178,7 +178,7 @@ class ExpressionChecker(NameChecker):
             self.report.add(
                 place_of_name,
                 INVALID_QUERY,
-                f'aggregate "{name}" stands within another aggregate',
+                f'aggregate "{name}" cannot stand within another aggregate',
                 query_hints.nested(name),
             )
         elif place in _NO_AGGREGATES:

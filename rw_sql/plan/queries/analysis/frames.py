@@ -126,7 +126,7 @@ class Frame:
         found = self.visible(parts[0])
         if found:
             return found, 1
-        # With no telling which columns there are, a.b may be a field of a column that is called as a relation.
+        # If not all columns are known, a.b may be a field of a column that has the name of a relation.
         is_of_known = len(parts) > 1 and self.relations.get(parts[0]) is False
         return OPEN if (self.is_unsure if is_of_known else self.is_open) else None
 

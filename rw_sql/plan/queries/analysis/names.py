@@ -172,7 +172,8 @@ class NameChecker:
                     self.text.place(parts[0]),
                     UNDEFINED_COLUMN,
                     f'column "{parts[0].name}" does not exist',
-                    _near(parts[0].name, names) or f"the columns are {_shown(names)}",
+                    _near(parts[0].name, names)
+                    or f"the {'columns are' if len(names) > 1 else 'only column is'} {_shown(names)}",
                 )
         is_sure = all(len(_identifiers(column)) == 1 for column in left_out)
         return Output(
@@ -224,7 +225,11 @@ class NameChecker:
             UNDEFINED_COLUMN,
             f'column "{first.name}" does not exist',
             _near(first.name, columns)
-            or (f"the columns are {_shown(columns)}" if columns else query_hints.without_from(first.name)),
+            or (
+                f"the {'columns are' if len(columns) > 1 else 'only column is'} {_shown(columns)}"
+                if columns
+                else query_hints.without_from(first.name)
+            ),
         )
 
 

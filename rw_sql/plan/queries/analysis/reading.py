@@ -78,7 +78,7 @@ class Text:
         return (int(start), int(end) + 1) if start is not None and end is not None else None
 
     def first_place(self, node: exp.Expr | None) -> tuple[int, int] | None:
-        """The place of the first part of a tree that has a place."""
+        """The first place that any part of a tree has; None if no part has one."""
         if node is None:
             return None
         return min(filter(None, map(self.place, node.walk())), default=None)

@@ -248,7 +248,7 @@ class QueryChecker(RelationChecker):
         for part in order.expressions if order is not None else ():
             groups.check(part)
 
-    # What stands behind a query
+    # The clauses after a query
 
     def _tail(self, node: exp.Expr, output: Output, scope: Scope) -> None:
         """Checks ORDER BY, LIMIT and OFFSET."""
@@ -303,7 +303,8 @@ class QueryChecker(RelationChecker):
             self.report.add(
                 self.text.keyword(first, (TokenType.SELECT, TokenType.VALUES)),
                 INVALID_QUERY,
-                f"the queries of {word} have {len(left.columns)} and {len(right.columns)} columns",
+                f"the queries of {word} need the same number of columns, "
+                f"not {len(left.columns)} and {len(right.columns)}",
                 query_hints.unlike_queries(len(left.columns), len(right.columns)),
             )
         both = zip(left.columns, right.columns, strict=False)

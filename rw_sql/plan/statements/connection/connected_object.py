@@ -43,17 +43,17 @@ def find_connected(snapshot: Snapshot, kind: str, name: Name) -> Connected:
 
 
 def connected_definition(user: Connected) -> Definition:
-    """The statement of its record."""
+    """The statement that defines the source or sink."""
     return definition_of(user) if isinstance(user, SourceRecord) else sink_definition(user.definition)
 
 
 def connected_spec(user: Connected) -> ConnectorSpec:
-    """The options that it accepts."""
+    """The options that the source or sink accepts."""
     return connector(user.connector).spec if isinstance(user, SourceRecord) else sink_connector(user.connector).spec
 
 
 def connection_type_of(user: Connected) -> str:
-    """The type of the connections that it can use."""
+    """The type of the connections that the source or sink can use."""
     return connected_spec(user).connection_kind or user.connector
 
 
@@ -69,7 +69,7 @@ def check_connected(snapshot: Snapshot, statement: Definition) -> None:
 
 
 def changed_record(snapshot: Snapshot, user: Connected, statement: Definition) -> Connected:
-    """Its record with another definition."""
+    """The record of the source or sink with another definition."""
     if isinstance(user, SourceRecord) and isinstance(statement, CreateSource):
         return source_record(snapshot, user, statement)
     if isinstance(user, SinkRecord) and isinstance(statement, CreateSink):
@@ -87,7 +87,7 @@ def effect_of_change(
     is_validated: bool,
     is_switchable: bool = True,
 ) -> Effect:
-    """Looks at the upstream or target of its changed record. Raises SqlError if that cannot be used."""
+    """Looks at the upstream or target of a changed source or sink. Raises SqlError if that cannot be used."""
     moved = after(snapshot, (change,))
     record = change.record
     if isinstance(user, SourceRecord) and isinstance(record, SourceRecord):

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from rw_sql.connectors.connection_types import (
+    REGISTRY,
     check_connection_options,
     connection_sink,
     connection_source,
@@ -14,6 +15,8 @@ from rw_sql.connectors.connection_types import (
     is_of_sources,
     place_of,
 )
+from rw_sql.connectors.registry import captures_changes
+from rw_sql.connectors.schemas.client import ADDRESSES
 from rw_sql.connectors.spec import OptionError, plain_keys
 from rw_sql.errors import (
     DUPLICATE_CLAUSE,
@@ -114,7 +117,7 @@ def check_connection(snapshot: Snapshot, statement: CreateConnection, span: Span
             otherwise = f'did you mean "{near[0]}"?' if near else rest
             raise SqlError(
                 UNKNOWN_PROPERTY,
-                f"{name} connections do not support {option.key} values",
+                f'connections of type "{name}" have no property "{option.key}"',
                 span=option.key_place,
                 plain_keys=plain_keys(spec, [each.key for each in statement.options]),
                 hint=place_of(name, option.key) or otherwise,
@@ -167,7 +170,16 @@ def _require_answer(
 ) -> None:
     """Raises SqlError if the server does not respond or refuses the login. ``options`` are the options in the
     statement."""
+    if kind == REGISTRY:
+        if (error := inspector.upstreams.registry_error(planned)) is not None:
+            raise no_answer(
+                f'the schema registry of connection "{name}"', error, span, options=options,
+                is_switchable=bool(options), otherwise=f"SHOW CREATE CONNECTION {sql_name(name)}",
+            )  # fmt: skip
+        return
     if is_of_sources(kind):
+        if captures_changes(connection_source(kind)) and "database.name" not in dict(planned):
+            return  # A database belongs to a source then: the server is asked when one uses the connection.
         upstream = inspector.upstreams.look(connection_source(kind), planned)
         if not upstream.is_reachable:
             require_upstream(upstream, name, span, kind="connection", options=options, is_switchable=bool(options))
@@ -343,7 +355,7 @@ def lower_alter_connection_options(statement: AlterConnectionOptions, snapshot: 
             user,
             statement.name.span,
             is_validated=statement.is_validated,
-            may_move=may_move(spec, differs),
+            may_move=kind != REGISTRY and may_move(spec, differs),
         )
         effects.append((user.name, effect))
         changed = source_record(moved, user, definition_of(user))
@@ -360,6 +372,8 @@ def lower_alter_connection_options(statement: AlterConnectionOptions, snapshot: 
     if sinks and may_move(spec, differs):
         other = another_target(inspector, kind, connection_options(snapshot, current), planned)
         doubts += [f"sink {sink.name}: {other}" for sink in sinks if other]
+    if kind == REGISTRY and users and any(key == ADDRESSES for key, _, _ in differs):
+        doubts.append("another registry may have other schemas under the ids that the records name")
     preview = Preview(
         title=f"ALTER CONNECTION {name}",
         dependents=tuple(f"{spoken(d.kind)} {d.name}" for d in snapshot.dependents_of(current.id)),

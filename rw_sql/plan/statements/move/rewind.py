@@ -166,7 +166,7 @@ def _before(
         states[split] = StoredState(
             fragment=fragment, split=split, state=text, epoch=statement.operation, log_version=point.log_version
         )
-    # A split without a position in the point had none, or it had been reset.
+    # If the point has no position for a split, the split had none, or it had been reset.
     states = {
         split: row for split, row in states.items() if row is None or row.state == FORGOTTEN or split in point.states
     }

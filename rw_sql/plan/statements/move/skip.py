@@ -99,5 +99,5 @@ def _require_next(statement: SkipRecord, split: str, old: SplitState, end: int) 
             f'record {at} of split "{split}" is not next: {at - old.offset} come before it, from {old.offset} on',
             span=statement.split.span,
             hint=f"ALTER SOURCE {name} SET source_rate_limit = 1 lets the reader come up to it record by "
-            f"record; INJECT SOURCE OFFSETS {name} VALUES ({literal(split)} = {at + 1}) ALLOW GAPS leaves them all out",
+            f"record; INJECT SOURCE OFFSETS {name} VALUES ({literal(split)} = {at + 1}) leaves them all out",
         )

@@ -129,7 +129,7 @@ def _back(
 
 
 def _anew(old: MaterializedViewRecord, now: MaterializedViewRecord) -> str:
-    """The statement that makes a view's rows of before again."""
+    """The statement that computes the former rows of a view again."""
     name = Name(parts=(now.name,))
     if old.definition == now.definition:
         return render(RebuildMaterializedView(name=name))

@@ -11,6 +11,7 @@ from rw_sql.model.definitions import REFRESH_OPTIONS, connector_of, option_text,
 from rw_sql.model.options import names_in_connection
 from rw_sql.model.rates import BARRIER_INTERVAL
 from rw_sql.model.rates import RATE_LIMIT as SOURCE_RATE_LIMIT
+from rw_sql.plan.checks.columns import lists_columns
 from rw_sql.plan.statements.replace.column_changes import column_changes
 from rw_sql.plan.statements.replace.normal_form import (
     differing_clauses,
@@ -18,6 +19,7 @@ from rw_sql.plan.statements.replace.normal_form import (
     own_options,
     plain_column,
     spec_of,
+    with_taken_columns,
 )
 from rw_sql.plan.statements.view.backfill_plan import RATE_LIMIT
 from rw_sql.syntax.statements import (
@@ -81,6 +83,16 @@ class _OptionChanges:
 
 
 def least_change(current: Create, wanted: Create, connections: Mapping[str, CreateConnection]) -> LeastChange:
+    """See :func:`_least_change`. Columns that a definition takes over from a schema are those that the object has."""
+    # Two branches, because the columns are those of one kind of statement.
+    if isinstance(current, CreateSource) and isinstance(wanted, CreateSource):  # noqa: SIM114
+        wanted = with_taken_columns(current, wanted)
+    elif isinstance(current, CreateTable) and isinstance(wanted, CreateTable):
+        wanted = with_taken_columns(current, wanted)
+    return _least_change(current, wanted, connections)
+
+
+def _least_change(current: Create, wanted: Create, connections: Mapping[str, CreateConnection]) -> LeastChange:
     """The statements that turn one definition into another of the same kind and name.
 
     ``connections`` are the future definitions of connections that properties may come from, by name.
@@ -93,7 +105,10 @@ def least_change(current: Create, wanted: Create, connections: Mapping[str, Crea
         case CreateMaterializedView(), CreateMaterializedView():
             return _of_view(current, wanted)
         case CreateSource(), CreateSource():
-            if [plain_column(c) for c in current.columns] != [plain_column(c) for c in wanted.columns]:
+            is_as_upstream = not wanted.columns and lists_columns(wanted)
+            if not is_as_upstream and [plain_column(c) for c in current.columns] != [
+                plain_column(c) for c in wanted.columns
+            ]:
                 return LeastChange(refusal="the columns of a source cannot change")
             return _of_connected("SOURCE", current, wanted, connections)
         case CreateTable(), CreateTable():

@@ -4,11 +4,20 @@ creation."""
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
+from rw_sql.connectors.formats import KEY_SCHEMA, SCHEMA
 from rw_sql.connectors.registry import connector, connector_names, sink_connector, sink_connector_names
 from rw_sql.connectors.spec import duration_seconds
-from rw_sql.model.definitions import PAUSED_AT_BIRTH, connector_of, include_name, option_text, primary_key
+from rw_sql.model.definitions import (
+    PAUSED_AT_BIRTH,
+    connector_of,
+    has_schema,
+    include_name,
+    option_text,
+    primary_key,
+    stored_schema,
+)
 from rw_sql.model.sharing import SHARED, is_to_be_shared
 from rw_sql.plan.checks.columns import VALIDATE
 from rw_sql.syntax.query.canonical_query import canonical_query
@@ -27,6 +36,9 @@ if TYPE_CHECKING:
     )
 
 Definition = CreateSource | CreateTable | CreateSink | CreateMaterializedView
+
+TakingT = TypeVar("TakingT", CreateSource, CreateTable)
+"""A definition whose columns may come from a schema."""
 
 _AT_BIRTH = (PAUSED_AT_BIRTH, VALIDATE, "snapshot")
 """Properties that affect only the creation of an object, not the existing object."""
@@ -87,6 +99,19 @@ def plain_column(column: ColumnDefinition) -> ColumnDefinition:
     """A column without its part in the primary key, and without constraints that nothing enforces."""
     field = None if column.field == column.name else column.field
     return replace(column, field=field, is_primary_key=False, other_constraints=())
+
+
+def with_taken_columns(current: TakingT, wanted: TakingT) -> TakingT:
+    """A definition whose columns a schema has, with the columns that were taken over when the object was created."""
+    if stored_schema(current) is None or not has_schema(wanted):
+        return wanted
+    if any(column.generated is None for column in wanted.columns):
+        return wanted
+    at: int = wanted.wildcard or 0
+    taken: tuple[ColumnDefinition, ...] = tuple(column for column in current.columns if column.generated is None)
+    columns = (*wanted.columns[:at], *taken, *wanted.columns[at:])
+    constraints = wanted.constraints or current.constraints
+    return replace(wanted, columns=columns, constraints=constraints, wildcard=None)
 
 
 def differing_clauses(current: Definition, wanted: Definition) -> list[str]:
@@ -152,7 +177,9 @@ def _is_shared(statement: CreateSource) -> bool:
 def _format(given: FormatEncode | None, spec: ConnectorSpec | None) -> object:
     if given is None:
         return (*spec.default_format, (), "JSON") if spec is not None and spec.default_format is not None else None
-    options: Mapping[str, str] = {option.key: option_text(option.value) for option in given.options}
+    options: Mapping[str, str] = {
+        option.key: option_text(option.value) for option in given.options if option.key not in (SCHEMA, KEY_SCHEMA)
+    }
     return given.format, given.encode, tuple(sorted(options.items())), given.key_encode or "JSON"
 
 

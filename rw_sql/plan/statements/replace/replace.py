@@ -58,14 +58,14 @@ def lower_create_or_replace(
 ) -> Plan:
     """CREATE OR REPLACE: as CREATE where there is no such object, else the least change that leads there.
 
-    ``lower`` lowers each of its statements. Refused where only another object would have this definition.
+    ``lower`` lowers each of its statements. Refused if no change of the existing object leads to this definition.
     """
     if statement.if_not_exists:
         raise SqlError(
             INVALID_DEFINITION,
             "OR REPLACE and IF NOT EXISTS exclude each other",
             span=statement.name.span,
-            hint="leave IF NOT EXISTS out to change an object that exists, OR REPLACE to keep it",
+            hint="leave IF NOT EXISTS out to change the object if it exists; leave OR REPLACE out to keep it",
         )
     name = object_name(statement.name)
     kind, definition_of = _KINDS[type(statement)]
@@ -106,7 +106,7 @@ def lower_create_or_replace(
 def _as_one(
     statement: Replaceable, snapshot: Snapshot, inspector: Inspector, statements: tuple[Statement, ...], lower: Lower
 ) -> Plan:
-    """Several statements as one operation, each lowered on the catalog as the statements before it leave it."""
+    """Several statements as one operation, each lowered on the catalog that the statements before it produce."""
     then = snapshot
     plans: list[Plan] = []
     for each in statements:

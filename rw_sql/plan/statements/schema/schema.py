@@ -32,7 +32,7 @@ _OF_SPARK = frozenset({
     "avro", "binaryfile", "builtin", "csv", "default", "delta", "global_temp", "hudi", "iceberg", "information_schema",
     "jdbc", "json", "orc", "parquet", "session", "spark_catalog", "sys", "system", "text", "xml",
 })  # fmt: skip
-"""What Spark and Delta take for something else where it stands before the name of a table, folded."""
+"""Folded names that mean something other than a schema to Spark or Delta if they precede the name of a table."""
 
 
 def lower_create_schema(statement: ast.CreateSchema, snapshot: Snapshot, inspector: Inspector) -> Plan:
@@ -66,7 +66,7 @@ def lower_create_schema(statement: ast.CreateSchema, snapshot: Snapshot, inspect
 
 
 def _require_fit(snapshot: Snapshot, written: ast.Name, name: str) -> None:
-    """Raises SqlError INVALID_SCHEMA_NAME for a name that Spark's database cannot have, or that is taken otherwise."""
+    """Raises SqlError INVALID_SCHEMA_NAME for a name that Spark's database cannot have, or that something else uses."""
     why = None
     if name in _OF_SPARK or name.startswith(("rw_", "pg_")):
         why = "the name is reserved"
@@ -150,7 +150,7 @@ def _drops(snapshot: Snapshot, inside: tuple[ObjectRecord, ...]) -> tuple[tuple[
     rows: tuple[ResultRow, ...] = ()
     for record in inside:
         if then.get(record.id) is None:
-            continue  # It went with what it depends on.
+            continue  # It was dropped with an object that it depends on.
         plan = _dropped(record, then)
         if plan is not None and plan.operation is not None:
             changes = (*changes, *plan.operation.changes)

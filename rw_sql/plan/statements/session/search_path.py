@@ -127,7 +127,7 @@ class _Resolver:
         self._dialect = query_dialect
 
     def statement(self, statement: ast.Statement) -> ast.Statement:
-        """The statement with other names."""
+        """The statement with each name replaced by that of the object that the search path finds."""
         made: ast.Statement = self._parts(statement)
         return made
 

@@ -1,5 +1,5 @@
 """SHOW and DESCRIBE: the columns of every listing and the origin of their values.
 
-Imports: ``view``, ``move`` and the rooms beside ``statements``. Imported by: ``plan/lower.py``. Begin with ``objects``;
-splits and CONTINUITY have modules of their own.
+Imports: ``view``, ``move`` and the rooms of ``plan`` below ``statements``. Imported by: ``plan/lower.py``. Begin with
+``objects``; splits and CONTINUITY have modules of their own.
 """

@@ -72,7 +72,7 @@ def _graph(lineage: Lineage, states: dict[int, tuple[str | None, int | None]]) -
     nodes = []
     for record in lineage.objects:
         state, lag = states[record.id]
-        note = "" if lag is None else f"{lag} behind"
+        note = f"{lag:,} behind" if lag else ""
         nodes.append(GraphNode(id=record.id, name=record.name, kind=record.kind, state=state or "", note=note))
     return Graph(nodes=tuple(nodes), edges=lineage.edges)
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from rw_sql.errors import NOT_SUPPORTED, SqlError
 from rw_sql.metastore.records import MaterializedViewRecord, SinkRecord, SourceRecord, TableRecord
-from rw_sql.model.definitions import definition_of, source_columns
+from rw_sql.model.definitions import definition_of, source_columns, without_schema
 from rw_sql.model.job_ids import ingest_fragment, rebuild_job, sink_job, view_job
 from rw_sql.model.job_specs import named_splits
 from rw_sql.model.names import (
@@ -45,6 +46,7 @@ from rw_sql.plan.statements.view.backfill_plan import RATE_LIMIT
 from rw_sql.plan.statements.view.set_rate_and_cancel import progress_text
 from rw_sql.syntax import parse_statement, render
 from rw_sql.syntax.lexing.identifiers import PUBLIC
+from rw_sql.syntax.statements import CreateSink, CreateSource, CreateTable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -468,6 +470,8 @@ def lower_show_create(statement: ShowCreate, snapshot: Snapshot, search_path: tu
     columns = (("name", "STRING"), ("create_sql", "STRING"))
     # Parsed and rendered again, because an earlier version may have stored it with another canonical form.
     made = parse_statement(definition)
+    if isinstance(made, CreateSource | CreateTable | CreateSink):
+        made = replace(made, format=without_schema(made.format))
     if search_path != DEFAULT_PATH:
         made = explicit(made, snapshot, dialect)
     return _plan(statement, columns, [(object_name(statement.name), render(made))])

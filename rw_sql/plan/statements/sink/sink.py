@@ -23,6 +23,7 @@ from rw_sql.model.names import (
     undefined_relation,
 )
 from rw_sql.model.options import plan_options
+from rw_sql.model.parallelism import streaming_parallelism
 from rw_sql.model.relations import relation_of
 from rw_sql.plan.checks.columns import is_validated, without_switch
 from rw_sql.plan.checks.sinks import SinkInput, check_sink
@@ -78,6 +79,7 @@ def lower_create_sink(statement: CreateSink, snapshot: Snapshot, inspector: Insp
         replaces=bool(given.query and given.keys),
         starts=tuple(starts),
         created_at_ms=inspector.clock(),
+        parallelism=streaming_parallelism(snapshot),
     )
     record = sink_record(snapshot, blank, stored)
     changes: list[Change] = [*added, PutObject(record=record)]

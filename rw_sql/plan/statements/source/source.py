@@ -37,7 +37,9 @@ from rw_sql.model.sharing import is_to_be_shared, with_sharing
 from rw_sql.model.source_readers import forget_fragments, readers_of
 from rw_sql.model.startup import birth_of
 from rw_sql.plan.checks.cdc_tables import require_no_lack
+from rw_sql.plan.checks.columns import columns_of, lists_columns, require_columns
 from rw_sql.plan.checks.formats import require_rows
+from rw_sql.plan.checks.schemas import with_schema
 from rw_sql.plan.checks.sources import check_source
 from rw_sql.plan.checks.upstreams import require_upstream
 from rw_sql.plan.effects.discovery import discover
@@ -96,6 +98,9 @@ def lower_create_source(
         if_not_exists=False,
         options=tuple(option for option in statement.options if option.key != PAUSED_AT_BIRTH),
     )
+    if not is_of_table:
+        stored = with_schema(stored, snapshot, inspector)
+    stored = _with_columns(stored, snapshot, inspector)
     kind_name = check_source(snapshot, stored)
     kind = connector(kind_name)
     stored = with_sharing(stored, kind, is_shared=is_shared)
@@ -106,6 +111,8 @@ def lower_create_source(
     require_upstream(upstream, name, statement.name.span, options=statement.options)
     if is_cdc(stored):
         require_no_lack(inspector.upstreams.find_lacks(kind_name, options, {}), name, statement.name.span)
+    place = statement.name.span
+    require_columns(inspector, kind_name, options, stored.columns, name, place, of="table" if is_of_table else "source")
     found = discover(inspector, kind, kind_name, options, upstream, {})
     blank = SourceRecord(
         id=snapshot.next_id,
@@ -146,6 +153,18 @@ def _with_upstream_names(statement: CreateSource, snapshot: Snapshot, inspector:
     made = change_connector(connector_of(statement) or "").filled_in(given, token)
     more = tuple(Option(key=key, value=TextValue(text=value)) for key, value in made.items() if key not in given)
     return replace(statement, options=(*statement.options, *more))
+
+
+def _with_columns(statement: CreateSource, snapshot: Snapshot, inspector: Inspector) -> CreateSource:
+    """The definition with the columns of its upstream, if it leaves them out and its connector lists them."""
+    if statement.columns or not lists_columns(statement):
+        return statement
+    blank = columns_of({"blank": "INT"}, statement.name.span)
+    kind = check_source(snapshot, replace(statement, columns=blank))
+    options = plan_options(snapshot, statement)
+    upstream = inspector.upstreams.look(kind, options)
+    require_upstream(upstream, object_name(statement.name), statement.name.span, options=statement.options)
+    return replace(statement, columns=columns_of(inspector.upstreams.columns(kind, options), statement.name.span))
 
 
 def _require_stream(statement: CreateSource) -> None:

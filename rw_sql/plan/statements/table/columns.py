@@ -27,11 +27,13 @@ from rw_sql.model.definitions import field_of, primary_key, source_of_table, tab
 from rw_sql.model.names import find_source_of, find_table, spoken
 from rw_sql.model.refresh_states import refresh_of
 from rw_sql.model.relations import renamed_schema, schema_columns, seen_columns, stored_columns, stored_name
+from rw_sql.plan.checks.schema_changes import changed_definition, schema_change
 from rw_sql.plan.checks.sources import check_source
 from rw_sql.plan.checks.tables import check_runnable, check_table, table_columns
 from rw_sql.plan.result.plan import Plan, ResultRow
 from rw_sql.plan.result.steps import after, steps_of
 from rw_sql.plan.statements.common import nothing, require_not_read_anew, source_record
+from rw_sql.plan.statements.source.refresh_schema import schema_rows
 from rw_sql.plan.statements.table.table import table_record
 from rw_sql.syntax import render
 from rw_sql.syntax.lexing.identifiers import quoted
@@ -46,6 +48,7 @@ if TYPE_CHECKING:
     from rw_sql.plan.ports.inspector import Inspector
     from rw_sql.syntax.statements import (
         AlterAddColumn,
+        AlterRefreshSchema,
         AlterTableDropColumn,
         AlterTableRenameColumn,
         ColumnDefinition,
@@ -95,6 +98,26 @@ def lower_add_column(statement: AlterAddColumn, snapshot: Snapshot, inspector: I
         changes,
         f"column {column.name} added: NULL in the rows that are there, until records replace them",
     )
+
+
+def lower_refresh_table_schema(statement: AlterRefreshSchema, snapshot: Snapshot, inspector: Inspector) -> Plan:
+    """ALTER TABLE … REFRESH SCHEMA: the newest schema of the registry, its new columns at the end.
+
+    Raises SqlError if columns would be dropped or changed.
+    """
+    table = find_table(snapshot, statement.name)
+    source = find_source_of(snapshot, "TABLE", statement.name)
+    written = table_definition(table.definition)
+    change = schema_change(written, table.name, statement.name.span, snapshot, inspector)
+    if change.is_same:
+        return nothing(statement, table.name, "the registry has no newer schema")
+    definition = changed_definition(written, change, statement.name.span)
+    check_runnable(definition)
+    check_table(definition)
+    changes = _redefined(snapshot, inspector, table, source, definition, renews_source=True)
+    plan = _plan(statement, snapshot, table, "ADD COLUMN", changes, "")
+    rows = schema_rows(table.name, change)
+    return replace(plan, changes=rows, notes=tuple(row.detail for row in rows))
 
 
 def lower_drop_column(statement: AlterTableDropColumn, snapshot: Snapshot, inspector: Inspector) -> Plan:

@@ -182,7 +182,7 @@ def _with_names(text: str, names: Mapping[str, str], dialect: str, *, is_stored:
     if len(names) == 1:
         ((old, new),) = names.items()
         return renamed_relation(text, old, new, dialect, is_stored=is_stored)
-    # Two that swap their names: neither may be taken for the other in between.
+    # Two objects swap their names: neither may be mistaken for the other in between.
     for at, old in enumerate(names):
         text = renamed_relation(text, old, _STAND_IN.format(at), dialect, is_stored=is_stored)
     for at, new in enumerate(names.values()):

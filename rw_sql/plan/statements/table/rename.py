@@ -67,8 +67,8 @@ def _in_its_schema(snapshot: Snapshot, new: Name, old: str) -> Name:
 def find_named(
     statement: AlterRename | AlterSetSchema | AlterSwap, name: Name, snapshot: Snapshot, words: str
 ) -> Named:
-    """The object that a statement gives another name. Raises SqlError where there is none, or it has no name of its own
-    to give away."""
+    """The object that a statement renames or moves. Raises SqlError if it does not exist, or if it is the source of a
+    table, which has the table's name."""
     match statement.kind:
         case "MATERIALIZED VIEW":
             return find_view(snapshot, name)

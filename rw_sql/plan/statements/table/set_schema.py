@@ -1,4 +1,4 @@
-"""Lowers ALTER … SET SCHEMA: what reads or uses the object goes on doing so."""
+"""Lowers ALTER … SET SCHEMA: the objects that read or use the object continue to do so."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 def lower_alter_set_schema(statement: AlterSetSchema, snapshot: Snapshot) -> Plan:
-    """SET SCHEMA: the object's rows and the place where it and its readers stand stay."""
+    """SET SCHEMA: keeps the object's rows, and the positions of the object and its readers."""
     is_connection = statement.kind == "CONNECTION"
     record: ObjectRecord
     if is_connection:

@@ -15,7 +15,15 @@ if TYPE_CHECKING:
     from rw_sql.metastore.records import Change, ObjectRecord
     from rw_sql.plan.result.plan import Plan
 
-RESHAPING = ("ADD COLUMN", "DROP COLUMN", "RENAME TABLE", "RENAME SOURCE", "SWAP TABLE", "SWAP SOURCE")
+RESHAPING = (
+    "ADD COLUMN",
+    "DROP COLUMN",
+    "RENAME TABLE",
+    "RENAME SOURCE",
+    "SWAP TABLE",
+    "SWAP SOURCE",
+    "REFRESH SCHEMA",
+)
 """The kinds of operations after which a table's definition does not follow from an older one of its source."""
 
 

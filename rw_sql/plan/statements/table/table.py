@@ -32,11 +32,13 @@ from rw_sql.model.definitions import (
 )
 from rw_sql.model.job_ids import reader_fragment, view_job
 from rw_sql.model.names import find_source_of, find_table, object_name, require_free
+from rw_sql.model.parallelism import streaming_parallelism
 from rw_sql.model.refresh_states import refresh_of
 from rw_sql.model.relations import nullable_schema, relation_of
 from rw_sql.model.source_readers import forget_fragments
 from rw_sql.model.view_inputs import order_columns
 from rw_sql.plan.checks.columns import is_validated, without_switch
+from rw_sql.plan.checks.schemas import with_schema
 from rw_sql.plan.checks.tables import check_runnable, check_table, conflict_of, table_columns
 from rw_sql.plan.ports.queries import WHOLE
 from rw_sql.plan.result.plan import Plan, ResultRow
@@ -63,8 +65,9 @@ def lower_create_table(statement: CreateTable, snapshot: Snapshot, inspector: In
     name = object_name(statement.name)
     if statement.if_not_exists and snapshot.find("table", name):
         return nothing(statement, name, f'table "{name}" already exists')
-    check_runnable(statement)
     require_free(snapshot, statement.name)
+    statement = with_schema(statement, snapshot, inspector)
+    check_runnable(statement)
     check_table(statement)
     refreshed = refresh_options(statement)
     if refreshed.is_full:
@@ -140,6 +143,7 @@ def table_record(
         version_columns=statement.version_columns,
         is_append_only=statement.is_append_only or not key,
         stored_names=stored_names,
+        parallelism=streaming_parallelism(snapshot),
     )
 
 

@@ -16,6 +16,7 @@ from rw_sql.metastore.records import (
 )
 from rw_sql.model.definitions import view_definition
 from rw_sql.model.names import find_view, spoken
+from rw_sql.model.parallelism import streaming_parallelism
 from rw_sql.model.pauses import direct_inputs
 from rw_sql.model.reading_order import in_reading_order
 from rw_sql.model.relations import schema_columns
@@ -90,7 +91,8 @@ def lower_new_definition(
     changes: list[Change] = [PutObject(record=table) for table in found.new]
     then = after(snapshot, tuple(changes))
     histories = plan_histories(then, inspector, found.inputs, given.startup, view.name, startup_of(definition), span)
-    made = replace(_made(then, view, found, histories, text, query_dialect), backfill_rate_limit=given.rate_limit)
+    made = _made(then, view, found, histories, definition, text, query_dialect)
+    made = replace(made, backfill_rate_limit=given.rate_limit)
     _require_shared(then, made, span)
     then = after(then, (PutObject(record=made),))
     remade: list[tuple[MaterializedViewRecord, MaterializedViewRecord, PlannedHistories]] = [(view, made, histories)]
@@ -140,6 +142,7 @@ def _made(
     view: MaterializedViewRecord,
     found: PlannedQuery,
     histories: PlannedHistories,
+    definition: CreateMaterializedView,
     text: str,
     dialect: str,
 ) -> MaterializedViewRecord:
@@ -154,6 +157,7 @@ def _made(
         maintenance=found.maintenance,
         histories=histories.texts,
         sees=snapshot.next_id,
+        parallelism=view_options(definition).parallelism or streaming_parallelism(snapshot),
     )
 
 
@@ -185,7 +189,7 @@ def _carried_over(
             raise _not_carried(view, reader, why, span)
     _require_shared(then, reader, span)
     histories = plan_histories(then, inspector, found.inputs, view_options(definition).startup, reader.name, {}, span)
-    return _made(then, reader, found, histories, reader.definition, reader.dialect), histories
+    return _made(then, reader, found, histories, definition, reader.definition, reader.dialect), histories
 
 
 def _not_carried(view: MaterializedViewRecord, reader: MaterializedViewRecord, why: str, span: Span) -> SqlError:

@@ -15,7 +15,7 @@ from rw_sql.model.job_ids import ingest_fragment
 from rw_sql.model.job_specs import named_splits
 from rw_sql.model.offset_ranges import total, within, without
 from rw_sql.model.options import source_options
-from rw_sql.model.parameters import NO_LIMIT
+from rw_sql.model.parameters import MOST_PARALLELISM, NO_LIMIT
 from rw_sql.model.split_status import OK, identity_status
 from rw_sql.model.startup import MODE, TIME, without_startup
 from rw_sql.plan.checks.upstreams import require_upstream
@@ -34,18 +34,21 @@ if TYPE_CHECKING:
     from rw_sql.syntax.statements import CreateMaterializedView
 
 RATE_LIMIT = "backfill_rate_limit"
-_OWN = (MODE, TIME, RATE_LIMIT)
+VIEW_PARALLELISM = "parallelism"
+_OWN = (MODE, TIME, RATE_LIMIT, VIEW_PARALLELISM)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ViewOptions:
-    """A view's WITH list: the start of its history, and the backfill's maximum number of records per second.
+    """A view's WITH list: the start of its history, the backfill's maximum number of records per second, and the number
+    of partitions of its state.
 
-    Without ``startup`` it begins where the sources began.
+    Without ``startup`` it begins where the sources began; without ``parallelism`` the warehouse's own applies.
     """
 
     startup: tuple[tuple[str, str], ...] = ()
     rate_limit: int | None = None
+    parallelism: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +63,7 @@ class PlannedHistories:
 def view_options(statement: CreateMaterializedView) -> ViewOptions:
     """Parses the WITH list of CREATE MATERIALIZED VIEW. Raises SqlError for unsupported options."""
     startup = []
-    limit = None
+    limit = parallelism = None
     for option in statement.options:
         if option.key not in _OWN:
             raise SqlError(
@@ -78,9 +81,11 @@ def view_options(statement: CreateMaterializedView) -> ViewOptions:
             )
         if option.key == RATE_LIMIT:
             limit = _rate_limit(option)
+        elif option.key == VIEW_PARALLELISM:
+            parallelism = _parallelism(option)
         else:
             startup.append((option.key, option_text(option.value).strip()))
-    return ViewOptions(startup=tuple(startup), rate_limit=limit)
+    return ViewOptions(startup=tuple(startup), rate_limit=limit, parallelism=parallelism)
 
 
 def with_rate_limit(statement: CreateMaterializedView, limit: str) -> CreateMaterializedView:
@@ -100,6 +105,18 @@ def _rate_limit(option: Option) -> int:
             f'property "{RATE_LIMIT}" takes a number of records per second, not {text!r}',
             span=option.value.span,
             hint="0 reads none until it is raised; leave it out for no limit",
+        )
+    return int(text)
+
+
+def _parallelism(option: Option) -> int:
+    text = option_text(option.value).strip()
+    if not text.isascii() or not text.isdigit() or not 0 < int(text) <= MOST_PARALLELISM:
+        raise SqlError(
+            INVALID_PROPERTY,
+            f'property "{VIEW_PARALLELISM}" takes a number of partitions from 1 to {MOST_PARALLELISM}, not {text!r}',
+            span=option.value.span,
+            hint="leave it out for that of the warehouse: SHOW ALL lists streaming_parallelism",
         )
     return int(text)
 

@@ -9,11 +9,12 @@ from rw_sql.errors import CONCURRENT_CHANGE, DEPENDENTS_EXIST, NOT_SUPPORTED, Sq
 from rw_sql.metastore.records import DropObject, MaterializedViewRecord, Operation, PutObject, RebuildRecord, SinkRecord
 from rw_sql.model.job_specs import rebuilt, rebuilt_view
 from rw_sql.model.names import find_view, spoken
+from rw_sql.model.parallelism import streaming_parallelism
 from rw_sql.model.pauses import direct_inputs
 from rw_sql.model.reading_order import in_reading_order
 from rw_sql.plan.result.plan import Plan, ResultRow
 from rw_sql.plan.result.steps import steps_of
-from rw_sql.plan.statements.view.backfill_plan import plan_histories, view_options
+from rw_sql.plan.statements.view.backfill_plan import ViewOptions, plan_histories, view_options
 from rw_sql.syntax import parse_statement, render
 from rw_sql.syntax.lexing.identifiers import sql_name
 from rw_sql.syntax.statements import CreateMaterializedView
@@ -36,8 +37,8 @@ def lower_rebuild_materialized_view(
 ) -> Plan:
     """REBUILD: builds the view again from the current splits of its sources; with CASCADE, also the views that read it.
 
-    Refused if sinks depend on the view, or if views do and CASCADE is missing: they would have read rows that the
-    rebuilt view does not have.
+    Refused if sinks depend on the view, or if views do and CASCADE is missing: they have read rows that the rebuilt
+    view may not have.
     """
     view = find_view(snapshot, statement.name)
     span = statement.name.span
@@ -65,7 +66,8 @@ def lower_rebuild_materialized_view(
                 span=span,
                 hint=f"WAIT MATERIALIZED VIEW {sql_name(found.name)} waits until it serves",
             )
-        history = plan_histories(snapshot, inspector, found.inputs, _startup(found), found.name, {}, span)
+        given = _options(found)
+        history = plan_histories(snapshot, inspector, found.inputs, given.startup, found.name, {}, span)
         record = RebuildRecord(
             id=before.id if before is not None else next_id,
             name=found.name,
@@ -73,6 +75,7 @@ def lower_rebuild_materialized_view(
             generation=next_generation(found, before),
             histories=history.texts,
             created_at_ms=now,
+            parallelism=given.parallelism or streaming_parallelism(snapshot),
         )
         next_id += before is None
         changes.append(PutObject(record=record))
@@ -102,10 +105,10 @@ def next_generation(view: MaterializedViewRecord, before: RebuildRecord | None) 
     return max(view.generation, view.last_generation, before.generation if before is not None else 0) + 1
 
 
-def _startup(view: MaterializedViewRecord) -> tuple[tuple[str, str], ...]:
-    """The startup options in the view's own WITH list."""
+def _options(view: MaterializedViewRecord) -> ViewOptions:
+    """The options in the view's own WITH list."""
     made = parse_statement(view.definition)
-    return view_options(made).startup if isinstance(made, CreateMaterializedView) else ()
+    return view_options(made) if isinstance(made, CreateMaterializedView) else ViewOptions()
 
 
 def _require_alone(

@@ -1,25 +1,27 @@
-"""Lowers statements on backfills in progress: their rate, and their cancellation."""
+"""Lowers ALTER MATERIALIZED VIEW … SET, and the cancellation of backfills in progress."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from rw_sql.errors import CANNOT_REFRESH, UNDEFINED_OBJECT, SqlError
+from rw_sql.errors import CANNOT_REFRESH, INVALID_OPTION, UNDEFINED_OBJECT, SqlError
 from rw_sql.metastore.records import DropObject, MaterializedViewRecord, Operation, PutObject, TableRecord
 from rw_sql.metastore.refresh_records import REFRESHING, RefreshRecord
 from rw_sql.model.definitions import view_definition
 from rw_sql.model.names import find_view
+from rw_sql.model.parallelism import streaming_parallelism
 from rw_sql.model.refresh_states import given_up, progress_of, refresh_of
 from rw_sql.model.source_readers import forget_fragments
 from rw_sql.plan.result.plan import Plan, ResultRow
 from rw_sql.plan.result.steps import steps_of
 from rw_sql.plan.statements.common import drop_with_dependents, nothing
-from rw_sql.plan.statements.view.backfill_plan import RATE_LIMIT, view_options
-from rw_sql.syntax import parse_statement, render
+from rw_sql.plan.statements.view.alter_query import lower_new_definition
+from rw_sql.plan.statements.view.backfill_plan import RATE_LIMIT, VIEW_PARALLELISM, view_options
+from rw_sql.syntax import render
 from rw_sql.syntax.lexing.identifiers import sql_name
 from rw_sql.syntax.rendering.merge import merge_options
-from rw_sql.syntax.statements import CreateMaterializedView, Option
+from rw_sql.syntax.statements import Option
 
 if TYPE_CHECKING:
     from rw_sql.errors import Span
@@ -27,15 +29,48 @@ if TYPE_CHECKING:
     from rw_sql.metastore.facts import BackfillProgress
     from rw_sql.metastore.records import Change
     from rw_sql.plan.ports.inspector import Inspector
-    from rw_sql.syntax.statements import AlterSet, CancelJobs
+    from rw_sql.syntax.statements import AlterSet, CancelJobs, CreateMaterializedView
 
 
-def lower_alter_materialized_view_set(statement: AlterSet, snapshot: Snapshot) -> Plan:
-    """ALTER MATERIALIZED VIEW v SET backfill_rate_limit: takes effect at the next chunk; DEFAULT is no limit."""
+def lower_alter_materialized_view_set(statement: AlterSet, snapshot: Snapshot, inspector: Inspector) -> Plan:
+    """ALTER MATERIALIZED VIEW v SET: one of the settings in its WITH list."""
     view = find_view(snapshot, statement.name)
-    current = parse_statement(view.definition)
-    if not isinstance(current, CreateMaterializedView):
-        raise TypeError(f"the catalog holds {type(current).__name__} as a view's definition")
+    current = view_definition(view.definition)
+    if statement.parameter == VIEW_PARALLELISM:
+        return _set_parallelism(statement, snapshot, inspector, view, current)
+    return _set_rate_limit(statement, snapshot, view, current)
+
+
+def _set_parallelism(
+    statement: AlterSet,
+    snapshot: Snapshot,
+    inspector: Inspector,
+    view: MaterializedViewRecord,
+    current: CreateMaterializedView,
+) -> Plan:
+    """SET PARALLELISM: the view is rebuilt beside its rows, because the partitions of a state never change."""
+    if statement.is_deferred:
+        raise SqlError(
+            INVALID_OPTION,
+            "the parallelism of a view changes by a rebuild, which cannot be deferred",
+            span=statement.parameter_span,
+            hint="leave DEFERRED out: the old rows serve until the new ones have caught up",
+        )
+    given = tuple(Option(key=VIEW_PARALLELISM, value=value, span=value.span) for value in statement.values)
+    merged = merge_options(current, given[:1], () if given else (VIEW_PARALLELISM,))
+    wanted = view_options(merged).parallelism or streaming_parallelism(snapshot)
+    is_rebuilt = any(rebuild.view_id == view.id for rebuild in snapshot.all("rebuild"))
+    if wanted == view.parallelism and not is_rebuilt:
+        return nothing(statement, view.name, f"its {VIEW_PARALLELISM} is {wanted} already")
+    return lower_new_definition(
+        statement, snapshot, inspector, view, replace(merged, name=statement.name), view.dialect
+    )
+
+
+def _set_rate_limit(
+    statement: AlterSet, snapshot: Snapshot, view: MaterializedViewRecord, current: CreateMaterializedView
+) -> Plan:
+    """SET backfill_rate_limit: takes effect at the next chunk; DEFAULT is no limit."""
     given = tuple(Option(key=RATE_LIMIT, value=value, span=value.span) for value in statement.values[:1])
     merged = merge_options(current, given, () if given else (RATE_LIMIT,))
     limit = view_options(merged).rate_limit

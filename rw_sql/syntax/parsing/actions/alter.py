@@ -98,7 +98,7 @@ def add_column(
             SYNTAX_ERROR,
             f'column "{column.token.value}" has no type',
             span=column.token.span,
-            hint=f"write a type behind the name: {quoted(column.token.value)} INT",
+            hint=f"write a type after the name: {quoted(column.token.value)} INT",
         )
     return lambda kind, name: AlterAddColumn(kind=kind, name=name, column=column, if_not_exists=bool(if_not_exists))
 

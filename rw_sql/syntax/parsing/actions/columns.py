@@ -106,9 +106,9 @@ def column(name: Token, data_type: DataType, *constraints: tuple[str, Any]) -> C
             if at:
                 raise SqlError(
                     SYNTAX_ERROR,
-                    "COLLATE stands right behind the type",
+                    "COLLATE stands right after the type",
                     span=value.span,
-                    hint='move COLLATE behind the type: a_column VARCHAR COLLATE "C"',
+                    hint='move COLLATE after the type: a_column VARCHAR COLLATE "C"',
                 )
             others.append("COLLATE " + ".".join(quoted(part) for part in value.parts))
         elif word == "other_constraints":
@@ -163,7 +163,7 @@ def untyped_column(name: Token, *constraints: tuple[str, Any]) -> UntypedColumn:
             SYNTAX_ERROR,
             f'column "{name.value}" has no type',
             span=name.span,
-            hint=f"write a type behind the name: {quoted(name.value)} INT",
+            hint=f"write a type after the name: {quoted(name.value)} INT",
         )
     return UntypedColumn(name)
 
@@ -187,7 +187,7 @@ def default_value(token: Token) -> tuple[str, Expression]:
             SYNTAX_ERROR,
             "expected an expression, found: NOT NULL",
             span=token.span,
-            hint="write an expression behind DEFAULT",
+            hint="write an expression after DEFAULT",
         )
     return "default", checked
 
@@ -373,7 +373,7 @@ def row_format(word: Token, schema: RowSchema | None) -> FormatEncode:
             SYNTAX_ERROR,
             f"expected {wanted} after ROW FORMAT {known}",
             span=word.span,
-            hint=f"write {wanted} behind {known}" if needs else f"leave what follows {known} out",
+            hint=f"write {wanted} after {known}" if needs else f"leave what follows {known} out",
         )
     format_, encode = _ROW_FORMATS[known]
     return FormatEncode(format=format_, encode=encode, options=schema[1] if schema is not None else (), span=word.span)

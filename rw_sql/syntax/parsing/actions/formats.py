@@ -21,7 +21,7 @@ _FREE = ("datagen", "delta", "jdbc")
 
 
 def require_no_slip(options: Iterable[Option]) -> None:
-    """Raises SqlError where a WITH list without a connector has a property that is nearly called so."""
+    """Raises SqlError where a WITH list without a connector has a property with a similar name."""
     for option in options:
         if option.key not in ("connection", "connector") and near_names("connector", [option.key]):
             raise SqlError(

@@ -65,7 +65,7 @@ def name(*parts: Token) -> Name:
                 SYNTAX_ERROR,
                 f"expected identifier, found: {part.text}",
                 span=part.span,
-                hint="write a name behind the dot",
+                hint="write a name after the dot",
             )
     return Name(parts=tuple(part.value for part in parts), span=joined(parts[0].span, parts[-1].span))
 
@@ -138,7 +138,7 @@ def named_connection(word: Name, connection: Name) -> ConnectionValue:
     """``connection = connection c``, which RisingWave printed for a while."""
     if word.parts != ("connection",):
         message = f"expected ',' or ')' after option definition, found: {connection}"
-        raise SqlError(SYNTAX_ERROR, message, span=connection.span, hint="write , or ) behind the value")
+        raise SqlError(SYNTAX_ERROR, message, span=connection.span, hint="write , or ) after the value")
     return ConnectionValue(connection=connection, span=connection.span)
 
 
@@ -266,7 +266,7 @@ def read_switches(written: Sequence[Option], known: Mapping[str, T]) -> dict[str
                 INVALID_OPTION,
                 f"{each.key.upper()} must be {wanted}",
                 span=each.value.span,
-                hint=f"write {wanted} behind {each.key.upper()} =",
+                hint=f"write {wanted} after {each.key.upper()} =",
             )
         read[each.key] = text if isinstance(default, tuple) else text == "true"
     return read

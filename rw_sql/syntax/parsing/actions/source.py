@@ -110,7 +110,7 @@ def require_types(untyped: tuple[Token, ...]) -> None:
             SYNTAX_ERROR,
             f'column "{token.value}" has no type',
             span=token.span,
-            hint=f"write a type behind the name: {quoted(token.value)} INT",
+            hint=f"write a type after the name: {quoted(token.value)} INT",
         )
 
 

@@ -99,7 +99,7 @@ def test_unvalidated_a_dead_address_is_stored_as_an_unsafe_operation() -> None:
             "RESET (properties.bootstrap.server)",
             'property "properties.bootstrap.server" is required and cannot be reset',
         ),
-        ("SET (topic = 'x')", "kafka connections do not support topic values"),
+        ("SET (topic = 'x')", 'connections of type "kafka" have no property "topic"'),
         ("SET (type = 'jdbc')", "the type of a connection cannot change"),
         ("DROP (properties.client.id)", 'connection "c" has no property "properties.client.id" to drop'),
     ],

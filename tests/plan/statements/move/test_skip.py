@@ -35,7 +35,7 @@ def test_the_next_record_is_passed_by(paused: CannedWorld) -> None:
     ("record", "message", "hint"),
     [
         ("'0' 39", "was read already: 40 is the next one", "SHOW SOURCE SPLITS"),
-        ("'0' 42", "is not next: 2 come before it, from 40 on", "VALUES ('old:0' = 43) ALLOW GAPS"),
+        ("'0' 42", "is not next: 2 come before it, from 40 on", "VALUES ('old:0' = 43) leaves"),
         ("'0' 50", "has no record 50: it ends at 50", "40 is the next one"),
         ("'1' 50", "has no record 50: it ends at 50", "50 is the next one"),
     ],
@@ -45,6 +45,7 @@ def test_any_other_record_is_refused(paused: CannedWorld, record: str, message: 
     assert error.code == "RW211"
     assert message in error.message
     assert hint in (error.hint or "")
+    assert "ALLOW" not in (error.hint or "")  # a hint consents to nothing
 
 
 def test_a_running_source_is_refused() -> None:

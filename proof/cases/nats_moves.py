@@ -1,0 +1,87 @@
+"""Random moves of a source over streams of a real NATS server, and kills of a process that reads one."""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import random
+import signal
+from contextlib import ExitStack
+from functools import cache
+from pathlib import Path
+
+from proof.harness import Facts, Proof
+from proof.live import attached, spark
+from rw_sql.runtime.control import owner
+from tests.crash.lives import Lives
+from tests.crash.nats_child import POINTS
+from tests.integration.nats_moves import MovedStreams
+from tests.support.ageing import Pauses
+from tests.support.nats_server import NatsServer, nats_running
+from tests.support.waits import LIFE_SECONDS
+
+SEEDS = 5
+MOVES = 50 // SEEDS
+KILLS = 10 // SEEDS
+_MESSAGES = 400
+
+
+@cache
+def _server() -> NatsServer:
+    """The server of this process, which ends with it."""
+    ending = ExitStack()
+    server = ending.enter_context(nats_running())
+    atexit.register(ending.close)
+    return server
+
+
+def _check(seed: int, folder: Path) -> Facts:
+    owner.DISCOVERY_SECONDS = 0.5
+    with attached(folder / "moves") as session:
+        session.allow_unsafe()
+        moved = MovedStreams(session, _server(), f"p{seed}", seed)
+        total = moved.run(MOVES)
+        moved.drop()
+    return {
+        "moves": total.moves,
+        "rows read": total.rows,
+        "duplicates": total.duplicates,
+        "gaps": total.gaps,
+        "kills": _kill(seed, folder),
+    }
+
+
+def _kill(seed: int, folder: Path) -> int:
+    """Kills several processes that read one stream, one after the other; then every message is there once."""
+    stream, dump = f"k{seed}", folder / "rows"
+    _server().create(stream)
+    dice = random.Random(seed)
+    lives = Lives(
+        module="tests.crash.nats_child", folder=folder, seconds=LIFE_SECONDS, pauses=Pauses(seed=seed), spark=spark()
+    )
+    task = {"warehouse": str(folder / "warehouse"), "url": _server().url, "stream": stream, "dump": str(dump)}
+    sent = 0
+    for _ in range(KILLS):
+        _server().publish(stream, [b'{"id": %d}' % (sent + number) for number in range(_MESSAGES)])
+        sent += _MESSAGES
+        status = lives.live({**task, "point": dice.choice(POINTS)}, is_killed=True)
+        assert status == -signal.SIGKILL, lives.said()
+    assert lives.live({**task, "point": ""}, is_killed=False) == os.EX_OK
+    assert sorted(json.loads(dump.read_text())) == list(range(sent))
+    return KILLS
+
+
+PROOF = Proof(
+    name="nats-moves",
+    claim="A source over NATS streams moves as previewed, and every message is read once through kills.",
+    method=f"{SEEDS * MOVES} random moves of a source over two streams: VALUES, EARLIEST, LATEST, OFFSET, TIMESTAMP, "
+    "SHIFT, a durable consumer's position, RESET, and streams that are created again. Before each move messages are "
+    "added, deleted and purged, also unread ones, and one stream has messages of a subject that the source does not "
+    "read. After each move every row is compared: exactly the messages from the predicted one on arrived; duplicates "
+    "and gaps are those predicted, or at most so many where offsets do not count messages. Then "
+    f"{SEEDS * KILLS} processes that read another stream are killed within a batch, before and after its commit; each "
+    "message is in the view once.",
+    seeds=range(SEEDS),
+    check=_check,
+)

@@ -1,0 +1,39 @@
+"""The status line of ``spark.sql`` at an interactive Python prompt: of ``rw-sql pyspark``, ``python`` and IPython."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+from rw_sql.cli.status_line import StatusLine
+
+if TYPE_CHECKING:
+    from rw_sql.cli.status_line import Progress
+
+
+def show_at_prompt() -> None:
+    """Shows a status line for statements that take more than a second, if this is a Python prompt at a terminal."""
+    if hasattr(sys, "ps1") and sys.stderr is not None and sys.stderr.isatty():
+        from rw_sql.session.shown_status import show_statements
+
+        show_statements(PromptStatus)
+
+
+class PromptStatus(StatusLine):
+    """A status line that gives way to Spark's progress bars, which use the same line of the terminal.
+
+    ``rw_sql.connect`` and ``rw-sql pyspark`` switch those off.
+    """
+
+    def _show(self, progress: Progress, seconds: float) -> None:
+        if not _has_bars():
+            super()._show(progress, seconds)
+        else:
+            self._wait(1.0)
+
+
+def _has_bars() -> bool:
+    from pyspark import SparkContext
+
+    context = SparkContext._active_spark_context
+    return context is not None and context.getConf().get("spark.ui.showConsoleProgress", "false") == "true"

@@ -1,0 +1,215 @@
+"""A real schema registry for development and tests: Apicurio's, which keeps its schemas in memory.
+
+The first time, the resolver in Spark's jars downloads it. It is then unpacked into the user's cache folder. Its
+``/apis/ccompat/v7`` is Confluent's API.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import tarfile
+import tempfile
+import time
+import urllib.request
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from rw_sql.cli.servers.local_server import (
+    end_process,
+    free_port,
+    is_port_open,
+    java_program,
+    remembered,
+    running,
+    spark_home,
+)
+from rw_sql.errors import FILE_UNREADABLE, UPSTREAM_UNREACHABLE, SqlError
+from rw_sql.runtime.support.processes import process_start
+
+VERSION = "2.6.13.Final"
+START_SECONDS = 300.0
+API = "/apis/ccompat/v7"
+"""The path below which the registry has Confluent's API."""
+
+_GROUP, _NAME = "io.apicurio", "apicurio-registry-app"
+_RESOLVE_ATTEMPTS = 3
+_FILE = "registry.json"
+
+_SETTINGS = """<ivysettings>
+  <settings defaultResolver="all"/>
+  <resolvers>
+    <chain name="all" returnFirst="true">
+      <ibiblio name="local" m2compatible="true" root="file://${user.home}/.m2/repository/" checkmodified="false"/>
+      <ibiblio name="central" m2compatible="true"/>
+    </chain>
+  </resolvers>
+</ivysettings>
+"""
+_MODULE = f"""<ivy-module version="2.0" xmlns:m="http://ant.apache.org/ivy/maven">
+  <info organisation="rw_sql" module="dev"/>
+  <dependencies>
+    <dependency org="{_GROUP}" name="{_NAME}" rev="{VERSION}" transitive="false">
+      <artifact name="{_NAME}" type="tar.gz" ext="tar.gz" m:classifier="all"/>
+    </dependency>
+  </dependencies>
+</ivy-module>
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegistryInfo:
+    """A running registry: its process, the address of its API (the value of ``schema.registry``), and its folder."""
+
+    pid: int
+    url: str
+    folder: str
+
+
+def start_registry(folder: str | Path, port: int = 8085) -> RegistryInfo:
+    """Starts a registry and returns when it answers; returns the folder's registry if it runs already.
+
+    ``port`` 0 takes a free port; the folder remembers it. The registry outlives this process, its schemas do not
+    outlive the registry. Raises SqlError UPSTREAM_UNREACHABLE with the end of its log if it does not start.
+    """
+    home = Path(folder).absolute()
+    home.mkdir(parents=True, exist_ok=True)
+    if (found := is_running(home)) is not None:
+        return found
+    runner = registry_runner()
+    before = remembered(home / _FILE)
+    at = port or (before["port"] if before else free_port())
+    if is_port_open(f"127.0.0.1:{at}"):
+        raise SqlError(UPSTREAM_UNREACHABLE, f"port {at} is taken by another process", hint="port 0 takes a free one")
+    command = [
+        java_program(),
+        # As the broker: start quickly, and leave the cores to its clients.
+        *("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Djava.awt.headless=true"),
+        *(f"-Dquarkus.http.port={at}", "-Dquarkus.http.host=127.0.0.1", "-Dquarkus.log.level=WARN"),
+        # It asks no other machine whether there is a newer version.
+        "-Dquarkus.analytics.disabled=true",
+        *("-jar", str(runner)),
+    ]
+    with (home / "registry.log").open("ab") as log:
+        process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, start_new_session=True, cwd=home
+        )
+    info = RegistryInfo(pid=process.pid, url=f"http://127.0.0.1:{at}{API}", folder=str(home))
+    (home / _FILE).write_text(
+        json.dumps({**asdict(info), "port": at, "started": process_start(process.pid)}), encoding="utf-8"
+    )
+    try:
+        _wait_until_it_answers(process, info, home)
+    except BaseException:
+        # On any exception, Ctrl-C included: the caller does not have the registry's handle yet.
+        process.kill()
+        process.wait()
+        raise
+    return info
+
+
+def stop_registry(folder: str | Path) -> bool:
+    """Stops the registry of a folder and returns when it is gone; False if none was running."""
+    info = is_running(folder)
+    if info is None:
+        return False
+    end_process(info.pid)
+    return True
+
+
+def is_running(folder: str | Path) -> RegistryInfo | None:
+    """The registry of a folder, if its process lives."""
+    told = running(Path(folder).absolute() / _FILE)
+    return None if told is None else RegistryInfo(pid=told["pid"], url=told["url"], folder=told["folder"])
+
+
+def is_answering(url: str, *, seconds: float = 5.0) -> bool:
+    """True if Confluent's API answers at this address."""
+    try:
+        with urllib.request.urlopen(f"{url}/subjects", timeout=seconds) as answer:
+            return isinstance(json.load(answer), list)
+    except (OSError, ValueError):
+        return False
+
+
+def registry_runner() -> Path:
+    """The registry's runnable jar, in the user's cache folder; downloaded and unpacked the first time."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "rw_sql"
+    made = cache / f"{_NAME}-{VERSION}"
+    jar = f"{_NAME}-{VERSION}-runner.jar"
+    if (made / jar).is_file():
+        return made / jar
+    cache.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=cache) as work:
+        archive = _resolve(Path(work))
+        unpacked = Path(work) / "unpacked"
+        try:
+            with tarfile.open(archive) as tar:
+                tar.extractall(unpacked, filter="data")
+        except (OSError, tarfile.TarError) as error:
+            raise SqlError(
+                FILE_UNREADABLE,
+                f"{archive} cannot be unpacked: {error}",
+                hint="delete the file; the next start downloads it again",
+            ) from error
+        found = next(unpacked.rglob(jar), None)
+        if found is None:
+            raise SqlError(
+                FILE_UNREADABLE, f"{archive} has no {jar}", hint="delete the file; the next start downloads it again"
+            )
+        try:
+            found.parent.rename(made)
+        except OSError:
+            if not (made / jar).is_file():  # Another process has unpacked it meanwhile.
+                shutil.rmtree(made, ignore_errors=True)
+                found.parent.rename(made)
+    return made / jar
+
+
+def _resolve(work: Path) -> Path:
+    """The downloaded archive, through Ivy, which is the resolver of ``spark-submit --packages``.
+
+    That command itself resolves jars only.
+    """
+    ivy = next((spark_home("registry") / "jars").glob("ivy-*.jar"))
+    (work / "ivysettings.xml").write_text(_SETTINGS, encoding="utf-8")
+    (work / "ivy.xml").write_text(_MODULE, encoding="utf-8")
+    listed = work / "found"
+    command = [
+        *(java_program(), "-Xmx128m", *os.environ.get("SPARK_SUBMIT_OPTS", "").split(), "-jar", str(ivy)),
+        *("-settings", str(work / "ivysettings.xml"), "-ivy", str(work / "ivy.xml")),
+        *("-cache", str(work / "cache"), "-cachepath", str(listed)),
+    ]
+    done: subprocess.CompletedProcess[str] | None = None
+    for _ in range(_RESOLVE_ATTEMPTS):
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+        if done.returncode == 0 and listed.is_file():
+            paths = [Path(path) for path in listed.read_text(encoding="utf-8").strip().split(os.pathsep)]
+            if archives := [path for path in paths if path.name.endswith(".tar.gz") and path.is_file()]:
+                return archives[0]
+    raise SqlError(
+        UPSTREAM_UNREACHABLE,
+        f"the registry could not be fetched as {_GROUP}:{_NAME}:{VERSION}",
+        detail="\n".join((done.stdout + done.stderr if done else "").strip().splitlines()[-8:]),
+        hint="behind a proxy: export SPARK_SUBMIT_OPTS='-Dhttps.proxyHost=HOST -Dhttps.proxyPort=PORT'",
+    )
+
+
+def _wait_until_it_answers(process: subprocess.Popen[bytes], info: RegistryInfo, home: Path) -> None:
+    deadline = time.monotonic() + START_SECONDS
+    while process.poll() is None and time.monotonic() < deadline:
+        if is_answering(info.url):
+            return
+        time.sleep(0.05)
+    if process.poll() is None:
+        process.kill()
+        process.wait()
+    said = (home / "registry.log").read_text(errors="replace").splitlines()
+    raise SqlError(
+        UPSTREAM_UNREACHABLE,
+        f"the registry at {info.url} did not come up",
+        detail="\n".join([line for line in said if line.strip()][-6:]),
+        hint=f"its log is in {home}; another port: --port N",
+    )

@@ -1,0 +1,159 @@
+"""Opens catalogs and tables from a source's or sink's options."""
+
+from __future__ import annotations
+
+import re
+import threading
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+from rw_sql.connectors.spec import OptionError
+from rw_sql.errors import INVALID_PROPERTY, MISSING_PROPERTY
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pyiceberg.catalog import Catalog
+    from pyiceberg.table import Table
+
+    from rw_sql.connectors.spec import ConnectorSpec
+
+_JDBC = "jdbc:"
+_SECRETS = ("catalog.jdbc.password", "catalog.token", "catalog.credential", "s3.secret.key")
+_LOCK = threading.Lock()
+
+
+class TableMissingError(Exception):
+    """The catalog has no such table."""
+
+
+class CatalogError(Exception):
+    """The catalog or the table's files cannot be read. The text contains no secret."""
+
+
+def check_catalog(spec: ConnectorSpec, options: Mapping[str, str]) -> None:
+    """Checks that the options of the catalog are consistent. Raises OptionError."""
+    kind = _kind(spec, options)
+    uri = options["catalog.uri"].strip()
+    if kind == "jdbc" and not uri.startswith((f"{_JDBC}sqlite:", f"{_JDBC}postgresql:")):
+        raise OptionError(
+            INVALID_PROPERTY,
+            "property \"catalog.uri\" must begin with jdbc:postgresql: or jdbc:sqlite: if catalog.type = 'jdbc'",
+            key="catalog.uri",
+            hint="catalog.uri = 'jdbc:postgresql://host:5432/database'",
+        )
+    if kind == "rest" and not uri.startswith(("http://", "https://")):
+        raise OptionError(
+            INVALID_PROPERTY,
+            "property \"catalog.uri\" must begin with http:// or https:// if catalog.type = 'rest'",
+            key="catalog.uri",
+            hint="catalog.uri = 'http://host:8181'",
+        )
+    if kind == "jdbc" and "warehouse.path" not in options:
+        raise OptionError(
+            MISSING_PROPERTY,
+            'missing property "warehouse.path"',
+            key="catalog.type",
+            hint="catalog.type = 'jdbc' needs warehouse.path: the folder or the bucket of the tables",
+        )
+    other = "catalog.jdbc." if kind == "rest" else ("catalog.token", "catalog.credential", "catalog.scope")
+    for key in options:
+        if key.startswith(other):
+            raise OptionError(
+                INVALID_PROPERTY,
+                f"property \"{key}\" has no meaning with catalog.type = '{kind}'",
+                key=key,
+                hint=f"leave {key} out",
+            )
+
+
+def table_name(options: Mapping[str, str]) -> str:
+    """The table's full name, with its namespace."""
+    database = options.get("database.name", "").strip()
+    return f"{database}.{options['table.name'].strip()}" if database else options["table.name"].strip()
+
+
+def place_of(options: Mapping[str, str]) -> str:
+    """The identity of the catalog that has the table."""
+    return f"iceberg:{options['catalog.uri'].strip()}"
+
+
+def load_table(spec: ConnectorSpec, options: Mapping[str, str]) -> Table:
+    """The table as it is now. Raises TableMissingError, CatalogError."""
+    from pyiceberg import exceptions
+
+    try:
+        return open_catalog(spec, options).load_table(table_name(options))
+    except (exceptions.NoSuchTableError, exceptions.NoSuchNamespaceError) as error:
+        raise TableMissingError(f"there is no Iceberg table {table_name(options)}") from error
+    except Exception as error:
+        if _NO_CATALOG in str(error).lower() and _NOT_THERE.search(str(error)):
+            raise TableMissingError(f"there is no Iceberg catalog at {options['catalog.uri']}") from error
+        raise CatalogError(told(error, options)) from error
+
+
+_NO_CATALOG, _NOT_THERE = "iceberg_tables", re.compile("no such table|does not exist")
+"""The words of a database that is no catalog yet, in SQLite and PostgreSQL."""
+
+
+def open_catalog(spec: ConnectorSpec, options: Mapping[str, str]) -> Catalog:
+    """The catalog, which is kept open for all tables with the same options."""
+    properties = _properties(spec, options)
+    name = spec.value(options, "catalog.name") or "risingwave"
+    # Without the lock two threads would open it twice, and one of its database connections would stay open.
+    with _LOCK:
+        return _opened(name, tuple(sorted(properties.items())))
+
+
+@lru_cache(maxsize=16)
+def _opened(name: str, properties: tuple[tuple[str, str], ...]) -> Catalog:
+    from pyiceberg.catalog import load_catalog
+
+    return load_catalog(name, **dict(properties))
+
+
+def _properties(spec: ConnectorSpec, options: Mapping[str, str]) -> dict[str, str]:
+    """The catalog's options under pyiceberg's names."""
+    made = {
+        option.client: options[option.key]
+        for option in spec.options.values()
+        if option.client is not None and option.key in options and not option.key.startswith("catalog.jdbc.")
+    }
+    if "s3.path.style.access" in options:
+        is_path = options["s3.path.style.access"].strip().lower() == "true"
+        made["s3.force-virtual-addressing"] = "false" if is_path else "true"
+    uri = options["catalog.uri"].strip()
+    if _kind(spec, options) == "rest":
+        return {**made, "type": "rest", "uri": uri}
+    # A look at a source must not write: the tables of a new catalog are made where something is written.
+    return {**made, "type": "sql", "uri": _database(uri.removeprefix(_JDBC), options), "init_catalog_tables": "false"}
+
+
+def _database(uri: str, options: Mapping[str, str]) -> str:
+    """SQLAlchemy's URL for a JDBC URL."""
+    if uri.startswith("sqlite:"):
+        return f"sqlite:///{uri.removeprefix('sqlite:').removeprefix('file:')}"
+    user = quote(options.get("catalog.jdbc.user", ""), safe="")
+    password = quote(options.get("catalog.jdbc.password", ""), safe="")
+    login = f"{user}:{password}@" if password else f"{user}@" if user else ""
+    return f"postgresql+psycopg://{login}{uri.partition('://')[2]}"
+
+
+def _kind(spec: ConnectorSpec, options: Mapping[str, str]) -> str:
+    return (spec.value(options, "catalog.type") or "rest").strip().lower()
+
+
+def told(error: BaseException, options: Mapping[str, str]) -> str:
+    """The first line of an error's text, without secrets."""
+    lines = str(error).strip().splitlines()
+    text = lines[0] if lines else type(error).__name__
+    for key in _SECRETS:
+        if secret := options.get(key):
+            text = text.replace(secret, "***").replace(quote(secret, safe=""), "***")
+    return text
+
+
+def properties_of_files(table: Table) -> dict[str, Any]:
+    """The options with which another process reads the table's files: those of the catalog, and vended credentials."""
+    return {key: value for key, value in table.io.properties.items() if key != "uri"}

@@ -1,0 +1,102 @@
+"""The snapshots of a table's main branch: their sequence numbers, and what each did."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyiceberg.table import Table
+    from pyiceberg.table.snapshots import Snapshot
+
+APPEND, REPLACE = "append", "replace"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableSnapshot:
+    """One snapshot. ``changes`` is a word for its effect on existing rows; empty if it has none."""
+
+    sequence: int
+    id: int
+    parent: int | None
+    operation: str
+    at_ms: int
+
+    @property
+    def changes(self) -> str:
+        """The operation, if it changes or removes rows that were there."""
+        return "" if self.operation in (APPEND, REPLACE) else self.operation
+
+
+class HistoryLostError(Exception):
+    """Snapshots that are wanted were expired. ``first`` is the oldest sequence number that is still there."""
+
+    def __init__(self, first: int) -> None:
+        super().__init__(f"snapshots before {first} were expired")
+        self.first = first
+
+
+def end_of(table: Table) -> int:
+    """The offset behind the current snapshot; 0 for a table without snapshots."""
+    current = table.current_snapshot()
+    return 0 if current is None else _sequence(current) + 1
+
+
+def snapshots(table: Table, start: int, end: int) -> tuple[TableSnapshot, ...]:
+    """The snapshots of the main branch with sequence numbers in ``[start, end)``, oldest first.
+
+    Numbers without a snapshot belong to other branches. Raises HistoryLostError if some were expired.
+    """
+    found: list[TableSnapshot] = []
+    first: Snapshot | None = None
+    for snapshot in _ancestors(table):
+        if _sequence(snapshot) < start:
+            first = None
+            break
+        first = snapshot
+        if _sequence(snapshot) < end:
+            found.append(_made(snapshot))
+    # The chain ends too late: its oldest snapshot had a parent that was expired, and may be one that was wanted. Some
+    # writers then leave the parent's id out, so that it looks like the table's first snapshot.
+    if first is not None and _sequence(first) > start:
+        raise HistoryLostError(_sequence(first))
+    return tuple(reversed(found))
+
+
+def snapshot_before(table: Table, end: int) -> TableSnapshot | None:
+    """The newest snapshot of the main branch with a sequence number below ``end``; None if there is none."""
+    return next((_made(found) for found in _ancestors(table) if _sequence(found) < end), None)
+
+
+def first_since(table: Table, milliseconds: int) -> int:
+    """The sequence number of the first snapshot that was committed at or after a time; the table's end if there is
+    none."""
+    found = end_of(table)
+    for snapshot in _ancestors(table):
+        if snapshot.timestamp_ms < milliseconds:
+            break
+        found = _sequence(snapshot)
+    return found
+
+
+def _ancestors(table: Table) -> Iterator[Snapshot]:
+    from pyiceberg.table.snapshots import ancestors_of
+
+    yield from ancestors_of(table.current_snapshot(), table.metadata)
+
+
+def _sequence(snapshot: Snapshot) -> int:
+    return int(snapshot.sequence_number or 0)
+
+
+def _made(snapshot: Snapshot) -> TableSnapshot:
+    operation = "an unknown operation" if snapshot.summary is None else snapshot.summary.operation.value
+    return TableSnapshot(
+        sequence=_sequence(snapshot),
+        id=snapshot.snapshot_id,
+        parent=snapshot.parent_snapshot_id,
+        operation=operation,
+        at_ms=snapshot.timestamp_ms,
+    )

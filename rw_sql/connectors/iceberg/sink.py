@@ -1,0 +1,317 @@
+"""The Iceberg sink: writes to a user's table, each batch exactly once.
+
+A batch's rows and its number are one commit. The number is in the summary of the snapshot, and in a table property,
+which remains when snapshots are expired. A run begins with an empty snapshot: a commit that an earlier run has under
+way requires the snapshot before that, and fails (Iceberg's REST specification, "assert-ref-snapshot-id").
+"""
+
+from __future__ import annotations
+
+import json
+import warnings
+from typing import TYPE_CHECKING, Any
+
+from rw_sql.connectors.base import RESOLVE_TIMEOUT_SECONDS
+from rw_sql.connectors.iceberg import catalog
+from rw_sql.connectors.sink import DELETE, UPSERT, Refusal, RefusedRowsError, SinkError, SinkLook, TargetUnfitError
+from rw_sql.connectors.spec import check_option_values, load_sink_spec
+from rw_sql.connectors.support.sink_values import last_per_key, split_by_op
+from rw_sql.errors import near_names
+from rw_sql.packages import deferred, require_package
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import pyarrow as pa
+    from pyiceberg.expressions import BooleanExpression
+    from pyiceberg.table import Table, Transaction
+
+    from rw_sql.connectors.sink import SinkShape
+    from rw_sql.connectors.spec import ConnectorSpec
+else:
+    pa = deferred("pyarrow")
+
+_CREATE = "create_table_if_not_exists"
+_ATTEMPTS = 20
+_INDEX = "_rw_index"
+_RETRIES = "commit.retry.num-retries"
+
+
+class IcebergSink:
+    """See :class:`rw_sql.connectors.sink.SinkConnector`."""
+
+    @property
+    def spec(self) -> ConnectorSpec:
+        """The options of ``sources/iceberg.sink.toml``."""
+        return load_sink_spec("iceberg")
+
+    def check_options(self, options: Mapping[str, str]) -> None:
+        """Checks that the options are consistent and pyiceberg is installed. Contacts no catalog."""
+        require_package("iceberg", "pyiceberg")
+        check_option_values(self.spec, options)
+        catalog.check_catalog(self.spec, options)
+
+    def check_shape(self, options: Mapping[str, str], shape: SinkShape) -> None:
+        """Nothing to check: an Iceberg table can store every type."""
+
+    def look(
+        self, options: Mapping[str, str], shape: SinkShape | None, *, timeout: float = RESOLVE_TIMEOUT_SECONDS
+    ) -> SinkLook:
+        """Checks that the existing table has these columns, or that a table may be created."""
+        if shape is None:
+            return SinkLook()
+        name = catalog.table_name(options)
+        try:
+            table = catalog.load_table(self.spec, options)
+        except catalog.TableMissingError:
+            if _creates(options):
+                return SinkLook()
+            return SinkLook(
+                missing=f'table "{name}"', hint=f"create it, or set {_CREATE} = 'true'", named=options["table.name"]
+            )
+        except catalog.CatalogError as error:
+            return SinkLook(error=f"{options['catalog.uri']}: {error}")
+        there, wanted = _types_of(table), _wanted(shape)
+        for field in wanted:
+            if field.name not in there:
+                near = near_names(field.name, there)
+                return SinkLook(
+                    misfit=f'table {name} has no column "{field.name}"',
+                    hint=(f'did you mean "{near[0]}"? ' if near else "") + "its columns: " + ", ".join(sorted(there)),
+                )
+            if there[field.name] != field.type:
+                return SinkLook(
+                    misfit=f'column "{field.name}" of table {name} is {there[field.name]}, not {field.type}',
+                    hint=f"CAST it in the sink's query: CREATE SINK {shape.name} AS SELECT CAST({field.name} AS …) …",
+                )
+        required = [each.name for each in table.schema().fields if each.required and each.name not in wanted.names]
+        if required:
+            return SinkLook(misfit=f'column "{required[0]}" of table {name} takes no nulls')
+        return SinkLook()
+
+    def open(self, options: Mapping[str, str], shape: SinkShape, identity: str) -> IcebergWriter:
+        """Opens the table, creating it with the option."""
+        try:
+            table = self._table(options, shape)
+        except (catalog.TableMissingError, catalog.CatalogError) as error:
+            raise SinkError(str(error)) from error
+        return IcebergWriter(table, shape, identity, options)
+
+    def _table(self, options: Mapping[str, str], shape: SinkShape) -> Table:
+        from pyiceberg import exceptions
+
+        try:
+            return catalog.load_table(self.spec, options)
+        except catalog.TableMissingError:
+            if not _creates(options):
+                raise
+        try:
+            opened = catalog.open_catalog(self.spec, options)
+            if make := getattr(opened, "create_tables", None):  # of a new catalog in a database
+                make()
+            name = catalog.table_name(options)
+            opened.create_namespace_if_not_exists(name.rpartition(".")[0])
+            return opened.create_table_if_not_exists(name, _wanted(shape))
+        except (exceptions.RESTError, OSError, ValueError) as error:
+            raise catalog.CatalogError(catalog.told(error, options)) from error
+
+
+class IcebergWriter:
+    """See :class:`rw_sql.connectors.sink.SinkWriter`."""
+
+    def __init__(self, table: Table, shape: SinkShape, identity: str, options: Mapping[str, str]) -> None:
+        self._table = table
+        self._shape = shape
+        self._identity = identity
+        self._options = options
+        self._run = self._generation = 0
+        self._is_cancelled = False
+
+    def fence(self, run: int, generation: int) -> int:
+        """Commits an empty snapshot with the run's number; later commits of earlier runs then fail."""
+        self._run, self._generation = run, generation
+
+        def marks() -> dict[str, int]:
+            known = self._marks()
+            if known["run"] > run:
+                raise SinkError(f"run {known['run']} has taken over from run {run}")
+            return {"run": run, "generation": generation, "batch": self._done(known)}
+
+        self._commit(marks, lambda transaction, summary: transaction.append(self._empty(), summary))
+        return self._done(self._marks())
+
+    def write(self, rows: pa.Table, batch: int) -> None:
+        """One commit with the rows and the batch's number."""
+        self._require_values(rows)
+        changed, gone = split_by_op(last_per_key(rows, self._shape.keys), DELETE)
+        appended = self._fitted(changed)
+        keys = pa.concat_tables([changed, gone]).select(list(self._shape.keys)) if self._shape.type == UPSERT else None
+
+        def marks() -> dict[str, int]:
+            if self._is_cancelled:
+                raise SinkError("stopped")
+            known = self._marks()
+            if known["run"] != self._run:
+                raise SinkError(f"run {known['run']} has taken over from run {self._run}")
+            if self._done(known) >= batch:
+                raise SinkError(f"batch {batch} is in the table already")
+            return {"run": self._run, "generation": self._generation, "batch": batch}
+
+        def act(transaction: Transaction, summary: dict[str, str]) -> None:
+            if keys is not None and keys.num_rows and self._table.current_snapshot() is not None:
+                with warnings.catch_warnings():
+                    # That no row has the keys is nothing to warn of.
+                    warnings.simplefilter("ignore")
+                    transaction.delete(_rows_with(keys), summary)
+            transaction.append(appended, summary)
+
+        self._commit(marks, act)
+
+    def _commit(self, marks: Any, act: Any) -> None:
+        """Commits on the table's newest snapshot, and again if another writer commits in between.
+
+        ``marks`` returns what the commit stores about the sink; ``act`` adds the rows.
+        """
+        from pyiceberg import exceptions
+
+        for attempt in range(1, _ATTEMPTS + 1):
+            try:
+                self._table.refresh()
+                self._forbid_retries()
+                made = marks()
+                if self._is_cancelled:
+                    raise SinkError("stopped")
+                with self._table.transaction() as transaction:
+                    summary = {"rw_sql.sink": self._identity} | {f"rw_sql.{key}": str(at) for key, at in made.items()}
+                    transaction.set_properties({self._property: json.dumps(made, sort_keys=True)})
+                    act(transaction, summary)
+            except SinkError:
+                raise
+            except (exceptions.CommitFailedException, exceptions.ValidationException) as error:
+                if attempt == _ATTEMPTS:
+                    raise SinkError(f"others commit to the table all the time: {self._told(error)}") from error
+            except (exceptions.NoSuchTableError, ValueError) as error:
+                # pyiceberg reports columns and types that do not fit as ValueError.
+                raise TargetUnfitError(self._told(error)) from error
+            except Exception as error:
+                # Catalogs and file systems raise the errors of their clients.
+                raise SinkError(self._told(error)) from error
+            else:
+                return
+
+    def _forbid_retries(self) -> None:
+        """Lets a commit that meets another one fail.
+
+        pyiceberg would rebase it onto the newest snapshot: a commit of an earlier run would then pass the fence. Only
+        this process sees the changed property.
+        """
+        properties = {**self._table.metadata.properties, _RETRIES: "0"}
+        self._table.metadata = self._table.metadata.model_copy(update={"properties": properties})
+
+    @property
+    def _property(self) -> str:
+        return f"rw_sql.sink.{self._identity}"
+
+    def _marks(self) -> dict[str, int]:
+        text = self._table.metadata.properties.get(self._property)
+        found: dict[str, int] = {"run": 0, "generation": 0, "batch": -1} if text is None else json.loads(text)
+        return found
+
+    def _done(self, known: Mapping[str, int]) -> int:
+        """The newest batch of this generation in the table; -1 if there is none."""
+        return known["batch"] if known["generation"] == self._generation else -1
+
+    def _empty(self) -> pa.Table:
+        from pyiceberg.io.pyarrow import schema_to_pyarrow
+
+        return schema_to_pyarrow(self._table.schema(), include_field_ids=False).empty_table()
+
+    def _fitted(self, rows: pa.Table) -> pa.Table:
+        """The rows with the types of the table; its other columns are null."""
+        required = self._required()
+        wanted = pa.schema([field.with_nullable(field.name not in required) for field in _wanted(self._shape)])
+        return rows.select(wanted.names).cast(wanted)
+
+    def _required(self) -> list[str]:
+        """The sink's columns in which the table takes no nulls."""
+        given = self._shape.columns
+        return [field.name for field in self._table.schema().fields if field.required and field.name in given]
+
+    def _require_values(self, rows: pa.Table) -> None:
+        """Raises RefusedRowsError for rows with a null that the table does not take."""
+        found: dict[int, Refusal] = {}
+        if required := self._required():
+            numbered = rows.append_column(_INDEX, pa.array(range(rows.num_rows), pa.int64()))
+            changed, _ = split_by_op(last_per_key(numbered, self._shape.keys), DELETE)
+            for name in required:
+                for at in changed.filter(changed.column(name).is_null()).column(_INDEX).to_pylist():
+                    found.setdefault(at, Refusal(index=at, column=name, reason="the table takes no nulls"))
+        if found:
+            raise RefusedRowsError([found[at] for at in sorted(found)])
+
+    def _told(self, error: Exception) -> str:
+        return catalog.told(error, self._options)
+
+    def cancel(self) -> None:
+        """Starts no further commit."""
+        self._is_cancelled = True
+
+    def close(self) -> None:
+        """Does nothing, because nothing is open between commits."""
+
+
+def _creates(options: Mapping[str, str]) -> bool:
+    return options.get(_CREATE, "false").strip().lower() == "true"
+
+
+def _wanted(shape: SinkShape) -> pa.Schema:
+    """The sink's columns with the types that Iceberg has for them."""
+    from pyspark.sql.pandas.types import to_arrow_schema
+    from pyspark.sql.types import StructType
+
+    given = to_arrow_schema(StructType.fromJson(json.loads(shape.schema)), timezone="UTC")
+    return pa.schema([pa.field(field.name, _stored(field.type)) for field in given])
+
+
+def _stored(kind: pa.DataType) -> pa.DataType:
+    from rw_sql.connectors.iceberg.reader import plain
+
+    return pa.int32() if pa.types.is_int8(kind) or pa.types.is_int16(kind) else plain(kind)
+
+
+def _types_of(table: Table) -> dict[str, pa.DataType]:
+    from pyiceberg.io.pyarrow import schema_to_pyarrow
+
+    from rw_sql.connectors.iceberg.reader import plain
+
+    fields = schema_to_pyarrow(table.schema(), include_field_ids=False)
+    return {field.name: plain(field.type) for field in fields}
+
+
+def _rows_with(keys: pa.Table) -> BooleanExpression:
+    """A condition for the rows with one of these keys; a null is a key too."""
+    from functools import reduce
+
+    from pyiceberg import expressions
+    from pyiceberg.expressions import AlwaysFalse, And, Or
+
+    make: Any = expressions  # Their declared constructors take bound terms, and the documented ones take names.
+    names = keys.column_names
+
+    def has(name: str, value: Any) -> BooleanExpression:
+        if value is None:
+            return make.IsNull(name)  # type: ignore[no-any-return]
+        return make.IsNaN(name) if value != value else make.EqualTo(name, value)  # type: ignore[no-any-return]
+
+    rows = {tuple(row.values()) for row in keys.to_pylist()}
+    if len(names) == 1:
+        values = [row[0] for row in rows if row[0] is not None and row[0] == row[0]]
+        plain: BooleanExpression = make.In(names[0], values) if values else AlwaysFalse()
+        others = [has(names[0], row[0]) for row in rows if row[0] is None or row[0] != row[0]]
+        return reduce(Or, others, plain)
+    parts = [reduce(And, [has(*pair) for pair in zip(names, row, strict=True)]) for row in rows]
+    # Halves instead of a chain: an expression with thousands of keys would be too deep to visit.
+    while len(parts) > 1:
+        paired = [Or(*pair) for pair in zip(parts[::2], parts[1::2], strict=False)]
+        parts = paired + (parts[-1:] if len(parts) % 2 else [])
+    return parts[0]

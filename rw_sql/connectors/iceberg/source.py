@@ -1,0 +1,278 @@
+"""An Iceberg table as a source of appended rows. Its only split is the table; an offset is a sequence number."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rw_sql.connectors.base import RESOLVE_TIMEOUT_SECONDS, Stretch, Upstream, UpstreamSplit
+from rw_sql.connectors.iceberg import catalog, history
+from rw_sql.connectors.ranged import Encoding, RangedConnector
+from rw_sql.connectors.spec import check_option_values, load_spec
+from rw_sql.errors import UNDEFINED_COLUMN, UPSTREAM_MISSING, UPSTREAM_UNREACHABLE, SqlError
+from rw_sql.packages import require_package
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from typing import Any
+
+    from pyiceberg.table import Table
+    from pyspark.sql import DataFrame, SparkSession
+
+    from rw_sql.connectors.base import ColumnMisfit, SplitState
+    from rw_sql.connectors.iceberg.history import TableSnapshot
+    from rw_sql.connectors.spec import ConnectorSpec
+
+SKIP_CHANGES = "iceberg.skip_change_snapshots"
+SMALL_ROWS = 10_000
+"""Up to so many rows are read in this process; Spark's processes read more."""
+
+MOST_SNAPSHOTS = 100
+"""The maximum number of snapshots in one batch."""
+
+
+class IcebergConnector(RangedConnector):
+    """Offset 0 is the table as of the first read; each later snapshot is one offset."""
+
+    has_small_batches = False
+    other_targets = "TO EARLIEST, TO LATEST, TO OFFSET or TO TIMESTAMP"
+
+    @property
+    def spec(self) -> ConnectorSpec:
+        """The options of ``sources/iceberg.toml``."""
+        return load_spec("iceberg")
+
+    def check_options(self, options: Mapping[str, str]) -> None:
+        """Checks that the options are consistent and pyiceberg is installed. Contacts no catalog."""
+        require_package("iceberg", "pyiceberg")
+        check_option_values(self.spec, options)
+        catalog.check_catalog(self.spec, options)
+
+    def look(self, options: Mapping[str, str], *, timeout: float = RESOLVE_TIMEOUT_SECONDS) -> Upstream:
+        """The table, from offset 0 to the end of its current snapshot."""
+        place = catalog.place_of(options)
+        if "table.name" not in options:
+            return Upstream(cluster=place)
+        name = catalog.table_name(options)
+        try:
+            table = catalog.load_table(self.spec, options)
+        except catalog.TableMissingError:
+            return Upstream(missing=(name,), part="table", remedy="create it in the catalog", cluster=place)
+        except catalog.CatalogError as error:
+            return Upstream(error=f"{options['catalog.uri']}: {error}")
+        if table.format_version < _SEQUENCES:
+            return Upstream(error=f"table {name} has format version 1, whose snapshots have no sequence numbers")
+        split = UpstreamSplit(
+            split=name,
+            start=0,
+            end=history.end_of(table),
+            cluster=place,
+            incarnation=str(table.metadata.table_uuid),
+        )
+        return Upstream(splits={name: split}, cluster=place)
+
+    def stretches(self, options: Mapping[str, str], positions: Mapping[str, SplitState]) -> tuple[Stretch, ...]:
+        """The appends since the positions, up to the first snapshot that changed rows. Raises SqlError if that snapshot
+        is next."""
+        name = catalog.table_name(options)
+        state = positions.get(name)
+        if state is None:
+            return ()
+        table = self._table(options, state.incarnation)
+        end = history.end_of(table)
+        if state.offset >= end:
+            return ()
+        if state.offset == 0:
+            return (Stretch(split=name, start=0, end=end, is_whole=True),)
+        upto = state.offset
+        for snapshot in self._snapshots(table, options, state.offset, end)[:MOST_SNAPSHOTS]:
+            if snapshot.changes:
+                if upto == state.offset:
+                    raise _refused(name, snapshot)
+                break
+            upto = snapshot.sequence + 1
+        else:
+            # Numbers of other branches, behind the newest snapshot of this one.
+            upto = upto if upto > state.offset else end
+        return (Stretch(split=name, start=state.offset, end=upto),)
+
+    def _snapshots(self, table: Table, options: Mapping[str, str], start: int, end: int) -> tuple[TableSnapshot, ...]:
+        """The snapshots of these sequence numbers; with the option, one that changes rows counts as one without
+        effect."""
+        name = catalog.table_name(options)
+        try:
+            found = history.snapshots(table, start, end)
+        except history.HistoryLostError as error:
+            raise SqlError(
+                UPSTREAM_MISSING,
+                f"EXPIRED {name}: snapshots from {start} on were expired, the oldest is {error.first}: "
+                f"to read the table as it is, INJECT SOURCE OFFSETS … VALUES ('{name}' = 0)",
+                hint="expire_snapshots should keep snapshots until they were read",
+            ) from error
+        skips = (options.get(SKIP_CHANGES) or "false").strip().lower() == "true"
+        return tuple(each for each in found if not (skips and each.changes))
+
+    def offsets_at(
+        self,
+        options: Mapping[str, str],
+        milliseconds: int,
+        splits: Sequence[str],
+        *,
+        timeout: float = RESOLVE_TIMEOUT_SECONDS,
+    ) -> Mapping[str, int]:
+        """The first snapshot committed at or after a time. Raises SqlError UPSTREAM_UNREACHABLE."""
+        try:
+            return dict.fromkeys(splits, history.first_since(self._table(options), milliseconds))
+        except OSError as error:
+            raise SqlError(
+                UPSTREAM_UNREACHABLE,
+                f"the catalog does not answer: {error}",
+                hint="run the statement again once it answers",
+            ) from error
+
+    def record_times(self, options: Mapping[str, str], offsets: Mapping[str, int]) -> Mapping[str, int]:
+        """The time of the snapshot with each offset, if the catalog responds and has it."""
+        try:
+            table = self._table(options)
+            found = {
+                split: snapshot.at_ms
+                for split, offset in offsets.items()
+                for snapshot in history.snapshots(table, offset, offset + 1)
+            }
+        except (OSError, history.HistoryLostError):
+            return {}
+        return found
+
+    def sparse_topics(
+        self, options: Mapping[str, str], *, timeout: float = RESOLVE_TIMEOUT_SECONDS
+    ) -> Mapping[str, str]:
+        """All topics: an offset is a snapshot."""
+        return {"": "offsets are snapshots of the table"}
+
+    def read_batch(
+        self,
+        spark: SparkSession,
+        options: Mapping[str, str],
+        ranges: Mapping[str, tuple[int, int]],
+        *,
+        with_headers: bool = False,
+        columns: Mapping[str, str] | None = None,
+        encoding: Encoding | None = None,
+        lives: Mapping[str, str | None] | None = None,
+    ) -> DataFrame:
+        """The rows of these snapshots; a range from 0 is the table as of its last snapshot."""
+        from rw_sql.connectors.iceberg import reader
+        from rw_sql.connectors.support.typed_records import typed_records
+
+        name = catalog.table_name(options)
+        table = self._table(options, next(iter((lives or {}).values()), None))
+        (start, end) = next(iter(ranges.values()), (0, 0))
+        row = (encoding or Encoding()).row
+        wanted = self._known(table, options, list(columns or ()))
+        if start == 0:
+            parts, rows = reader.whole_table(table, end, wanted)
+        else:
+            found = self._snapshots(table, options, start, end)
+            bad = next((each for each in found if each.changes), None)
+            if bad is not None:
+                raise _refused(name, bad)
+            appends = [each for each in found if each.operation == history.APPEND]
+            parts, rows = reader.appended(table, appends, wanted)
+        from pyspark.sql import functions as f
+
+        return typed_records(_frame(spark, table, parts, rows, wanted), name, row, f.col(reader.OFFSET))
+
+    def read_snapshot(
+        self,
+        spark: SparkSession,
+        options: Mapping[str, str],
+        columns: Mapping[str, str],
+        *,
+        encode: str = "NATIVE",
+        encode_options: Mapping[str, str] | None = None,
+    ) -> DataFrame:
+        """The current table. See :class:`rw_sql.connectors.base.SnapshotReader`."""
+        from pyspark.sql import functions as f
+
+        from rw_sql.connectors.iceberg import reader
+
+        table = self._table(options)
+        wanted = self._known(table, options, list(columns))
+        parts, rows = reader.whole_table(table, history.end_of(table), wanted)
+        frame = _frame(spark, table, parts, rows, wanted)
+        return frame.select(*[f.expr(f"CAST(`{name}` AS {kind})").alias(name) for name, kind in columns.items()])
+
+    def column_misfit(self, options: Mapping[str, str], columns: Mapping[str, str]) -> ColumnMisfit | None:
+        """The first column that the table lacks, or whose values do not all fit the declared type."""
+        from rw_sql.connectors.iceberg import columns as iceberg_columns
+
+        try:
+            table = catalog.load_table(self.spec, options)
+        except (catalog.TableMissingError, catalog.CatalogError):
+            return None
+        return iceberg_columns.misfit(table, catalog.table_name(options), columns)
+
+    def columns(self, options: Mapping[str, str]) -> Mapping[str, str]:
+        """The table's columns. Raises SqlError UPSTREAM_UNREACHABLE."""
+        from rw_sql.connectors.iceberg import columns as iceberg_columns
+
+        try:
+            return iceberg_columns.listed(self._table(options))
+        except OSError as error:
+            raise SqlError(
+                UPSTREAM_UNREACHABLE, f"the catalog does not answer: {error}", hint="run the statement again"
+            ) from error
+
+    def resolve_split(self, options: Mapping[str, str], written: str) -> str:
+        """The table's name for ``'0'``, because there is only one split."""
+        return catalog.table_name(options) if written.strip() in ("", "0") else written
+
+    def _table(self, options: Mapping[str, str], incarnation: str | None = None) -> Table:
+        """The table. Raises OSError if it is missing, another one, or cannot be read."""
+        try:
+            table = catalog.load_table(self.spec, options)
+        except (catalog.TableMissingError, catalog.CatalogError) as error:
+            raise OSError(str(error)) from error
+        if incarnation is not None and str(table.metadata.table_uuid) != incarnation:
+            raise OSError(f"RECREATED {catalog.table_name(options)}: it is another table")
+        return table
+
+    def _known(self, table: Table, options: Mapping[str, str], columns: list[str]) -> list[str]:
+        """The columns. Raises SqlError UNDEFINED_COLUMN for one that the table lacks."""
+        from rw_sql.connectors.iceberg import columns as iceberg_columns
+
+        missing = iceberg_columns.missing(table, catalog.table_name(options), columns)
+        if missing is not None:
+            raise SqlError(UNDEFINED_COLUMN, missing.message, hint=missing.hint)
+        return columns
+
+
+def _frame(
+    spark: SparkSession, table: Table, parts: list[dict[str, Any]], rows: int, columns: Sequence[str]
+) -> DataFrame:
+    """The rows of the parts: few of them through Arrow in this process, more of them by Spark's."""
+    import pyarrow as pa
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    from rw_sql.connectors.iceberg import reader
+    from rw_sql.connectors.support.table_reader import read_parts
+
+    schema = reader.arrow_schema(reader.projected(table, columns))
+    if rows <= SMALL_ROWS:
+        tables = [found for part in parts for found in reader.read_files(table, part)]
+        return spark.createDataFrame(pa.concat_tables(tables) if tables else schema.empty_table())
+    spark_schema = from_arrow_schema(schema)
+    files = catalog.properties_of_files(table)
+    return read_parts(spark, reader.IcebergPartReader(), files, parts, spark_schema.json())
+
+
+def _refused(name: str, snapshot: TableSnapshot) -> SqlError:
+    return SqlError(
+        UPSTREAM_MISSING,
+        f"snapshot {snapshot.sequence} of {name} changes rows that were there ({snapshot.changes}): to go on behind it "
+        f"INJECT SOURCE OFFSETS … VALUES ('{name}' = {snapshot.sequence + 1}), or set {SKIP_CHANGES} = 'true'",
+        hint="a source only appends: REFRESH TABLE takes the table as it is",
+    )
+
+
+_SEQUENCES = 2
+"""The format version from which on snapshots have sequence numbers."""

@@ -1,0 +1,337 @@
+"""A synchronous client of NATS servers, and the pool that keeps clients open between requests.
+
+nats-py is asynchronous: one thread of this process runs its event loop for all clients.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import threading
+import time
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Coroutine, Mapping
+
+    from nats.aio.client import Client
+
+T = TypeVar("T")
+
+LIFE_SECONDS = 30.0
+"""The maximum age of an idle client in seconds: server names may change their meaning."""
+
+_CONNECT_SECONDS = 3
+_MOST_IDLE = 16
+
+Address = tuple[tuple[str, str], ...]
+"""The options that determine a connection, sorted."""
+
+_CONNECTION_KEYS = ("server_url", "connect_mode", "username", "password", "jwt", "nkey")
+
+
+class NatsError(Exception):
+    """The servers do not respond or refuse a request. The text contains no secret."""
+
+
+class StreamMissingError(NatsError):
+    """The server has no such stream."""
+
+
+class _Loop:
+    """The event loop of this process, in a thread of its own. A forked process starts a new one."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._pid = 0
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def run(self, act: Coroutine[Any, Any, T], timeout: float) -> T:
+        """Runs a coroutine in the loop. Raises NatsError after the timeout."""
+        future = asyncio.run_coroutine_threadsafe(act, self._running())
+        try:
+            return future.result(timeout)
+        except TimeoutError:
+            future.cancel()
+            raise NatsError(f"no answer within {timeout:g} seconds") from None
+        except BaseException:
+            future.cancel()
+            raise
+
+    def _running(self) -> asyncio.AbstractEventLoop:
+        with self._lock:
+            if self._loop is None or self._pid != os.getpid():
+                loop = asyncio.new_event_loop()
+                threading.Thread(target=loop.run_forever, name="rw_sql-nats", daemon=True).start()
+                self._loop, self._pid = loop, os.getpid()
+            return self._loop
+
+
+_LOOP = _Loop()
+
+
+def address_of(options: Mapping[str, str]) -> Address:
+    """The options of a source that determine its connection."""
+    return tuple((key, options[key]) for key in _CONNECTION_KEYS if key in options)
+
+
+def servers_of(address: Address) -> tuple[str, ...]:
+    """The URLs in ``server_url``, each with a scheme."""
+    listed = (part.strip() for part in dict(address).get("server_url", "").split(","))
+    return tuple(part if "://" in part else f"nats://{part}" for part in listed if part)
+
+
+@dataclass(slots=True)
+class NatsClient:
+    """One connection. One thread at a time uses it."""
+
+    address: Address
+    made: float = field(default_factory=time.monotonic)
+    _connection: Client | None = None
+
+    def run(self, ask: Callable[[Client], Awaitable[T]], timeout: float) -> T:
+        """Calls ``ask`` with the connection, inside the event loop. Raises NatsError."""
+        return _LOOP.run(self._ask(ask), timeout)
+
+    def close(self) -> None:
+        """Closes the connection. Raises nothing."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            with suppress(Exception):
+                _LOOP.run(connection.close(), 1.0)
+
+    @property
+    def is_open(self) -> bool:
+        """True if the connection can be used."""
+        return self._connection is not None and self._connection.is_connected
+
+    async def _ask(self, ask: Callable[[Client], Awaitable[T]]) -> T:
+        import nats.errors
+
+        if not self.is_open:
+            self._connection = await _connected(self.address)
+        assert self._connection is not None
+        try:
+            return await ask(self._connection)
+        except nats.errors.NoRespondersError as error:
+            raise NatsError("JetStream is not enabled for this account, or its servers have no leader") from error
+        except (nats.errors.TimeoutError, TimeoutError) as error:
+            raise NatsError("the server does not answer in time") from error
+        except nats.errors.Error as error:
+            raise NatsError(str(error)) from error
+
+
+async def _connected(address: Address) -> Client:
+    """A connection to the first of the servers that accepts it."""
+    import nats
+    import nats.errors
+
+    reason = "no server is named"
+    for server in servers_of(address):
+        refused: list[Exception] = []
+
+        async def note(error: Exception, refused: list[Exception] = refused) -> None:
+            refused.append(error)
+
+        host = server.rpartition("@")[2].partition("://")[2] or server.partition("://")[2]
+        try:
+            return await nats.connect(
+                servers=[server],
+                # A pooled client is replaced, not repaired: a read of a range begins anew.
+                allow_reconnect=False,
+                # nats-py would try one server for ever: with 1 it tries twice.
+                max_reconnect_attempts=1,
+                reconnect_time_wait=0,
+                connect_timeout=_CONNECT_SECONDS,
+                error_cb=note,
+                name="rw_sql",
+                **_login(dict(address)),
+            )
+        except (OSError, nats.errors.Error, ValueError) as error:
+            told = [str(each) for each in (*refused, error)]
+            if login := next((text for text in told if "uthorization" in text or "uthentication" in text), None):
+                reason = f"{host}: authentication failed ({_plain(login)})"
+            else:
+                reason = f"cannot connect to {host} ({_why((*refused, error)[0])})"
+    raise NatsError(reason)
+
+
+def _why(error: Exception) -> str:
+    """The reason why a connection failed, in a few words."""
+    if isinstance(error, ConnectionRefusedError):
+        return "connection refused"
+    return _plain(str(error) or type(error).__name__)
+
+
+def _plain(text: str) -> str:
+    """The first line of an error's text, without the client's name and quotes."""
+    return text.splitlines()[0].removeprefix("nats: ").strip("'")
+
+
+def _login(options: Mapping[str, str]) -> dict[str, Any]:
+    """The arguments of nats-py for ``connect_mode``."""
+    match (options.get("connect_mode") or "plain").strip().lower():
+        case "user_and_password":
+            return {"user": options["username"], "password": options["password"]}
+        case "credential":
+            jwt, seed = options["jwt"].strip(), options["nkey"].strip()
+
+            def sign(nonce: str) -> bytes:
+                import base64
+
+                import nkeys
+
+                pair = nkeys.from_seed(bytearray(seed.encode()))
+                return base64.b64encode(pair.sign(nonce.encode()))
+
+            return {"user_jwt_cb": lambda: bytearray(jwt.encode()), "signature_cb": sign}
+        case _:
+            return {}
+
+
+class _Pool:
+    """Clients by their addresses. One thread at a time uses a client; others get another one."""
+
+    def __init__(self) -> None:
+        self._idle: list[NatsClient] = []
+        self._lock = threading.Lock()
+        self._pid = os.getpid()
+
+    def use(self, address: Address, ask: Callable[[NatsClient], T]) -> T:
+        """Calls ``ask`` with a client, which returns to the pool if ``ask`` raises nothing.
+
+        A pooled connection may have ended unnoticed: then ``ask`` is called once more, with a new client.
+        """
+        client = self._take(address)
+        is_new = client is None
+        client = client or NatsClient(address)
+        try:
+            found = ask(client)
+        except StreamMissingError:
+            self._give(client)
+            raise
+        except NatsError:
+            client.close()
+            if is_new:
+                raise
+            return self.use_new(address, ask)
+        except BaseException:
+            client.close()
+            raise
+        self._give(client)
+        return found
+
+    def use_new(self, address: Address, ask: Callable[[NatsClient], T]) -> T:
+        """As :meth:`use`, with a new client."""
+        client = NatsClient(address)
+        try:
+            found = ask(client)
+        except BaseException:
+            client.close()
+            raise
+        self._give(client)
+        return found
+
+    def renew(self, address: Address) -> None:
+        """Closes the idle clients of an address."""
+        with self._lock:
+            old = [client for client in self._idle if client.address == address]
+            self._idle = [client for client in self._idle if client.address != address]
+        for client in old:
+            client.close()
+
+    def _take(self, address: Address) -> NatsClient | None:
+        with self._lock:
+            if self._pid != os.getpid():
+                self._idle, self._pid = [], os.getpid()
+            for at in reversed(range(len(self._idle))):
+                if self._idle[at].address == address and self._idle[at].is_open:
+                    return self._idle.pop(at)
+        return None
+
+    def _give(self, client: NatsClient) -> None:
+        with self._lock:
+            self._idle.append(client)
+            oldest = time.monotonic() - LIFE_SECONDS
+            old = [each for each in self._idle if each.made < oldest]
+            kept = [each for each in self._idle if each.made >= oldest]
+            old += kept[:-_MOST_IDLE]
+            self._idle = kept[-_MOST_IDLE:]
+        for each in old:
+            each.close()
+
+
+POOL = _Pool()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamInfo:
+    """A stream at one moment: it has the messages ``[first, end)`` except ``deleted`` ones in between.
+
+    ``created`` is the time of its creation, as the server writes it. ``most_per_subject`` is the number of messages
+    that it keeps of each subject; 0 without a limit. ``is_copy``: it takes messages from other streams, with subjects
+    that it does not list.
+    """
+
+    name: str
+    created: str
+    first: int
+    end: int
+    messages: int
+    bytes: int
+    subjects: tuple[str, ...]
+    most_per_subject: int
+    is_copy: bool
+
+    @property
+    def deleted(self) -> int:
+        """The number of deleted messages between the first and the last."""
+        return max(0, self.end - self.first - self.messages)
+
+
+async def api(nc: Client, subject: str, request: Mapping[str, Any] | None, timeout: float) -> dict[str, Any]:
+    """A request to JetStream and its answer. Raises StreamMissingError, NatsError, and the errors of nats-py."""
+    data = b"" if request is None else json.dumps(request).encode()
+    found: dict[str, Any] = json.loads((await nc.request(f"$JS.API.{subject}", data, timeout=timeout)).data)
+    if (error := found.get("error")) is not None:
+        told = str(error.get("description") or error.get("code"))
+        if error.get("code") == _NOT_FOUND:
+            raise StreamMissingError(told)
+        raise NatsError(f"the server refuses the request: {told}")
+    return found
+
+
+async def info_of(nc: Client, stream: str, timeout: float) -> StreamInfo:
+    """The configuration and state of a stream. Raises as :func:`api`."""
+    found = await api(nc, f"STREAM.INFO.{stream}", None, timeout)
+    config, state = found["config"], found["state"]
+    end = int(state["last_seq"]) + 1
+    return StreamInfo(
+        name=str(config["name"]),
+        created=str(found["created"]),
+        # The first sequence of a new stream is 0, and that of its first message 1.
+        first=min(max(1, int(state["first_seq"])), end),
+        end=end,
+        messages=int(state["messages"]),
+        bytes=int(state["bytes"]),
+        subjects=tuple(config.get("subjects") or ()),
+        most_per_subject=max(0, int(config.get("max_msgs_per_subject") or 0)),
+        is_copy=bool(config.get("mirror") or config.get("sources")),
+    )
+
+
+async def stream_names(nc: Client, timeout: float) -> tuple[str, ...]:
+    """The streams of the account, sorted. Raises as :func:`api`."""
+    found: list[str] = []
+    while True:
+        page = await api(nc, "STREAM.NAMES", {"offset": len(found)}, timeout)
+        names = page.get("streams") or []
+        found += names
+        if not names or len(found) >= int(page.get("total", 0)):
+            return tuple(sorted(found))
+
+
+_NOT_FOUND = 404

@@ -1,0 +1,356 @@
+"""Reads ranges of a stream's sequence numbers, in batches of messages.
+
+An ephemeral pull consumer begins at the first sequence number and acknowledges nothing, so a range can be read any
+number of times and the server keeps no state afterwards. JetStream begins later without an error if the first messages
+were removed: each read therefore compares the range with the stream's first message.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from rw_sql.connectors.nats.client import POOL, NatsError, StreamMissingError, api, info_of
+from rw_sql.connectors.nats.subjects import filters, matcher
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from nats.aio.client import Client
+    from nats.aio.msg import Msg
+
+    from rw_sql.connectors.nats.client import Address, NatsClient, StreamInfo
+
+AT_ONCE = 5_000
+"""The maximum number of messages in one request."""
+
+AT_ONCE_BYTES = 8 * 1024 * 1024
+"""The maximum size of the messages in one request, except for a single message that is larger."""
+
+_ANSWER_SECONDS = 10.0
+_READ_SECONDS = 600.0
+_IDLE_NANOSECONDS = 60_000_000_000
+
+_HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+SCHEMA = pa.schema(
+    [
+        ("_rw_split", pa.string()),
+        ("_rw_offset", pa.int64()),
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+        ("partition", pa.string()),
+        ("timestamp", pa.timestamp("us", tz="UTC")),
+        ("headers", _HEADERS),
+        ("subject", pa.string()),
+    ]
+)
+"""The columns of records: those of ``Connector.read_stream``, and the subject."""
+
+RECORDS = (
+    "_rw_split string, _rw_offset bigint, key binary, value binary, partition string, timestamp timestamp, "
+    "headers array<struct<key:string,value:binary>>, subject string"
+)
+"""The same for Spark."""
+
+
+class RangeLostError(NatsError):
+    """Messages of the range were removed before they were read, or the stream is another one."""
+
+
+class TooLargeError(Exception):
+    """The range has more bytes than the caller can take."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamRange:
+    """The sequence numbers ``[start, end)`` of a stream. ``created``: the expected incarnation, if it is known."""
+
+    stream: str
+    start: int
+    end: int
+    created: str | None = None
+
+
+def read_range(
+    address: Address,
+    wanted: StreamRange,
+    subjects: tuple[str, ...],
+    *,
+    with_headers: bool = False,
+    most_bytes: int | None = None,
+) -> pa.Table:
+    """The messages of a range with these subjects, in order.
+
+    Raises RangeLostError if some were removed before they were read, TooLargeError if they have more than
+    ``most_bytes``, NatsError if the server does not answer.
+    """
+    if wanted.end <= wanted.start:
+        return SCHEMA.empty_table()
+
+    def ask(client: NatsClient) -> pa.Table:
+        found = _Found(wanted=wanted, subjects=subjects, with_headers=with_headers, most_bytes=most_bytes)
+        client.run(found.read, _READ_SECONDS)
+        return found.table()
+
+    return POOL.use(address, ask)
+
+
+def first_at(address: Address, stream: str, milliseconds: int, timeout: float) -> int:
+    """The sequence number of the first message at or after a time; the stream's end if there is none."""
+
+    async def ask(nc: Client) -> int:
+        info = await info_of(nc, stream, timeout)
+        seconds, rest = divmod(milliseconds, 1000)
+        begin = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds)) + f".{rest:03d}Z"
+        config = {"deliver_policy": "by_start_time", "opt_start_time": begin}
+        found: list[int] = []
+        pull = _Pull(nc, stream, lambda message: found.append(_parsed(message)[0]))
+        await pull.open(config)
+        try:
+            if pull.left:
+                await pull.next(1, None)
+        finally:
+            await pull.close()
+        return found[0] if found else info.end
+
+    return POOL.use(address, lambda client: client.run(ask, timeout))
+
+
+def time_of(address: Address, stream: str, sequence: int, timeout: float) -> int | None:
+    """The time of a message in milliseconds since 1970; None if it does not exist."""
+
+    async def ask(nc: Client) -> str | None:
+        try:
+            found = await api(nc, f"STREAM.MSG.GET.{stream}", {"seq": sequence}, timeout)
+        except StreamMissingError:
+            return None
+        return str(found["message"]["time"])
+
+    text = POOL.use(address, lambda client: client.run(ask, timeout))
+    if text is None:
+        return None
+    # Python's parser takes six digits of a second's fraction; the server writes up to nine.
+    whole, _, fraction = text.removesuffix("Z").partition(".")
+    moment = datetime.fromisoformat(f"{whole}+00:00")
+    return int(moment.timestamp()) * 1000 + int((fraction + "000")[:3])
+
+
+@dataclass(slots=True)
+class _Found:
+    """The messages of a range that one read has found so far."""
+
+    wanted: StreamRange
+    subjects: tuple[str, ...]
+    with_headers: bool
+    most_bytes: int | None
+    rows: list[tuple[int, int, str, bytes, Any]] = field(default_factory=list)
+    size: int = 0
+    matches: tuple[Callable[[str], object], ...] = ()
+
+    async def read(self, nc: Client) -> None:
+        """Reads the whole range."""
+        wanted = self.wanted
+        info = await info_of(nc, wanted.stream, _ANSWER_SECONDS)
+        self._require_there(info)
+        if info.is_copy:
+            # It has messages of other streams' subjects, which it does not list, and a server may refuse a filter.
+            chosen: tuple[str, ...] = (">",)
+            self.matches = tuple(map(matcher, self.subjects)) if ">" not in self.subjects else ()
+        else:
+            chosen = filters(self.subjects, info.subjects)
+        pulls = [_Pull(nc, wanted.stream, self._note) for _ in chosen]
+        try:
+            for pull, subject in zip(pulls, chosen, strict=True):
+                begin: dict[str, Any] = {"deliver_policy": "by_start_sequence", "opt_start_seq": wanted.start}
+                await pull.open(begin if subject == ">" else {**begin, "filter_subject": subject})
+            for pull in pulls:
+                await self._drain(pull)
+            # A first message only rises, and a stream's incarnation never returns: what holds now held all the time.
+            self._require_there(await info_of(nc, wanted.stream, _ANSWER_SECONDS), is_read=True)
+        finally:
+            for pull in pulls:
+                await pull.close()
+
+    async def _drain(self, pull: _Pull) -> None:
+        at = self.wanted.start
+        most: int | None = AT_ONCE_BYTES
+        while pull.left and at < self.wanted.end:
+            count = 1 if most is None else min(AT_ONCE, self.wanted.end - at)
+            taken = await pull.next(count, most)
+            if not taken and most is None:
+                return
+            # A message that is larger than a request's limit comes alone, without one.
+            most = AT_ONCE_BYTES if taken else None
+            at = pull.last + 1
+            if self.most_bytes is not None and self.size > self.most_bytes:
+                raise TooLargeError
+
+    def _note(self, message: Msg) -> None:
+        sequence, nanoseconds, _, _ = _parsed(message)
+        if sequence < self.wanted.end and (not self.matches or any(match(message.subject) for match in self.matches)):
+            headers = message.headers if self.with_headers else None
+            self.rows.append((sequence, nanoseconds // 1000, message.subject, message.data, headers))
+            self.size += len(message.data)
+
+    def _require_there(self, info: StreamInfo, *, is_read: bool = False) -> None:
+        """Checks that the stream is the expected one, and that no message was removed before it was read."""
+        wanted = self.wanted
+        if wanted.created is not None and info.created != wanted.created:
+            raise RangeLostError(
+                f"RECREATED {wanted.stream}: it was created at {wanted.created} and is now of {info.created}"
+            )
+        first = min(info.first, wanted.end)
+        if first <= wanted.start:
+            return
+        # With everything read that is before the first message, nothing was missed.
+        if is_read and len({row[0] for row in self.rows if row[0] < first}) == first - wanted.start:
+            return
+        raise RangeLostError(
+            f"EXPIRED {wanted.stream}: its first message is {info.first}, and {wanted.start} was to be read"
+        )
+
+    def table(self) -> pa.Table:
+        """The messages in order."""
+        if len(self.subjects) > 1:
+            # Subjects that overlap find a message several times.
+            self.rows = sorted({row[0]: row for row in self.rows}.values(), key=lambda row: row[0])
+        return _table(self.wanted.stream, self.rows)
+
+
+class _Pull:
+    """An ephemeral pull consumer. ``left`` is the number of messages that it has not delivered yet."""
+
+    def __init__(self, nc: Client, stream: str, note: Callable[[Msg], None]) -> None:
+        self._nc = nc
+        self._stream = stream
+        self._note = note
+        self._name = ""
+        self._inbox = ""
+        self._subscription: Any = None
+        self._delivered = 0
+        self._asked = self._taken = 0
+        self._done = asyncio.Event()
+        self._error: NatsError | None = None
+        self.left = 0
+        self.last = 0
+
+    async def open(self, config: Mapping[str, Any]) -> None:
+        """Creates the consumer. Raises StreamMissingError, NatsError."""
+        # The timeout counts from the last request: the consumer disappears by itself if this process is killed.
+        request = {
+            "stream_name": self._stream,
+            "config": {
+                "ack_policy": "none",
+                "replay_policy": "instant",
+                "max_deliver": -1,
+                "inactive_threshold": _IDLE_NANOSECONDS,
+                "mem_storage": True,
+                "num_replicas": 1,
+                **config,
+            },
+        }
+        made = await api(self._nc, f"CONSUMER.CREATE.{self._stream}", request, _ANSWER_SECONDS)
+        self._name = str(made["name"])
+        self.left = int(made.get("num_pending") or 0)
+        self._inbox = self._nc.new_inbox()
+        self._subscription = await self._nc.subscribe(
+            self._inbox, cb=self._take, pending_msgs_limit=4 * AT_ONCE, pending_bytes_limit=64 * AT_ONCE_BYTES
+        )
+
+    async def next(self, count: int, most_bytes: int | None) -> int:
+        """Requests the next messages and waits for them; their number, 0 if the next one is too large."""
+        self._done.clear()
+        self._asked, self._taken = count, 0
+        request: dict[str, Any] = {"batch": count, "no_wait": True}
+        if most_bytes is not None:
+            request["max_bytes"] = most_bytes
+        subject = f"$JS.API.CONSUMER.MSG.NEXT.{self._stream}.{self._name}"
+        await self._nc.publish(subject, json.dumps(request).encode(), reply=self._inbox)
+        while not self._done.is_set():
+            before = self._taken
+            try:
+                await asyncio.wait_for(self._done.wait(), _ANSWER_SECONDS)
+            except TimeoutError:
+                # A slow connection is no error as long as messages arrive.
+                if self._taken == before:
+                    raise NatsError("the server does not answer in time") from None
+        if self._error is not None:
+            raise self._error
+        return self._taken
+
+    async def close(self) -> None:
+        """Removes the consumer. Raises nothing: the server removes it later by itself."""
+        try:
+            if self._subscription is not None:
+                await self._subscription.unsubscribe()
+            if self._name:
+                await self._nc.publish(f"$JS.API.CONSUMER.DELETE.{self._stream}.{self._name}", b"")
+        except Exception:  # noqa: BLE001 - the connection may have ended
+            return
+
+    async def _take(self, message: Msg) -> None:
+        if not message.reply:
+            self._end(message)
+            return
+        try:
+            self.last, _, number, self.left = _parsed(message)
+            if number != self._delivered + 1:
+                raise NatsError(f"message {self._delivered + 1} of the consumer was lost on its way")
+            self._delivered = number
+            self._note(message)
+        except NatsError as error:
+            self._error = error
+            self._done.set()
+            return
+        self._taken += 1
+        if self._taken == self._asked or not self.left:
+            self._done.set()
+
+    def _end(self, message: Msg) -> None:
+        """A message without content: the request has ended, or failed."""
+        headers = message.headers or {}
+        status, told = headers.get("Status", ""), headers.get("Description", "")
+        # 404: no more messages. 408: fewer than requested. 409 with "MaxBytes": the next message is too large.
+        if status not in ("404", "408") and "maxbytes" not in told.lower().replace(" ", ""):
+            self._error = NatsError(f"the consumer of stream {self._stream} has ended: {told or status}")
+        if status == "404" and not self._taken:
+            self.left = 0
+        self._done.set()
+
+
+def _parsed(message: Msg) -> tuple[int, int, int, int]:
+    """The sequence number, the time in nanoseconds since 1970, the consumer's own number, and the messages left.
+
+    Source: JetStream's reply subject, ``$JS.ACK.<stream>.<consumer>.<delivered>.<sequence>.<number>.<time>.<left>``;
+    newer servers put domain and account before the stream, and a token behind the end.
+    """
+    parts = message.reply.split(".")
+    at = 5 if len(parts) < 11 else 7
+    return int(parts[at]), int(parts[at + 2]), int(parts[at + 1]), int(parts[at + 3])
+
+
+def _table(stream: str, rows: list[tuple[int, int, str, bytes, Any]]) -> pa.Table:
+    count = len(rows)
+    headers = [
+        None if row[4] is None else [{"key": key, "value": str(value).encode()} for key, value in row[4].items()]
+        for row in rows
+    ]
+    return pa.Table.from_arrays(
+        [
+            pa.array([stream] * count, pa.string()),
+            pa.array([row[0] for row in rows], pa.int64()),
+            pa.nulls(count, pa.binary()),
+            pa.array([row[3] for row in rows], pa.binary()),
+            pa.array([stream] * count, pa.string()),
+            pa.array([row[1] for row in rows], pa.int64()).cast(pa.timestamp("us", tz="UTC")),
+            pa.array(headers, _HEADERS),
+            pa.array([row[2] for row in rows], pa.string()),
+        ],
+        schema=SCHEMA,
+    )

@@ -1,0 +1,65 @@
+"""Subjects with wildcards: ``*`` matches one part, ``>`` at the end one part or more."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+def is_valid(subject: str) -> bool:
+    """True if the text is a subject that a consumer can filter by."""
+    parts = subject.split(".")
+    return all(parts) and not any(" " in part or "\t" in part for part in parts) and ">" not in parts[:-1]
+
+
+def is_covered(subject: str, other: str) -> bool:
+    """True if ``other`` matches everything that ``subject`` matches."""
+    ours, theirs = subject.split("."), other.split(".")
+    for at, their in enumerate(theirs):
+        if their == ">":
+            return at < len(ours)
+        if at >= len(ours) or ours[at] == ">" or their not in ("*", ours[at]):
+            return False
+    return len(ours) == len(theirs)
+
+
+def common(one: str, other: str) -> str | None:
+    """The subject that matches exactly what both match; None if nothing does."""
+    ours, theirs = one.split("."), other.split(".")
+    found: list[str] = []
+    for at, our in enumerate(ours):
+        if at == len(theirs):
+            return None
+        their = theirs[at]
+        if our == ">" or their == ">":
+            return ".".join([*found, *(theirs[at:] if our == ">" else ours[at:])])
+        if our != their and "*" not in (our, their):
+            return None
+        found.append(their if our == "*" else our)
+    return ".".join(found) if len(ours) == len(theirs) else None
+
+
+def filters(subjects: tuple[str, ...], of_stream: tuple[str, ...]) -> tuple[str, ...]:
+    """The filters for messages with these subjects in a stream with those; ``(">",)`` for all of its messages.
+
+    A server accepts only a filter that the stream's own subjects cover.
+    """
+    if all(any(is_covered(each, subject) for subject in subjects) for each in of_stream):
+        return (">",)
+    both = (common(subject, each) for subject in subjects for each in of_stream)
+    return least(tuple(each for each in both if each is not None))
+
+
+def least(subjects: tuple[str, ...]) -> tuple[str, ...]:
+    """The subjects without those that another one covers, each once."""
+    once = tuple(dict.fromkeys(subjects))
+    return tuple(each for each in once if not any(other != each and is_covered(each, other) for other in once))
+
+
+def matcher(subject: str) -> Callable[[str], object]:
+    """A function that returns a true value for the subjects that this one matches."""
+    parts = {"*": r"[^.]+", ">": r".+"}
+    return re.compile(r"\.".join(parts.get(part) or re.escape(part) for part in subject.split("."))).fullmatch

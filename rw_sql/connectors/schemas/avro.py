@@ -1,0 +1,298 @@
+"""Avro schemas: one self-contained schema without short names, and the columns that its records have.
+
+A schema is JSON as ``json.loads`` returns it. In the normal form every name is a full name, each named type is defined
+where it first occurs, and the schemas of references are part of the schema.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from rw_sql.errors import INVALID_DEFINITION, NOT_SUPPORTED, UNSUPPORTED_TYPE, SqlError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+Schema = Any
+"""A schema, or a part of one: a name, a list (a union) or a dict."""
+
+_PRIMITIVES = {
+    "boolean": "BOOLEAN",
+    "int": "INT",
+    "long": "BIGINT",
+    "float": "REAL",
+    "double": "DOUBLE",
+    "string": "CHARACTER VARYING",
+    "bytes": "BYTEA",
+}
+_LOGICAL = {
+    ("int", "date"): "DATE",
+    ("int", "time-millis"): "CHARACTER VARYING",
+    ("long", "time-micros"): "CHARACTER VARYING",
+    ("long", "timestamp-millis"): "TIMESTAMP WITH TIME ZONE",
+    ("long", "timestamp-micros"): "TIMESTAMP WITH TIME ZONE",
+    ("long", "local-timestamp-millis"): "TIMESTAMP",
+    ("long", "local-timestamp-micros"): "TIMESTAMP",
+    ("string", "uuid"): "CHARACTER VARYING",
+}
+"""The columns of logical types, besides decimals. A time is text, because Spark has no such type in tables here."""
+
+_REFUSED_LOGICAL = ("duration", "timestamp-nanos", "local-timestamp-nanos", "big-decimal")
+UNION_NAMES = frozenset((*_PRIMITIVES, "array", "map"))
+_WIDEST_DECIMAL = 38
+
+
+@dataclass(slots=True)
+class _Names:
+    """The named types of a schema while it is brought into normal form."""
+
+    imported: dict[str, Schema]
+    defined: set[str] = field(default_factory=set)
+
+
+def normal_form(text: str, imports: Sequence[tuple[str, str]] = ()) -> Schema:
+    """The schema in normal form. ``imports`` are the texts of its references. Raises SqlError for an invalid schema."""
+    names = _Names({})
+    for _, imported in imports:
+        _collect(_parsed(imported), "", names.imported)
+    return _normal(_parsed(text), "", names)
+
+
+def _parsed(text: str) -> Schema:
+    try:
+        return json.loads(text)
+    except ValueError:
+        # Confluent's registry also takes the bare name of a type.
+        if text.strip() in _PRIMITIVES:
+            return text.strip()
+        raise _invalid("it is not JSON") from None
+
+
+def _invalid(reason: str) -> SqlError:
+    return SqlError(
+        INVALID_DEFINITION, f"the Avro schema is not valid: {reason}", hint="register a schema that Avro's tools read"
+    )
+
+
+def _full(name: str, namespace: str) -> str:
+    return name if "." in name or not namespace else f"{namespace}.{name}"
+
+
+def _collect(schema: Schema, namespace: str, into: dict[str, Schema]) -> None:
+    """The named types that a reference defines, each in the form in which it stands there, with its namespace."""
+    if isinstance(schema, list):
+        for branch in schema:
+            _collect(branch, namespace, into)
+    if not isinstance(schema, dict):
+        return
+    kind = schema.get("type")
+    if kind in ("record", "error", "enum", "fixed"):
+        name = _full(str(schema.get("name")), str(schema.get("namespace") or namespace))
+        into.setdefault(name, {**schema, "name": name})
+        namespace = name.rpartition(".")[0]
+        for each in schema.get("fields") or ():
+            _collect(each.get("type"), namespace, into)
+    elif kind in ("array", "map"):
+        _collect(schema.get("items", schema.get("values")), namespace, into)
+    else:
+        _collect(kind, namespace, into)
+
+
+def _normal(schema: Schema, namespace: str, names: _Names) -> Schema:
+    if isinstance(schema, str):
+        return _named(schema, namespace, names)
+    if isinstance(schema, list):
+        return [_normal(branch, namespace, names) for branch in schema]
+    if not isinstance(schema, dict) or "type" not in schema:
+        raise _invalid("a type is neither a name nor an object with a type")
+    kind = schema["type"]
+    if isinstance(kind, dict | list):
+        return _normal(kind, namespace, names)
+    rest = {key: value for key, value in schema.items() if key not in ("namespace", "doc")}
+    if kind in ("record", "error", "enum", "fixed"):
+        name = _full(str(schema.get("name")), str(schema.get("namespace") or namespace))
+        space = name.rpartition(".")[0]
+        names.defined.add(name)
+        made = {**rest, "type": "record" if kind == "error" else kind, "name": name}
+        if aliases := schema.get("aliases"):
+            made["aliases"] = [_full(alias, space) for alias in aliases]
+        if kind in ("record", "error"):
+            made["fields"] = [
+                {key: value for key, value in each.items() if key != "doc"}
+                | {"type": _normal(each["type"], space, names)}
+                for each in schema.get("fields") or ()
+            ]
+        return made
+    if kind == "array":
+        return {**rest, "items": _normal(schema.get("items"), namespace, names)}
+    if kind == "map":
+        return {**rest, "values": _normal(schema.get("values"), namespace, names)}
+    if kind in _PRIMITIVES or kind == "null":
+        return rest if len(rest) > 1 else kind
+    return _named(kind, namespace, names)
+
+
+def _named(name: str, namespace: str, names: _Names) -> Schema:
+    if name in _PRIMITIVES or name == "null":
+        return name
+    full = _full(name, namespace)
+    for candidate in (full, name):
+        if candidate in names.defined:
+            return candidate
+        if candidate in names.imported:
+            return _normal(names.imported[candidate], candidate.rpartition(".")[0], names)
+    raise _invalid(f"type {full} is not defined")
+
+
+def definitions(schema: Schema) -> dict[str, Schema]:
+    """The named types of a schema in normal form, by full name."""
+    found: dict[str, Schema] = {}
+    _collect(schema, "", found)
+    return found
+
+
+def columns_of(schema: Schema, *, map_mode: str = "map") -> tuple[tuple[str, str], ...]:
+    """The columns of a schema in normal form, with their canonical types. Raises SqlError for what no column can be."""
+    if not isinstance(schema, dict) or schema.get("type") != "record":
+        raise SqlError(
+            NOT_SUPPORTED,
+            "the Avro schema is no record, so that it has no columns",
+            hint="register a record, or read FORMAT PLAIN ENCODE BYTES",
+        )
+    types = _Types(definitions(schema), map_mode)
+    return tuple(
+        (each["name"], types.of(each["type"], (_short(schema["name"]),), each["name"])) for each in schema["fields"]
+    )
+
+
+def _short(name: str) -> str:
+    return name.rpartition(".")[2]
+
+
+@dataclass(frozen=True, slots=True)
+class _Types:
+    named: Mapping[str, Schema]
+    map_mode: str
+
+    def of(self, schema: Schema, path: tuple[str, ...], column: str) -> str:
+        """The canonical type of a value. ``path`` are the records around it."""
+        if isinstance(schema, str) and schema in self.named:
+            schema = self.named[schema]
+        if isinstance(schema, list):
+            return self._union(schema, path, column)
+        kind = schema if isinstance(schema, str) else schema["type"]
+        match kind:
+            case "record":
+                name = _short(schema["name"])
+                if name in path:
+                    raise SqlError(
+                        NOT_SUPPORTED,
+                        f"circular reference detected in Avro schema: {' -> '.join((*path, name))}",
+                        hint=f'list the columns without "{column}"',
+                    )
+                inner = [f'"{e["name"]}" {self.of(e["type"], (*path, name), column)}' for e in schema["fields"]]
+                return f"STRUCT<{', '.join(inner) or ' '}>"
+            case "enum":
+                return "CHARACTER VARYING"
+            case "array":
+                return self.of(schema["items"], path, column) + "[]"
+            case "map":
+                return (
+                    "JSONB"
+                    if self.map_mode == "jsonb"
+                    else f"MAP(CHARACTER VARYING, {self.of(schema['values'], path, column)})"
+                )
+            case "fixed" | "bytes" if (found := decimal_of(schema)) is not None:
+                if found[0] > _WIDEST_DECIMAL:
+                    raise _refused(column, f"a decimal of {found[0]} digits; Spark has at most {_WIDEST_DECIMAL}")
+                return f"NUMERIC({found[0]}, {found[1]})"
+            case "fixed" if logical_of(schema) not in _REFUSED_LOGICAL:
+                return "BYTEA"
+        logical = logical_of(schema)
+        if logical in _REFUSED_LOGICAL:
+            raise _refused(column, f"the Avro type {logical}")
+        if kind == "null" or kind not in _PRIMITIVES:
+            raise _refused(column, f"the Avro type {kind}")
+        return _LOGICAL.get((kind, logical or ""), _PRIMITIVES[kind])
+
+    def _union(self, branches: Sequence[Schema], path: tuple[str, ...], column: str) -> str:
+        real = [branch for branch in branches if branch != "null"]
+        if len(real) == 1:
+            return self.of(real[0], path, column)
+        if is_widened(real):
+            return "BIGINT" if "long" in real else "DOUBLE"
+        fields = []
+        for branch in real:
+            name = branch_name(branch)
+            if name not in UNION_NAMES or logical_of(branch) is not None:
+                raise _refused(
+                    column, f"a union with {_short(name)}{' of a logical type' if name in UNION_NAMES else ''}"
+                )
+            fields.append(f'"{name}" {self.of(branch, path, column)}')
+        return f"STRUCT<{', '.join(fields)}>"
+
+
+def is_widened(branches: Sequence[Schema]) -> bool:
+    """True for the unions that become the wider of two numbers, as Spark reads them."""
+    return len(branches) == 2 and all(isinstance(branch, str) for branch in branches) and set(branches) in (
+        {"int", "long"},
+        {"float", "double"},
+    )  # fmt: skip
+
+
+def branch_name(branch: Schema) -> str:
+    """The name of a union's branch, which is its field in the column's struct."""
+    if isinstance(branch, str):
+        return branch
+    return str(branch["name"] if branch["type"] in ("record", "enum", "fixed") else branch["type"])
+
+
+def logical_of(schema: Schema) -> str | None:
+    """The logical type, if there is one."""
+    return schema.get("logicalType") if isinstance(schema, dict) else None
+
+
+def decimal_of(schema: Schema) -> tuple[int, int] | None:
+    """Precision and scale of a decimal; None for another type."""
+    if logical_of(schema) != "decimal" or "precision" not in schema:
+        return None
+    return int(schema["precision"]), int(schema.get("scale") or 0)
+
+
+def _refused(column: str, what: str) -> SqlError:
+    return SqlError(
+        UNSUPPORTED_TYPE,
+        f'column "{column}" cannot be read: {what} is not supported',
+        hint=f'list the columns without "{column}"',
+    )
+
+
+def narrowed(schema: Schema, names: Sequence[str]) -> Schema:
+    """The record with only these fields. A named type whose first occurrence is left out is defined at its next one."""
+    kept = set(names)
+    known = definitions(schema)
+    seen: set[str] = set()
+
+    def defined(part: Schema) -> Schema:
+        if isinstance(part, str) and part in known and part not in seen:
+            part = known[part]
+        if isinstance(part, list):
+            return [defined(branch) for branch in part]
+        if not isinstance(part, dict):
+            return part
+        if "name" in part:
+            if part["name"] in seen:
+                return part["name"]
+            seen.add(part["name"])
+        made = dict(part)
+        if part["type"] == "record":
+            made["fields"] = [{**each, "type": defined(each["type"])} for each in part["fields"]]
+        for key in ("items", "values"):
+            if key in part:
+                made[key] = defined(part[key])
+        return made
+
+    fields = [each for each in schema["fields"] if each["name"] in kept]
+    return {**schema, "fields": [{**each, "type": defined(each["type"])} for each in fields]}

@@ -1,0 +1,257 @@
+"""A client of a schema registry with Confluent's API. It needs only the standard library.
+
+Schemas never change under their id, so every process keeps each one that it has read.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import ssl
+import threading
+import time
+import urllib.error
+import urllib.request
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+from rw_sql.connectors.spec import load_spec
+from rw_sql.errors import INVALID_PROPERTY
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from rw_sql.errors import ErrorCode
+
+ADDRESSES = "schema.registry"
+CA_FILE = "schema.registry.ca_pem_path"
+_USER, _PASSWORD = "schema.registry.username", "schema.registry.password"
+_CONTENT = "application/vnd.schemaregistry.v1+json"
+_CALL_SECONDS = 10.0
+_MISSING = (40401, 40402, 40403)
+"""Confluent's codes of a missing subject, version and schema."""
+_INCOMPATIBLE = (409, 42201)
+
+
+class RegistryError(Exception):
+    """The registry did not answer, or refused the request. It may answer a later one."""
+
+
+class RefusedSchemaError(RegistryError):
+    """The registry refuses to register a schema, with its reason."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reference:
+    """A schema that another one imports: the name by which it does, and where it is registered."""
+
+    name: str
+    subject: str
+    version: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegisteredSchema:
+    """A schema in a registry. ``kind`` is AVRO, PROTOBUF or JSON; ``imports`` are the texts of its references, by name,
+    those of their own references included."""
+
+    id: int
+    kind: str
+    text: str
+    version: int | None = None
+    imports: tuple[tuple[str, str], ...] = ()
+
+
+_known: dict[tuple[str, int], RegisteredSchema] = {}
+"""By the registry's addresses and the id, for the life of the process."""
+_lock = threading.Lock()
+
+
+@dataclass(slots=True)
+class RegistryClient:
+    """Requests to one registry. ``options`` are resolved ``schema.registry…`` options. Thread-safe."""
+
+    options: Mapping[str, str]
+    _trust: ssl.SSLContext | None = field(default=None, init=False, repr=False)
+
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        """The registry's addresses, without slashes at their ends."""
+        return addresses_of(self.options.get(ADDRESSES, ""))
+
+    def schema(self, id_: int) -> RegisteredSchema | None:
+        """The schema with this id; None if the registry has none. Raises RegistryError."""
+        key = (self.options.get(ADDRESSES, ""), id_)
+        with _lock:
+            if key in _known:
+                return _known[key]
+        told = self._get(f"/schemas/ids/{id_}")
+        if told is None:
+            return None
+        made = self._made(told, id_)
+        with _lock:
+            _known[key] = made
+        return made
+
+    def latest(self, subject: str) -> RegisteredSchema | None:
+        """A subject's newest schema; None if there is no such subject. Raises RegistryError."""
+        told = self._get(f"/subjects/{quote(subject, safe='')}/versions/latest")
+        return None if told is None else self._made(told, int(told["id"]))
+
+    def subjects(self) -> tuple[str, ...]:
+        """All subjects. Raises RegistryError."""
+        return tuple(self._get("/subjects") or ())
+
+    def ids_of(self, subject: str) -> tuple[int, ...]:
+        """The ids of a subject's versions, oldest first; empty if there is no such subject. Raises RegistryError."""
+        path = f"/subjects/{quote(subject, safe='')}/versions"
+        found = []
+        for version in self._get(path) or ():
+            told = self._get(f"{path}/{version}")
+            if told is not None:
+                found.append(int(told["id"]))
+        return tuple(dict.fromkeys(found))
+
+    def register(self, subject: str, kind: str, text: str) -> int:
+        """Registers a schema, unless the subject has it; returns its id. Raises RefusedSchemaError, RegistryError."""
+        body = {"schema": text, **({} if kind == "AVRO" else {"schemaType": kind})}
+        return int(self._post(f"/subjects/{quote(subject, safe='')}/versions", body)["id"])
+
+    def incompatibility(self, subject: str, kind: str, text: str) -> str | None:
+        """Why the registry would refuse this schema as the subject's next version; None if it would take it. Raises
+        RegistryError."""
+        body = {"schema": text, **({} if kind == "AVRO" else {"schemaType": kind})}
+        path = f"/compatibility/subjects/{quote(subject, safe='')}/versions/latest?verbose=true"
+        try:
+            told = self._request("POST", path, body)
+        except RefusedSchemaError as error:
+            return str(error)
+        if told is None or told.get("is_compatible", True):
+            return None
+        return "; ".join(str(line) for line in told.get("messages") or ()) or "the schemas are not compatible"
+
+    def _made(self, told: dict[str, Any], id_: int) -> RegisteredSchema:
+        imports: dict[str, str] = {}
+        self._import(told, imports)
+        return RegisteredSchema(
+            id=id_,
+            kind=str(told.get("schemaType") or "AVRO").upper(),
+            text=str(told["schema"]),
+            version=told.get("version"),
+            imports=tuple(imports.items()),
+        )
+
+    def _import(self, told: dict[str, Any], imports: dict[str, str]) -> None:
+        """Adds the schemas that one refers to, innermost first."""
+        for each in told.get("references") or ():
+            if each["name"] in imports:
+                continue
+            path = f"/subjects/{quote(each['subject'], safe='')}/versions/{each['version']}"
+            found = self._get(path)
+            if found is None:
+                raise RegistryError(f"the registry has no version {each['version']} of subject {each['subject']}")
+            self._import(found, imports)
+            imports[each["name"]] = str(found["schema"])
+
+    def _get(self, path: str) -> Any:
+        return self._request("GET", path, None)
+
+    def _post(self, path: str, body: Mapping[str, object]) -> Any:
+        told = self._request("POST", path, body)
+        if told is None:
+            raise RegistryError(f"the registry does not know {path.partition('?')[0]}")
+        return told
+
+    def _request(self, verb: str, path: str, body: Mapping[str, object] | None) -> Any:
+        """The answer; None for what does not exist. Raises RegistryError after the last try."""
+        spec = load_spec("schema_registry")
+
+        def number(key: str) -> int:
+            return int(spec.value(self.options, f"schema.registry.{key}") or 0)
+
+        wait, tries = number("backoff.duration.ms") / 1000, number("retries.max") + 1
+        for at in range(tries):
+            reason = ""
+            for address in self.addresses:
+                try:
+                    return self._call(verb, address + path, body)
+                except _Unanswered as error:
+                    reason = f"{address}: {error}"
+            if at < tries - 1:
+                time.sleep(min(wait, number("max.delay.sec")))
+                wait *= number("backoff.factor")
+        raise RegistryError(reason or "no address is given")
+
+    def _call(self, verb: str, url: str, body: Mapping[str, object] | None) -> Any:
+        request = urllib.request.Request(
+            url, None if body is None else json.dumps(body).encode(), {"Accept": f"{_CONTENT}, application/json"}
+        )
+        request.method = verb
+        if body is not None:
+            request.add_header("Content-Type", _CONTENT)
+        if user := self.options.get(_USER):
+            given = f"{user}:{self.options.get(_PASSWORD, '')}"
+            request.add_header("Authorization", "Basic " + base64.b64encode(given.encode()).decode())
+        try:
+            with urllib.request.urlopen(request, timeout=_CALL_SECONDS, context=self._context(url)) as answer:
+                return json.load(answer)
+        except urllib.error.HTTPError as error:
+            return self._refused(error)
+        except (OSError, ValueError) as error:
+            raise _Unanswered(_short(getattr(error, "reason", error))) from error
+
+    def _refused(self, error: urllib.error.HTTPError) -> None:
+        text = error.read(100_000).decode(errors="replace")
+        try:
+            told = json.loads(text)
+        except ValueError:
+            told = {}
+        code, message = (told.get("error_code"), told.get("message")) if isinstance(told, dict) else (None, None)
+        said = _short(message or text or error.reason)
+        if code in _MISSING:
+            return
+        if error.code in (401, 403):
+            raise RegistryError(f"the registry refuses the user or the password: HTTP {error.code} {said}") from error
+        if error.code in _INCOMPATIBLE or code in _INCOMPATIBLE or error.code == 422:
+            raise RefusedSchemaError(said) from error
+        if error.code >= 500 or error.code in (408, 429):
+            raise _Unanswered(f"HTTP {error.code} {said}") from error
+        raise RegistryError(f"HTTP {error.code} {said}: is the address that of the registry's API?") from error
+
+    def _context(self, url: str) -> ssl.SSLContext | None:
+        if not url.lower().startswith("https:"):
+            return None
+        if self._trust is None:
+            path = self.options.get(CA_FILE, "")
+            if path.strip().lower() == "ignore":
+                self._trust = ssl.create_default_context()
+                self._trust.check_hostname = False
+                self._trust.verify_mode = ssl.CERT_NONE
+            else:
+                self._trust = ssl.create_default_context(cafile=path.removeprefix("file://") or None)
+        return self._trust
+
+
+class _Unanswered(Exception):  # noqa: N818 - tried again, and then a RegistryError
+    """One request without a usable answer."""
+
+
+def addresses_of(text: str) -> tuple[str, ...]:
+    """The addresses in a comma list."""
+    return tuple(dict.fromkeys(part.strip().rstrip("/") for part in text.split(",") if part.strip()))
+
+
+def address_fault(text: str) -> tuple[ErrorCode, str, str] | None:
+    """The error in ``schema.registry``: code, message and hint; None if it is a list of URLs."""
+    wrong = next((part for part in addresses_of(text) or ("",) if not part.startswith(("http://", "https://"))), None)
+    if wrong is None:
+        return None
+    near = f"http://{wrong}" if wrong else "http://registry:8081"
+    message = f"property \"{ADDRESSES}\" must be a list of URLs, not '{wrong}'"
+    return INVALID_PROPERTY, message, f"{ADDRESSES} = '{near}'"
+
+
+def _short(said: object) -> str:
+    text = " ".join(str(said).split())
+    return text if len(text) <= 300 else text[:297] + "..."

@@ -1,0 +1,122 @@
+"""The columns of a JSON Schema. Values are read as ENCODE JSON reads them; the schema only says what they are."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from rw_sql.errors import INVALID_DEFINITION, NOT_SUPPORTED, SqlError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+_TYPES = {"string": "CHARACTER VARYING", "integer": "BIGINT", "number": "DOUBLE", "boolean": "BOOLEAN"}
+_ANYTHING = "JSONB"
+"""The column of a value that has no single type: its JSON text."""
+
+
+def columns_of(text: str, imports: Sequence[tuple[str, str]] = ()) -> tuple[tuple[str, str], ...]:
+    """The properties of an object's schema, with their canonical types. ``imports`` are the texts of its references by
+    name. Raises SqlError for a schema that is not one of an object, or that contains itself."""
+    documents = {name: _parsed(imported) for name, imported in imports}
+    root = _parsed(text)
+    reading = _Reading({**documents, "": root})
+    schema, base = reading.resolved(root, "", ())
+    properties = schema.get("properties") if isinstance(schema, dict) else None
+    if not isinstance(properties, dict) or not properties:
+        raise SqlError(
+            NOT_SUPPORTED,
+            "the JSON Schema is not one of an object with properties, so that it has no columns",
+            hint="list the columns, and read ENCODE JSON without a schema registry",
+        )
+    return tuple((name, reading.type_of(part, base, (), name)) for name, part in properties.items())
+
+
+def _parsed(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise SqlError(
+            INVALID_DEFINITION, f"the JSON Schema is not JSON: {error}", hint="register a schema that is JSON"
+        ) from error
+
+
+@dataclass(frozen=True, slots=True)
+class _Reading:
+    documents: Mapping[str, Any]
+
+    def resolved(self, schema: Any, base: str, path: tuple[str, ...]) -> tuple[Any, str]:
+        """What a ``$ref`` refers to, and the document that it stands in. Raises SqlError if that does not exist."""
+        seen = set[str]()
+        while isinstance(schema, dict) and isinstance(schema.get("$ref"), str):
+            reference = schema["$ref"]
+            document, _, pointer = reference.partition("#")
+            base = document or base
+            if f"{base}#{pointer}" in seen or base not in self.documents:
+                raise _missing(reference)
+            seen.add(f"{base}#{pointer}")
+            schema = self.documents[base]
+            for part in filter(None, pointer.split("/")):
+                key = part.replace("~1", "/").replace("~0", "~")
+                if not isinstance(schema, dict) or key not in schema:
+                    raise _missing(reference)
+                schema = schema[key]
+        return schema, base
+
+    def type_of(self, schema: Any, base: str, path: tuple[str, ...], column: str) -> str:
+        """The canonical type of a value. ``path`` are the references around it."""
+        if isinstance(schema, dict) and isinstance(schema.get("$ref"), str):
+            reference = schema["$ref"] if not schema["$ref"].startswith("#") else base + schema["$ref"]
+            if reference in path:
+                names = " -> ".join(each.rpartition("/")[2] for each in (*path, reference))
+                raise SqlError(
+                    NOT_SUPPORTED,
+                    f"circular reference detected in JSON Schema: {names}",
+                    hint=f'list the columns, and give "{column}" the type JSONB',
+                )
+            path = (*path, reference)
+        schema, base = self.resolved(schema, base, path)
+        if not isinstance(schema, dict):
+            return _ANYTHING
+        for word in ("oneOf", "anyOf"):
+            if word in schema:
+                real = [part for part in schema[word] if not _is_null(part)]
+                return self.type_of(real[0], base, path, column) if len(real) == 1 else _ANYTHING
+        kinds = schema.get("type")
+        kinds = [kind for kind in (kinds if isinstance(kinds, list) else [kinds]) if kind != "null"]
+        if len(kinds) != 1:
+            return _ANYTHING
+        match kinds[0]:
+            case "object":
+                return self._struct(schema, base, path, column)
+            case "array" if isinstance(schema.get("items"), dict):
+                return self.type_of(schema["items"], base, path, column) + "[]"
+            case None if isinstance(schema.get("enum"), list) and all(isinstance(e, str) for e in schema["enum"]):
+                return _TYPES["string"]
+            case kind:
+                return _TYPES.get(str(kind), _ANYTHING)
+
+    def _struct(self, schema: Mapping[str, Any], base: str, path: tuple[str, ...], column: str) -> str:
+        properties = schema.get("properties")
+        # As in RisingWave, an object with any names is JSON.
+        if not isinstance(properties, dict) or not properties:
+            return _ANYTHING
+        fields = (f'"{_quoted(name)}" {self.type_of(part, base, path, column)}' for name, part in properties.items())
+        return f"STRUCT<{', '.join(fields)}>"
+
+
+def _quoted(name: str) -> str:
+    return name.replace('"', '""')
+
+
+def _is_null(schema: Any) -> bool:
+    return isinstance(schema, dict) and schema.get("type") == "null"
+
+
+def _missing(reference: str) -> SqlError:
+    return SqlError(
+        INVALID_DEFINITION,
+        f"the JSON Schema refers to {reference}, which does not exist",
+        hint="register the schema with its references",
+    )

@@ -1,0 +1,46 @@
+"""What a look at a registry or a schema's file shows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rw_sql.connectors.schemas.client import RegistryClient, RegistryError
+from rw_sql.connectors.schemas.options import client_options
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from rw_sql.connectors.schemas.client import RegisteredSchema
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SchemaLook:
+    """A subject's newest schema; None if there is no such subject, and ``present`` are then the subjects that exist.
+
+    If the registry cannot be read, ``error`` is the reason. ``is_unknown``: nothing was looked at.
+    """
+
+    schema: RegisteredSchema | None = None
+    present: tuple[str, ...] = ()
+    error: str | None = None
+    is_unknown: bool = False
+
+
+def look_at_subject(options: Mapping[str, str], subject: str) -> SchemaLook:
+    """A subject's newest schema. ``options`` are resolved. Errors of the registry are returned, never raised."""
+    client = RegistryClient(client_options(options))
+    try:
+        schema = client.latest(subject)
+        return SchemaLook(schema=schema, present=() if schema is not None else client.subjects())
+    except RegistryError as error:
+        return SchemaLook(error=str(error))
+
+
+def registry_error(options: Mapping[str, str]) -> str | None:
+    """Why a registry cannot be read; None if it answers. ``options`` are resolved."""
+    try:
+        RegistryClient(client_options(options)).subjects()
+    except RegistryError as error:
+        return str(error)
+    return None

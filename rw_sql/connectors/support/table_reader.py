@@ -1,0 +1,81 @@
+"""A Spark Python data source for the parts of an upstream that a connector reads as Arrow tables."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+
+from rw_sql.connectors.support.pickled import frozen, thawed
+from rw_sql.connectors.support.private_files import private_file
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+
+class PartReader(Protocol):
+    """Reads one part in any process. Serialized for Spark's Python processes."""
+
+    def read(self, options: Mapping[str, str], part: Any) -> Iterator[pa.Table]:
+        """The records of a part, as tables with the columns of the data source."""
+        ...
+
+
+class _TableReader(DataSourceReader):
+    """Reads each part in a task of its own."""
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        config = json.loads(Path(options["config"]).read_text(encoding="utf-8"))
+        self._reader: PartReader = thawed(config["reader"])
+        self._options: dict[str, str] = config["options"]
+        self._parts: list[Any] = json.loads(options["parts"])
+
+    def partitions(self) -> Sequence[InputPartition]:
+        # Spark requires at least one partition.
+        return [InputPartition(json.dumps(part)) for part in self._parts] or [InputPartition(None)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        if partition.value is not None:
+            for table in self._reader.read(self._options, json.loads(partition.value)):
+                yield from table.to_batches(max_chunksize=_BATCH_ROWS)
+
+
+_BATCH_ROWS = 10_000
+
+
+class TableDataSource(DataSource):
+    """``spark.read.format("rw_sql_tables")``."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "rw_sql_tables"
+
+    def schema(self) -> str | StructType:
+        from pyspark.sql.types import StructType
+
+        columns = str(self.options["columns"])
+        return StructType.fromJson(json.loads(columns)) if columns.startswith("{") else columns
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        return _TableReader(self.options)
+
+
+def read_parts(
+    spark: SparkSession, reader: PartReader, options: Mapping[str, str], parts: Sequence[Any], columns: str
+) -> DataFrame:
+    """The records of all parts, which are JSON values. ``columns`` is their schema, as Spark's DDL or JSON."""
+    config = {"reader": frozen(reader), "options": dict(options)}
+    spark.dataSource.register(TableDataSource)
+    return (
+        spark.read.format("rw_sql_tables")
+        .option("config", str(private_file(json.dumps(config))))
+        .option("parts", json.dumps(list(parts)))
+        .option("columns", columns)
+        .load()
+    )

@@ -1,0 +1,78 @@
+"""The status of a statement in a notebook's output: the time that has passed, and the jobs that it waits for."""
+
+from __future__ import annotations
+
+import contextvars
+from html import escape
+from typing import TYPE_CHECKING, Any
+
+from IPython.display import display
+
+from rw_sql.cli.status_line import StatusLine, elapsed, jobs_shown, line_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from rw_sql.cli.status_line import Progress
+    from rw_sql.runtime.observe.waiting import JobPhase
+
+_REDRAW_SECONDS = 1.0
+
+
+class StatusText:
+    """A status at one moment: HTML with a bar for each job whose rows are known, else a line of text."""
+
+    def __init__(self, progress: Progress, seconds: float) -> None:
+        self._progress = progress
+        self._seconds = seconds
+
+    def __repr__(self) -> str:
+        return line_of(self._progress, self._seconds)
+
+    def _repr_html_(self) -> str:
+        jobs, more = jobs_shown(self._progress)
+        lines = [escape(f"{elapsed(self._seconds)}  {self._progress.what}"), *map(_job, jobs)]
+        return "<br>".join([*lines, *([f"{more} more"] if more else [])])
+
+
+class _Nothing:
+    """What is left of a status once its statement has ended."""
+
+    def __repr__(self) -> str:
+        return ""
+
+    def _repr_html_(self) -> str:
+        return "<span></span>"
+
+
+def _job(job: JobPhase) -> str:
+    bar = f'<progress value="{min(job.done, job.total)}" max="{job.total}"></progress> ' if job.total else ""
+    return bar + escape(str(job))
+
+
+class CellStatus(StatusLine):
+    """A status line in the output of the cell that runs, in place of one at a terminal. It vanishes at the end."""
+
+    def __init__(self, describe: Callable[[], Progress]) -> None:
+        super().__init__(describe)
+        self._shown: Any = None
+        # The output goes to the cell of the context, which another thread does not have.
+        self._cell = contextvars.copy_context()
+
+    def _begin(self) -> None:
+        self._cell = contextvars.copy_context()
+
+    def _show(self, progress: Progress, seconds: float) -> None:
+        text = StatusText(progress, seconds)
+        if self._shown is None:
+            show: Any = display
+            self._shown = self._cell.run(show, text, display_id=True)
+        else:
+            self._cell.run(self._shown.update, text)
+        self._wait(_REDRAW_SECONDS)
+
+    def _erase(self) -> None:
+        super()._erase()
+        if self._shown is not None:
+            self._shown.update(_Nothing())
+            self._shown = None

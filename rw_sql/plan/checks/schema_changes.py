@@ -1,0 +1,127 @@
+"""The difference between the schema by which a source reads its records and the newest one of its registry."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, TypeVar
+
+from rw_sql.connectors.formats import MAP_MODE
+from rw_sql.connectors.schemas import avro, json_schema
+from rw_sql.errors import INVALID_DEFINITION, NOT_SUPPORTED, SqlError
+from rw_sql.model.definitions import encode_options, field_of, has_schema, source_of_table, stored_schema
+from rw_sql.plan.checks.schemas import FoundSchema, columns_named, find_schema, row_of_envelope, with_stored_schema
+from rw_sql.syntax.statements import CreateSource, CreateTable
+
+if TYPE_CHECKING:
+    from rw_sql.errors import Span
+    from rw_sql.metastore import Snapshot
+    from rw_sql.plan.ports.inspector import Inspector
+
+_StatementT = TypeVar("_StatementT", CreateSource, CreateTable)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SchemaChange:
+    """``added`` are columns (name, canonical type) to append. ``is_same``: the registry has nothing new."""
+
+    found: FoundSchema
+    added: tuple[tuple[str, str], ...]
+    is_same: bool
+
+
+def schema_change(
+    definition: CreateSource | CreateTable, name: str, span: Span, snapshot: Snapshot, inspector: Inspector
+) -> SchemaChange:
+    """The change to the newest schema. Raises SqlError if it would drop or change columns, or make older records
+    unreadable. RisingWave's messages."""
+    kind = "source" if isinstance(definition, CreateSource) else "table"
+    stored = stored_schema(definition)
+    if not has_schema(definition) or stored is None:
+        message = (
+            "altering a source without schema registry"
+            if kind == "source"
+            else "tables without schema registry cannot be refreshed"
+        )
+        raise SqlError(
+            NOT_SUPPORTED,
+            message,
+            span=span,
+            hint=f"SHOW CREATE {kind.upper()} {name}: only ENCODE … (schema.registry = …) has a schema to read",
+        )
+    source = definition if isinstance(definition, CreateSource) else source_of_table(definition)
+    try:
+        found = find_schema(source, snapshot, inspector)
+    except SqlError as error:
+        error.span = span
+        raise
+    if found is None:
+        raise TypeError("a schema that is needed is found")
+    new = dict(found.columns) | {n: k for n, k in found.key_columns if n not in dict(found.columns)}
+    had = dict(_columns(definition, stored))
+    plain = [column for column in definition.columns if column.generated is None]
+    known = {field_of(column) for column in plain}
+    dropped = [f"({field}: {had[field]})" for field in sorted(known) if field in had and field not in new]
+    if dropped:
+        raise SqlError(
+            NOT_SUPPORTED,
+            f"this altering statement will drop columns, which is not supported yet: {', '.join(dropped)}",
+            span=span,
+            hint="records are read by the schema that the source has: leave it, or create another source",
+        )
+    retyped = [
+        f"({field}: {had[field]} -> {new[field]})"
+        for field in sorted(known)
+        if field in had and field in new and had[field] != new[field]
+    ]
+    if retyped:
+        raise SqlError(
+            NOT_SUPPORTED,
+            f"this altering statement will change columns, which is not supported yet: {', '.join(retyped)}",
+            span=span,
+            hint="records are read by the schema that the source has: leave it, or create another source",
+        )
+    added = tuple((field, kind) for field, kind in found.columns if field not in had and field not in known)
+    _require_defaults(definition, found, [field for field, _ in added], span)
+    same_key = found.key_text is None or found.key_text == stored_schema(definition, of_key=True)
+    return SchemaChange(found=found, added=added, is_same=found.text == stored and same_key)
+
+
+def changed_definition(definition: _StatementT, change: SchemaChange, span: Span) -> _StatementT:
+    """The definition with the new schema, and the added columns at the end."""
+    columns = (*definition.columns, *columns_named(change.added, span))
+    return with_stored_schema(replace(definition, columns=columns), change.found)
+
+
+def _columns(definition: CreateSource | CreateTable, stored: str) -> tuple[tuple[str, str], ...]:
+    if definition.format is not None and definition.format.encode == "JSON":
+        return json_schema.columns_of(stored)
+    schema = json.loads(stored)
+    if definition.format is not None and definition.format.format == "DEBEZIUM":
+        schema = row_of_envelope(schema)
+    mode = encode_options(definition).get(MAP_MODE, "map").strip().lower()
+    # A field that no column can be made of is no column of the source either.
+    found: list[tuple[str, str]] = []
+    for each in schema["fields"]:
+        try:
+            found += avro.columns_of(avro.narrowed(schema, [each["name"]]), map_mode=mode)
+        except SqlError:
+            continue
+    return tuple(found)
+
+
+def _require_defaults(definition: CreateSource | CreateTable, found: FoundSchema, added: list[str], span: Span) -> None:
+    """Raises SqlError for a new field without a default: no record written before could be read."""
+    if definition.format is not None and definition.format.encode == "JSON":
+        return  # A field that a JSON object lacks is NULL.
+    schema = json.loads(found.text)
+    if definition.format is not None and definition.format.format == "DEBEZIUM":
+        schema = row_of_envelope(schema)
+    for each in schema["fields"]:
+        if each["name"] in added and "default" not in each:
+            raise SqlError(
+                INVALID_DEFINITION,
+                f'field "{each["name"]}" of the new schema has no default: no record of an earlier one could be read',
+                span=span,
+                hint=f'register it with one: {{"name": "{each["name"]}", "type": ["null", …], "default": null}}',
+            )

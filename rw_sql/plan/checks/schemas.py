@@ -1,0 +1,311 @@
+"""The schema of a new source or table: its columns are taken over from it, or compared with it, and it is fixed in the
+definition."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, TypeVar
+
+from rw_sql.connectors.formats import KEY_SCHEMA, LOCATION, MAP_MODE, SCHEMA
+from rw_sql.connectors.registry import connector, connector_names
+from rw_sql.connectors.schemas import avro, json_schema
+from rw_sql.connectors.schemas.client import RegisteredSchema
+from rw_sql.connectors.schemas.options import subject_of
+from rw_sql.errors import (
+    INVALID_DEFINITION,
+    UNDEFINED_COLUMN,
+    UPSTREAM_MISSING,
+    UPSTREAM_UNREACHABLE,
+    SqlError,
+    near_names,
+)
+from rw_sql.model.definitions import (
+    connector_of,
+    encode_options,
+    field_of,
+    has_schema,
+    option_text,
+    primary_key,
+    source_of_table,
+    stored_schema,
+)
+from rw_sql.model.options import registry_options
+from rw_sql.plan.checks.formats import check_format_options
+from rw_sql.syntax import canonical_type, parse_statement
+from rw_sql.syntax.statements import (
+    ColumnDefinition,
+    CreateSource,
+    CreateTable,
+    Option,
+    TableConstraint,
+    TextValue,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rw_sql.errors import Span
+    from rw_sql.metastore import Snapshot
+    from rw_sql.plan.ports.inspector import Inspector
+    from rw_sql.syntax.statements import DataType
+
+_StatementT = TypeVar("_StatementT", CreateSource, CreateTable)
+Typed = tuple[str, str]
+"""A column's name and canonical type."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoundSchema:
+    """The columns of a schema, its text as it is stored, and the same of the schema of the records' keys."""
+
+    columns: tuple[Typed, ...]
+    text: str
+    key_columns: tuple[Typed, ...] = ()
+    key_text: str | None = None
+
+
+def with_schema(statement: _StatementT, snapshot: Snapshot, inspector: Inspector) -> _StatementT:
+    """The statement with its columns and its schema; unchanged if no schema describes its records.
+
+    Raises SqlError if the registry does not answer, or the columns do not fit its schema.
+    """
+    name = connector_of(statement)
+    if not has_schema(statement) or name not in connector_names():
+        if statement.wildcard is not None:
+            raise SqlError(
+                INVALID_DEFINITION,
+                "Wildcard in user-defined schema is only allowed when there exists columns from external schema",
+                span=statement.name.span,
+                hint="list the columns, or read a schema: ENCODE AVRO (schema.registry = 'http://registry:8081')",
+            )
+        return statement
+    if stored_schema(statement) is not None:
+        return statement
+    source = statement if isinstance(statement, CreateSource) else source_of_table(statement)
+    check_format_options(connector(name).spec, source)
+    plain = [column for column in statement.columns if column.generated is None]
+    if statement.wildcard is not None and plain:
+        raise SqlError(
+            INVALID_DEFINITION,
+            'When there\'s a wildcard ("*"), only generated columns are allowed in user-defined schema from SQL',
+            span=plain[0].span,
+            hint=f"leave {plain[0].name} out, or *",
+        )
+    is_taken_over = not plain
+    needs_key = _has_key_schema(statement) and not primary_key(statement)
+    found = find_schema(source, snapshot, inspector, is_needed=is_taken_over or needs_key)
+    return replace(statement, wildcard=None) if found is None else _fitted(statement, found)
+
+
+def _fitted(statement: _StatementT, found: FoundSchema) -> _StatementT:
+    """The statement with the columns of a schema, or its own columns, which must be a part of them."""
+    columns = (*found.columns, *_only_in_key(found))
+    plain = [column for column in statement.columns if column.generated is None]
+    if plain:
+        _compare(plain, columns)
+        return _with_key(with_stored_schema(statement, found), found)
+    taken: tuple[ColumnDefinition, ...] = columns_named(columns, statement.name.span)
+    at: int = statement.wildcard or 0
+    own: tuple[ColumnDefinition, ...] = statement.columns
+    taking = replace(statement, columns=(*own[:at], *taken, *own[at:]), wildcard=None)
+    return _with_key(with_stored_schema(taking, found), found)
+
+
+def _has_key_schema(statement: CreateSource | CreateTable) -> bool:
+    clause = statement.format
+    if clause is None or clause.encode != "AVRO":
+        return False
+    return clause.format == "DEBEZIUM" or (clause.format == "UPSERT" and clause.key_encode == "AVRO")
+
+
+def with_stored_schema(statement: _StatementT, found: FoundSchema) -> _StatementT:
+    """The statement with a schema in its format, in place of the one that it had."""
+    clause = statement.format
+    if clause is None:
+        raise TypeError("records with a schema have a format")
+    more: list[Option] = [Option(key=SCHEMA, value=TextValue(text=found.text))]
+    if found.key_text is not None:
+        more.append(Option(key=KEY_SCHEMA, value=TextValue(text=found.key_text)))
+    kept: tuple[Option, ...] = tuple(o for o in clause.options if o.key not in (SCHEMA, KEY_SCHEMA))
+    return replace(statement, format=replace(clause, options=(*kept, *more)))
+
+
+def _with_key(statement: _StatementT, found: FoundSchema) -> _StatementT:
+    """The primary key of the keys' schema, unless the statement has one or includes the key as it is."""
+    if primary_key(statement) or not found.key_columns:
+        return statement
+    if statement.format is not None and statement.format.format == "UPSERT" and any(
+        column.kind == "key" for column in statement.include
+    ):  # fmt: skip
+        return statement
+    key = TableConstraint(kind="PRIMARY KEY", columns=tuple(name for name, _ in found.key_columns))
+    return replace(statement, constraints=(*statement.constraints, key))
+
+
+def _only_in_key(found: FoundSchema) -> tuple[Typed, ...]:
+    known = {name for name, _ in found.columns}
+    return tuple((name, kind) for name, kind in found.key_columns if name not in known)
+
+
+def find_schema(
+    source: CreateSource, snapshot: Snapshot, inspector: Inspector, *, is_needed: bool = True
+) -> FoundSchema | None:
+    """The newest schema of a source's records; None if nothing is known and ``is_needed`` is not set.
+
+    Raises SqlError if the registry or file cannot be read, or has no usable schema.
+    """
+    clause = source.format
+    if clause is None:
+        raise TypeError("records with a schema have a format")
+    options = encode_options(source)
+    topic = next((option_text(o.value) for o in source.options if o.key == "topic"), "").split(",")[0].strip()
+    if LOCATION in options:
+        value: RegisteredSchema | None = _in_file(source, inspector, options[LOCATION])
+    else:
+        value = _subject(source, snapshot, inspector, subject_of(options, topic), is_needed=is_needed)
+    if value is None:
+        return None
+    try:
+        if clause.encode == "JSON":
+            return FoundSchema(columns=json_schema.columns_of(value.text, value.imports), text=value.text)
+        schema = avro.normal_form(value.text, value.imports)
+        map_mode = options.get(MAP_MODE, "map").strip().lower()
+        if clause.format == "DEBEZIUM":
+            columns = avro.columns_of(row_of_envelope(schema), map_mode=map_mode)
+        else:
+            columns = avro.columns_of(schema, map_mode=map_mode)
+        found = FoundSchema(columns=columns, text=json.dumps(schema, separators=(",", ":")))
+        return _with_key_schema(source, snapshot, inspector, found, subject_of(options, topic, is_key=True))
+    except SqlError as error:
+        error.span = error.span or clause.span
+        raise
+
+
+def _in_file(source: CreateSource, inspector: Inspector, location: str) -> RegisteredSchema:
+    try:
+        text = inspector.file_text(location.removeprefix("file://"))
+    except SqlError as error:
+        options = source.format.options if source.format is not None else ()
+        error.span = next(option.value_place for option in options if option.key == LOCATION)
+        raise
+    return RegisteredSchema(id=0, kind="JSON", text=text)
+
+
+def _with_key_schema(
+    source: CreateSource, snapshot: Snapshot, inspector: Inspector, found: FoundSchema, subject: str
+) -> FoundSchema:
+    if not _has_key_schema(source):
+        return found
+    key = _subject(source, snapshot, inspector, subject, is_needed=True)
+    if key is None:
+        return found
+    schema = avro.normal_form(key.text, key.imports)
+    text = json.dumps(schema, separators=(",", ":"))
+    if isinstance(schema, dict) and schema.get("type") == "record":
+        return replace(found, key_text=text, key_columns=avro.columns_of(schema))
+    # A key that is a single value is the column that PRIMARY KEY names.
+    alone = primary_key(source)
+    if len(alone) != 1:
+        raise SqlError(
+            INVALID_DEFINITION,
+            f'the schema of subject "{subject}" is no record: the key is a single value',
+            hint="name its column: PRIMARY KEY (id)",
+        )
+    wrapped = {"type": "record", "name": "key", "fields": [{"name": alone[0], "type": schema}]}
+    return replace(found, key_text=text, key_columns=avro.columns_of(wrapped))
+
+
+def row_of_envelope(envelope: avro.Schema) -> avro.Schema:
+    """The schema of a row in Debezium's envelope."""
+    fields = {each["name"]: each["type"] for each in envelope.get("fields", ())} if isinstance(envelope, dict) else {}
+    named = avro.definitions(envelope)
+    for part in ("before", "after"):
+        branches = fields.get(part) if isinstance(fields.get(part), list) else [fields.get(part)]
+        for branch in branches or ():
+            row = named.get(branch, branch) if isinstance(branch, str) else branch
+            if isinstance(row, dict) and row.get("type") == "record" and "op" in fields:
+                return avro.narrowed(row, [each["name"] for each in row["fields"]])
+    raise SqlError(
+        INVALID_DEFINITION,
+        "the Avro schema is not that of Debezium's change events: it lacks before, after or op",
+        hint="FORMAT UPSERT reads rows that Debezium has unwrapped",
+    )
+
+
+def _subject(
+    source: CreateSource, snapshot: Snapshot, inspector: Inspector, subject: str, *, is_needed: bool
+) -> RegisteredSchema | None:
+    clause = source.format
+    span = clause.span if clause is not None else source.name.span
+    look = inspector.upstreams.read_schema(registry_options(snapshot, source), subject, is_needed=is_needed)
+    if look.is_unknown:
+        return None
+    if look.error is not None:
+        raise SqlError(
+            UPSTREAM_UNREACHABLE,
+            f'the schema registry of source "{source.name.key}" does not answer: {look.error}',
+            span=span,
+            hint="run the statement again once it answers; rw-sql dev registry start starts one on this machine",
+        )
+    if look.schema is None:
+        near = near_names(subject, look.present)
+        raise SqlError(
+            UPSTREAM_MISSING,
+            f'the schema registry has no subject "{subject}"',
+            span=span,
+            hint=f'did you mean "{near[0]}"? The topic and schema.registry.name.strategy name it'
+            if near
+            else "register the schema first, or let the writer do it",
+        )
+    encode = clause.encode if clause is not None else ""
+    if look.schema.kind != encode:
+        raise SqlError(
+            INVALID_DEFINITION,
+            f'the schema of subject "{subject}" is {look.schema.kind}, not {encode}',
+            span=span,
+            hint=f"write ENCODE {look.schema.kind}",
+        )
+    return look.schema
+
+
+def columns_named(columns: Sequence[Typed], span: Span) -> tuple[ColumnDefinition, ...]:
+    """The definitions of columns by their canonical types."""
+    listed = ", ".join(f'"{name}" {kind}' for name, kind in columns)
+    made = parse_statement(f"CREATE SOURCE s ({listed}) WITH (connector = 'c') FORMAT PLAIN ENCODE JSON")
+    if not isinstance(made, CreateSource):
+        raise TypeError("a list of columns is a source's")
+    return tuple(replace(column, span=span) for column in made.columns)
+
+
+def _compare(columns: Sequence[ColumnDefinition], found: Sequence[Typed]) -> None:
+    """Raises SqlError for a column that the schema does not have, or has with another type. RisingWave's messages."""
+    types = dict(found)
+    for column in columns:
+        field = field_of(column)
+        if field not in types:
+            near = near_names(field, types)
+            listed = ", ".join(list(types)[:12]) + (", …" if len(types) > 12 else "")
+            raise SqlError(
+                UNDEFINED_COLUMN,
+                f'Column "{field}" is defined in SQL but not found in the source',
+                span=column.span,
+                hint=f'did you mean "{near[0]}"?' if near else f"the schema has {listed}",
+            )
+        (known,) = columns_named([(field, types[field])], column.span)
+        if not _is_same(column.data_type, known.data_type):
+            raise SqlError(
+                INVALID_DEFINITION,
+                f'Data type mismatch for column "{field}". Defined in SQL as "{canonical_type(column.data_type)}", '
+                f'but found in the source as "{types[field]}"',
+                span=column.span,
+                hint=f"write {column.name} {types[field]}",
+            )
+
+
+def _is_same(wanted: DataType, found: DataType) -> bool:
+    """True if the types are equal. NUMERIC without digits, as RisingWave writes it, is equal to each that it holds."""
+    if wanted.name == found.name == "NUMERIC" and not wanted.arguments:
+        precision, scale = (*found.arguments, 0)[:2]
+        return scale <= 10 and precision - scale <= 28
+    return canonical_type(wanted) == canonical_type(found)

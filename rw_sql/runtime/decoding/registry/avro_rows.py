@@ -1,0 +1,237 @@
+"""Reads Avro records in Confluent's frame as rows, by Spark's own reader of Avro.
+
+Each record is resolved from the schema of its id to the source's schema. A record that cannot be read is a row without
+values, with the reason.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import functions as f
+
+from rw_sql.connectors.schemas import avro
+from rw_sql.runtime.decoding.json_text import NO_VALUE, once
+from rw_sql.runtime.decoding.registry.writers import HEAD_BYTES, Writer, Writers
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from pyspark.sql import Column
+
+    from rw_sql.runtime.support.deferred_columns import StepsT
+
+AVRO_PACKAGE = "ivy://org.apache.spark:spark-avro_2.13:4.2.0?transitive=false"
+
+OK = "_rw_ok"
+"""A field that is added to the reader's schema: Spark reads a record that it cannot read as one without values, and the
+default of this field tells the two apart."""
+
+_MOST_BYTES = 2**31 - 1
+
+
+@dataclass(slots=True)
+class AvroReader:
+    """Reads one binary column. ``writers.reader`` is the schema in normal form, already reduced to the needed fields.
+
+    ``map_mode`` is ``map`` or ``jsonb``. If the schema is no record, ``single`` is the column of its value. The result
+    of :meth:`read` is in columns that begin with ``into``.
+    """
+
+    writers: Writers
+    column: str
+    into: str
+    map_mode: str = "map"
+    single: str | None = None
+    _made: dict[tuple[bytes, ...], tuple[tuple[str, Column], ...]] = field(default_factory=dict)
+
+    @property
+    def fields(self) -> list[str]:
+        """The names of a row's fields."""
+        return [self.single] if self.single is not None else [each["name"] for each in self.writers.reader["fields"]]
+
+    @property
+    def row(self) -> str:
+        """The column of the rows: NULL for a record that cannot be read."""
+        return f"{self.into}_row"
+
+    @property
+    def fault(self) -> str:
+        """The column of the reasons: NULL for a record that can be read."""
+        return f"{self.into}_fault"
+
+    @property
+    def head(self) -> str:
+        """The column of the records' first bytes."""
+        return f"{self.into}_head"
+
+    def read(self, records: StepsT, heads: Sequence[bytes]) -> StepsT:
+        """The records with their rows and faults. Records with other heads count as of unknown schemas.
+
+        Raises StalledError if the registry does not answer.
+        """
+        writers = self.writers.known(heads)
+        key = tuple(writer.head for writer in writers)
+        steps = self._made.get(key)
+        if steps is None:
+            steps = self._made[key] = tuple(self._steps(writers))
+        for name, column in steps:
+            records = records.withColumn(name, column)
+        return records
+
+    def _steps(self, writers: Sequence[Writer]) -> list[tuple[str, Column]]:
+        value, head = f.col(self.column), f.col(self.head)
+        steps = [(self.head, once(f.substring(self.column, 1, HEAD_BYTES)))]
+        payload = f.substring(self.column, HEAD_BYTES + 1, _MOST_BYTES)
+        readable = [writer for writer in writers if writer.refusal is None]
+        rows = []
+        for at, reading in enumerate(dict.fromkeys(writer.reading for writer in readable)):
+            schema = json.loads(reading)
+            options = {
+                "avroSchema": json.dumps(_read_schema(schema) if self.single is None else schema),
+                "mode": "PERMISSIVE",
+                "datetimeRebaseMode": "CORRECTED",
+            }
+            read: Any = f
+            for writer in readable:
+                if writer.reading == reading:
+                    read = read.when(head == f.lit(writer.head), _from_avro(payload, writer.text, options))
+            name = f"{self.into}_{at}"
+            steps.append((name, once(read)))
+            if self.single is None:
+                rows.append(f.when(f.col(name)[OK], self._converted(f.col(name), schema)))
+            else:
+                alone = self._value(f.col(name), schema, {}).alias(self.single)
+                rows.append(f.when(f.col(name).isNotNull(), f.struct(alone)))
+        if not rows:
+            kind = f.lit(None)
+            steps.append((self.row, kind))
+        else:
+            steps.append((self.row, once(f.coalesce(*rows)) if len(rows) > 1 else once(rows[0])))
+        number = f.conv(f.hex(f.substring(self.column, 2, 4)), 16, 10)
+        told: Any = f.when(value.isNull(), f.lit(NO_VALUE))
+        told = told.when(f.octet_length(self.column) == 0, f.lit("the record is empty"))
+        told = told.when(f.substring(self.column, 1, 1) != f.lit(b"\0"), f.lit("failed to match the magic byte 0"))
+        told = told.when(f.octet_length(self.column) < HEAD_BYTES, f.lit("failed to read the 4-byte schema ID"))
+        for writer in writers:
+            if writer.refusal is not None:
+                told = told.when(head == f.lit(writer.head), f.lit(writer.refusal))
+        known = [writer.head for writer in readable]
+        is_known = head.isin(*(f.lit(each) for each in known)) if known else f.lit(False)
+        told = told.when(~is_known, f.concat(f.lit("schema "), number, f.lit(" is not in the registry")))
+        no_row = f.concat(f.lit("the bytes are no record of schema "), number, f.lit(" that the source's schema takes"))
+        steps.append((self.fault, once(told.when(f.col(self.row).isNull(), no_row))))
+        return steps
+
+    def _converted(self, row: Column, schema: avro.Schema) -> Column:
+        named = avro.definitions(schema)
+        fields = schema["fields"]
+        return f.struct(*(self._value(row[e["name"]], e["type"], named).alias(e["name"]) for e in fields))
+
+    def _value(self, value: Column, schema: avro.Schema, named: Mapping[str, avro.Schema]) -> Column:
+        """A value as its column holds it; the column itself where Spark reads it so."""
+        convert = self._conversion(schema, named)
+        return value if convert is None else convert(value)
+
+    def _conversion(self, schema: avro.Schema, named: Mapping[str, avro.Schema]) -> Callable[[Column], Column] | None:
+        if isinstance(schema, str):
+            return self._conversion(named[schema], named) if schema in named else None
+        if isinstance(schema, list):
+            return self._union(schema, named)
+        match schema["type"]:
+            case "record":
+                fields = schema["fields"]
+                inner = {e["name"]: self._conversion(e["type"], named) for e in fields}
+                if not any(inner.values()):
+                    return None
+                return lambda value: f.when(
+                    value.isNotNull(),
+                    f.struct(
+                        *(
+                            (value[name] if each is None else each(value[name])).alias(name)
+                            for name, each in inner.items()
+                        )
+                    ),
+                )
+            case "array":
+                return _of_items(self._conversion(schema["items"], named))
+            case "map":
+                return _of_values(self._conversion(schema["values"], named), is_json=self.map_mode == "jsonb")
+        logical = avro.logical_of(schema)
+        if logical in ("time-millis", "time-micros"):
+            return lambda value: _time_text(value, 1_000 if logical == "time-millis" else 1_000_000)
+        return None
+
+    def _union(
+        self, branches: Sequence[avro.Schema], named: Mapping[str, avro.Schema]
+    ) -> Callable[[Column], Column] | None:
+        real = [branch for branch in branches if branch != "null"]
+        if len(real) == 1:
+            return self._conversion(real[0], named)
+        if avro.is_widened(real):
+            return None
+
+        def convert(value: Column) -> Column:
+            parts = [
+                self._value(value[f"member{at}"], branch, named).alias(avro.branch_name(branch))
+                for at, branch in enumerate(real)
+            ]
+            return f.when(value.isNotNull(), f.struct(*parts))
+
+        return convert
+
+
+def _of_items(item: Callable[[Column], Column] | None) -> Callable[[Column], Column] | None:
+    return None if item is None else lambda value: f.transform(value, item)
+
+
+def _of_values(item: Callable[[Column], Column] | None, *, is_json: bool) -> Callable[[Column], Column] | None:
+    def convert(value: Column) -> Column:
+        made = value if item is None else f.transform_values(value, lambda _, each: item(each))
+        return f.to_json(made) if is_json else made
+
+    return convert if is_json or item is not None else None
+
+
+def _from_avro(payload: Column, writer: str, options: Mapping[str, str]) -> Column:
+    from pyspark.sql.avro.functions import from_avro
+
+    return from_avro(payload, writer, dict(options))
+
+
+def _read_schema(schema: avro.Schema) -> avro.Schema:
+    """The schema that Spark reads by: with a field that every record has, and without the logical types that Spark
+    reads as something else than their numbers or texts."""
+
+    def plain(part: avro.Schema) -> avro.Schema:
+        if isinstance(part, list):
+            return [plain(branch) for branch in part]
+        if not isinstance(part, dict):
+            return part
+        made = dict(part)
+        if avro.logical_of(part) in ("time-millis", "time-micros", "uuid"):
+            del made["logicalType"]
+        if part["type"] == "record":
+            made["fields"] = [{**each, "type": plain(each["type"])} for each in part["fields"]]
+        for key in ("items", "values"):
+            if key in part:
+                made[key] = plain(part[key])
+        return made
+
+    made = plain(schema)
+    made["fields"] = [*made["fields"], {"name": OK, "type": "boolean", "default": True}]
+    return made
+
+
+def _time_text(value: Column, unit: int) -> Column:
+    """A time of day as text, its fraction only if it has one: ``01:02:03.004``."""
+    count = value.cast("long")
+    seconds = f.floor(count / f.lit(unit)).cast("long")
+    rest = (count - seconds * unit) * (1_000_000 // unit)
+    plain = f.format_string(
+        "%02d:%02d:%02d", f.floor(seconds / 3600).cast("long"), f.floor(seconds / 60).cast("long") % 60, seconds % 60
+    )
+    fraction = f.concat(f.lit("."), f.rtrim(f.lpad(rest.cast("string"), 6, "0"), f.lit("0")))
+    return f.when(value.isNotNull(), f.when(rest == 0, plain).otherwise(f.concat(plain, fraction)))

@@ -1,0 +1,169 @@
+"""Reads the records of a source whose schema is in a registry, before the decoder makes rows of the log of them."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as f
+
+from rw_sql.connectors.formats import MAP_MODE
+from rw_sql.connectors.schemas import avro
+from rw_sql.connectors.schemas.options import TOPIC_NAME, subject_of
+from rw_sql.model.definitions import encode_options, has_changes, primary_key, stored_schema
+from rw_sql.runtime.decoding.change_formats.rows import ROW
+from rw_sql.runtime.decoding.json_text import once
+from rw_sql.runtime.decoding.registry.avro_rows import AVRO_PACKAGE, AvroReader
+from rw_sql.runtime.decoding.registry.events import FAULT, debezium_rows, row_type, typed, upsert_rows
+from rw_sql.runtime.decoding.registry.writers import HEAD_BYTES, Writers, head_of
+from rw_sql.runtime.support.deferred_columns import DeferredColumns
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    import pyarrow as pa
+    from pyspark.sql import DataFrame
+
+    from rw_sql.syntax.statements import CreateSource
+
+_NOT_KNOWN = r"(?:the key: )?schema ([0-9]+) is not in the registry"
+
+
+@dataclass(slots=True)
+class SchemaRecords:
+    """Reads the records of one source. ``value`` reads their values, ``key`` their keys if those are Avro too."""
+
+    statement: CreateSource
+    value: AvroReader
+    key: AvroReader | None
+    subjects: tuple[str, ...]
+    _recipes: dict[tuple[tuple[str, ...], frozenset[bytes]], DeferredColumns]
+
+    @staticmethod
+    def of(statement: CreateSource, options: Mapping[str, str]) -> SchemaRecords | None:
+        """``options`` are the source's resolved options. None if the source has no Avro schema."""
+        stored = stored_schema(statement)
+        if stored is None or statement.format is None or statement.format.encode != "AVRO":
+            return None
+        given = encode_options(statement)
+        mode = given.get(MAP_MODE, "map").strip().lower()
+        schema = json.loads(stored)
+        is_envelope = statement.format.format == "DEBEZIUM"
+        names = ("op", "before", "after") if is_envelope else [column.name for column in statement.columns]
+        reader = avro.narrowed(schema, names)
+        key = None
+        stored_key = stored_schema(statement, of_key=True)
+        if stored_key is not None:
+            of_key = json.loads(stored_key)
+            is_record = isinstance(of_key, dict) and of_key.get("type") == "record"
+            single = None if is_record else primary_key(statement)[0]
+            key = AvroReader(Writers.of(options, of_key), "key", "_rw_key", mode, single)
+        topics = [topic.strip() for topic in options.get("topic", "").split(",") if topic.strip()]
+        is_by_topic = given.get("schema.registry.name.strategy", TOPIC_NAME).strip().lower() == TOPIC_NAME
+        subjects = tuple(subject_of(given, topic) for topic in topics) if is_by_topic else (subject_of(given, ""),)
+        value = AvroReader(Writers.of(options, reader), "value", "_rw_value", mode)
+        return SchemaRecords(statement, value, key, subjects, {})
+
+    def add_versions(self) -> None:
+        """Makes the versions of the topics' subjects known. Raises StalledError if the registry does not answer."""
+        for subject in self.subjects:
+            self.value.writers.add_versions(subject)
+
+    @property
+    def packages(self) -> tuple[str, ...]:
+        """The jars that Spark needs."""
+        return (AVRO_PACKAGE,)
+
+    def heads_in(self, records: pa.Table) -> frozenset[bytes]:
+        """The heads of records in this process."""
+        import pyarrow.compute as pc
+
+        names = ("value",) if self.key is None else ("value", "key")
+        found: set[bytes] = set()
+        for name in names:
+            heads = pc.unique(pc.binary_slice(records[name].combine_chunks(), 0, HEAD_BYTES))
+            found.update(head for head in heads.to_pylist() if head is not None)
+        return frozenset(found)
+
+    def heads_of(self, records: DataFrame) -> frozenset[bytes]:
+        """The heads of records in Spark, which are read for it."""
+        names = ("value",) if self.key is None else ("value", "key")
+        heads = [f.substring(name, 1, HEAD_BYTES) for name in names]
+        found = records.select(f.explode(f.array(*heads)).alias("head")).distinct().collect()
+        return frozenset(bytes(row["head"]) for row in found if row["head"] is not None)
+
+    @property
+    def known_heads(self) -> frozenset[bytes]:
+        """The heads of the writers known so far."""
+        return frozenset((*self.value.writers.heads, *(self.key.writers.heads if self.key is not None else ())))
+
+    def unknown_in(self, faults: Iterable[str | None]) -> frozenset[bytes]:
+        """The heads that these faults call unknown, and that the registry knows. Raises StalledError."""
+        ids = {int(m[1]) for fault in set(faults) if fault is not None and (m := re.fullmatch(_NOT_KNOWN, fault))}
+        asked = frozenset(head_of(id_) for id_ in ids)
+        readers = (self.value, *([self.key] if self.key is not None else []))
+        return frozenset(writer.head for reader in readers for writer in reader.writers.known(asked))
+
+    def rows(self, records: DataFrame, heads: frozenset[bytes]) -> DataFrame:
+        """The records with ``_rw_row`` and ``_rw_fault``, and for a change format ``_rw_op`` and ``_rw_unchanged``.
+
+        Raises StalledError if the registry does not answer.
+        """
+        known = frozenset(
+            writer.head
+            for reader in (self.value, *([self.key] if self.key is not None else []))
+            for writer in reader.writers.known(heads)
+        )
+        of = (tuple(records.columns), known)
+        recipe = self._recipes.get(of)
+        if recipe is None:
+            recipe = self._recipes[of] = self._recipe(DeferredColumns(of[0]), known)
+        return recipe.of(records)
+
+    def _recipe(self, records: DeferredColumns, heads: frozenset[bytes]) -> DeferredColumns:
+        statement, value, key = self.statement, self.value, self.key
+        records = value.read(records, tuple(heads))
+        format = statement.format.format if statement.format else ""
+        columns = statement.columns
+        fields = value.fields
+        is_read = any(writer.refusal is None for writer in value.writers.known(heads))
+        if format == "DEBEZIUM":
+            rows = row_type(columns)
+            row = f.lit(None).cast(f"STRUCT<op: STRING, before: {rows}, after: {rows}>")
+            if is_read:
+                event = f.col(value.row)
+                parts = (typed(event[part], columns, self._row_fields()).alias(part) for part in ("before", "after"))
+                row = f.when(event.isNotNull(), f.struct(event["op"].alias("op"), *parts))
+        else:
+            row = typed(f.col(value.row), columns, fields) if is_read else f.lit(None).cast(row_type(columns))
+        records = records.withColumn(ROW, once(row)).withColumn(FAULT, f.col(value.fault))
+        if key is not None:
+            records = self._with_key(records, key, heads)
+        if format == "DEBEZIUM":
+            if key is None:
+                raise TypeError("records of Debezium have keys")
+            return debezium_rows(records, statement, value, key)
+        if has_changes(statement):
+            return upsert_rows(records, statement, key)
+        return records
+
+    def _row_fields(self) -> list[str]:
+        named = avro.definitions(self.value.writers.reader)
+        for each in self.value.writers.reader["fields"]:
+            for branch in each["type"] if isinstance(each["type"], list) else [each["type"]]:
+                row = named.get(branch, branch) if isinstance(branch, str) else branch
+                if isinstance(row, dict) and row.get("type") == "record":
+                    return [field["name"] for field in row["fields"]]
+        return []
+
+    def _with_key(self, records: DeferredColumns, key: AvroReader, heads: frozenset[bytes]) -> DeferredColumns:
+        """The records with the rows of their keys, typed as the declared columns of the primary key."""
+        names = primary_key(self.statement)
+        columns = [column for column in self.statement.columns if column.name in names]
+        records = key.read(records, tuple(heads))
+        is_read = any(writer.refusal is None for writer in key.writers.known(heads))
+        fields = key.fields
+        row = typed(f.col(key.row), columns, fields) if is_read else f.lit(None).cast(row_type(columns))
+        return records.withColumn(key.row, once(row))

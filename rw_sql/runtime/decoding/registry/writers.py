@@ -1,0 +1,212 @@
+"""The schemas by which records were written, and how each is read as the source's own schema."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from rw_sql.connectors.schemas import avro
+from rw_sql.connectors.schemas.client import RegistryClient, RegistryError
+from rw_sql.connectors.schemas.options import client_options
+from rw_sql.errors import SqlError
+from rw_sql.runtime.support.failures import StalledError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+HEAD_BYTES = 5
+"""The length of Confluent's frame before an Avro record: a zero byte and the schema's id."""
+
+_UNKNOWN_SECONDS = 10.0
+"""How long an id that the registry lacks is not looked up again."""
+
+_FAMILIES = (
+    frozenset(("timestamp-millis", "timestamp-micros")),
+    frozenset(("local-timestamp-millis", "local-timestamp-micros")),
+    frozenset(("time-millis", "time-micros")),
+    frozenset(("decimal",)),
+)
+_FINER = ("timestamp-nanos", "local-timestamp-nanos")
+
+
+def head_of(id_: int) -> bytes:
+    """The first bytes of a record with this schema."""
+    return b"\0" + id_.to_bytes(4, "big")
+
+
+def id_of(head: bytes) -> int | None:
+    """The id in the first bytes of a record; None if they are no frame."""
+    return int.from_bytes(head[1:], "big") if len(head) == HEAD_BYTES and head[0] == 0 else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Writer:
+    """One schema of the registry: its text, and the reader's schema in which the units of times and the scales of
+    decimals are the writer's. ``refusal`` is the reason why no record with it can be read."""
+
+    head: bytes
+    text: str = ""
+    reading: str = ""
+    refusal: str | None = None
+
+
+@dataclass(slots=True)
+class Writers:
+    """The writers of one topic's values or keys. ``reader`` is the source's schema in normal form."""
+
+    client: RegistryClient
+    reader: avro.Schema
+    _known: dict[bytes, Writer] = field(default_factory=dict)
+    _unknown: dict[bytes, float] = field(default_factory=dict)
+
+    @staticmethod
+    def of(options: Mapping[str, str], reader: avro.Schema) -> Writers:
+        """``options`` are the resolved options of the source."""
+        return Writers(RegistryClient(client_options(options)), reader)
+
+    @property
+    def heads(self) -> tuple[bytes, ...]:
+        """The heads of the writers known so far."""
+        return tuple(self._known)
+
+    def known(self, heads: Iterable[bytes]) -> tuple[Writer, ...]:
+        """The writers of those heads that the registry knows, in a fixed order.
+
+        Raises StalledError if the registry does not answer: no record may become an error because of that.
+        """
+        found = []
+        for head in sorted(set(heads)):
+            writer = self._writer(head)
+            if writer is not None:
+                found.append(writer)
+        return tuple(found)
+
+    def add_versions(self, subject: str) -> None:
+        """Makes all versions of a subject known. Raises StalledError as :meth:`known`."""
+        try:
+            ids = self.client.ids_of(subject)
+        except RegistryError as error:
+            raise _stalled(error) from error
+        self.known(head_of(id_) for id_ in ids)
+
+    def _writer(self, head: bytes) -> Writer | None:
+        if (found := self._known.get(head)) is not None:
+            return found
+        id_ = id_of(head)
+        if id_ is None or self._unknown.get(head, 0.0) > time.monotonic():
+            return None
+        try:
+            schema = self.client.schema(id_)
+        except RegistryError as error:
+            raise _stalled(error) from error
+        if schema is None:
+            self._unknown[head] = time.monotonic() + _UNKNOWN_SECONDS
+            return None
+        made = self._made(head, id_, schema.kind, schema.text, schema.imports)
+        self._known[head] = made
+        return made
+
+    def _made(self, head: bytes, id_: int, kind: str, text: str, imports: tuple[tuple[str, str], ...]) -> Writer:
+        if kind != "AVRO":
+            return Writer(head=head, refusal=f"schema {id_} is {kind}, not AVRO")
+        try:
+            schema = avro.normal_form(text, imports)
+        except SqlError as error:
+            return Writer(head=head, refusal=f"schema {id_} cannot be read: {error.message}")
+        alignment = Alignment(avro.definitions(self.reader), avro.definitions(schema))
+        reading = alignment.aligned(self.reader, schema, "")
+        refusal = f"schema {id_} cannot be read: {alignment.refusal}" if alignment.refusal else None
+        return Writer(head=head, text=json.dumps(schema), reading=json.dumps(reading), refusal=refusal)
+
+
+def _stalled(error: RegistryError) -> StalledError:
+    return StalledError(f"REGISTRY does not answer: {error}")
+
+
+@dataclass(slots=True)
+class Alignment:
+    """Gives a reader's schema the units and scales of a writer's.
+
+    Avro resolves types and fields, but reads the number in a long by the reader's unit: a writer's milliseconds would
+    become microseconds.
+    """
+
+    readers: Mapping[str, avro.Schema]
+    writers: Mapping[str, avro.Schema]
+    refusal: str | None = None
+    _seen: set[str] = field(default_factory=set)
+
+    def aligned(self, reader: avro.Schema, writer: avro.Schema, path: str) -> avro.Schema:
+        """The reader's schema as it reads what the writer wrote."""
+        writer = self.writers.get(writer, writer) if isinstance(writer, str) else writer
+        if isinstance(reader, str) and reader in self.readers:
+            return reader  # Where it is defined, it is aligned.
+        if isinstance(reader, list):
+            return [self._branch(branch, writer, path) for branch in reader]
+        if isinstance(writer, list):
+            # A union that is read as one type: the branch with that type decides.
+            found = next((branch for branch in writer if self._is_like(reader, branch)), None)
+            return reader if found is None else self.aligned(reader, found, path)
+        if not isinstance(reader, dict) or not isinstance(writer, dict):
+            return reader
+        match reader["type"], writer["type"]:
+            case "record", "record":
+                return self._record(reader, writer, path)
+            case "array", "array":
+                return {**reader, "items": self.aligned(reader["items"], writer["items"], path)}
+            case "map", "map":
+                return {**reader, "values": self.aligned(reader["values"], writer["values"], path)}
+        return self._leaf(reader, writer, path)
+
+    def _branch(self, reader: avro.Schema, writer: avro.Schema, path: str) -> avro.Schema:
+        branches = writer if isinstance(writer, list) else [writer]
+        found = next((branch for branch in branches if self._is_like(reader, branch)), None)
+        return reader if found is None else self.aligned(reader, found, path)
+
+    def _is_like(self, reader: avro.Schema, writer: avro.Schema) -> bool:
+        reader = self.readers.get(reader, reader) if isinstance(reader, str) else reader
+        writer = self.writers.get(writer, writer) if isinstance(writer, str) else writer
+        one, other = _base(reader), _base(writer)
+        if one == other == "record":
+            return avro.branch_name(reader) == avro.branch_name(writer)
+        return one == other or (one, other) in (("long", "int"), ("bytes", "fixed"))
+
+    def _record(self, reader: avro.Schema, writer: avro.Schema, path: str) -> avro.Schema:
+        if reader["name"] in self._seen:
+            return reader
+        self._seen.add(reader["name"])
+        written = {each["name"]: each["type"] for each in writer["fields"]}
+        fields = []
+        for each in reader["fields"]:
+            name = next((n for n in (each["name"], *each.get("aliases", ())) if n in written), None)
+            kind = each["type"]
+            if name is not None:
+                kind = self.aligned(kind, written[name], f"{path}.{each['name']}" if path else each["name"])
+            fields.append({**each, "type": kind})
+        return {**reader, "fields": fields}
+
+    def _leaf(self, reader: avro.Schema, writer: avro.Schema, path: str) -> avro.Schema:
+        one, other = avro.logical_of(reader), avro.logical_of(writer)
+        if one is None or other is None or reader == writer:
+            return reader
+        if other in _FINER and one != other:
+            self.refusal = f"{path} is {other}, which {one} cannot hold"
+            return reader
+        family = next((family for family in _FAMILIES if one in family and other in family), None)
+        if family is None:
+            return reader
+        if "decimal" not in family:
+            return {**reader, "logicalType": other}
+        (precision, scale), (had, had_scale) = avro.decimal_of(reader) or (0, 0), avro.decimal_of(writer) or (0, 0)
+        if scale == had_scale:
+            return reader
+        if had_scale > scale or had - had_scale > precision - scale:
+            self.refusal = f"{path} is decimal({had}, {had_scale}), which decimal({precision}, {scale}) cannot hold"
+            return reader
+        return {**reader, "precision": had, "scale": had_scale}
+
+
+def _base(schema: avro.Schema) -> str:
+    return str(schema["type"]) if isinstance(schema, dict) else str(schema)

@@ -1,0 +1,65 @@
+"""Writes large batches of records whose schemas are in a registry, without reading the records twice.
+
+A large batch is read by the schemas known so far. If a record names another one, its row is an error in the files that
+were written, and nothing is committed yet: the schema is fetched, and the batch is written again.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pyarrow.parquet as pq
+
+from rw_sql.runtime.decoding.decoder import ERROR
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from deltalake.transaction import AddAction, RemoveAction
+    from pyspark.sql import DataFrame
+
+    from rw_sql.runtime.decoding.registry.records import SchemaRecords
+    from rw_sql.runtime.support.warehouse import Warehouse
+
+
+class NewSchemasError(Exception):
+    """A batch has records of schemas that were not known when it was planned."""
+
+
+def write_by_known_schemas(
+    schemas: SchemaRecords,
+    warehouse: Warehouse,
+    path: str,
+    rows: Callable[[frozenset[bytes]], DataFrame],
+    write: Callable[[DataFrame, Callable[[Sequence[AddAction | RemoveAction]], None]], None],
+) -> None:
+    """Calls ``write`` with the batch's rows, by the schemas known so far, until no record names another one.
+
+    ``path`` is the table that ``write`` adds to; its second argument is to be called before the commit. Raises
+    StalledError if the registry does not answer.
+    """
+    if not schemas.known_heads:
+        schemas.add_versions()
+    while True:
+        heads = schemas.known_heads
+
+        def check(actions: Sequence[AddAction | RemoveAction], heads: frozenset[bytes] = heads) -> None:
+            if schemas.unknown_in(_errors(warehouse, path, actions)) - heads:
+                raise NewSchemasError
+
+        try:
+            write(rows(heads), check)
+        except NewSchemasError:
+            continue
+        return
+
+
+def _errors(warehouse: Warehouse, path: str, actions: Sequence[AddAction | RemoveAction]) -> Iterator[str]:
+    """The different errors of the rows in written files; files without one are not read."""
+    for action in actions:
+        counts = json.loads(getattr(action, "stats", None) or "{}")
+        if counts.get("nullCount", {}).get(ERROR) == counts.get("numRecords", -1):
+            continue
+        with warehouse.files.open(f"{path}/{action.path}") as file:
+            yield from filter(None, pq.read_table(file, columns=[ERROR])[ERROR].unique().to_pylist())

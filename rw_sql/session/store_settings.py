@@ -1,0 +1,116 @@
+"""Spark's settings for a warehouse in an object store, from the variables that the AWS tools read."""
+
+from __future__ import annotations
+
+import os
+import re
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rw_sql.errors import LIBRARY_MISSING, SqlError
+from rw_sql.runtime.spark.jvm import hadoop_configuration, java_packages
+from rw_sql.runtime.support.store_environment import S3_SCHEMES, s3_endpoint, s3_region, scheme_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pyspark.sql import SparkSession
+
+_SDK = "2.57.8"
+"""The AWS SDK that hadoop-aws 3.5.0 was built with."""
+
+_HADOOP = "3.5.0"
+"""The Hadoop of Spark 4.2."""
+
+_SDK_MODULES = ("s3", "s3-transfer-manager", "sts", "apache-client")
+"""The parts of the AWS SDK that S3A uses; the bundle of all services, which hadoop-aws names, has 680 MB."""
+
+EXCLUDED = "software.amazon.awssdk:bundle"
+"""The package of :func:`store_packages` that Spark must not load."""
+
+_S3A = "org.apache.hadoop.fs.s3a.S3AFileSystem"
+_HADOOP_PREFIX = "spark.hadoop."
+
+
+def store_packages(uri: str) -> tuple[str, ...]:
+    """The Maven coordinates that Spark needs for a warehouse at this URI, besides Delta's."""
+    if scheme_of(uri) not in S3_SCHEMES:
+        return ()
+    sdk = (f"software.amazon.awssdk:{module}:{_SDK}" for module in _SDK_MODULES)
+    return (f"org.apache.hadoop:hadoop-aws:{_hadoop_version()}", *sdk)
+
+
+def store_settings(uri: str, environ: Mapping[str, str]) -> dict[str, str]:
+    """Spark's settings for a warehouse at this URI. Keys are not among them: Spark takes them from the environment.
+
+    If the store is not Amazon's own, the bucket's name is put into the path, as most such stores require, unless
+    ``AWS_VIRTUAL_HOSTED_STYLE_REQUEST`` is true. ``AWS_PROFILE`` and a web identity (Kubernetes service accounts) are
+    followed, and read again when keys expire.
+    """
+    if scheme_of(uri) not in S3_SCHEMES:
+        return {}
+    settings = {
+        "spark.hadoop.fs.s3.impl": _S3A,
+        "spark.hadoop.fs.AbstractFileSystem.s3.impl": "org.apache.hadoop.fs.s3a.S3A",
+    }
+    region, endpoint = s3_region(environ), s3_endpoint(environ)
+    if region is not None:
+        settings["spark.hadoop.fs.s3a.endpoint.region"] = region
+    if endpoint is not None:
+        is_hosted = environ.get("AWS_VIRTUAL_HOSTED_STYLE_REQUEST", "").lower() == "true"
+        settings["spark.hadoop.fs.s3a.endpoint"] = endpoint
+        settings["spark.hadoop.fs.s3a.path.style.access"] = "false" if is_hosted else "true"
+        settings["spark.hadoop.fs.s3a.connection.ssl.enabled"] = "false" if endpoint.startswith("http://") else "true"
+    provider = _provider(environ)
+    if provider is not None:
+        settings["spark.hadoop.fs.s3a.aws.credentials.provider"] = provider
+    return settings
+
+
+def require_store(spark: SparkSession, uri: str) -> None:
+    """Makes a session that somebody else has started read and write a warehouse at this URI.
+
+    Sets what the session's Hadoop configuration lacks. Raises SqlError LIBRARY_MISSING, with the options to start Spark
+    with, if the session has no S3A.
+    """
+    if scheme_of(uri) not in S3_SCHEMES:
+        return
+    java = java_packages(spark)
+    try:
+        java.java.lang.Class.forName(_S3A, False, java.java.lang.Thread.currentThread().getContextClassLoader())
+    except Exception as error:
+        packages = ",".join(store_packages(uri))
+        raise SqlError(
+            LIBRARY_MISSING,
+            f"this Spark session cannot read {uri}: it was started without Hadoop's S3A",
+            hint=f'start it with --packages "{packages}" --exclude-packages {EXCLUDED}, or by rw_sql.connect("{uri}")',
+        ) from error
+    configuration = hadoop_configuration(spark)
+    for key, value in store_settings(uri, os.environ).items():
+        name = key.removeprefix(_HADOOP_PREFIX)
+        if name != key and configuration.getPropertySources(name) is None:
+            configuration.set(name, value)
+
+
+def _provider(environ: Mapping[str, str]) -> str | None:
+    """The AWS SDK's class for credentials that S3A's own order would not find."""
+    if "AWS_ACCESS_KEY_ID" in environ:
+        return None
+    if "AWS_WEB_IDENTITY_TOKEN_FILE" in environ:
+        return "software.amazon.awssdk.auth.credentials.WebIdentityTokenFileCredentialsProvider"
+    if "AWS_PROFILE" in environ:
+        return "software.amazon.awssdk.auth.credentials.ProfileCredentialsProvider"
+    return None
+
+
+def _hadoop_version() -> str:
+    """The version of the Hadoop that the installed PySpark brings along."""
+    home = os.environ.get("SPARK_HOME")
+    found = find_spec("pyspark") if home is None else None
+    folder = Path(home) if home is not None else Path(found.origin).parent if found and found.origin else Path()
+    for jar in folder.glob("jars/hadoop-client-api-*.jar"):
+        match = re.fullmatch(r"hadoop-client-api-([\d.]+)\.jar", jar.name)
+        if match is not None:
+            return match[1]
+    return _HADOOP

@@ -1,0 +1,187 @@
+"""The Iceberg sink's writer writes each batch once, whichever process has written it before and whatever others
+commit."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+
+from rw_sql.connectors.iceberg.sink import IcebergSink
+from rw_sql.connectors.sink import DELETE, UPDATE, RefusedRowsError, SinkError, SinkLook
+from tests.connectors.iceberg.lake import NAME, Lake
+from tests.support.sink_batches import ARROW, batch, shape
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from rw_sql.connectors.iceberg.sink import IcebergWriter
+    from rw_sql.connectors.sink import SinkShape
+
+WORDS = ARROW.remove(2)
+MADE = {"create_table_if_not_exists": "true"}
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    return Lake(folder=tmp_path)
+
+
+def opened(
+    lake: Lake, of: SinkShape, run: int, *, identity: str = "me", generation: int = 1
+) -> tuple[IcebergWriter, int]:
+    writer = IcebergSink().open({**lake.options, **MADE}, of, identity)
+    done = writer.fence(run, generation)
+    return writer, done
+
+
+def test_a_later_run_knows_what_is_there_and_an_earlier_one_is_kept_out(lake: Lake) -> None:
+    first, done = opened(lake, shape(), 1)
+    assert done == -1
+    first.write(batch((1, "a")), 0)
+    first.write(batch((2, "b")), 3)
+    second, done = opened(lake, shape(), 2)
+    assert done == 3
+    with pytest.raises(SinkError, match="run 2 has taken over from run 1"):
+        first.write(batch((3, "late")), 4)
+    second.write(batch((3, "c")), 4)
+    with pytest.raises(SinkError, match="batch 4 is in the table already"):
+        second.write(batch((3, "c")), 4)
+    with pytest.raises(SinkError, match="run 2 has taken over"):
+        opened(lake, shape(), 1)
+    assert lake.rows() == [(1, "a"), (2, "b"), (3, "c")]
+    summary = lake.table().current_snapshot().summary  # type: ignore[union-attr]
+    assert summary is not None
+    assert (summary["rw_sql.sink"], summary["rw_sql.run"], summary["rw_sql.batch"]) == ("me", "2", "4")
+
+
+def test_a_commit_under_way_when_another_run_takes_over_fails(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    first, _ = opened(lake, shape(), 1)
+    first.write(batch((1, "a")), 0)
+    checked = first._forbid_retries
+    fenced: list[IcebergWriter] = []
+
+    def take_over() -> None:
+        """The other run begins after the first one has seen the table, and before it commits."""
+        checked()
+        if not fenced:
+            marks = first._marks()
+            fenced.append(opened(lake, shape(), 2)[0])
+            monkeypatch.setattr(first, "_marks", lambda: marks)
+
+    monkeypatch.setattr(first, "_forbid_retries", take_over)
+    refreshed = type(first._table).refresh
+
+    def refresh(table: Any) -> Any:
+        """After the conflict the first run sees what the other one wrote."""
+        if fenced:
+            monkeypatch.undo()
+        return refreshed(table)
+
+    monkeypatch.setattr(type(first._table), "refresh", refresh)
+    with pytest.raises(SinkError, match="run 2 has taken over from run 1"):
+        first.write(batch((2, "late")), 1)
+    assert lake.rows() == [(1, "a")]
+
+
+def test_sinks_and_generations_do_not_know_of_each_other(lake: Lake) -> None:
+    one, _ = opened(lake, shape(), 1, identity="one")
+    one.write(batch((1, "a")), 7)
+    other, done = opened(lake, shape(), 1, identity="other")
+    assert done == -1
+    other.write(batch((2, "b")), 0)
+    one.write(batch((3, "c")), 8)
+    assert opened(lake, shape(), 2, identity="one", generation=2)[1] == -1
+    assert lake.rows() == [(1, "a"), (2, "b"), (3, "c")]
+
+
+def test_the_marks_outlive_the_snapshots(lake: Lake) -> None:
+    writer, _ = opened(lake, shape(), 1)
+    writer.write(batch((1, "a")), 5)
+    table = lake.table()
+    table.append(pa.Table.from_pylist([{"id": 9, "word": "theirs"}], WORDS))
+    old = [snapshot.snapshot_id for snapshot in lake.table().snapshots()][:-1]
+    lake.table().maintenance.expire_snapshots().by_ids(old).commit()
+    assert opened(lake, shape(), 2)[1] == 5
+
+
+def test_a_commit_of_somebody_else_in_between_is_no_obstacle(lake: Lake) -> None:
+    writer, _ = opened(lake, shape("upsert", "id"), 1)
+    lake.table().append(pa.Table.from_pylist([{"id": 9, "word": "theirs"}], WORDS))
+    writer.write(batch((1, "a"), (2, "b"), (1, "c", UPDATE)), 0)
+    writer.write(batch((2, "b", DELETE), (9, "ours", UPDATE), (4, "gone", DELETE)), 1)
+    assert lake.rows() == [(1, "c"), (9, "ours")]
+
+
+def test_keys_of_two_columns_and_nulls(lake: Lake) -> None:
+    writer, _ = opened(lake, shape("upsert", "id", "word"), 1)
+    writer.write(batch((1, "a"), (1, None), (None, "a")), 0)
+    writer.write(batch((1, "a"), (1, None, DELETE), (None, "a")), 1)
+    assert lake.rows() == [(1, "a"), (None, "a")]
+
+
+def test_many_keys_at_once(lake: Lake) -> None:
+    for number, keys in enumerate((("id",), ("id", "word"))):
+        writer, _ = opened(lake, shape("upsert", *keys), number + 1, identity=f"k{number}")
+        rows = [(id_, "w") for id_ in range(500)]
+        writer.write(batch(*rows), 0)
+        writer.write(batch(*((id_, "w", DELETE) for id_, _ in rows)), 1)
+        assert lake.rows() == []
+
+
+def test_a_null_that_the_table_does_not_take(lake: Lake) -> None:
+    lake.create(pa.schema([pa.field("id", pa.int32(), nullable=False), ("word", pa.string())]))
+    writer, _ = opened(lake, shape(), 1)
+    with pytest.raises(RefusedRowsError) as refused:
+        writer.write(batch((1, "a"), (None, "b"), (None, "c", DELETE), (3, None)), 0)
+    assert [(each.index, each.column, each.reason) for each in refused.value.refusals] == [
+        (1, "id", "the table takes no nulls")
+    ]
+    writer.write(batch((1, "a"), (3, None)), 0)
+    assert lake.rows() == [(1, "a"), (3, None)]
+
+
+def test_nothing_is_written_after_a_cancel(lake: Lake) -> None:
+    writer, _ = opened(lake, shape(), 1)
+    writer.cancel()
+    with pytest.raises(SinkError, match="stopped"):
+        writer.write(batch((1, "a")), 0)
+    assert lake.rows() == []
+
+
+def test_the_look_writes_nothing_and_tells_what_does_not_fit(lake: Lake) -> None:
+    sink = IcebergSink()
+    # Of a database without tables.
+    assert sink.look({**lake.options, **MADE}, shape()) == SinkLook()
+    assert sink.look(lake.options, shape()).missing == f'table "{NAME}"'
+    lake.catalog().create_namespace("db")
+    missing = sink.look(lake.options, shape())
+    assert (missing.missing, missing.hint) == (
+        f'table "{NAME}"',
+        "create it, or set create_table_if_not_exists = 'true'",
+    )
+    assert sink.look({**lake.options, **MADE}, shape()) == SinkLook()
+    assert lake.catalog().list_tables("db") == []
+    lake.create(WORDS)
+    assert sink.look(lake.options, shape()) == SinkLook()
+    lake.catalog().drop_table(NAME)
+    lake.create(pa.schema([("id", pa.int64()), ("word", pa.string())]))
+    assert sink.look(lake.options, shape()).misfit == f'column "id" of table {NAME} is int64, not int32'
+    lake.catalog().drop_table(NAME)
+    lake.create(pa.schema([("id", pa.int32())]))
+    assert sink.look(lake.options, shape()).misfit == f'table {NAME} has no column "word"'
+    lake.catalog().drop_table(NAME)
+    lake.create(pa.schema([*WORDS, pa.field("must", pa.int32(), nullable=False)]))
+    assert sink.look(lake.options, shape()).misfit == f'column "must" of table {NAME} takes no nulls'
+
+
+def test_a_table_that_is_gone_or_has_changed(lake: Lake) -> None:
+    writer, _ = opened(lake, shape(), 1)
+    with lake.table().update_schema() as update:
+        update.delete_column("word")
+    with pytest.raises(SinkError, match="word"):
+        writer.write(batch((1, "a")), 0)
+    lake.catalog().drop_table(NAME)
+    with pytest.raises(SinkError, match="does not exist"):
+        writer.write(batch((1, "a")), 0)

@@ -1,0 +1,66 @@
+"""A table of a REST catalog, by the same options: the source and the sink, and the login."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from rw_sql.connectors.base import SplitState
+from rw_sql.connectors.iceberg import history, reader
+from rw_sql.connectors.iceberg.sink import IcebergSink
+from rw_sql.connectors.iceberg.source import IcebergConnector
+from rw_sql.connectors.sink import UPDATE, SinkError
+from tests.connectors.iceberg.lake import NAME, Lake
+from tests.support.rest_catalog import rest_catalog
+from tests.support.sink_batches import batch, shape
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+TOKEN = "a token"
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    return Lake(folder=tmp_path)
+
+
+@pytest.fixture
+def options(lake: Lake) -> Iterator[dict[str, str]]:
+    with rest_catalog(lake.catalog, TOKEN) as url:
+        yield {"catalog.uri": url, "catalog.token": TOKEN, "database.name": "db", "table.name": "orders"}
+
+
+def test_a_source(lake: Lake, options: dict[str, str]) -> None:
+    kind = IcebergConnector()
+    kind.check_options(options)
+    lake.catalog().create_namespace("db")
+    assert kind.look(options).missing == (NAME,)
+    lake.create()
+    lake.append((1, "a"))
+    lake.append((2, "b"))
+    assert kind.look(options).splits[NAME].end == 3
+    positions = {NAME: SplitState(split=NAME, offset=2)}
+    assert [(left.start, left.end) for left in kind.stretches(options, positions)] == [(2, 3)]
+    table = kind._table(options)
+    parts, _ = reader.appended(table, history.snapshots(table, 2, 3), ["word"])
+    rows: list[Any] = [row for part in parts for found in reader.read_files(table, part) for row in found.to_pylist()]
+    assert rows == [{"_rw_offset": 2, "word": "b"}]
+    told = kind.look({**options, "catalog.token": "another"})
+    assert told.error is not None
+    assert "another" not in told.error
+
+
+def test_a_sink(lake: Lake, options: dict[str, str]) -> None:
+    sink, made = IcebergSink(), {**options, "create_table_if_not_exists": "true"}
+    first = sink.open(made, shape("upsert", "id"), "me")
+    assert first.fence(1, 1) == -1
+    first.write(batch((1, "a"), (2, "b")), 0)
+    second = sink.open(made, shape("upsert", "id"), "me")
+    assert second.fence(2, 1) == 0
+    with pytest.raises(SinkError, match="run 2 has taken over from run 1"):
+        first.write(batch((3, "late")), 1)
+    second.write(batch((1, "c", UPDATE)), 1)
+    assert lake.rows() == [(1, "c"), (2, "b")]

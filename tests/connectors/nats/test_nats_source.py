@@ -1,0 +1,468 @@
+"""The NATS connector on a real server, without Spark: exact ranges, holes, purges, streams, subjects, logins."""
+
+from __future__ import annotations
+
+import base64
+import json
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rw_sql.connectors.base import AT_MOST, SplitState
+from rw_sql.connectors.nats import client as nats_client
+from rw_sql.connectors.nats import reader, subjects
+from rw_sql.connectors.nats.source import NatsConnector, NatsPartReader
+from rw_sql.errors import SqlError
+from tests.support.nats_server import NatsServer, nats_running
+from tests.support.waits import wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+pytestmark = pytest.mark.nats
+
+NATS = NatsConnector()
+
+
+@pytest.fixture
+def stream(nats_server: NatsServer) -> Iterator[str]:
+    """The name of a stream that no other test uses, and that the test may create."""
+    name = f"S{uuid4().hex[:10]}"
+    yield name
+    with suppress(Exception):
+        nats_server.delete(name)
+
+
+def options(server: NatsServer, stream: str, subject: str = ">", **more: str) -> dict[str, str]:
+    made = {"server_url": server.url, "stream": stream, "subject": subject, **more}
+    NATS.check_options(made)
+    return made
+
+
+def read(
+    given: Mapping[str, str], stream: str, start: int, end: int, created: str | None = None
+) -> list[dict[str, Any]]:
+    (table,) = NatsPartReader(with_headers=True).read(given, (stream, start, end, created))
+    rows: list[dict[str, Any]] = table.to_pylist()
+    return rows
+
+
+def offsets(given: Mapping[str, str], stream: str, start: int, end: int) -> list[int]:
+    return [row["_rw_offset"] for row in read(given, stream, start, end)]
+
+
+def bounds(given: Mapping[str, str], stream: str) -> tuple[int, int]:
+    split = NATS.look(given).splits[stream]
+    return split.start, split.end
+
+
+def test_a_range_is_read_exactly_and_again(nats_server: NatsServer, stream: str) -> None:
+    nats_server.create(stream, f"{stream}.>")
+    given_ = options(nats_server, stream)
+    assert bounds(given_, stream) == (1, 1)
+    sent = [json.dumps({"n": number}).encode() for number in range(12_001)]
+    assert nats_server.publish(f"{stream}.a", sent) == list(range(1, 12_002))
+    assert bounds(given_, stream) == (1, 12_002)
+    # More than one request of messages, and ranges that begin and end anywhere.
+    for start, end in ((1, 12_002), (1, 2), (12_001, 12_002), (4_999, 10_003), (5_000, 5_001), (7, 7)):
+        rows = read(given_, stream, start, end)
+        assert [row["_rw_offset"] for row in rows] == list(range(start, end))
+        assert [row["value"] for row in rows] == sent[start - 1 : end - 1]
+        assert rows == read(given_, stream, start, end)
+    row = read(given_, stream, 3, 4)[0]
+    assert (row["_rw_split"], row["partition"], row["subject"]) == (stream, stream, f"{stream}.a")
+    # No state at the server remains but the stream itself.
+    assert nats_server.do(lambda js: js.stream_info(stream)).state.consumer_count == 0
+
+
+def test_large_messages_come_in_several_requests(nats_server: NatsServer, stream: str) -> None:
+    nats_server.create(stream)
+    sent = [bytes([number]) * 900_000 for number in range(20)]
+    nats_server.publish(stream, sent)
+    given_ = options(nats_server, stream)
+    assert [row["value"] for row in read(given_, stream, 1, 21)] == sent
+    # Too much for the driver: Spark's processes read it, in parts of about 32 MiB.
+    few = NatsPartReader()
+    assert few.few(given_, [(stream, 1, 21, None)]) is not None
+    with pytest.raises(reader.TooLargeError):
+        reader.read_range(
+            nats_client.address_of(given_),
+            reader.StreamRange(stream=stream, start=1, end=21),
+            (">",),
+            most_bytes=1_000_000,
+        )
+
+
+def test_a_message_larger_than_a_request_s_limit(
+    nats_server: NatsServer, stream: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reader, "AT_ONCE_BYTES", 1_000)
+    nats_server.create(stream)
+    sent = [b"a" * 10, b"b" * 5_000, b"c" * 6_000, b"d" * 10]
+    nats_server.publish(stream, sent)
+    assert [row["value"] for row in read(options(nats_server, stream), stream, 1, 5)] == sent
+
+
+def test_deleted_messages_are_holes(nats_server: NatsServer, stream: str) -> None:
+    nats_server.create(stream)
+    nats_server.publish(stream, [b"{}"] * 10)
+    nats_server.delete_messages(stream, 3, 4, 7, 10)
+    given_ = options(nats_server, stream)
+    assert bounds(given_, stream) == (1, 11)
+    assert offsets(given_, stream, 1, 11) == [1, 2, 5, 6, 8, 9]
+    assert offsets(given_, stream, 3, 5) == []
+    assert offsets(given_, stream, 7, 9) == [8]
+    assert offsets(given_, stream, 10, 11) == []
+    assert NATS.offsets_count == AT_MOST
+    assert NATS.sparse_topics(given_) == {stream: "messages were deleted"}
+    assert NATS.record_times(given_, {stream: 3}) == {}
+
+
+def test_a_purge_is_never_a_silent_skip(nats_server: NatsServer, stream: str) -> None:
+    nats_server.create(stream)
+    nats_server.publish(stream, [b"{}"] * 10)
+    given_ = options(nats_server, stream)
+    here = NATS.look(given_).splits[stream].incarnation
+    nats_server.purge(stream, seq=6)
+    assert bounds(given_, stream) == (6, 11)
+    state = SplitState(split=stream, offset=4, incarnation=here)
+    with pytest.raises(OSError, match=f"EXPIRED {stream}: its first message is 6, and 4 was to be read"):
+        NATS.stretches(given_, {stream: state})
+    with pytest.raises(OSError, match=f"EXPIRED {stream}"):
+        read(given_, stream, 4, 11, here)
+    with pytest.raises(OSError, match=f"EXPIRED {stream}"):
+        read(given_, stream, 1, 3, here)
+    assert offsets(given_, stream, 6, 11) == [6, 7, 8, 9, 10]
+    nats_server.purge(stream)
+    assert bounds(given_, stream) == (11, 11)
+    assert NATS.stretches(given_, {stream: SplitState(split=stream, offset=11, incarnation=here)}) == ()
+    with pytest.raises(OSError, match="EXPIRED"):
+        read(given_, stream, 8, 11, here)
+    with pytest.raises(OSError, match=f"AHEAD {stream}"):
+        NATS.stretches(given_, {stream: SplitState(split=stream, offset=12, incarnation=here)})
+
+
+def test_a_limit_that_removes_unread_messages_is_told(nats_server: NatsServer, stream: str) -> None:
+    nats_server.create(stream, max_msgs=5)
+    nats_server.publish(stream, [b"{}"] * 9)
+    given_ = options(nats_server, stream)
+    assert bounds(given_, stream) == (5, 10)
+    with pytest.raises(OSError, match=f"EXPIRED {stream}: its first message is 5, and 1 was to be read"):
+        NATS.stretches(given_, {stream: SplitState(split=stream, offset=1)})
+
+
+def test_messages_that_go_while_a_range_is_read(
+    nats_server: NatsServer, stream: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nats_server.create(stream)
+    nats_server.publish(stream, [b"{}"] * 10)
+    given_ = options(nats_server, stream)
+    drained = reader._Found._drain
+
+    async def purge_before(self: Any, pull: Any) -> None:
+        js = pull._nc.jetstream()
+        await js.purge_stream(stream, seq=4)
+        await drained(self, pull)
+
+    monkeypatch.setattr(reader._Found, "_drain", purge_before)
+    with pytest.raises(OSError, match="EXPIRED"):
+        read(given_, stream, 1, 11)
+
+    async def purge_after(self: Any, pull: Any) -> None:
+        await drained(self, pull)
+        await pull._nc.jetstream().purge_stream(stream, seq=9)
+
+    # Everything was read before it went: nothing is missing.
+    monkeypatch.setattr(reader._Found, "_drain", purge_after)
+    assert offsets(given_, stream, 4, 11) == [4, 5, 6, 7, 8, 9, 10]
+
+
+def test_a_stream_created_again_while_a_range_is_read(
+    nats_server: NatsServer, stream: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nats_server.create(stream)
+    nats_server.publish(stream, [b"1"] * 5)
+    given_ = options(nats_server, stream)
+    old = NATS.look(given_).splits[stream].incarnation
+    drained = reader._Found._drain
+
+    async def then_again(self: Any, pull: Any) -> None:
+        await drained(self, pull)
+        js = pull._nc.jetstream()
+        await js.delete_stream(stream)
+        await js.add_stream(name=stream, subjects=[stream])
+
+    monkeypatch.setattr(reader._Found, "_drain", then_again)
+    with pytest.raises(OSError, match=f"RECREATED {stream}"):
+        read(given_, stream, 1, 6, old)
+
+
+def test_a_stream_created_again_is_another_one(nats_server: NatsServer, stream: str) -> None:
+    nats_server.create(stream)
+    nats_server.publish(stream, [b"1"] * 5)
+    given_ = options(nats_server, stream)
+    old = NATS.look(given_).splits[stream].incarnation
+    nats_server.delete(stream)
+    assert NATS.look(given_).missing == (stream,)
+    with pytest.raises(OSError, match="not found"):
+        read(given_, stream, 1, 6, old)
+    nats_server.create(stream)
+    nats_server.publish(stream, [b"2"] * 8)
+    new = NATS.look(given_).splits[stream].incarnation
+    assert new != old
+    # Fraction and all: a stream that is created again at once has another time.
+    assert new is not None
+    assert len(new) > len("2026-01-31T08:00:00.000000Z")
+    with pytest.raises(OSError, match=f"RECREATED {stream}: it was created at {old} and is now of {new}"):
+        NATS.stretches(given_, {stream: SplitState(split=stream, offset=6, incarnation=old)})
+    with pytest.raises(OSError, match=f"RECREATED {stream}"):
+        read(given_, stream, 1, 6, old)
+    assert [row["value"] for row in read(given_, stream, 1, 3, new)] == [b"2", b"2"]
+
+
+def test_subjects_and_wildcards(nats_server: NatsServer, stream: str) -> None:
+    nats_server.create(stream, f"{stream}.a.>", f"{stream}.b")
+    for subject in ("a.x", "a.y", "b", "a.x.z", "a.y"):
+        nats_server.publish(f"{stream}.{subject}", [b"{}"])
+    wanted = {
+        ">": [1, 2, 3, 4, 5],
+        f"{stream}.>": [1, 2, 3, 4, 5],
+        f"{stream}.a.*": [1, 2, 5],
+        f"{stream}.*.x": [1],
+        f"*.*.y, {stream}.b": [2, 3, 5],
+        # These overlap: each message once, in order.
+        f"{stream}.a.x.>, {stream}.a.>, *.a.y": [1, 2, 4, 5],
+        f"{stream}.c": [],
+    }
+    for subject, found in wanted.items():
+        assert offsets(options(nats_server, stream, subject), stream, 1, 6) == found, subject
+    everything = options(nats_server, stream)
+    assert NATS.sparse_topics(everything) == {}
+    some = options(nats_server, stream, f"{stream}.a.*")
+    assert NATS.sparse_topics(some) == {stream: "messages of other subjects have offsets too"}
+    told = NATS.look(options(nats_server, stream, f"{stream}.c"))
+    assert (told.part, told.missing) == ("subject", (f"{stream}.c",))
+    assert f"{stream}.b" in told.present
+
+
+def test_a_mirror_has_subjects_that_it_does_not_list(nats_server: NatsServer, stream: str) -> None:
+    from nats.js.api import StreamSource
+
+    nats_server.create(stream, f"{stream}.*")
+    nats_server.publish(f"{stream}.a", [b"{}"] * 3)
+    nats_server.publish(f"{stream}.b", [b"{}"])
+    mirror = f"{stream}m"
+    nats_server.do(lambda js: js.add_stream(name=mirror, mirror=StreamSource(name=stream)))
+    try:
+        given_ = options(nats_server, mirror, f"{stream}.b")
+        wait_until(lambda: bounds(given_, mirror) == (1, 5), "the mirror has everything")
+        assert offsets(given_, mirror, 1, 5) == [4]
+        assert mirror in NATS.sparse_topics(given_)
+    finally:
+        nats_server.delete(mirror)
+
+
+def test_times(nats_server: NatsServer, stream: str) -> None:
+    nats_server.create(stream)
+    nats_server.publish(stream, [b"{}"] * 3)
+    nats_server.delete_messages(stream, 1)
+    given_ = options(nats_server, stream)
+    (second,) = read(given_, stream, 2, 3)
+    at = NATS.record_times(given_, {stream: 2})[stream]
+    assert at == int(second["timestamp"].timestamp() * 1000)
+    assert NATS.offsets_at(given_, 0, [stream]) == {stream: 2}
+    assert NATS.offsets_at(given_, at, [stream])[stream] in (2, 3)
+    assert NATS.offsets_at(given_, at + 3_600_000, [stream]) == {stream: 4}
+    timed = options(nats_server, stream, **{"scan.startup.mode": "timestamp", "scan.startup.timestamp.millis": str(at)})
+    split = NATS.look(timed).splits[stream]
+    assert NATS.startup_time(timed) == at
+    assert NATS.start_offset(timed, split, {stream: 2}) == 2
+    assert NATS.start_offset(options(nats_server, stream, **{"scan.startup.mode": "latest"}), split, {}) == 4
+    with pytest.raises(SqlError, match="the stream does not exist"):
+        NATS.offsets_at(given_, 0, ["none"])
+
+
+def test_headers_and_what_is_not_in_a_message(nats_server: NatsServer, stream: str) -> None:
+    nats_server.create(stream)
+    nats_server.publish(stream, [b"", b"\x00\xff"], headers={"trace": "äb 7"})
+    nats_server.publish(stream, [b"{}"])
+    rows = read(options(nats_server, stream), stream, 1, 4)
+    assert [row["value"] for row in rows] == [b"", b"\x00\xff", b"{}"]
+    assert rows[0]["headers"] == [{"key": "trace", "value": "äb 7".encode()}]
+    assert rows[2]["headers"] is None
+    assert rows[0]["key"] is None
+
+
+def test_the_offsets_of_a_durable_consumer(nats_server: NatsServer, stream: str) -> None:
+    nats_server.create(stream)
+    nats_server.publish(stream, [b"{}"] * 5)
+
+    async def work(js: Any) -> None:
+        taken = await js.pull_subscribe(stream, durable="worker", stream=stream)
+        for message in await taken.fetch(3):
+            await message.ack_sync()
+
+    nats_server.do(work)
+    given_ = options(nats_server, stream)
+    assert NATS.group_offsets(given_, "worker", [stream]).offsets == {stream: 4}
+    unknown = NATS.group_offsets(given_, "walker", [stream])
+    assert (unknown.offsets, unknown.groups) == ({}, ("worker",))
+
+
+def test_streams_that_take_turns(nats_server: NatsServer, stream: str) -> None:
+    other = f"{stream}b"
+    for name in (stream, other):
+        nats_server.create(name)
+        nats_server.publish(name, [name.encode()] * 3)
+    try:
+        given_ = options(nats_server, f"{stream}, {other}", f"{stream}, {other}")
+        assert sorted(NATS.look(given_).splits) == [stream, other]
+        table = NatsPartReader().few(given_, [(stream, 1, 3, None), (other, 2, 4, None)])
+        assert table is not None
+        found = [(row["_rw_split"], row["_rw_offset"], row["value"].decode()) for row in table.to_pylist()]
+        assert found == [(stream, 1, stream), (stream, 2, stream), (other, 2, other), (other, 3, other)]
+        with pytest.raises(SqlError, match="is not a split of a NATS source"):
+            NATS.resolve_split(given_, "a b")
+        assert NATS.resolve_split(options(nats_server, stream), "0") == stream
+    finally:
+        nats_server.delete(other)
+
+
+def test_a_server_that_does_not_answer_and_another_that_does(nats_server: NatsServer, stream: str) -> None:
+    nats_server.create(stream)
+    gone = {"server_url": "nats://127.0.0.1:1", "stream": stream, "subject": ">"}
+    assert NATS.look(gone).error == "cannot connect to 127.0.0.1:1 (connection refused)"
+    assert NATS.look({**gone, "server_url": f"127.0.0.1:1, {nats_server.url}"}).error is None
+    with pytest.raises(SqlError, match="the servers do not answer"):
+        NATS.offsets_at(gone, 0, [stream])
+    with pytest.raises(OSError, match="cannot connect"):
+        read(gone, stream, 1, 2)
+    assert NATS.sparse_topics(gone)[stream].startswith("cannot connect")
+    assert NATS.record_times(gone, {stream: 1}) == {}
+
+
+def test_a_server_that_was_started_again(stream: str) -> None:
+    with nats_running() as first:
+        first.create(stream)
+        given_ = options(first, stream)
+        assert NATS.look(given_).error is None
+    assert NATS.look(given_).error is not None
+    # A pooled connection has ended: the next request opens another one.
+    with nats_running(port=first.port) as second:
+        second.create(stream)
+        assert NATS.look(given_).error is None
+        NATS.reconnect(given_)
+        assert NATS.look(given_).splits[stream].end == 1
+
+
+def test_logins(stream: str) -> None:
+    with nats_running(
+        config='accounts { A { jetstream: enabled, users: [{user: "ann", password: "s3cret"}] }, SYS {} }\n'
+        "system_account: SYS",
+        login=(("user", "ann"), ("password", "s3cret")),
+    ) as server:
+        server.create(stream)
+        server.publish(stream, [b"{}"])
+        login = {"connect_mode": "user_and_password", "username": "ann", "password": "s3cret"}
+        assert offsets(options(server, stream, **login), stream, 1, 2) == [1]
+        for wrong in ({**login, "password": "other"}, {}):
+            told = NATS.look(options(server, stream, **wrong))
+            assert told.error == f"127.0.0.1:{server.port}: authentication failed (Authorization Violation)"
+            assert "other" not in told.error
+
+
+def test_a_login_by_jwt(stream: str) -> None:
+    operator, system, account, user = (_key(kind) for kind in ("operator", "account", "account", "user"))
+    limits = dict.fromkeys(("subs", "conn", "data", "payload", "imports", "exports", "leaf"), -1)
+    stored = dict.fromkeys(("mem_storage", "disk_storage", "streams", "consumer"), -1)
+    accounts = [
+        (key.public_key.decode(), _jwt(operator, key.public_key.decode(), "account", {"limits": of}))
+        for key, of in ((system, limits), (account, {**limits, **stored}))
+    ]
+    signed = {
+        "operator": _jwt(operator, operator.public_key.decode(), "operator", {}),
+        "user": _jwt(account, user.public_key.decode(), "user", {"subs": -1, "data": -1, "payload": -1}),
+    }
+    listed = "\n".join(f"{name}: {text}" for name, text in accounts)
+    config = (
+        f"operator: {signed['operator']}\nsystem_account: {accounts[0][0]}\n"
+        f"resolver: MEMORY\nresolver_preload: {{ {listed} }}\n"
+    )
+    login = {"connect_mode": "credential", "jwt": signed["user"], "nkey": user.seed.decode()}
+    given_ = {"server_url": "", "stream": stream, "subject": ">", **login}
+    made = nats_client._login(given_)
+    with nats_running(config=config, login=tuple(made.items())) as server:
+        server.create(stream)
+        server.publish(stream, [b"{}"] * 2)
+        assert offsets(options(server, stream, **login), stream, 1, 3) == [1, 2]
+        other = _key("user")
+        told = NATS.look(options(server, stream, **{**login, "nkey": other.seed.decode()}))
+        assert "authentication failed" in str(told.error)
+        assert other.seed.decode() not in str(told.error)
+
+
+def test_jetstream_that_is_not_enabled(nats_server: NatsServer) -> None:
+    with nats_running(
+        config='accounts { A { users: [{user: "bob", password: "s3cret"}] } }',
+    ) as server:
+        login = {"connect_mode": "user_and_password", "username": "bob", "password": "s3cret"}
+        told = NATS.look(options(server, "S", **login))
+        assert "JetStream" in str(told.error)
+
+
+_part = st.sampled_from(["a", "b", "*"])
+_subject = st.builds(
+    lambda parts, tail: ".".join([*parts, *tail]),
+    st.lists(_part, min_size=1, max_size=3),
+    st.sampled_from([[], [">"]]),
+)
+_literal = st.lists(st.sampled_from(["a", "b", "c"]), min_size=1, max_size=4).map(".".join)
+
+
+@given(st.lists(_subject, min_size=1, max_size=3), st.lists(_subject, min_size=1, max_size=3), _literal)
+@settings(max_examples=300)
+def test_filters_match_what_both_match(ours: list[str], theirs: list[str], literal: str) -> None:
+    def matches(listed: Iterable[str]) -> bool:
+        return any(subjects.matcher(each)(literal) for each in listed)
+
+    is_in_stream = matches(theirs)
+    found = subjects.filters(tuple(ours), tuple(theirs))
+    assert (matches(found) and is_in_stream) == (matches(ours) and is_in_stream)
+    if found != (">",):
+        assert all(any(subjects.is_covered(each, other) for other in theirs) for each in found)
+
+
+def _key(kind: str) -> Any:
+    import os
+
+    import nkeys
+
+    prefix = {
+        "operator": nkeys.PREFIX_BYTE_OPERATOR,
+        "account": nkeys.PREFIX_BYTE_ACCOUNT,
+        "user": nkeys.PREFIX_BYTE_USER,
+    }
+    make: Any = nkeys
+    return make.from_seed(make.encode_seed(os.urandom(32), prefix[kind]))
+
+
+def _jwt(issuer: Any, subject: str, kind: str, claims: dict[str, Any]) -> str:
+    """A JWT of NATS, version 2: header, body and an Ed25519 signature of the issuer's key."""
+    body = {
+        "jti": uuid4().hex,
+        "iat": 1_700_000_000,
+        "iss": issuer.public_key.decode(),
+        "sub": subject,
+        "name": kind,
+        "nats": {**claims, "type": kind, "version": 2},
+    }
+    parts = [_encoded(json.dumps(part).encode()) for part in ({"typ": "JWT", "alg": "ed25519-nkey"}, body)]
+    return ".".join([*parts, _encoded(issuer.sign(".".join(parts).encode()))])
+
+
+def _encoded(data: bytes) -> str:
+    return base64.urlsafe_b64encode(data).rstrip(b"=").decode()

@@ -1,0 +1,94 @@
+"""The client of a schema registry against a real one, and against one that does not answer."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+from uuid import uuid4
+
+import pytest
+
+from rw_sql.connectors.schemas.avro import columns_of, normal_form
+from rw_sql.connectors.schemas.client import RegistryClient, RegistryError, addresses_of
+from tests.support.avro_records import record_schema
+from tests.support.registry_proxy import RegistryProxy
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rw_sql.cli.servers.schema_registry import RegistryInfo
+
+pytestmark = pytest.mark.registry
+QUICK = {"schema.registry.backoff.duration.ms": "1", "schema.registry.retries.max": "2"}
+
+
+@pytest.fixture
+def proxy(schema_registry: RegistryInfo) -> Iterator[RegistryProxy]:
+    proxy = RegistryProxy(schema_registry.url)
+    yield proxy
+    proxy.stop()
+
+
+def test_what_is_registered_is_read_back(proxy: RegistryProxy) -> None:
+    client, subject = RegistryClient({"schema.registry": proxy.start(), **QUICK}), f"s/{uuid4()}"
+    first, second = record_schema("A", {"id": "int"}), record_schema("A", {"id": "long"})
+    ids = [client.register(subject, "AVRO", json.dumps(schema)) for schema in (first, second, first)]
+    assert ids[0] == ids[2] != ids[1]
+    assert set(client.ids_of(subject)) == set(ids)
+    latest = client.latest(subject)
+    assert latest is not None
+    assert (latest.id, latest.kind, json.loads(latest.text)) == (ids[1], "AVRO", second)
+    assert subject in client.subjects()
+    assert client.latest(f"{subject}-not") is None
+    assert client.ids_of(f"{subject}-not") == ()
+    assert client.schema(2**31 - 1) is None
+    asked = len(proxy.requests)
+    found = [RegistryClient(client.options).schema(ids[0]) for _ in range(3)]
+    assert len(proxy.requests) - asked == 1  # An id is asked for once in the life of a process.
+    assert {None if each is None else each.id for each in found} == {ids[0]}
+
+
+def test_references_are_part_of_a_schema(schema_registry: RegistryInfo) -> None:
+    client, prefix = RegistryClient({"schema.registry": schema_registry.url}), uuid4().hex
+    place = {**record_schema("Place", {"city": "string"}), "namespace": "geo"}
+    client.register(f"{prefix}-place", "AVRO", json.dumps(place))
+    home = {**record_schema("Home", {"at": "geo.Place", "was": ["null", "geo.Place"]}), "namespace": "shop"}
+    body = {
+        "schema": json.dumps(home),
+        "references": [{"name": "geo.Place", "subject": f"{prefix}-place", "version": 1}],
+    }
+    id_ = client._post(f"/subjects/{prefix}-home/versions", body)["id"]
+    found = client.schema(id_)
+    assert found is not None
+    columns = columns_of(normal_form(found.text, found.imports))
+    kind = 'STRUCT<"city" CHARACTER VARYING>'
+    assert columns == (("at", kind), ("was", kind))
+
+
+def test_compatibility_is_what_the_registry_says(schema_registry: RegistryInfo) -> None:
+    client, subject = RegistryClient({"schema.registry": schema_registry.url}), f"c-{uuid4()}"
+    first, other = record_schema("A", {"id": "int"}), record_schema("A", {"id": "string"})
+    assert client.incompatibility(subject, "AVRO", json.dumps(first)) is None
+    client.register(subject, "AVRO", json.dumps(first))
+    client._request("PUT", f"/config/{subject}", {"compatibility": "BACKWARD"})
+    assert client.incompatibility(subject, "AVRO", json.dumps(first)) is None
+    assert client.incompatibility(subject, "AVRO", json.dumps(other))
+
+
+def test_a_registry_that_does_not_answer_is_tried_again(proxy: RegistryProxy) -> None:
+    url = proxy.start()
+    client = RegistryClient({"schema.registry": url, **QUICK})
+    proxy.is_down = True
+    with pytest.raises(RegistryError, match="HTTP 503"):
+        client.subjects()
+    assert len(proxy.requests) == 3
+    proxy.is_down, proxy.login = False, ("u", "p")
+    with pytest.raises(RegistryError, match="refuses the user or the password"):
+        client.subjects()
+    assert len(proxy.requests) == 4  # Another try would be refused too.
+    both = {"schema.registry": f"http://127.0.0.1:1/, {url}", "schema.registry.username": "u", **QUICK}
+    assert isinstance(RegistryClient({**both, "schema.registry.password": "p"}).subjects(), tuple)
+
+
+def test_addresses_are_a_list() -> None:
+    assert addresses_of(" http://a/ ,http://b,, http://a") == ("http://a", "http://b")

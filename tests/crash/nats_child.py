@@ -1,0 +1,58 @@
+"""A process that reads a NATS stream into a view until all is there, or until it is killed at a fault point.
+
+Run as ``python -m tests.crash.nats_child`` it takes its task as JSON on the standard input.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import rw_sql
+from rw_sql.runtime.support import faults
+from tests.support.spark_settings import FEW_ROWS
+from tests.support.waits import LAST_RESORT_SECONDS
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pyspark.sql import SparkSession
+
+POINTS = (
+    "ingest.in_batch@2",
+    "batch.before_append@2",
+    "batch.after_append@2",
+    "batch.after_append@3",
+)
+"""The fault points at which a process may be killed."""
+
+
+def go_on(spark: SparkSession, task: Mapping[str, Any]) -> None:
+    """The source and the view, made where they are missing, and the view's rows once all messages are read."""
+    spark.sql(
+        f"CREATE SOURCE IF NOT EXISTS s (id INT) WITH (connector = 'nats', server_url = '{task['url']}', "
+        # A batch reads a few messages.
+        f"stream = '{task['stream']}', subject = '>', source_rate_limit = '50') FORMAT PLAIN ENCODE JSON"
+    )
+    spark.sql("CREATE MATERIALIZED VIEW IF NOT EXISTS v AS SELECT id FROM s")
+    if task["point"]:
+        time.sleep(LAST_RESORT_SECONDS)  # until it dies
+        sys.exit("the fault point was not reached")
+    spark.sql("ALTER SOURCE s SET source_rate_limit TO 100000")
+    spark.sql("FLUSH")
+    Path(task["dump"]).write_text(json.dumps([row.id for row in spark.sql("SELECT id FROM v").collect()]))
+
+
+def _main(task: dict[str, Any]) -> None:
+    faults.arm(task["point"], "both")
+    spark = rw_sql.connect(task["warehouse"], config=FEW_ROWS)
+    go_on(spark, task)
+    rw_sql.detach(spark)
+    spark.stop()
+
+
+if __name__ == "__main__":
+    _main(json.load(sys.stdin))

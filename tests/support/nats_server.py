@@ -1,0 +1,168 @@
+"""NATS servers with JetStream for tests marked ``nats``. Import it by ``pytest_plugins``.
+
+If nats-server is not installed, those tests are left out, and the summary names them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import socket
+import subprocess
+import tempfile
+import threading
+import time
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import pytest
+
+from tests.support.waits import LAST_RESORT_SECONDS
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterator, Sequence
+
+T = TypeVar("T")
+
+_LEFT_OUT: pytest.StashKey[list[str]] = pytest.StashKey()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NatsServer:
+    """A running server, and the login of its first user if it has one."""
+
+    port: int
+    login: tuple[tuple[str, Any], ...] = ()
+
+    @property
+    def url(self) -> str:
+        """Its address as a value of ``server_url``."""
+        return f"nats://127.0.0.1:{self.port}"
+
+    def do(self, act: Callable[[Any], Awaitable[T]]) -> T:
+        """Calls ``act`` with the JetStream context of a connection of its own."""
+
+        async def run() -> T:
+            import nats
+
+            connection = await nats.connect(self.url, **dict(self.login))
+            try:
+                return await act(connection.jetstream(timeout=60))
+            finally:
+                await connection.close()
+
+        return asyncio.run(run())
+
+    def create(self, stream: str, *subjects: str, **config: Any) -> None:
+        """Creates a stream."""
+        self.do(lambda js: js.add_stream(name=stream, subjects=list(subjects) or [stream], **config))
+
+    def delete(self, stream: str) -> None:
+        """Deletes a stream."""
+        self.do(lambda js: js.delete_stream(stream))
+
+    def publish(self, subject: str, messages: Sequence[bytes], headers: dict[str, str] | None = None) -> list[int]:
+        """Publishes messages in order; returns their sequence numbers."""
+
+        async def act(js: Any) -> list[int]:
+            answers = [await js.publish_async(subject, message, headers=headers) for message in messages]
+            return [int((await answer).seq) for answer in answers]
+
+        return self.do(act)
+
+    def delete_messages(self, stream: str, *sequences: int) -> None:
+        """Deletes single messages."""
+
+        async def act(js: Any) -> None:
+            for sequence in sequences:
+                await js.delete_msg(stream, sequence)
+
+        self.do(act)
+
+    def purge(self, stream: str, **what: Any) -> None:
+        """Removes messages: up to ``seq`` (which is left out), of a ``subject``, or all."""
+        self.do(lambda js: js.purge_stream(stream, **what))
+
+
+def program() -> str | None:
+    """The server's program; None where it is not installed."""
+    return shutil.which("nats-server") or next(
+        (path for path in ("/usr/sbin/nats-server",) if Path(path).exists()), None
+    )
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leaves out the tests of NATS if it is not installed, and only those."""
+    if program() is not None:
+        return
+    left_out = [item for item in items if item.get_closest_marker("nats")]
+    if left_out:
+        config.stash[_LEFT_OUT] = [item.nodeid for item in left_out]
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if item not in left_out]
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """A worker passes its list to the process that writes the summary."""
+    told = getattr(session.config, "workeroutput", None)
+    if told is not None:
+        told["nats_left_out"] = session.config.stash.get(_LEFT_OUT, [])
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """The tests that a worker left out; all workers leave out the same."""
+    left_out = getattr(node, "workeroutput", {}).get("nats_left_out", [])
+    if left_out:
+        node.config.stash[_LEFT_OUT] = left_out
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Prints the names of the tests that were left out."""
+    left_out = config.stash.get(_LEFT_OUT, [])
+    if left_out:
+        terminalreporter.section("left out: nats-server is not installed (apt-get install nats-server)")
+        for name in left_out:
+            terminalreporter.write_line(name)
+
+
+@contextmanager
+def nats_running(*, config: str = "", login: tuple[tuple[str, Any], ...] = (), port: int = 0) -> Iterator[NatsServer]:
+    """A server on a free port, with its streams in a temporary folder. ``config`` is more of its configuration."""
+    found = program()
+    assert found is not None, "tests that use it are marked nats"
+    home = Path(tempfile.mkdtemp(prefix="rw_sql-nats-"))
+    try:
+        if not port:
+            with socket.create_server(("127.0.0.1", 0)) as free:
+                port = free.getsockname()[1]
+        file = home / "server.conf"
+        file.write_text(f'host: 127.0.0.1\nport: {port}\njetstream {{ store_dir: "{home}" }}\n{config}\n')
+        with (home / "log").open("wb") as log:
+            server = subprocess.Popen([found, "-c", str(file)], stdout=log, stderr=subprocess.STDOUT, cwd=home)
+            try:
+                _wait_until_it_answers(port, server, home / "log")
+                yield NatsServer(port=port, login=login)
+            finally:
+                # Its streams are thrown away.
+                server.kill()
+                server.wait()
+    finally:
+        shutil.rmtree(home, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def nats_server() -> Iterator[NatsServer]:
+    """A server that accepts everyone."""
+    with nats_running() as running:
+        yield running
+
+
+def _wait_until_it_answers(port: int, server: subprocess.Popen[bytes], log: Path) -> None:
+    never, deadline = threading.Event(), time.monotonic() + LAST_RESORT_SECONDS
+    while b"Server is ready" not in log.read_bytes():
+        assert server.poll() is None, log.read_text(errors="replace")
+        assert time.monotonic() < deadline, log.read_text(errors="replace")
+        never.wait(0.02)
