@@ -299,8 +299,9 @@ class PostgresReader:
         self._recent.extend(transaction.xid for transaction in group)
         self._decoder.decode(group, into)
         floor = self._snapshot.floor() if self._snapshot is not None else None
-        for name, changes in self._tracked.items() if floor is not None and floor is not self._floor else ():
-            self._tracked[name] = [change for change in changes if not floor.sees(change.xid)]
+        if floor is not None and floor is not self._floor:
+            for name, changes in self._tracked.items():
+                self._tracked[name] = [change for change in changes if not floor.sees(change.xid)]
         self._floor = floor
         for change in into.tracked:
             if change.moved and change.again is not None and self._snapshot is not None:
