@@ -6,8 +6,10 @@ reader has taken; they reach the log through Arrow (:mod:`rw_sql.runtime.ingest.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from typing import TYPE_CHECKING
 
+from rw_sql.connectors.base import RESOLVE_TIMEOUT_SECONDS
 from rw_sql.connectors.plain import PlainConnector
 from rw_sql.connectors.ranged import batch_ends, batch_offset
 from rw_sql.errors import NOT_SUPPORTED, SqlError
@@ -41,6 +43,16 @@ class ChangeBase(PlainConnector):
     def resolve_split(self, options: Mapping[str, str], written: str) -> str:
         """The id as written."""
         return written
+
+    @abstractmethod
+    def named_topics(self, options: Mapping[str, str]) -> tuple[str, ...]:
+        """The split that the options name."""
+
+    def sparse_topics(
+        self, options: Mapping[str, str], *, timeout: float = RESOLVE_TIMEOUT_SECONDS
+    ) -> Mapping[str, str]:
+        """Every split: its offsets count bytes."""
+        return dict.fromkeys(self.named_topics(options), "bytes of the server's log, not rows")
 
     def start_offset(self, options: Mapping[str, str], split: UpstreamSplit, at_times: Mapping[str, int]) -> int:
         """The split's end: earlier rows come with the tables' snapshots."""

@@ -129,6 +129,15 @@ def find_source_of(snapshot: Snapshot, kind: str, name: Name) -> SourceRecord:
         return find_source(snapshot, name)
     table = find_table(snapshot, name)
     source = snapshot.get(table.source_id) if table.source_id is not None else None
+    if table.live_from is not None:
+        of = snapshot.get(table.inputs[0])
+        given = of.name if of is not None else "its source"
+        raise SqlError(
+            INVALID_DEFINITION,
+            f'table "{table.name}" has no connector of its own: it is a table of source "{given}"',
+            span=name.span,
+            hint=f"for other columns DROP TABLE {name.key} and create it again; ALTER SOURCE {given} is for the rest",
+        )
     if not isinstance(source, SourceRecord):
         raise SqlError(
             INVALID_DEFINITION,

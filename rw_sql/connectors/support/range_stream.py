@@ -58,6 +58,20 @@ def take(left: list[Part], most_offsets: int, most_splits: int = MOST_SPLITS) ->
     return taken
 
 
+def entry_stream(spark: SparkSession) -> tuple[DataFrame, Callable[[], None]]:
+    """A stream of Spark's without rows of its own, and the function that adds the next entry to it."""
+    session: Any = spark
+    jvm = session._jvm
+    text = jvm.org.apache.spark.sql.Encoders.STRING()
+    stream = jvm.org.apache.spark.sql.execution.streaming.runtime.MemoryStream.apply(text, session._jsparkSession)
+    entry = jvm.org.apache.spark.api.python.PythonUtils.toSeq(jvm.java.util.List.of(""))
+    from pyspark.sql import DataFrame
+
+    made: Any = DataFrame
+    frame: DataFrame = made(stream.toDF(), spark)
+    return frame, lambda: stream.addData(entry)
+
+
 class RangeFeed:
     """Distributes the unread ranges over the entries of a stream, one entry per batch.
 
@@ -98,16 +112,8 @@ class RangeFeed:
 
     def open(self, spark: SparkSession) -> DataFrame:
         """Spark's stream of the entries. Begins."""
-        session: Any = spark
-        jvm = session._jvm
-        text = jvm.org.apache.spark.sql.Encoders.STRING()
-        stream = jvm.org.apache.spark.sql.execution.streaming.runtime.MemoryStream.apply(text, session._jsparkSession)
-        entry = jvm.org.apache.spark.api.python.PythonUtils.toSeq(jvm.java.util.List.of(""))
-        self.begin(lambda: stream.addData(entry))
-        from pyspark.sql import DataFrame
-
-        made: Any = DataFrame
-        frame: DataFrame = made(stream.toDF(), spark)
+        frame, add = entry_stream(spark)
+        self.begin(add)
         return frame
 
     def take(self, source_offset: str) -> Ranges:

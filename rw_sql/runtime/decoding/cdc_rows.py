@@ -84,7 +84,7 @@ def _changes() -> Column:
         f.when(op == "d", f.array(change_of(DELETE, keys, keys)))
         .when(op == "t", f.array(change_of(TRUNCATE, no_fields())))
         .when(op == END_OF_SNAPSHOT, f.array(change_of(SWEEP, no_fields())))
-        .when(op == BEGIN_OF_SNAPSHOT, f.array_remove(f.array(upsert), upsert))
+        .when(op == BEGIN_OF_SNAPSHOT, f.filter(f.array(upsert), lambda _: f.lit(False)))
         .when((op == "u") & keys.isNotNull(), f.array(change_of(DELETE, keys, keys), upsert))
         .otherwise(f.array(upsert))
     )

@@ -13,6 +13,7 @@ import pyarrow as pa
 from rw_sql.connectors.changes import CaptureError, ChangeConnector, TableProgress
 from rw_sql.connectors.registry import connector
 from rw_sql.metastore.facts import BackfillProgress
+from rw_sql.metastore.records import FORGOTTEN
 from rw_sql.model.job_ids import ingest_fragment, view_job
 from rw_sql.runtime.decoding.cdc_rows import BEGIN_OF_SNAPSHOT, END_OF_SNAPSHOT
 from rw_sql.runtime.decoding.decoder import BATCH, BUCKET, OFFSET, RUN, SINCE, SPLIT
@@ -121,11 +122,7 @@ class Capture:
         (split,) = spec.splits
         state = positions.states[split]
         stored = stored_progress(context.warehouse, source)
-        # Only then may a slot be made: after a move to a position, a new slot would skip changes in silence.
-        set_by = snapshot.states(ingest_fragment(source.id))[split]
-        is_as_set = state.offset == connector(source.connector).decode_state(split, set_by.state).offset
-        is_unread = split not in positions.read_splits and not stored
-        is_new = is_as_set and (is_unread or source.snapshot == set_by.epoch)
+        is_new = is_new_upstream(context, snapshot, source, positions)
         tables = {table.upstream: _progress_of(table, stored) for table in spec.tables}
         reader = kind.change_reader(options)
         try:
@@ -257,6 +254,22 @@ class Capture:
         fault("ingest.before_acknowledge")
         self.feed.reader.acknowledge(taken[-1].position)
         fault("ingest.after_acknowledge")
+
+
+def is_new_upstream(context: Context, snapshot: Snapshot, source: SourceRecord, positions: Positions) -> bool:
+    """True if nothing has been read since the source's position was set at its creation or to read its tables again.
+
+    Only then may a slot be made, or a new one lie behind the position: elsewhere it would skip changes in silence.
+    """
+    kind = connector(source.connector)
+    for split, row in snapshot.states(ingest_fragment(source.id)).items():
+        state = positions.states.get(split)
+        if state is None or row.state == FORGOTTEN or state.offset != kind.decode_state(split, row.state).offset:
+            return False
+        is_unread = split not in positions.read_splits and not stored_progress(context.warehouse, source)
+        if not is_unread and source.snapshot != row.epoch:
+            return False
+    return True
 
 
 def _progress_of(table: CdcTableSpec, stored: Mapping[str, tuple[str, TableProgress]]) -> tuple[str, TableProgress]:

@@ -10,7 +10,9 @@ import logging
 import threading
 import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from rw_sql.connectors.support.range_stream import entry_stream
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -54,16 +56,8 @@ class ChangeFeed:
 
     def open(self, spark: SparkSession) -> DataFrame:
         """Spark's stream of the entries; begins to take."""
-        session: Any = spark
-        jvm = session._jvm
-        text = jvm.org.apache.spark.sql.Encoders.STRING()
-        stream = jvm.org.apache.spark.sql.execution.streaming.runtime.MemoryStream.apply(text, session._jsparkSession)
-        entry = jvm.org.apache.spark.api.python.PythonUtils.toSeq(jvm.java.util.List.of(""))
-        self.begin(lambda: stream.addData(entry))
-        from pyspark.sql import DataFrame
-
-        made: Any = DataFrame
-        frame: DataFrame = made(stream.toDF(), spark)
+        frame, add = entry_stream(spark)
+        self.begin(add)
         return frame
 
     def begin(self, add: Callable[[], None]) -> None:

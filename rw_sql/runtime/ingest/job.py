@@ -22,7 +22,7 @@ from rw_sql.runtime.decoding.registry.records import SchemaRecords
 from rw_sql.runtime.decoding.upstream_records import has_small_batches, offsets_per_record, read_records
 from rw_sql.runtime.delta.job_output import SMALL_ROWS, FencedError, JobOutput, as_stored
 from rw_sql.runtime.delta.row_counts import RowCount, exactly, expected_of
-from rw_sql.runtime.ingest.capture import Capture, note_progress, stalled
+from rw_sql.runtime.ingest.capture import Capture, is_new_upstream, note_progress, stalled
 from rw_sql.runtime.ingest.schemas import write_by_known_schemas
 from rw_sql.runtime.ingest.warm_start import WarmStart
 from rw_sql.runtime.jobs.rate_limit import BatchLimits, Throttle
@@ -148,9 +148,11 @@ class Ingest:
         states = known.states
         stored = snapshot.states(ingest_fragment(source.id))
         asked = still_asked(kind, spec.splits, states, upstream)
-        if any(split_status(states.get(split), upstream.splits.get(split)) != OK for split in asked):
+        # A slot that is this source's own and new may lie behind the position: its reader decides.
+        is_unread = isinstance(kind, ChangeConnector) and is_new_upstream(context, snapshot, source, known)
+        if not is_unread and any(split_status(states.get(split), upstream.splits.get(split)) != OK for split in asked):
             # The look is older than the positions: an earlier run may have read on until the fence.
-            require_readable(source.name, asked, states, kind.look(options))
+            require_readable(source.name, asked, states, kind.look(options), kind)
         capture = None
         if isinstance(kind, ChangeConnector):
             capture = Capture.open(context, snapshot, kind, source, spec, options, known, pace.batch_records)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from rw_sql.connectors.changes import ChangeConnector
 from rw_sql.connectors.ranged import RangedConnector
 from rw_sql.model.split_status import AHEAD, EXPIRED, ORPHAN, OTHER_CLUSTER, RECREATED, split_status
 from rw_sql.runtime.support.failures import StalledError
@@ -54,8 +55,15 @@ def require_same(name: str, splits: tuple[str, ...], states: Mapping[str, SplitS
             raise StalledError(f"{status} {_few(found)}: RESET SOURCE SPLITS {sql_name(name)}", is_final=True)
 
 
-def require_readable(name: str, splits: tuple[str, ...], states: Mapping[str, SplitState], upstream: Upstream) -> None:
-    """Raises StalledError, with a remedy, if a reader cannot start at the positions."""
+def require_readable(
+    name: str,
+    splits: tuple[str, ...],
+    states: Mapping[str, SplitState],
+    upstream: Upstream,
+    kind: Connector | None = None,
+) -> None:
+    """Raises StalledError, with a remedy, if a reader cannot start at the positions. ``kind`` is the source's
+    connector."""
     require_splits(splits, upstream)
     require_same(name, splits, states, upstream)
     by_status = _by_status(splits, states, upstream)
@@ -63,6 +71,8 @@ def require_readable(name: str, splits: tuple[str, ...], states: Mapping[str, Sp
         found = by_status.get(status)
         if not found:
             continue
+        if isinstance(kind, ChangeConnector):
+            raise _passed(name, kind, status, found, states, upstream)
         lost = sum(upstream.splits[split].start - states[split].offset for split in found)
         counted = f", {lost} records" if status == EXPIRED else ""
         # The other splits keep their positions: moving them too would repeat records.
@@ -72,6 +82,27 @@ def require_readable(name: str, splits: tuple[str, ...], states: Mapping[str, Sp
             f"INJECT SOURCE OFFSETS {sql_name(name)} TO {where}{only}; RESUME SOURCE {sql_name(name)}",
             is_final=True,
         )
+
+
+def _passed(
+    name: str,
+    kind: ChangeConnector,
+    status: str,
+    found: list[str],
+    states: Mapping[str, SplitState],
+    upstream: Upstream,
+) -> StalledError:
+    """The stall of a change data capture source whose slot is not where its log ends."""
+    split = found[0]
+    there = upstream.splits[split].start if status == EXPIRED else upstream.splits[split].end
+    what = "its slot was moved to" if status == EXPIRED else "the server's log ends at"
+    again = f"RESET SOURCE SPLITS {sql_name(name)} ALLOW GAPS WITH (FORGET_OFFSETS = true)"
+    return StalledError(
+        f"{status} {split} at {kind.show_position(states[split].offset)}: {what} {kind.show_position(there)}, "
+        f"the changes between cannot be read: PAUSE SOURCE {sql_name(name)}; {again}, which reads its tables again; "
+        f"RESUME SOURCE {sql_name(name)}",
+        is_final=True,
+    )
 
 
 def _by_status(splits: tuple[str, ...], states: Mapping[str, SplitState], upstream: Upstream) -> dict[str, list[str]]:

@@ -14,6 +14,7 @@ from rw_sql.model.rates import RATE_LIMIT as SOURCE_RATE_LIMIT
 from rw_sql.plan.checks.columns import lists_columns
 from rw_sql.plan.statements.replace.column_changes import column_changes
 from rw_sql.plan.statements.replace.normal_form import (
+    as_written_before,
     differing_clauses,
     is_same_option,
     own_options,
@@ -97,6 +98,8 @@ def _least_change(current: Create, wanted: Create, connections: Mapping[str, Cre
 
     ``connections`` are the future definitions of connections that properties may come from, by name.
     """
+    if isinstance(current, CreateSource | CreateTable) and isinstance(wanted, CreateSource | CreateTable):
+        wanted = as_written_before(current, wanted)
     match current, wanted:
         case CreateConnection(), CreateConnection():
             return _of_connection(current, wanted)
@@ -181,6 +184,8 @@ def _set(kind: str, name: Name, parameter: str, option: Option | None) -> AlterS
 
 def _of_table(current: CreateTable, wanted: CreateTable, connections: Mapping[str, CreateConnection]) -> LeastChange:
     columns = column_changes(wanted.name, current, wanted)
+    if columns.statements and current.cdc_table is not None:
+        return LeastChange(refusal="the columns of a table of a source cannot change")
     if columns.refusal:
         return LeastChange(refusal=columns.refusal)
     rest = _of_connected("TABLE", current, wanted, connections)

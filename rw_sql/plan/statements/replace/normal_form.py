@@ -7,13 +7,20 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
 from rw_sql.connectors.formats import KEY_SCHEMA, SCHEMA
-from rw_sql.connectors.registry import connector, connector_names, sink_connector, sink_connector_names
+from rw_sql.connectors.registry import (
+    change_connector,
+    connector,
+    connector_names,
+    sink_connector,
+    sink_connector_names,
+)
 from rw_sql.connectors.spec import duration_seconds
 from rw_sql.model.definitions import (
     PAUSED_AT_BIRTH,
     connector_of,
     has_schema,
     include_name,
+    is_cdc,
     option_text,
     primary_key,
     stored_schema,
@@ -40,7 +47,7 @@ Definition = CreateSource | CreateTable | CreateSink | CreateMaterializedView
 TakingT = TypeVar("TakingT", CreateSource, CreateTable)
 """A definition whose columns may come from a schema."""
 
-_AT_BIRTH = (PAUSED_AT_BIRTH, VALIDATE, "snapshot")
+_AT_BIRTH = (PAUSED_AT_BIRTH, VALIDATE, "snapshot", "snapshot.batch_size", "snapshot.interval")
 """Properties that affect only the creation of an object, not the existing object."""
 
 
@@ -95,6 +102,25 @@ def _folded(known: OptionSpec, text: str) -> object:
         return text
 
 
+def as_written_before(
+    current: CreateSource | CreateTable, wanted: CreateSource | CreateTable
+) -> CreateSource | CreateTable:
+    """A definition with what an existing object of change data capture has stored for what its statement leaves out:
+    the names of what its reader makes upstream, the columns for ``*``, and the names of INCLUDE columns."""
+    if isinstance(wanted, CreateSource) and isinstance(current, CreateSource) and is_cdc(current) and is_cdc(wanted):
+        written = {option.key for option in wanted.options}
+        made = change_connector(connector_of(wanted) or "").filled_in({}, "x")
+        more = tuple(option for option in current.options if option.key in made and option.key not in written)
+        return replace(wanted, options=(*wanted.options, *more))
+    if not isinstance(wanted, CreateTable) or not isinstance(current, CreateTable) or wanted.cdc_table is None:
+        return wanted
+    if wanted.wildcard is not None and not wanted.columns:
+        wanted = replace(wanted, wildcard=None, columns=current.columns, constraints=current.constraints)
+    names = {column.kind: column.alias for column in current.include if (column.alias or "").startswith("_rw_")}
+    include = tuple(replace(each, alias=each.alias or names.get(each.kind)) for each in wanted.include)
+    return replace(wanted, include=include)
+
+
 def plain_column(column: ColumnDefinition) -> ColumnDefinition:
     """A column without its part in the primary key, and without constraints that nothing enforces."""
     field = None if column.field == column.name else column.field
@@ -137,6 +163,9 @@ def clauses_of(statement: Definition) -> dict[str, object]:
                 "ON CONFLICT": statement.on_conflict,
                 "WITH VERSION COLUMN": statement.version_columns,
                 "AS": _query(statement.query),
+                "FROM … TABLE": (statement.cdc_table.source.key, statement.cdc_table.table)
+                if statement.cdc_table is not None
+                else None,
             }
         case CreateSink():
             return {

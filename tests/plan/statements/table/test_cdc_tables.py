@@ -249,3 +249,17 @@ def test_a_source_takes_the_login_from_a_connection_of_type_postgres() -> None:
     error = refused(world, "CREATE SOURCE k (id INT) WITH (connector = 'kafka', connection = db, topic = 't') "
         "FORMAT PLAIN ENCODE JSON")  # fmt: skip
     assert error.message == "connection \"db\" is one of type 'postgres', not 'kafka'"
+
+
+def test_what_a_statement_leaves_out_is_no_difference() -> None:
+    source_text = SOURCE.replace(", slot.name = 'rw', publication.name = 'rw'", "")
+    table_text = "CREATE TABLE orders (*) INCLUDE timestamp FROM pg TABLE 'public.orders'"
+    world = tables_world()
+    world.upstream_tables = {"public.orders": ORDERS}
+    world.run(source_text, table_text)
+    for text in (source_text, table_text):
+        again = world.plan(text.replace("CREATE ", "CREATE OR REPLACE "))
+        assert [row.change for row in again.changes] == ["NOTHING"]
+    other = table_text.replace("CREATE ", "CREATE OR REPLACE ").replace("public.orders", "public.lines")
+    assert "FROM … TABLE cannot change" in refused(world, other).message
+    assert "a table of source" in refused(world, "ALTER TABLE orders ADD COLUMN more INT").message

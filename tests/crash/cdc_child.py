@@ -1,0 +1,62 @@
+"""A process that follows two tables of a database until they equal what they should, or until it is killed.
+
+Run as ``python -m tests.crash.cdc_child`` it takes its task as JSON on the standard input.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import rw_sql
+from rw_sql.runtime.support import faults
+from tests.support.spark_settings import FEW_ROWS
+from tests.support.waits import LAST_RESORT_SECONDS, wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pyspark.sql import SparkSession
+
+TABLES = ("a", "b")
+
+
+def go_on(spark: SparkSession, task: Mapping[str, Any]) -> None:
+    """The source and its tables, made where they are missing, and their rows once they are those of the database."""
+    listed = ", ".join(f"{key} = '{value}'" for key, value in task["options"].items())
+    spark.sql(f"CREATE SECRET IF NOT EXISTS pw WITH (backend = 'file', path = '{task['password']}')")
+    spark.sql(f"CREATE SOURCE IF NOT EXISTS pg WITH (connector = 'postgres-cdc', {listed}, password = SECRET pw)")
+    for name in TABLES:
+        spark.sql(
+            f"CREATE TABLE IF NOT EXISTS {name} (*) WITH (snapshot.batch_size = '10') "
+            f"FROM pg TABLE '{task['schema']}.{name}'"
+        )
+    if task["point"]:
+        time.sleep(LAST_RESORT_SECONDS)  # until it dies
+        sys.exit("the fault point was not reached")
+    wanted = task["rows"]
+
+    def rows() -> dict[str, list[list[Any]]]:
+        return {
+            name: sorted([row.id, row.word] for row in spark.sql(f"SELECT id, word FROM {name}").collect())
+            for name in TABLES
+        }
+
+    wait_until(lambda: rows() == wanted, "the tables to equal the database's", look_seconds=0.2)
+    changes = spark.sql("SELECT table_name, op, key, row FROM pg").collect()
+    Path(task["dump"]).write_text(json.dumps([list(row) for row in changes]))
+
+
+def _main(task: dict[str, Any]) -> None:
+    faults.arm(task["point"], "both")
+    spark = rw_sql.connect(task["warehouse"], config=FEW_ROWS)
+    go_on(spark, task)
+    rw_sql.detach(spark)
+    spark.stop()
+
+
+if __name__ == "__main__":
+    _main(json.load(sys.stdin))
