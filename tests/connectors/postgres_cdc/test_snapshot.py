@@ -287,7 +287,7 @@ def test_keys_of_every_kind_order_and_resume(postgres: PostgresInfo, schema: str
         postgres.run(f"INSERT INTO {table} SELECT i, {value.replace('{schema}', schema)} FROM generate_series(1, 25) i")
         names.append(table)
     replica = Replica(cdc_options(postgres), names, chunk_rows=4)
-    for number in range(60):
+    for number in range(30):
         replica.step(wait=0.01)
         if number % 10 == 9:
             replica.close()

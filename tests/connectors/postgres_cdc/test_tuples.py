@@ -26,7 +26,7 @@ from rw_sql.connectors.postgres_cdc.tuples import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-TEXTS = st.text(st.characters(blacklist_characters="\0", blacklist_categories=("Cs",)), max_size=12) | st.sampled_from(
+TEXTS = st.text(st.characters(exclude_characters="\0", codec="utf-8"), max_size=12) | st.sampled_from(
     ["", "\\N", "\\", '"', "\x0b", "\\u000b", "\x01\x1f\x7f", "\t\n\r\b\f"]
 )
 ROWS = st.integers(1, 4).flatmap(
