@@ -25,7 +25,10 @@ def run_history(postgres: PostgresInfo, seed: int, steps: int) -> Replica:
     ended = threading.Event()
 
     def write() -> None:
-        while not ended.is_set():
+        # A limit, because a machine may give all its time to the writers.
+        for _ in range(30 * steps):
+            if ended.is_set():
+                return
             writers.act()
 
     thread = threading.Thread(target=write, daemon=True)
