@@ -169,11 +169,15 @@ class SlotDetails:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prepared:
     """What :meth:`ChangeConnector.prepare` found or made upstream. What it made, :meth:`ChangeConnector.release` may
-    drop. ``state`` is the position from which a new source reads."""
+    drop. ``state`` is the slot's position. ``end`` is the end of the log afterwards: a new source that reads from a
+    slot older than its publication must begin there, because the server looks for the publication where the log is
+    read.
+    """
 
     state: SplitState
     made_slot: bool
     made_publication: bool
+    end: int = 0
     added_tables: tuple[str, ...] = ()
 
 

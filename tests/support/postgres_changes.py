@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import uuid
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import psycopg
@@ -61,7 +61,9 @@ class Replica:
     _watch: psycopg.Connection[Any] | None = None
 
     def __post_init__(self) -> None:
-        self.state = setup.prepare(self.options, self.names, TIMEOUT).state
+        prepared = setup.prepare(self.options, self.names, TIMEOUT)
+        is_older = prepared.made_publication and not prepared.made_slot
+        self.state = replace(prepared.state, offset=prepared.end) if is_older else prepared.state
         self.progress = {name: TableProgress(table=name, chunk_rows=self.chunk_rows) for name in self.names}
         self.rows = {name: {} for name in self.names}
 

@@ -32,6 +32,8 @@ FORMAT = {
 SQL_SETTINGS = {"row_security": "off", "statement_timeout": "0", "idle_in_transaction_session_timeout": "0"}
 """``row_security = off``: a policy that hides rows from the snapshot is an error."""
 
+_WITH_IDLE_TIMEOUT = 140_000
+
 _SSL_MODES = {"disabled": "disable", "preferred": "prefer", "required": "require"}
 _ALIVE = {"keepalives": "1", "keepalives_idle": "30", "keepalives_interval": "10", "keepalives_count": "3"}
 
@@ -67,7 +69,10 @@ def connect(options: Mapping[str, str], timeout: float) -> Connection[Any]:
         "client_encoding": "UTF8",
         "options": _settings(FORMAT | SQL_SETTINGS),
     }
-    return _connected(made | {"prepare_threshold": None}, options)
+    connection = _connected(made | {"prepare_threshold": None}, options)
+    if connection.info.server_version >= _WITH_IDLE_TIMEOUT:
+        connection.execute(b"SET idle_session_timeout = 0")
+    return connection
 
 
 def connect_for_replication(options: Mapping[str, str], timeout: float) -> Connection[Any]:

@@ -298,6 +298,11 @@ class PostgresReader:
     def _decode(self, group: Sequence[Transaction], into: Decoded) -> None:
         self._recent.extend(transaction.xid for transaction in group)
         self._decoder.decode(group, into)
+        floor = self._snapshot.floor() if self._snapshot is not None else None
+        if floor is not None and floor is not self._floor:
+            for name, changes in self._tracked.items():
+                self._tracked[name] = [change for change in changes if not floor.sees(change.xid)]
+        self._floor = floor
         for change in into.tracked:
             if change.moved and change.again is not None and self._snapshot is not None:
                 self._note_again(change.table, [change.again])
@@ -321,7 +326,6 @@ class PostgresReader:
                 return
             self._unsure[chunk.table] = frozenset()
         snapshot.trust(chunk)
-        self._floor = chunk.snapshot
         newer = [change for change in self._tracked.get(chunk.table, ()) if not chunk.snapshot.sees(change.xid)]
         for name, changes in self._tracked.items():
             self._tracked[name] = [change for change in changes if not chunk.snapshot.sees(change.xid)]

@@ -99,7 +99,7 @@ def facts_over(connection: Connection[Any], options: Mapping[str, str]) -> Facts
     query = _FACTS.format(slot=literal(options.get("slot.name", "")))
     ((text,),) = replication_query(connection, query, options)
     told_facts: dict[str, Any] = json.loads(text)
-    cluster, end = f"{system}/{timeline}", lsn_number(told_facts["end"])
+    cluster, end = f"{system}/{timeline}", _record_end(lsn_number(told_facts["end"]))
     incarnation = str(told_facts["datoid"])
     slot = told_facts["slot"]
     return Facts(
@@ -114,6 +114,16 @@ def facts_over(connection: Connection[Any], options: Mapping[str, str]) -> Facts
         slot_database=None if slot is None else slot.get("database"),
         reason=None if slot is None else slot.get("invalidation_reason"),
     )
+
+
+_PAGE_BYTES = 8192
+_PAGE_HEADERS = (24, 40)
+
+
+def _record_end(insert: int) -> int:
+    """The end of the last record: at the start of a page the insert position is behind the page's header, which a
+    reader does not reach before the next record."""
+    return insert - insert % _PAGE_BYTES if insert % _PAGE_BYTES in _PAGE_HEADERS else insert
 
 
 def _details(slot: Mapping[str, Any], end: int, cluster: str, incarnation: str) -> SlotDetails:

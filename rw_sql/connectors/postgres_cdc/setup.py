@@ -38,10 +38,10 @@ def prepare(options: Mapping[str, str], tables: Sequence[str], timeout: float) -
             if made_slot:
                 start = _make_slot(connection, options["slot.name"])
             else:
-                check_slot(facts, options)
+                start = check_slot(facts, options).acknowledged or 0
                 if made_publication:
                     _wait_for_others(connection, timeout)
-                start = read_facts(options, timeout).end
+            end = read_facts(options, timeout).end
     except psycopg.Error as error:
         raise unreachable(error, options) from error
     return Prepared(
@@ -50,6 +50,7 @@ def prepare(options: Mapping[str, str], tables: Sequence[str], timeout: float) -
         ),
         made_slot=made_slot,
         made_publication=made_publication,
+        end=end,
         added_tables=added,
     )
 

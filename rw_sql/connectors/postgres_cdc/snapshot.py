@@ -54,6 +54,9 @@ _READ_AHEAD = 3
 """How many chunks are read before the first of them has left."""
 
 _IDLE_SECONDS = 1.0
+"""The time between two floors while no chunk is read."""
+
+_LONG = 60.0
 
 _WRITERS = """
 WITH RECURSIVE part (id) AS (SELECT to_regclass({table})::oid
@@ -126,6 +129,10 @@ class _Write:
     """A wish for a position behind the one that the log has now."""
 
 
+class _Look:
+    """A wish for a new floor."""
+
+
 class SnapshotThread:
     """Reads the chunks of all tables that are not done, one table after the other, in a thread of its own."""
 
@@ -140,6 +147,8 @@ class SnapshotThread:
         self._error: CaptureError | None = None
         self._is_closing = False
         self._is_write_wanted = False
+        self._floor: Snapshot | None = None
+        self._looked_at = 0.0
         self._connection: Connection[Any] | None = None
         self._thread: threading.Thread | None = None
         self._notices: deque[str] = deque(maxlen=100)
@@ -164,6 +173,10 @@ class SnapshotThread:
             self._rate = rows_per_second
             self._allowed_at = 0.0
             self._changed.notify_all()
+
+    def floor(self) -> Snapshot | None:
+        """A snapshot that every chunk that has not left sees, and every later one: what it sees need not be noted."""
+        return self._floor
 
     def first(self) -> Chunk | None:
         """The oldest chunk that has not left. Raises the CaptureError that ended the thread, when none is left."""
@@ -250,10 +263,13 @@ class SnapshotThread:
                 self._connection = connection
                 connection.execute(b"SET synchronous_commit = local")
                 while (job := self._next()) is not None:
-                    if isinstance(job, _Job):
-                        self._read(connection, job)
-                    else:
-                        connection.execute(b"SELECT txid_current()")
+                    match job:
+                        case _Job():
+                            self._read(connection, job)
+                        case _Look():
+                            self._look(connection)
+                        case _Write():
+                            connection.execute(b"SELECT txid_current()")
         except psycopg.Error as error:
             self._fail(unreachable(error, self._options))
         except CaptureError as error:
@@ -267,14 +283,14 @@ class SnapshotThread:
                 self._error = error
             self._changed.notify_all()
 
-    def _next(self) -> _Job | _Write | None:
+    def _next(self) -> _Job | _Write | _Look | None:
         """The next table to read a chunk of, or a write to the log; waits until there is one. None at the end."""
         with self._changed:
             while not self._is_closing:
                 if self._is_write_wanted:
                     self._is_write_wanted = False
                     return _Write()
-                wait = _IDLE_SECONDS * 60
+                wait = _LONG
                 for job in self._jobs.values():
                     most = _READ_AHEAD if job.is_sure else 1
                     if job.sent >= most or (job.is_read and not job.again):
@@ -287,8 +303,18 @@ class SnapshotThread:
                     if wait <= 0:
                         return job
                     break
-                self._changed.wait(min(wait, _IDLE_SECONDS * 60) if wait > 0 else None)
+                if self._jobs and not self._ready and time.monotonic() >= self._looked_at + _IDLE_SECONDS:
+                    return _Look()
+                self._changed.wait(min(wait, _IDLE_SECONDS) if self._jobs else wait)
             return None
+
+    def _look(self, connection: Connection[Any]) -> None:
+        """Renews the floor, if no chunk is older."""
+        self._looked_at = time.monotonic()
+        row = connection.execute(b"SELECT txid_current_snapshot()::text").fetchone()
+        with self._changed:
+            if row is not None and not self._ready:
+                self._floor = Snapshot.parse(row[0])
 
     def _limited(self, rows: int) -> int:
         return rows if not self._rate else max(1, min(rows, int(self._rate) or 1))
@@ -396,8 +422,7 @@ class SnapshotThread:
             if not told:
                 self._notices.append(f"the snapshot of {name} waits for transactions that wrote to it before")
                 told = True
-            with self._changed:
-                self._changed.wait_for(lambda: self._is_closing, 0.05)
+            self._wait_a_little(connection)
             writers &= {row[0] for row in connection.execute(query).fetchall()}
 
     def _wait_for_standbys(self, connection: Connection[Any]) -> None:
@@ -414,8 +439,13 @@ class SnapshotThread:
             if not told:
                 self._notices.append("the snapshot waits for transactions that wait for a synchronous standby")
                 told = True
-            with self._changed:
-                self._changed.wait_for(lambda: self._is_closing, 0.05)
+            self._wait_a_little(connection)
+
+    def _wait_a_little(self, connection: Connection[Any]) -> None:
+        with self._changed:
+            self._changed.wait_for(lambda: self._is_closing, 0.05)
+        if time.monotonic() >= self._looked_at + _IDLE_SECONDS:
+            self._look(connection)
 
     def _position_now(self, connection: Connection[Any]) -> int:
         """A position behind everything in the last snapshot, and before the end of the log: the server tells soon that

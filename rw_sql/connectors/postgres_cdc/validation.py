@@ -41,6 +41,12 @@ _PUBLISHED = """
 SELECT to_json(t) FROM pg_catalog.pg_publication_tables t
 WHERE t.pubname = %s AND t.schemaname = %s AND t.tablename = %s
 """
+_ODD_PARTITIONS = """
+WITH RECURSIVE part (id) AS (SELECT %s::oid
+    UNION ALL SELECT i.inhrelid FROM pg_catalog.pg_inherits i JOIN part ON i.inhparent = part.id)
+SELECT c.oid::regclass::text FROM part JOIN pg_catalog.pg_class c ON c.oid = part.id
+WHERE c.relkind = 'r' AND c.relreplident IN ('n', 'i') ORDER BY 1
+"""
 _KINDS = {"v": "a view", "m": "a materialized view", "f": "a foreign table"}
 
 
@@ -182,7 +188,7 @@ def _table(
         )
         return
     yield from _kind_and_rights(connection, table, found)
-    yield from _identity(table, found)
+    yield from _identity(connection, table, found)
     yield from _membership(connection, options, publication, table, found)
     yield from _columns(connection, table, found, columns)
 
@@ -205,7 +211,7 @@ def _kind_and_rights(connection: Connection[Any], table: str, found: CatalogTabl
         )
 
 
-def _identity(table: str, found: CatalogTable) -> Iterator[Lack]:
+def _identity(connection: Connection[Any], table: str, found: CatalogTable) -> Iterator[Lack]:
     if not found.key:
         yield Lack(
             check="table",
@@ -218,6 +224,13 @@ def _identity(table: str, found: CatalogTable) -> Iterator[Lack]:
             message=f"the replica identity of table {table} lacks its primary key ({', '.join(found.key)})",
             hint=f"ALTER TABLE {found.statement_name} REPLICA IDENTITY DEFAULT",
         )
+    if found.kind == PARTITIONED:
+        for (partition,) in connection.execute(_ODD_PARTITIONS.encode(), [found.oid]).fetchall():
+            yield Lack(
+                check="table",
+                message=f"the replica identity of partition {partition} of table {table} may lack the primary key",
+                hint=f"ALTER TABLE {partition} REPLICA IDENTITY DEFAULT",
+            )
 
 
 def _membership(

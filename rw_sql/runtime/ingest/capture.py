@@ -312,8 +312,11 @@ def begin_upstream(
     prepared = kind.prepare(options, tables)
     fault("ingest.after_slot")
     note_made(context.warehouse, source, **({"publication": True} if prepared.made_publication else {}))
-    if is_new and made_upstream(context.warehouse, source).get("slot") and prepared.state.offset > state.offset:
+    made = made_upstream(context.warehouse, source)
+    if is_new and made.get("slot") and prepared.state.offset > state.offset:
         return replace(state, offset=prepared.state.offset)
+    if is_new and made.get("publication") and not made.get("slot"):
+        return replace(state, offset=max(state.offset, prepared.end))
     return state
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import psycopg
 import pytest
 
-from rw_sql.connectors.changes import CaptureError, TableProgress
+from rw_sql.connectors.changes import CaptureError, SchemaChange, TableProgress
 from rw_sql.connectors.postgres_cdc import setup, stream
 from rw_sql.connectors.postgres_cdc.reader import PostgresReader
 from rw_sql.connectors.postgres_cdc.server import read_facts
@@ -255,7 +255,7 @@ def test_columns_that_change(postgres: PostgresInfo, table: str, replica: Replic
     postgres.run(f"ALTER TABLE {table} ADD COLUMN extra NUMERIC(5, 1) DEFAULT 1.5")
     postgres.run(f"ALTER TABLE {table} ALTER word TYPE VARCHAR(20); INSERT INTO {table} VALUES (20, 'x', 2)")
     postgres.run(f"ALTER TABLE {table} DROP COLUMN word; UPDATE {table} SET extra = 3 WHERE id = 20")
-    changes = []
+    changes: list[SchemaChange] = []
 
     def has_all() -> bool:
         changes.extend(replica.step(wait=0.2).changes)
@@ -321,9 +321,17 @@ def test_a_position_inside_of_a_transaction_gives_the_whole_one(
 ) -> None:
     replica.catch_up(postgres)
     replica.close()
-    postgres.run(f"INSERT INTO {table} VALUES (30, 'a'); INSERT INTO {table} VALUES (31, 'b')")
-    (end,) = postgres.run("SELECT pg_current_wal_insert_lsn() - '0/0'")[0]
-    replica.state = replace(replica.state, offset=int(end) - 60)
+    with psycopg.connect(
+        host="127.0.0.1",
+        port=postgres.port,
+        dbname="postgres",
+        user="postgres",
+        password=replica.options["password"],
+    ) as writer:
+        writer.execute(f"INSERT INTO {table} VALUES (30, 'a')".encode())
+        (inside,) = writer.execute(b"SELECT (pg_current_wal_insert_lsn() - '0/0')::bigint").fetchone() or (0,)
+        writer.execute(f"INSERT INTO {table} VALUES (31, 'b')".encode())
+    replica.state = replace(replica.state, offset=inside)
     replica.catch_up(postgres)
     assert replica.differences() == {}
 

@@ -11,6 +11,7 @@ import pytest
 
 from rw_sql.connectors.changes import CaptureError, TableProgress
 from rw_sql.connectors.postgres_cdc import setup
+from rw_sql.connectors.postgres_cdc import snapshot as snapshot_module
 from rw_sql.connectors.postgres_cdc.snapshot import Snapshot
 from tests.support.postgres import PASSWORD, running_server
 from tests.support.postgres_changes import TIMEOUT, Replica, cdc_options, create_tables
@@ -131,7 +132,7 @@ def test_a_transaction_that_wrote_before_its_table_was_published(
         replica.add(name)
         replica.open()
         told: list[str] = []
-        wait_until(lambda: bool(told.extend(replica.step(wait=0.02).notices) or told), "the snapshot waits")
+        wait_until(lambda: bool(noted(replica, told)), "the snapshot waits")
         assert told == [f"the snapshot of {name} waits for transactions that wrote to it before"]
         assert not replica.progress[name].is_done
         writer.commit()
@@ -184,7 +185,7 @@ def test_a_commit_that_no_snapshot_sees_yet(schema: str) -> None:
         replica.progress = {"public.late": TableProgress(table="public.late")}
         replica.open()
         told: list[str] = []
-        wait_until(lambda: bool(told.extend(replica.step().notices) or told), "the snapshot waits")
+        wait_until(lambda: bool(noted(replica, told)), "the snapshot waits")
         assert replica.rows["public.late"] == {}
         with connect_to(postgres, autocommit=True) as connection:
             connection.execute(b"SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE wait_event = 'SyncRep'")
@@ -206,7 +207,14 @@ def connect_to(postgres: PostgresInfo, *, autocommit: bool = False) -> psycopg.C
 
 
 def ops(replica: Replica) -> list[str]:
-    return replica.step().records.column("op").to_pylist() + [record["op"] for record in replica.log]
+    replica.step(wait=0.02)
+    return [record["op"] for record in replica.log]
+
+
+def noted(replica: Replica, told: list[str]) -> list[str]:
+    """The notices so far."""
+    told += replica.step(wait=0.02).notices
+    return told
 
 
 def test_a_limit_of_rows_per_second_and_a_pause(postgres: PostgresInfo, schema: str, replica: Replica) -> None:
@@ -220,6 +228,26 @@ def test_a_limit_of_rows_per_second_and_a_pause(postgres: PostgresInfo, schema: 
     reader.set_rate_limit(1_000)
     finish(replica, postgres)
     assert replica.progress[name].rows_done == 30
+
+
+def test_a_paused_snapshot_notes_no_changes_that_later_chunks_have(
+    postgres: PostgresInfo, schema: str, replica: Replica, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(snapshot_module, "_IDLE_SECONDS", 0.05)
+    name = f"{schema}.plain"
+    reader = replica.open()
+    reader.set_rate_limit(0)
+    for _ in range(5):
+        replica.step(wait=0.02)
+
+    def is_bounded() -> bool:
+        postgres.run(f"UPDATE {name} SET word = word || 'x'")
+        replica.step(wait=0.05)
+        return len(replica.log) > 300 and len(reader._tracked[name]) <= 60
+
+    wait_until(is_bounded, "old changes are forgotten")
+    reader.set_rate_limit(None)
+    finish(replica, postgres)
 
 
 def test_a_table_without_a_primary_key_is_refused(postgres: PostgresInfo, schema: str) -> None:
@@ -237,6 +265,7 @@ def test_keys_of_every_kind_order_and_resume(postgres: PostgresInfo, schema: str
         "n": ("NUMERIC", "i * 1.10 - 5"),
         "f": ("DOUBLE PRECISION", "i / 3.0"),
         "t": ('TEXT COLLATE "C"', "chr(60 + i) || '''\\\"' || i"),
+        "x": ("TEXT", "chr(92) || 'u000b' || chr(11) || i"),
         "c": ("CHAR(8)", "'k ' || i"),
         "d": ("TIMESTAMPTZ", "'2024-01-01 00:00:00.123456+03'::timestamptz + i * interval '1 day'"),
         "u": ("UUID", "md5(i::text)::uuid"),
@@ -258,7 +287,7 @@ def test_keys_of_every_kind_order_and_resume(postgres: PostgresInfo, schema: str
         postgres.run(f"INSERT INTO {table} SELECT i, {value.replace('{schema}', schema)} FROM generate_series(1, 25) i")
         names.append(table)
     replica = Replica(cdc_options(postgres), names, chunk_rows=4)
-    for number in range(60):
+    for number in range(30):
         replica.step(wait=0.01)
         if number % 10 == 9:
             replica.close()

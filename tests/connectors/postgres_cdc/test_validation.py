@@ -157,6 +157,11 @@ def test_partitions(postgres: PostgresInfo, table: str) -> None:
     assert "`publish_via_partition_root = true`" in lack.message
     postgres.run(lack.hint)
     assert CONNECTOR.find_lacks(options, {table: None}) == ()
+    postgres.run(f"ALTER TABLE {table}_1 REPLICA IDENTITY NOTHING")
+    lack = only(CONNECTOR.find_lacks(options, {table: None}))
+    assert "the replica identity of partition" in lack.message
+    postgres.run(lack.hint)
+    assert CONNECTOR.find_lacks(options, {table: None}) == ()
     assert "is a partition" in only(CONNECTOR.find_lacks(options, {f"{table}_1": None})).message
     postgres.run(f"DROP PUBLICATION {publication}")
 

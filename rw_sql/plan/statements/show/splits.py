@@ -52,7 +52,8 @@ def lower_show_source_splits(statement: ShowSourceSplits, snapshot: Snapshot, in
     """
     source = find_source(snapshot, statement.name)
     options = source_options(snapshot, source)
-    columns, slot = COLUMNS, None
+    columns: tuple[tuple[str, str], ...] = COLUMNS
+    slot = None
     if captures_changes(source.connector):
         columns, slot = (*COLUMNS, *SLOT_COLUMNS), inspector.upstreams.slot_details(source.connector, options)
     upstream = inspector.upstreams.look(source.connector, options)
