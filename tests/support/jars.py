@@ -59,8 +59,8 @@ _STATEMENTS = (
 
 
 def main() -> None:
-    """Fetches Kafka's broker in its own way, a schema registry if it can be had, and as a session does the jars of Delta
-    and of the readers."""
+    """Fetches Kafka's broker in its own way, a schema registry if it can be had, and as a session does the jars of
+    Delta and of the readers."""
     kafka_class_path()
     with suppress(SqlError):  # The tests that need it are then left out, by name.
         registry_runner()
