@@ -13,7 +13,10 @@ from rw_sql.connectors.schemas.protobuf import compiled
 from rw_sql.errors import SqlError
 from rw_sql.model.definitions import definition_of, stored_schema
 from rw_sql.model.job_specs import IngestSpec, desired_jobs
+from rw_sql.plan.deploy.folder import FolderObject
+from rw_sql.plan.deploy.order import named_by
 from rw_sql.plan.offline.script import ScriptChecker
+from rw_sql.syntax import parse_statement
 from rw_sql.syntax.statements import CreateSource
 from tests.plan.canned import HERE, CannedWorld
 
@@ -376,3 +379,25 @@ def test_columns_of_a_protobuf_message() -> None:
     newer = text.replace("= 3;", "= 3; map<string, bytes> more = 4;")
     world.schemas["t-value"] = RegisteredSchema(id=2, kind="PROTOBUF", text=newer)
     assert "column more MAP(CHARACTER VARYING, BYTEA) added" in world.explained("ALTER SOURCE s REFRESH SCHEMA")
+
+
+def test_a_connection_that_moves_to_another_schema_is_named_anew() -> None:
+    world = world_with(value=record(ORDER), key=record(ORDER[:1], "Key"))
+    world.run(
+        "CREATE SCHEMA raw",
+        f"CREATE CONNECTION r WITH (type = 'schema_registry', {REGISTRY})",
+        f"CREATE SOURCE s (*) {of(options='connection = r')}",
+        f"CREATE TABLE k (*) {of('UPSERT', options='connection = r', key='KEY ENCODE AVRO')}",
+        "ALTER CONNECTION r SET SCHEMA raw",
+    )
+    assert "connection = raw.r" in shown(world)
+    assert "connection = raw.r" in shown(world, "TABLE", "k")
+    world.run("ALTER CONNECTION raw.r SET (schema.registry.retries.max = '5')")
+
+
+def test_a_folder_creates_the_connection_first() -> None:
+    options = "connection = r, schema.registry.password = SECRET p"
+    statement = parse_statement(f"CREATE SOURCE a (*) {of(options=options)}")
+    assert isinstance(statement, CreateSource)
+    wanted = FolderObject(kind="source", name="a", statement=statement, file="x.sql", line=1)
+    assert set(named_by(wanted)) >= {("connection", "r"), ("secret", "p")}
