@@ -129,7 +129,7 @@ def _schema_options(encode: str) -> tuple[EncodeOption, ...]:
     )
 
 
-_OF_AVRO, _OF_JSON = _schema_options("AVRO"), _schema_options("JSON")
+_OF_AVRO, _OF_PROTOBUF, _OF_JSON = (_schema_options(encode) for encode in (*SCHEMA_ENCODES, "JSON"))
 
 _OF_DEBEZIUM = (
     EncodeOption(
@@ -183,6 +183,19 @@ _SPECS = (
         has_changes=True,
     ),
     FormatSpec(
+        format="PLAIN",
+        encode="PROTOBUF",
+        doc="One Protobuf message: in Confluent's frame with a registry, alone with `schema.location`.",
+        options=_OF_PROTOBUF,
+    ),
+    FormatSpec(
+        format="UPSERT",
+        encode="PROTOBUF",
+        doc="As UPSERT JSON, with a Protobuf message as the row, under the record's key as it is.",
+        options=_OF_PROTOBUF,
+        has_changes=True,
+    ),
+    FormatSpec(
         format="UPSERT",
         encode="AVRO",
         doc="As UPSERT JSON, with an Avro record as the row. With KEY ENCODE AVRO the record's key is Avro too.",
@@ -213,16 +226,11 @@ _SPECS = (
 SPECS: Mapping[tuple[str, str], FormatSpec] = {(spec.format, spec.encode): spec for spec in _SPECS}
 """The supported pairs, by FORMAT and ENCODE."""
 
-NOT_HERE = (
-    ("PLAIN", "PROTOBUF"),
-    ("UPSERT", "PROTOBUF"),
-    ("DEBEZIUM_MONGO", "JSON"),
-)
+NOT_HERE = (("DEBEZIUM_MONGO", "JSON"),)
 """Pairs of FORMAT and ENCODE that RisingWave reads from these connectors and rw_sql does not."""
 
 _INSTEAD = {
     "NONE": "leave FORMAT NONE ENCODE NONE out",
-    "PROTOBUF": "Protobuf is not read here: let the writer use Avro or JSON",
     "DEBEZIUM_MONGO": "let Debezium unwrap the documents (ExtractNewDocumentState), and read FORMAT UPSERT ENCODE JSON",
 }
 

@@ -143,8 +143,8 @@ def test_formats_and_includes() -> None:
     check_format(kafka, "plain", "json")
     with pytest.raises(SqlError, match=r'connector "kafka" does not support format NATIVE'):
         check_format(kafka, "NATIVE", "NATIVE")
-    with pytest.raises(SqlError, match=r'connector "kafka" does not support format PLAIN with encode PROTOBUF'):
-        check_format(kafka, "PLAIN", "PROTOBUF")
+    with pytest.raises(SqlError, match=r'connector "kafka" does not support format PLAIN with encode PARQUET'):
+        check_format(kafka, "PLAIN", "PARQUET")
     assert check_include(kafka, "KEY").type == "BYTEA"
     with pytest.raises(SqlError, match="no column to include"):
         check_include(load_spec("datagen"), "key")

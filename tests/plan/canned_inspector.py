@@ -207,6 +207,9 @@ class CannedUpstreams(Port):
         schema = known.get(subject)
         return SchemaLook(schema=schema, present=tuple(known), error=self.world.registry_error)
 
+    def read_schema_file(self, location: str) -> bytes:
+        return self.world.files[location].encode("latin1")
+
     def registry_error(self, options: PlannedOptions) -> str | None:
         return self.world.registry_error
 

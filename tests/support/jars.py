@@ -12,6 +12,7 @@ import json
 import os
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -22,7 +23,10 @@ import rw_sql
 from rw_sql.cli.kafka_broker import kafka_class_path, start_broker, stop_broker
 from rw_sql.cli.kafka_topics import Record, create_topic, produce
 from rw_sql.cli.keeper import keep_tidy
+from rw_sql.cli.servers.schema_registry import registry_runner
 from rw_sql.connectors.registry import connector
+from rw_sql.errors import SqlError
+from rw_sql.runtime.decoding.registry.avro_rows import AVRO_PACKAGE
 from rw_sql.runtime.spark.sessions import SparkSessions
 from tests.support.java import CLASSES, JAVA_OPTIONS
 from tests.support.s3_store import S3_JARS
@@ -55,11 +59,14 @@ _STATEMENTS = (
 
 
 def main() -> None:
-    """Fetches Kafka's broker in its own way, and the jars of Delta and the Kafka reader as a session does."""
+    """Fetches Kafka's broker in its own way, a schema registry if it can be had, and as a session does the jars of
+    Delta and of the readers."""
     kafka_class_path()
+    with suppress(SqlError):  # The tests that need it are then left out, by name.
+        registry_runner()
     with TemporaryDirectory() as warehouse:
         spark = rw_sql.connect(warehouse, run_jobs=False, config={"spark.ui.enabled": "false"})
-        SparkSessions(spark).load(connector("kafka").spark_packages())
+        SparkSessions(spark).load((*connector("kafka").spark_packages(), AVRO_PACKAGE))
         rw_sql.detach(spark)
         spark.stop()
     # A separate process, because the jars of a file system must be present from the start of a JVM.

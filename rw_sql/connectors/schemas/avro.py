@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from rw_sql.errors import INVALID_DEFINITION, NOT_SUPPORTED, UNSUPPORTED_TYPE, SqlError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
 Schema = Any
 """A schema, or a part of one: a name, a list (a union) or a dict."""
@@ -153,8 +153,13 @@ def definitions(schema: Schema) -> dict[str, Schema]:
     return found
 
 
-def columns_of(schema: Schema, *, map_mode: str = "map") -> tuple[tuple[str, str], ...]:
-    """The columns of a schema in normal form, with their canonical types. Raises SqlError for what no column can be."""
+def columns_of(
+    schema: Schema, *, map_mode: str = "map", needed: Collection[str] | None = None
+) -> tuple[tuple[str, str], ...]:
+    """The columns of a schema in normal form, with their canonical types.
+
+    Raises SqlError for a field that no column can be; with ``needed``, such a field is left out unless it is needed.
+    """
     if not isinstance(schema, dict) or schema.get("type") != "record":
         raise SqlError(
             NOT_SUPPORTED,
@@ -162,9 +167,14 @@ def columns_of(schema: Schema, *, map_mode: str = "map") -> tuple[tuple[str, str
             hint="register a record, or read FORMAT PLAIN ENCODE BYTES",
         )
     types = _Types(definitions(schema), map_mode)
-    return tuple(
-        (each["name"], types.of(each["type"], (_short(schema["name"]),), each["name"])) for each in schema["fields"]
-    )
+    found = []
+    for each in schema["fields"]:
+        try:
+            found.append((each["name"], types.of(each["type"], (_short(schema["name"]),), each["name"])))
+        except SqlError:
+            if needed is None or each["name"] in needed:
+                raise
+    return tuple(found)
 
 
 def _short(name: str) -> str:

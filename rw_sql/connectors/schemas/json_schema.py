@@ -18,7 +18,7 @@ _ANYTHING = "JSONB"
 
 def columns_of(text: str, imports: Sequence[tuple[str, str]] = ()) -> tuple[tuple[str, str], ...]:
     """The properties of an object's schema, with their canonical types. ``imports`` are the texts of its references by
-    name. Raises SqlError for a schema that is not one of an object, or that contains itself."""
+    name. Raises SqlError for a schema that is not one of an object."""
     documents = {name: _parsed(imported) for name, imported in imports}
     root = _parsed(text)
     reading = _Reading({**documents, "": root})
@@ -30,7 +30,7 @@ def columns_of(text: str, imports: Sequence[tuple[str, str]] = ()) -> tuple[tupl
             "the JSON Schema is not one of an object with properties, so that it has no columns",
             hint="list the columns, and read ENCODE JSON without a schema registry",
         )
-    return tuple((name, reading.type_of(part, base, (), name)) for name, part in properties.items())
+    return tuple((name, reading.type_of(part, base, ())) for name, part in properties.items())
 
 
 def _parsed(text: str) -> Any:
@@ -64,17 +64,12 @@ class _Reading:
                 schema = schema[key]
         return schema, base
 
-    def type_of(self, schema: Any, base: str, path: tuple[str, ...], column: str) -> str:
+    def type_of(self, schema: Any, base: str, path: tuple[str, ...]) -> str:
         """The canonical type of a value. ``path`` are the references around it."""
         if isinstance(schema, dict) and isinstance(schema.get("$ref"), str):
             reference = schema["$ref"] if not schema["$ref"].startswith("#") else base + schema["$ref"]
             if reference in path:
-                names = " -> ".join(each.rpartition("/")[2] for each in (*path, reference))
-                raise SqlError(
-                    NOT_SUPPORTED,
-                    f"circular reference detected in JSON Schema: {names}",
-                    hint=f'list the columns, and give "{column}" the type JSONB',
-                )
+                return _ANYTHING  # It contains itself.
             path = (*path, reference)
         schema, base = self.resolved(schema, base, path)
         if not isinstance(schema, dict):
@@ -82,27 +77,27 @@ class _Reading:
         for word in ("oneOf", "anyOf"):
             if word in schema:
                 real = [part for part in schema[word] if not _is_null(part)]
-                return self.type_of(real[0], base, path, column) if len(real) == 1 else _ANYTHING
+                return self.type_of(real[0], base, path) if len(real) == 1 else _ANYTHING
         kinds = schema.get("type")
         kinds = [kind for kind in (kinds if isinstance(kinds, list) else [kinds]) if kind != "null"]
         if len(kinds) != 1:
             return _ANYTHING
         match kinds[0]:
             case "object":
-                return self._struct(schema, base, path, column)
+                return self._struct(schema, base, path)
             case "array" if isinstance(schema.get("items"), dict):
-                return self.type_of(schema["items"], base, path, column) + "[]"
+                return self.type_of(schema["items"], base, path) + "[]"
             case None if isinstance(schema.get("enum"), list) and all(isinstance(e, str) for e in schema["enum"]):
                 return _TYPES["string"]
             case kind:
                 return _TYPES.get(str(kind), _ANYTHING)
 
-    def _struct(self, schema: Mapping[str, Any], base: str, path: tuple[str, ...], column: str) -> str:
+    def _struct(self, schema: Mapping[str, Any], base: str, path: tuple[str, ...]) -> str:
         properties = schema.get("properties")
         # As in RisingWave, an object with any names is JSON.
         if not isinstance(properties, dict) or not properties:
             return _ANYTHING
-        fields = (f'"{_quoted(name)}" {self.type_of(part, base, path, column)}' for name, part in properties.items())
+        fields = (f'"{_quoted(name)}" {self.type_of(part, base, path)}' for name, part in properties.items())
         return f"STRUCT<{', '.join(fields)}>"
 
 

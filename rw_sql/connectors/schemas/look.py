@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from rw_sql.connectors.schemas.client import RegistryClient, RegistryError
 from rw_sql.connectors.schemas.options import client_options
+from rw_sql.errors import FILE_UNREADABLE, SqlError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -35,6 +36,21 @@ def look_at_subject(options: Mapping[str, str], subject: str) -> SchemaLook:
         return SchemaLook(schema=schema, present=() if schema is not None else client.subjects())
     except RegistryError as error:
         return SchemaLook(error=str(error))
+
+
+def read_schema_file(location: str) -> bytes:
+    """The content of a schema's file, by its URL or path. Raises SqlError FILE_UNREADABLE."""
+    import fsspec
+
+    try:
+        with fsspec.open(location, "rb") as file:
+            return bytes(file.read())
+    except (OSError, ValueError, ImportError) as error:
+        raise SqlError(
+            FILE_UNREADABLE,
+            f"{location} cannot be read: {error}",
+            hint="schema.location = 'file:///…', a file that this process can read",
+        ) from error
 
 
 def registry_error(options: Mapping[str, str]) -> str | None:

@@ -10,7 +10,14 @@ from rw_sql.connectors.formats import MAP_MODE
 from rw_sql.connectors.schemas import avro, json_schema
 from rw_sql.errors import INVALID_DEFINITION, NOT_SUPPORTED, SqlError
 from rw_sql.model.definitions import encode_options, field_of, has_schema, source_of_table, stored_schema
-from rw_sql.plan.checks.schemas import FoundSchema, columns_named, find_schema, row_of_envelope, with_stored_schema
+from rw_sql.plan.checks.schemas import (
+    FoundSchema,
+    columns_named,
+    find_schema,
+    messages_of,
+    row_of_envelope,
+    with_stored_schema,
+)
 from rw_sql.syntax.statements import CreateSource, CreateTable
 
 if TYPE_CHECKING:
@@ -96,6 +103,8 @@ def changed_definition(definition: _StatementT, change: SchemaChange, span: Span
 def _columns(definition: CreateSource | CreateTable, stored: str) -> tuple[tuple[str, str], ...]:
     if definition.format is not None and definition.format.encode == "JSON":
         return json_schema.columns_of(stored)
+    if definition.format is not None and definition.format.encode == "PROTOBUF":
+        return messages_of(encode_options(definition), stored).columns()
     schema = json.loads(stored)
     if definition.format is not None and definition.format.format == "DEBEZIUM":
         schema = row_of_envelope(schema)
@@ -112,8 +121,8 @@ def _columns(definition: CreateSource | CreateTable, stored: str) -> tuple[tuple
 
 def _require_defaults(definition: CreateSource | CreateTable, found: FoundSchema, added: list[str], span: Span) -> None:
     """Raises SqlError for a new field without a default: no record written before could be read."""
-    if definition.format is not None and definition.format.encode == "JSON":
-        return  # A field that a JSON object lacks is NULL.
+    if definition.format is not None and definition.format.encode != "AVRO":
+        return  # A field that a JSON object lacks is NULL; a message always has a value.
     schema = json.loads(found.text)
     if definition.format is not None and definition.format.format == "DEBEZIUM":
         schema = row_of_envelope(schema)

@@ -3,13 +3,14 @@ definition."""
 
 from __future__ import annotations
 
+import base64
 import json
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeVar
 
-from rw_sql.connectors.formats import KEY_SCHEMA, LOCATION, MAP_MODE, SCHEMA
+from rw_sql.connectors.formats import AS_JSONB, KEY_SCHEMA, LOCATION, MAP_MODE, MESSAGE, SCHEMA
 from rw_sql.connectors.registry import connector, connector_names
-from rw_sql.connectors.schemas import avro, json_schema
+from rw_sql.connectors.schemas import avro, json_schema, protobuf
 from rw_sql.connectors.schemas.client import RegisteredSchema
 from rw_sql.connectors.schemas.options import subject_of
 from rw_sql.errors import (
@@ -43,7 +44,7 @@ from rw_sql.syntax.statements import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from rw_sql.errors import Span
     from rw_sql.metastore import Snapshot
@@ -159,6 +160,7 @@ def find_schema(
     if clause is None:
         raise TypeError("records with a schema have a format")
     options = encode_options(source)
+    needed = [column.name for column in source.columns if column.generated is None] or None
     topic = next((option_text(o.value) for o in source.options if o.key == "topic"), "").split(",")[0].strip()
     if LOCATION in options:
         value: RegisteredSchema | None = _in_file(source, inspector, options[LOCATION])
@@ -167,14 +169,17 @@ def find_schema(
     if value is None:
         return None
     try:
+        if clause.encode == "PROTOBUF":
+            stored = value.text if LOCATION in options else protobuf.compiled(value.text, value.imports)
+            return FoundSchema(columns=messages_of(options, stored).columns(needed), text=stored)
         if clause.encode == "JSON":
             return FoundSchema(columns=json_schema.columns_of(value.text, value.imports), text=value.text)
         schema = avro.normal_form(value.text, value.imports)
         map_mode = options.get(MAP_MODE, "map").strip().lower()
         if clause.format == "DEBEZIUM":
-            columns = avro.columns_of(row_of_envelope(schema), map_mode=map_mode)
+            columns = avro.columns_of(row_of_envelope(schema), map_mode=map_mode, needed=needed)
         else:
-            columns = avro.columns_of(schema, map_mode=map_mode)
+            columns = avro.columns_of(schema, map_mode=map_mode, needed=needed)
         found = FoundSchema(columns=columns, text=json.dumps(schema, separators=(",", ":")))
         return _with_key_schema(source, snapshot, inspector, found, subject_of(options, topic, is_key=True))
     except SqlError as error:
@@ -184,12 +189,20 @@ def find_schema(
 
 def _in_file(source: CreateSource, inspector: Inspector, location: str) -> RegisteredSchema:
     try:
-        text = inspector.file_text(location.removeprefix("file://"))
+        content = inspector.upstreams.read_schema_file(location)
     except SqlError as error:
         options = source.format.options if source.format is not None else ()
         error.span = next(option.value_place for option in options if option.key == LOCATION)
         raise
-    return RegisteredSchema(id=0, kind="JSON", text=text)
+    is_binary = source.format is not None and source.format.encode == "PROTOBUF"
+    text = base64.b64encode(content).decode() if is_binary else content.decode(errors="replace")
+    return RegisteredSchema(id=0, kind="", text=text)
+
+
+def messages_of(options: Mapping[str, str], stored: str) -> protobuf.Messages:
+    """The message that the options of ENCODE PROTOBUF name, in a stored schema."""
+    names = options.get(AS_JSONB, "").split(",")
+    return protobuf.Messages(stored, options[MESSAGE], frozenset(name.strip() for name in names if name.strip()))
 
 
 def _with_key_schema(

@@ -38,7 +38,8 @@ def named_by(wanted: FolderObject) -> tuple[tuple[str, str], ...]:
     found: list[tuple[str, str]] = []
     if statement.name.schema is not None and wanted.kind != "schema":
         found.append(("schema", statement.name.schema))
-    for option in getattr(statement, "options", ()):
+    clause = getattr(statement, "format", None)
+    for option in (*getattr(statement, "options", ()), *(clause.options if clause is not None else ())):
         if isinstance(option.value, SecretValue):
             found.append(("secret", option.value.secret.key))
         elif isinstance(option.value, ConnectionValue):

@@ -218,6 +218,9 @@ class _Upstreams:
         self._note(REGISTRY)
         return SchemaLook(is_unknown=True)
 
+    def read_schema_file(self, location: str) -> bytes:
+        raise Unanswerable(FILE)
+
     def registry_error(self, options: PlannedOptions) -> str | None:
         self._note(REGISTRY)
         return None

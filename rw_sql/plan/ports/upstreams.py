@@ -71,6 +71,10 @@ class UpstreamPort(Protocol):
         """The newest schema of a subject of a registry. ``is_needed``: without the schema nothing can be planned."""
         ...
 
+    def read_schema_file(self, location: str) -> bytes:
+        """The content of a schema's file. Raises SqlError FILE_UNREADABLE."""
+        ...
+
     def registry_error(self, options: PlannedOptions) -> str | None:
         """Why a schema registry cannot be read; None if it answers."""
         ...

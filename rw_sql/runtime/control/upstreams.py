@@ -8,7 +8,7 @@ from rw_sql.connectors import registry
 from rw_sql.connectors.base import ColumnChecker, ColumnLister
 from rw_sql.connectors.changes import CaptureError
 from rw_sql.connectors.registry import change_connector
-from rw_sql.connectors.schemas.look import look_at_subject, registry_error
+from rw_sql.connectors.schemas.look import look_at_subject, read_schema_file, registry_error
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -83,6 +83,9 @@ class Upstreams:
 
     def read_schema(self, options: PlannedOptions, subject: str, *, is_needed: bool) -> SchemaLook:
         return look_at_subject(self._resolve(options), subject)
+
+    def read_schema_file(self, location: str) -> bytes:
+        return read_schema_file(location)
 
     def registry_error(self, options: PlannedOptions) -> str | None:
         return registry_error(self._resolve(options))

@@ -18,6 +18,7 @@ from rw_sql.model.job_ids import ingest_fragment
 from rw_sql.model.split_status import OK, split_status
 from rw_sql.plan.statements.table.source_of_table import added_fields
 from rw_sql.runtime.decoding.decoder import BUCKET, Decoder, log_schema, log_statistics
+from rw_sql.runtime.decoding.registry.protobuf_rows import ProtobufRows, message_rows
 from rw_sql.runtime.decoding.registry.records import SchemaRecords
 from rw_sql.runtime.decoding.upstream_records import has_small_batches, offsets_per_record, read_records
 from rw_sql.runtime.delta.job_output import SMALL_ROWS, FencedError, JobOutput, as_stored
@@ -93,6 +94,7 @@ class Ingest:
     upkeep: Upkeep
     decoder: Decoder
     schemas: SchemaRecords | None
+    messages: ProtobufRows | None
     streaming: StreamingRun
     session: SparkSession | None = None
 
@@ -189,6 +191,7 @@ class Ingest:
             ),
             decoder=Decoder(statement, run.run, added_fields(snapshot, source)),
             schemas=SchemaRecords.of(statement, options),
+            messages=ProtobufRows.of(statement),
             streaming=StreamingRun(spec.job, context.figures.note_batch),
         )
         if job.watch is not None:
@@ -237,6 +240,7 @@ class Ingest:
 
             def rows_of(heads: frozenset[bytes]) -> DataFrame:
                 known = records if self.schemas is None else self.schemas.rows(records, heads)
+                known = known if self.messages is None else message_rows(known, statement)
                 return self.decoder.rows(known, batch=batch, bucket=bucket, since=since)
 
             rows = rows_of(heads)
@@ -315,7 +319,10 @@ class Ingest:
             records = self.fetcher.fetch(ranges)
             if records is not None:
                 heads = frozenset[bytes]() if self.schemas is None else self.schemas.heads_in(records)
-                return frame.sparkSession.createDataFrame(records), records.num_rows, heads
+                made = records if self.messages is None else self.messages.read(records)
+                return frame.sparkSession.createDataFrame(made), records.num_rows, heads
+        if self.messages is not None:
+            return self.messages.read_in_spark(frame), None, frozenset()
         if self.schemas is None:
             return frame, None, frozenset()
         heads = self.schemas.heads_of(frame) if expected <= SMALL_ROWS else self.schemas.known_heads

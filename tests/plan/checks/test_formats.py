@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from rw_sql.connectors.formats import ENCODES, FORMATS, NOT_HERE, SPECS, find_encode_fault, instead_of
+from rw_sql.connectors.formats import ENCODES, FORMATS, NOT_HERE, SCHEMA_ENCODES, SPECS, find_encode_fault, instead_of
 from rw_sql.connectors.registry import connector, connector_names
 from rw_sql.errors import SqlError
 from rw_sql.plan.checks.formats import check_source_format, require_rows
@@ -39,8 +39,8 @@ RISINGWAVE = {
 }
 HERE = {
     "kafka": {
-        "PLAIN": {"JSON", "AVRO", "BYTES", "CSV"},
-        "UPSERT": {"JSON", "AVRO"},
+        "PLAIN": {"JSON", "PROTOBUF", "AVRO", "BYTES", "CSV"},
+        "UPSERT": {"JSON", "AVRO", "PROTOBUF"},
         "DEBEZIUM": {"JSON", "AVRO"},
         "MAXWELL": {"JSON"},
         "CANAL": {"JSON"},
@@ -63,11 +63,15 @@ def source(format: str, encode: str, options: str = "", columns: str = "id INT, 
     clause = statement.format
     assert isinstance(clause, FormatEncode)
     key_encode = clause.key_encode
-    if encode == "AVRO" and not options:
-        more = parse_statement(f"{text} (schema.registry = 'http://registry:8081')")
+    if encode in SCHEMA_ENCODES and not options:
+        message = ", message = 'm'" if encode == "PROTOBUF" else ""
+        include = "INCLUDE key AS k" if (format, encode) == ("UPSERT", "PROTOBUF") else ""
+        text = text.replace(" WITH ", f" {include} WITH ").replace("(id)", "(k)" if include else "(id)")
+        more = parse_statement(f"{text} (schema.registry = 'http://registry:8081'{message})")
         assert isinstance(more, CreateSource)
         assert more.format is not None
-        clause, key_encode = more.format, "AVRO" if format == "UPSERT" else None
+        statement = more
+        clause, key_encode = more.format, "AVRO" if (format, encode) == ("UPSERT", "AVRO") else None
     return replace(statement, format=replace(clause, format=format, encode=encode, key_encode=key_encode))
 
 
@@ -172,7 +176,7 @@ def test_every_option_is_taken_or_refused(pair: tuple[str, str]) -> None:
             assert fault.message == f"unrecognized {key} value {value!r}"
     for key in _UNKNOWN:
         known = SPECS[pair].option(key)
-        if (known is not None and known.is_of_schema) or pair[1] == "AVRO":
+        if (known is not None and known.is_of_schema) or pair[1] in SCHEMA_ENCODES:
             continue  # tests/plan/statements/source/test_schema_registry.py
         fault = find_encode_fault(*pair, {key: "x"})
         assert fault is not None

@@ -28,7 +28,7 @@ from rw_sql.syntax.statements import ConnectionValue, Name
 if TYPE_CHECKING:
     from rw_sql.metastore import Snapshot
     from rw_sql.metastore.records import Change, ObjectRecord
-    from rw_sql.syntax.statements import AlterSetSchema, Option
+    from rw_sql.syntax.statements import AlterSetSchema, FormatEncode, Option
 
 
 def lower_alter_set_schema(statement: AlterSetSchema, snapshot: Snapshot) -> Plan:
@@ -83,13 +83,26 @@ def _connection(
     for user in users:
         if isinstance(user, SourceRecord):
             source = source_definition(user.definition)
-            source = replace(source, options=_naming(source.options, connection.name, new))
+            source = replace(
+                source,
+                options=_naming(source.options, connection.name, new),
+                format=_named_in_format(source.format, connection.name, new),
+            )
             changes.append(PutObject(record=replace(user, definition=render(source), options=listed_options(source))))
         elif isinstance(user, SinkRecord):
             sink = sink_definition(user.definition)
-            sink = replace(sink, options=_naming(sink.options, connection.name, new))
+            sink = replace(
+                sink,
+                options=_naming(sink.options, connection.name, new),
+                format=_named_in_format(sink.format, connection.name, new),
+            )
             changes.append(PutObject(record=replace(user, definition=render(sink), options=listed_options(sink))))
     return changes, users
+
+
+def _named_in_format(clause: FormatEncode | None, old: str, new: str) -> FormatEncode | None:
+    """FORMAT … ENCODE …, whose schema registry may be a connection."""
+    return None if clause is None else replace(clause, options=_naming(clause.options, old, new))
 
 
 def _naming(options: tuple[Option, ...], old: str, new: str) -> tuple[Option, ...]:

@@ -1,0 +1,262 @@
+"""Protobuf messages: descriptors of a registry's or file's schema, their columns, and messages as rows.
+
+A schema is stored as a descriptor set with its imports, in base64. The package ``protobuf`` reads messages, and
+``grpcio-tools`` compiles a registry's text; the extra ``rw-sql[registry]`` installs both.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from decimal import Decimal
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
+
+from rw_sql.errors import INVALID_DEFINITION, NOT_SUPPORTED, PACKAGE_MISSING, SqlError, near_names
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
+    Convert = Callable[[Any], Any]
+
+_ANY = "google.protobuf.Any"
+_MAIN = "rw_sql_main.proto"
+_TYPES = {
+    "bool": "BOOLEAN",
+    "string": "CHARACTER VARYING",
+    "bytes": "BYTEA",
+    "float": "REAL",
+    "double": "DOUBLE",
+    "enum": "CHARACTER VARYING",
+    **dict.fromkeys(("int32", "sint32", "sfixed32"), "INT"),
+    **dict.fromkeys(("uint32", "fixed32", "int64", "sint64", "sfixed64"), "BIGINT"),
+    **dict.fromkeys(("uint64", "fixed64"), "NUMERIC(20, 0)"),
+}
+_NUMBERS = {
+    1: "double", 2: "float", 3: "int64", 4: "uint64", 5: "int32", 6: "fixed64", 7: "fixed32", 8: "bool", 9: "string",
+    10: "group", 11: "message", 12: "bytes", 13: "uint32", 14: "enum", 15: "sfixed32", 16: "sfixed64", 17: "sint32",
+    18: "sint64",
+}  # fmt: skip
+"""The types of fields by their numbers in a descriptor."""
+
+
+class NoMessageError(Exception):
+    """Bytes are no message of the schema."""
+
+
+def _missing(error: ModuleNotFoundError) -> SqlError:
+    return SqlError(
+        PACKAGE_MISSING,
+        f"ENCODE PROTOBUF needs the package {error.name}, which is not installed",
+        hint="pip install 'rw-sql[registry]'",
+    )
+
+
+def compiled(text: str, imports: Sequence[tuple[str, str]] = ()) -> str:
+    """The descriptor set of a schema's text, in base64. ``imports`` are the texts of its references by file name.
+
+    Raises SqlError for a text that protoc refuses, or without the packages.
+    """
+    try:
+        import grpc_tools
+        from grpc_tools import protoc
+    except ModuleNotFoundError as error:
+        raise _missing(error) from error
+    known = Path(grpc_tools.__file__).parent / "_proto"
+    with TemporaryDirectory() as folder:
+        for name, content in ((_MAIN, text), *imports):
+            file = Path(folder) / name
+            if not file.resolve().is_relative_to(Path(folder).resolve()):
+                raise SqlError(INVALID_DEFINITION, f"the schema imports {name!r}", hint="import files by their names")
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(content, encoding="utf-8")
+        out = Path(folder) / "set"
+        arguments = ["protoc", f"-I{folder}", f"-I{known}", "--include_imports", f"--descriptor_set_out={out}", _MAIN]
+        if protoc.main(arguments) != 0 or not out.is_file():
+            raise SqlError(
+                INVALID_DEFINITION,
+                "the Protobuf schema cannot be compiled",
+                hint="register a schema that protoc compiles, with its references",
+            )
+        return base64.b64encode(out.read_bytes()).decode()
+
+
+@dataclass(slots=True)
+class Messages:
+    """One message of a stored schema. ``as_jsonb`` are the names of messages that are read as JSON text."""
+
+    stored: str
+    message: str
+    as_jsonb: frozenset[str] = frozenset()
+    _pool: Any = field(default=None, init=False)
+
+    @property
+    def descriptor(self) -> Any:
+        """The message's descriptor. Raises SqlError if the schema has no such message."""
+        try:
+            from google.protobuf import descriptor_pb2, descriptor_pool
+        except ModuleNotFoundError as error:
+            raise _missing(error) from error
+        files = descriptor_pb2.FileDescriptorSet()
+        try:
+            files.ParseFromString(base64.b64decode(self.stored))
+        except Exception as error:
+            raise SqlError(
+                INVALID_DEFINITION,
+                "the schema is no descriptor set",
+                hint="protoc --include_imports --descriptor_set_out=schema.pb schema.proto makes one",
+            ) from error
+        if self._pool is None:
+            self._pool = descriptor_pool.DescriptorPool()
+            for file in files.file:
+                self._pool.Add(file)
+        try:
+            return self._pool.FindMessageTypeByName(self.message)
+        except KeyError:
+            names = [f"{f.package}.{m.name}".lstrip(".") for f in files.file for m in f.message_type]
+            near = near_names(self.message, names)
+            raise SqlError(
+                INVALID_DEFINITION,
+                f"Cannot find message {self.message} in schema",
+                hint=f'did you mean "{near[0]}"?' if near else f"the schema has {', '.join(names[:12])}",
+            ) from None
+
+    def columns(self, needed: Collection[str] | None = None) -> tuple[tuple[str, str], ...]:
+        """The fields with their canonical types.
+
+        Raises SqlError for a field that no column can be; with ``needed``, it is left out unless it is needed.
+        """
+        message = self.descriptor
+        found = []
+        for each in message.fields:
+            try:
+                found.append((each.name, self._type(each, (message.full_name,))))
+            except SqlError:
+                if needed is None or each.name in needed:
+                    raise
+        return tuple(found)
+
+    def _is_json(self, message: Any) -> bool:
+        return message.full_name == _ANY or message.full_name in self.as_jsonb
+
+    def _type(self, each: Any, path: tuple[str, ...]) -> str:
+        if _is_map(each):
+            key, value = (each.message_type.fields_by_name[name] for name in ("key", "value"))
+            return f"MAP({self._single(key, path)}, {self._single(value, path)})"
+        return self._single(each, path) + ("[]" if _is_repeated(each) else "")
+
+    def _single(self, each: Any, path: tuple[str, ...]) -> str:
+        kind = _NUMBERS[each.type]
+        if kind not in ("message", "group"):
+            return _TYPES[kind]
+        message = each.message_type
+        if self._is_json(message):
+            return "JSONB"
+        if message.full_name in path:
+            names = " -> ".join((*path, message.full_name))
+            raise SqlError(
+                NOT_SUPPORTED,
+                f'circular reference detected: {names}. Adding "{message.full_name}" to "messages_as_jsonb" may help.',
+                hint=f"messages_as_jsonb = '{message.full_name}'",
+            )
+        fields = (f'"{part.name}" {self._type(part, (*path, message.full_name))}' for part in message.fields)
+        return f"STRUCT<{', '.join(fields) or ' '}>"
+
+    def reader(self, columns: Sequence[str], *, is_framed: bool) -> Callable[[bytes], dict[str, Any]]:
+        """The function that reads a message as a row of these columns; it raises NoMessageError with the reason.
+
+        Absent fields are None where the schema tells them from their defaults: messages, ``optional`` and ``oneof``.
+        """
+        from google.protobuf import message as protobuf
+        from google.protobuf import message_factory
+
+        found = self.descriptor
+        made = message_factory.GetMessageClass(found)
+        parts = [(name, self._part(found.fields_by_name[name])) for name in columns]
+
+        def read(data: bytes) -> dict[str, Any]:
+            value = made()
+            try:
+                value.ParseFromString(_unframed(data) if is_framed else data)
+            except protobuf.DecodeError as error:
+                raise NoMessageError(f"the bytes are no message {self.message}") from error
+            return {name: part(value) for name, part in parts}
+
+        return read
+
+    def _part(self, each: Any) -> Convert:
+        """The function that takes a field's value out of a message."""
+        name = each.name
+        if _is_map(each):
+            key, item = (self._convert(each.message_type.fields_by_name[part]) for part in ("key", "value"))
+            return lambda message: [(key(k), item(v)) for k, v in sorted(getattr(message, name).items())]
+        convert = self._convert(each)
+        if _is_repeated(each):
+            return lambda message: [convert(value) for value in getattr(message, name)]
+        if each.has_presence:
+            return lambda message: convert(getattr(message, name)) if message.HasField(name) else None
+        return lambda message: convert(getattr(message, name))
+
+    def _convert(self, each: Any) -> Convert:
+        kind = _NUMBERS[each.type]
+        if kind in ("uint64", "fixed64"):
+            return Decimal
+        if kind == "enum":
+            names: dict[int, str] = {value.number: value.name for value in each.enum_type.values}
+
+            def named(number: int) -> str:
+                if number not in names:
+                    raise NoMessageError(f"{each.full_name} has no value {number}")
+                return names[number]
+
+            return named
+        if kind not in ("message", "group"):
+            return lambda value: value
+        if self._is_json(each.message_type):
+            return self._json
+        parts = [(part.name, self._part(part)) for part in each.message_type.fields]
+        return lambda message: {name: part(message) for name, part in parts}
+
+    def _json(self, message: Any) -> str:
+        from google.protobuf import json_format
+
+        try:
+            return str(json_format.MessageToJson(message, indent=None, descriptor_pool=self._pool))
+        except (TypeError, ValueError) as error:
+            raise NoMessageError(f"a message cannot be written as JSON: {error}") from error
+
+
+def _is_repeated(each: Any) -> bool:
+    return bool(each.is_repeated if hasattr(each, "is_repeated") else each.label == each.LABEL_REPEATED)
+
+
+def _is_map(each: Any) -> bool:
+    return each.message_type is not None and bool(each.message_type.GetOptions().map_entry)
+
+
+def _unframed(data: bytes) -> bytes:
+    """A message behind Confluent's frame: a zero byte, the schema's id, and the path of the message in the schema."""
+    if data[:1] != b"\0":
+        raise NoMessageError("failed to match the magic byte 0")
+    if len(data) < 6:
+        raise NoMessageError("failed to read the 4-byte schema ID")
+    at = 5
+    count, at = _varint(data, at)
+    for _ in range(count):
+        _, at = _varint(data, at)
+    return data[at:]
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    """A zigzag number and the place behind it."""
+    number = shift = 0
+    while at < len(data) and shift < 35:
+        byte = data[at]
+        at += 1
+        number |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return (number >> 1) ^ -(number & 1), at
+        shift += 7
+    raise NoMessageError("failed to read the message indexes")

@@ -1,0 +1,125 @@
+"""Reads Protobuf messages as rows: by Protobuf's own library, in Spark's Python processes, or in this one for small
+batches.
+
+The message is always the one that the source names, so that no id of a record is looked up.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from rw_sql.connectors.formats import AS_JSONB, LOCATION, MESSAGE
+from rw_sql.connectors.schemas.protobuf import Messages, NoMessageError
+from rw_sql.model.definitions import encode_options, has_changes, stored_schema
+from rw_sql.runtime.decoding.change_formats.rows import ROW
+from rw_sql.runtime.decoding.json_text import NO_VALUE
+from rw_sql.runtime.decoding.registry.events import FAULT, row_type, upsert_rows
+from rw_sql.runtime.support.deferred_columns import DeferredColumns
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from pyspark.sql import DataFrame
+
+    from rw_sql.syntax.statements import CreateSource
+
+_SENT = (__name__, "rw_sql.connectors.schemas.protobuf", "rw_sql.errors")
+_RUN = 1_000
+"""The number of values that one array is made of: an array needs all its rows as Python objects."""
+
+
+def _send_by_value() -> None:
+    """Python processes elsewhere need not have this package."""
+    import sys
+
+    from pyspark import cloudpickle
+
+    by_value: Any = cloudpickle.register_pickle_by_value
+    for name in _SENT:
+        by_value(sys.modules[name])
+
+
+@dataclass(frozen=True, slots=True)
+class ProtobufRows:
+    """Reads the messages of one source. ``kind`` is the type of its rows in Arrow."""
+
+    messages: Messages
+    columns: tuple[str, ...]
+    is_framed: bool
+    kind: pa.DataType
+
+    @staticmethod
+    def of(statement: CreateSource) -> ProtobufRows | None:
+        """None if the source's records are no Protobuf messages."""
+        stored = stored_schema(statement)
+        if stored is None or statement.format is None or statement.format.encode != "PROTOBUF":
+            return None
+        from pyspark.sql.pandas.types import to_arrow_type
+        from pyspark.sql.types import StructType
+
+        given = encode_options(statement)
+        as_jsonb = frozenset(name.strip() for name in given.get(AS_JSONB, "").split(",") if name.strip())
+        schema = StructType.fromDDL(f"r {row_type(statement.columns)}")
+        if not isinstance(schema, StructType):
+            raise TypeError("a column with its type is a struct")
+        return ProtobufRows(
+            Messages(stored, given[MESSAGE], as_jsonb),
+            tuple(column.name for column in statement.columns),
+            LOCATION not in given,
+            to_arrow_type(schema["r"].dataType, timezone="UTC"),
+        )
+
+    def read(self, records: pa.Table) -> pa.Table:
+        """Records in this process, with ``_rw_row`` and ``_rw_fault``."""
+        made = [self._arrays(batch) for batch in records.to_batches(max_chunksize=_RUN)]
+        rows = pa.chunked_array([rows for rows, _ in made], self.kind)
+        faults = pa.chunked_array([faults for _, faults in made], pa.string())
+        return records.append_column(ROW, rows).append_column(FAULT, faults)
+
+    def read_in_spark(self, records: DataFrame) -> DataFrame:
+        """Records of Spark, with ``_rw_row`` and ``_rw_fault``."""
+        from pyspark.sql.pandas.types import from_arrow_type
+        from pyspark.sql.types import StringType, StructField, StructType
+
+        schema = StructType([
+            *records.schema.fields, StructField(ROW, from_arrow_type(self.kind)), StructField(FAULT, StringType()),
+        ])  # fmt: skip
+
+        # Without the descriptors that this process has built, which cannot be sent to another.
+        fresh = replace(self, messages=replace(self.messages))
+
+        def read(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            for batch in batches:
+                for start in range(0, batch.num_rows, _RUN):
+                    part = batch.slice(start, _RUN)
+                    rows, faults = fresh._arrays(part)
+                    names = [*part.schema.names, ROW, FAULT]
+                    yield pa.RecordBatch.from_arrays([*part.columns, rows, faults], names=names)
+
+        _send_by_value()
+        return records.mapInArrow(read, schema)
+
+    def _arrays(self, batch: pa.RecordBatch) -> tuple[pa.Array, pa.Array]:
+        read = self.messages.reader(self.columns, is_framed=self.is_framed)
+        rows: list[dict[str, Any] | None] = []
+        faults: list[str | None] = []
+        for value in batch.column("value").to_pylist():
+            try:
+                if value is None:
+                    raise NoMessageError(NO_VALUE)
+                rows.append(read(value))
+                faults.append(None)
+            except NoMessageError as error:
+                rows.append(None)
+                faults.append(str(error))
+        return pa.array(rows, self.kind), pa.array(faults, pa.string())
+
+
+def message_rows(records: DataFrame, statement: CreateSource) -> DataFrame:
+    """Records that were read, with what a change format needs besides."""
+    if not has_changes(statement):
+        return records
+    return upsert_rows(DeferredColumns(tuple(records.columns)), statement, None).of(records)

@@ -1,0 +1,125 @@
+"""Protobuf schemas: columns, and messages as Protobuf's own library writes them."""
+
+from __future__ import annotations
+
+import base64
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from google.protobuf import any_pb2, message_factory, wrappers_pb2
+
+from rw_sql.connectors.schemas.protobuf import Messages, NoMessageError, compiled
+from rw_sql.errors import SqlError
+
+SCHEMA = """
+syntax = "proto3";
+package shop;
+import "geo/place.proto";
+import "google/protobuf/timestamp.proto";
+import "google/protobuf/any.proto";
+enum State { NEW = 0; PAID = 1; }
+message Order {
+  int32 id = 1;
+  uint64 big = 2;
+  optional string note = 3;
+  State state = 4;
+  repeated double prices = 5;
+  map<string, int64> counts = 6;
+  geo.Place place = 7;
+  oneof choice { bool yes = 8; bytes raw = 9; }
+  google.protobuf.Timestamp at = 10;
+  google.protobuf.Any more = 11;
+  repeated Line lines = 12;
+  float f = 13;
+  fixed32 u = 14;
+  message Line { string sku = 1; optional int32 n = 2; }
+}
+message Node { Node next = 1; int32 n = 2; }
+"""
+PLACE = 'syntax = "proto3"; package geo; message Place { string city = 1; sint64 zip = 2; }'
+
+
+@pytest.fixture(scope="module")
+def stored() -> str:
+    return compiled(SCHEMA, (("geo/place.proto", PLACE),))
+
+
+def test_columns_are_risingwave_s(stored: str) -> None:
+    assert dict(Messages(stored, "shop.Order").columns()) == {
+        "id": "INT",
+        "big": "NUMERIC(20, 0)",
+        "note": "CHARACTER VARYING",
+        "state": "CHARACTER VARYING",
+        "prices": "DOUBLE[]",
+        "counts": "MAP(CHARACTER VARYING, BIGINT)",
+        "place": 'STRUCT<"city" CHARACTER VARYING, "zip" BIGINT>',
+        "yes": "BOOLEAN",
+        "raw": "BYTEA",
+        "at": 'STRUCT<"seconds" BIGINT, "nanos" INT>',
+        "more": "JSONB",
+        "lines": 'STRUCT<"sku" CHARACTER VARYING, "n" INT>[]',
+        "f": "REAL",
+        "u": "BIGINT",
+    }
+
+
+def test_what_no_column_can_be_is_refused(stored: str) -> None:
+    with pytest.raises(SqlError, match=r"circular reference detected: shop.Node -> shop.Node. Adding"):
+        Messages(stored, "shop.Node").columns()
+    assert Messages(stored, "shop.Node", frozenset({"shop.Node"})).columns() == (("next", "JSONB"), ("n", "INT"))
+    with pytest.raises(SqlError, match=r"Cannot find message shop.Ordr in schema") as told:
+        Messages(stored, "shop.Ordr").columns()
+    assert told.value.hint == 'did you mean "shop.Order"?'
+    with pytest.raises(SqlError, match="no descriptor set"):
+        Messages(base64.b64encode(b"no").decode(), "shop.Order").columns()
+    with pytest.raises(SqlError, match="cannot be compiled"):
+        compiled("message")
+
+
+def message(stored: str, **values: Any) -> Any:
+    """A message of the library's own class."""
+    messages = Messages(stored, "shop.Order")
+    return message_factory.GetMessageClass(messages.descriptor)(**values)
+
+
+def test_values_are_those_that_were_written(stored: str) -> None:
+    names = [name for name, _ in Messages(stored, "shop.Order").columns()]
+    read = Messages(stored, "shop.Order").reader(names, is_framed=False)
+    packed = any_pb2.Any()
+    packed.Pack(wrappers_pb2.StringValue(value="x"))
+    full = message(
+        stored, id=-5, big=2**64 - 1, note="", state=1, prices=[1.5, -2.0], counts={"b": 2, "a": 1},
+        place={"city": "Ulm", "zip": -1}, raw=b"\0\xff", at={"seconds": 5, "nanos": 6},
+        more={"type_url": "", "value": b""},
+        lines=[{"sku": "a"}, {"sku": "b", "n": 0}], f=0.5, u=2**32 - 1,
+    )  # fmt: skip
+    row = read(full.SerializeToString())
+    assert row.pop("more") == "{}"
+    assert row == {
+        "id": -5, "big": Decimal(2**64 - 1), "note": "", "state": "PAID", "prices": [1.5, -2.0],
+        "counts": [("a", 1), ("b", 2)], "place": {"city": "Ulm", "zip": -1}, "yes": None, "raw": b"\0\xff",
+        "at": {"seconds": 5, "nanos": 6}, "lines": [{"sku": "a", "n": None}, {"sku": "b", "n": 0}], "f": 0.5,
+        "u": 2**32 - 1,
+    }  # fmt: skip
+    empty = read(b"")
+    assert (empty["id"], empty["big"], empty["note"], empty["state"], empty["place"]) == (0, 0, None, "NEW", None)
+    assert (empty["yes"], empty["raw"], empty["prices"], empty["counts"]) == (None, None, [], [])
+
+
+def test_frames_and_what_cannot_be_read(stored: str) -> None:
+    read = Messages(stored, "shop.Order").reader(["id"], is_framed=True)
+    data = message(stored, id=7).SerializeToString()
+    for indexes in (b"\0", b"\x02\0", b"\x04\x02\0"):
+        assert read(b"\0\0\0\0\1" + indexes + data) == {"id": 7}
+    for bad, reason in (
+        (b"x", "magic byte"),
+        (b"\0\0\0", "4-byte schema ID"),
+        (b"\0\0\0\0\1\xff\xff\xff\xff\xff\xff", "message indexes"),
+        (b"\0\0\0\0\1\0\x08", "no message shop.Order"),
+    ):
+        with pytest.raises(NoMessageError, match=reason):
+            read(bad)
+    unknown = Messages(stored, "shop.Order").reader(["state"], is_framed=False)
+    with pytest.raises(NoMessageError, match=r"shop.Order.state has no value 7"):
+        unknown(message(stored, state=7).SerializeToString())
