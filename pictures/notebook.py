@@ -93,8 +93,12 @@ def _command(page: Page, name: str, arguments: Mapping[str, object] | None = Non
 
 def _run_cells(page: Page) -> None:
     """Runs all cells. The last one watches the jobs without an end; it is interrupted once it shows a rate."""
-    page.evaluate("() => { window.jupyterapp.commands.execute('notebook:run-all-cells'); }")
+    page.wait_for_selector('.jp-Notebook-ExecutionIndicator[data-status="idle"]', timeout=LONGEST_MS)
     cells = page.locator(".jp-Notebook .jp-CodeCell")
+    cells.first.locator(".jp-InputPrompt").click()  # a command is for the notebook that has the focus
+    page.evaluate("() => { window.jupyterapp.commands.execute('notebook:run-all-cells'); }")
+    cells.first.locator(".jp-InputPrompt", has_text="*").wait_for(timeout=LONGEST_MS)
+    print("the notebook runs", flush=True)
     last = cells.nth(len(_CELLS) - 1)
     last.locator("table").wait_for(timeout=LONGEST_MS)
     page.wait_for_timeout(5000)
