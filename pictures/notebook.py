@@ -39,10 +39,10 @@ _CELLS = (
     "%%rw\n"
     "ALTER SYSTEM SET enable_unsafe_ops = true;\n"
     "PAUSE SOURCE orders REASON 'producers move to orders_v2';\n"
-    "EXPLAIN INJECT SOURCE OFFSETS orders VALUES ('orders:0' = 100, 'orders:1' = 180);",
-    "%%rw\nEXPLAIN (FORMAT SVG) INJECT SOURCE OFFSETS orders VALUES ('orders:0' = 100, 'orders:1' = 180);",
+    "EXPLAIN INJECT SOURCE OFFSETS orders VALUES ('orders:0' = 100, 'orders:1' = 120);",
+    "%%rw\nEXPLAIN (FORMAT SVG) INJECT SOURCE OFFSETS orders VALUES ('orders:0' = 100, 'orders:1' = 120);",
     "%%rw --yes\n"
-    "INJECT SOURCE OFFSETS orders VALUES ('orders:0' = 100, 'orders:1' = 180) ALLOW DUPLICATES, GAPS;\n"
+    "INJECT SOURCE OFFSETS orders VALUES ('orders:0' = 100, 'orders:1' = 120) ALLOW DUPLICATES;\n"
     "RESUME SOURCE orders;\n"
     "FLUSH;\n"
     "SHOW UNSAFE OPERATIONS FOR orders;",
@@ -65,7 +65,8 @@ def make(browser: Browser, album: Album, folder: Path, broker: str) -> None:
         create_topic(broker, topic, 2)
     names = ("ann", "bob", "eve")
     produce(broker, "orders", [json.dumps({"id": n, "customer": names[n % 3], "amount": 5 * n}) for n in range(300)])
-    cells = [nbformat.v4.new_code_cell(cell.replace("{broker}", broker)) for cell in _CELLS]
+    tagged = {"tags": ["raises-exception"]}  # one shows a mistake, after which the others go on
+    cells = [nbformat.v4.new_code_cell(cell.replace("{broker}", broker), metadata=tagged) for cell in _CELLS]
     kernel = {"name": "python3", "display_name": "Python 3", "language": "python"}  # else JupyterLab asks for one
     book = nbformat.v4.new_notebook(cells=cells, metadata={"kernelspec": kernel})
     home = folder / "notebook"
@@ -78,28 +79,62 @@ def make(browser: Browser, album: Album, folder: Path, broker: str) -> None:
         page.wait_for_selector(".jp-Notebook .jp-Cell", timeout=LONGEST_MS)
         _command(page, "application:toggle-left-area")
         _run_cells(page)
+        _add_cell(page)
         for theme, name in (("light", "JupyterLab Light"), ("dark", "JupyterLab Dark")):
             _command(page, "apputils:change-theme", {"theme": name})
             page.emulate_media(color_scheme="dark" if theme == "dark" else "light")
-            page.wait_for_timeout(1500)
+            page.wait_for_timeout(1000)
             for part, (first, last) in _SHOWN.items():
                 album.keep(f"notebook-{part}", theme, _picture(page, first, last))
+            album.keep("notebook-completion", theme, _completion(page))
         context.close()
 
 
 def _command(page: Page, name: str, arguments: Mapping[str, object] | None = None) -> None:
-    page.evaluate("([name, given]) => window.jupyterapp.commands.execute(name, given)", [name, dict(arguments or {})])
+    # Not waited for: of some commands, the promise is never kept.
+    run = "([name, given]) => { window.jupyterapp.commands.execute(name, given); }"
+    page.evaluate(run, [name, dict(arguments or {})])
+    page.wait_for_timeout(1500)
 
 
 def _run_cells(page: Page) -> None:
     """Runs all cells. The last one watches the jobs without an end; it is interrupted once it shows a rate."""
-    page.evaluate("() => { window.jupyterapp.commands.execute('notebook:run-all-cells'); }")
+    page.wait_for_selector('.jp-Notebook-ExecutionIndicator[data-status="idle"]', timeout=LONGEST_MS)
     cells = page.locator(".jp-Notebook .jp-CodeCell")
+    cells.first.locator(".jp-InputPrompt").click()  # a command is for the notebook that has the focus
+    while not cells.first.locator(".jp-InputPrompt", has_text="*").count():
+        _command(page, "notebook:run-all-cells")  # does nothing before the kernel is connected
     last = cells.nth(len(_CELLS) - 1)
     last.locator("table").wait_for(timeout=LONGEST_MS)
     page.wait_for_timeout(5000)
     _command(page, "notebook:interrupt-kernel")
     last.locator(".jp-InputPrompt", has_text=str(len(_CELLS))).wait_for(timeout=LONGEST_MS)
+
+
+def _add_cell(page: Page) -> None:
+    """A new cell at the end, with the beginning of a statement."""
+    page.locator(".jp-Notebook .jp-CodeCell").last.locator(".jp-InputPrompt").click()
+    _command(page, "notebook:insert-cell-below")
+    _command(page, "notebook:enter-edit-mode")
+    page.keyboard.type("%%rw\nINJECT SOURCE OFFSETS orders ")
+
+
+def _completion(page: Page) -> bytes:
+    """The new cell with the menu of what may follow."""
+    cell = page.locator(".jp-Notebook .jp-CodeCell").last
+    cell.locator(".cm-line").last.click()
+    page.keyboard.press("End")
+    page.keyboard.press("Tab")
+    menu = page.locator(".jp-Completer")
+    menu.wait_for(timeout=LONGEST_MS)
+    page.wait_for_timeout(500)
+    above, below = cell.bounding_box(), menu.bounding_box()
+    assert above is not None
+    assert below is not None
+    clip = {"x": 0, "y": above["y"] - 4, "width": 760, "height": below["y"] + below["height"] + 12 - above["y"]}
+    picture = page.screenshot(clip=clip)
+    page.keyboard.press("Escape")
+    return picture
 
 
 def _picture(page: Page, first: int, last: int) -> bytes:

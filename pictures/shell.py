@@ -85,7 +85,7 @@ _PARTS: dict[int, dict[str, Callable[[Terminal], None]]] = {
         "watch": _watch,
         "status": _status,
     },
-    200: {"objects": _objects, "query": _query, "completion": _completion},
+    200: {"objects": _objects, "completion": _completion},
 }
 
 

@@ -35,7 +35,7 @@ def __getattr__(name: str) -> Any:
     try:
         found = getattr(import_module(_HOMES[name]), name)
         if name in ("attach", "connect"):
-            import_module("rw_sql.cli.prompt_status").show_at_prompt()
+            import_module("rw_sql.cli.shell.prompt_status").show_at_prompt()
         return found
     except ModuleNotFoundError as error:
         from rw_sql.packages import missing_package

@@ -42,8 +42,9 @@ class CellResult:
         """A picture of EXPLAIN (FORMAT SVG | MERMAID); None for a table."""
         return self._table.picture()
 
-    def _repr_html_(self) -> str:
-        return self._table._repr_html_()
+    def _repr_html_(self) -> str | None:
+        # Beside a picture, a front end would show the table, with the picture's text.
+        return None if self._table.picture() is not None else self._table._repr_html_()
 
     def __repr__(self) -> str:
         return repr(self._table)

@@ -15,6 +15,7 @@ ROWS_SEEN = 20
 
 # Every style is inline: a front end may sanitize a <style>, and a notebook has many tables. No colour is set, so that
 # the front end's light or dark theme applies.
+_BELOW = "caption-side: bottom; text-align: left"
 _BOX = "max-height: 36em; overflow: auto"
 _HEAD = "position: sticky; top: 0; white-space: nowrap; text-align: {}; vertical-align: bottom"
 _TEXT = "white-space: pre-wrap; text-align: left; vertical-align: top"
@@ -51,10 +52,12 @@ class ResultTable:
             "<tr>" + "".join(map(_html_cell, row, self._numbers)) + "</tr>"  # Every row has all columns.
             for row in self._rows.rows
         )
-        table = f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+        rows = f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody>"
+        count = f"<small>{self._count}</small>"
         if len(self._rows.rows) > ROWS_SEEN:
-            table = f'<div style="{_BOX}">{table}</div>'
-        return f"{table}<small>{self._count}</small>"
+            return f'<div style="{_BOX}"><table>{rows}</table></div>{count}'
+        # Front ends put space below a table: outside of it, the count would stand nearer to the next result.
+        return f'<table><caption style="{_BELOW}">{count}</caption>{rows}</table>'
 
     def __repr__(self) -> str:
         """The same as aligned text."""

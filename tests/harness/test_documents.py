@@ -65,7 +65,7 @@ def test_links_lead_somewhere(document: Path) -> None:
         if not re.match(r"[a-z]+:|#", target):
             path, _, anchor = target.partition("#")
             assert (document.parent / path).exists(), f"{name(document)} links to {target}"
-            if anchor:
+            if anchor and not path.endswith(".png"):  # a picture's anchor names the theme that it is for
                 there = anchors((document.parent / path).read_text(encoding="utf-8"))
                 assert anchor in there, f"{name(document)} links to {target}"
 

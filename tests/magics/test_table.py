@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from IPython.core.formatters import DisplayFormatter
+
+from rw_sql.magics.result import CellResult
 from rw_sql.magics.table import ResultTable
 from rw_sql.session.results import Rows
 
@@ -68,3 +71,13 @@ def test_a_picture_is_shown_as_one() -> None:
     assert shown("flowchart LR\n  a")["text/vnd.mermaid"] == "flowchart LR\n  a"  # type: ignore[index]
     assert shown("changes nothing") is None
     assert shown("<svg ", "text") is None
+
+
+def test_beside_a_picture_there_is_no_table_for_a_front_end_to_prefer() -> None:
+    result = object.__new__(CellResult)
+    result._table = ResultTable(Rows(columns=("plan",), rows=(("<svg xmlns=''></svg>",),)))
+    shown, _ = DisplayFormatter().format(result)
+    assert set(shown) == {"image/svg+xml", "text/plain"}
+    result._table = ResultTable(ROWS)
+    shown, _ = DisplayFormatter().format(result)
+    assert set(shown) == {"text/html", "text/plain"}

@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import subprocess
 from typing import TYPE_CHECKING
+from xml.etree import ElementTree
 
 import pytest
 
@@ -127,3 +128,6 @@ def test_pipes_commands_and_files(tmp_path: Path, written: WrittenWarehouse) -> 
     assert said.returncode == 0, said.stderr
     assert said.stdout.index("id") < said.stdout.index("between") < said.stdout.index("CREATE SOURCE orders")
     assert said.stdout.endswith(";\n")
+    drawn = rw_sql(tmp_path, "-w", "w", "-c", "\\o a.svg", "-c", "EXPLAIN (FORMAT SVG) SHOW LINEAGE")
+    assert (drawn.returncode, drawn.stdout) == (0, ""), drawn.stderr
+    assert ElementTree.parse(tmp_path / "a.svg").getroot().tag == "{http://www.w3.org/2000/svg}svg"

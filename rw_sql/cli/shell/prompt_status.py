@@ -33,7 +33,7 @@ class PromptStatus(StatusLine):
 
 
 def _has_bars() -> bool:
-    from pyspark import SparkContext
+    from rw_sql.runtime.spark.jvm import active_context
 
-    context = SparkContext._active_spark_context
+    context = active_context()
     return context is not None and context.getConf().get("spark.ui.showConsoleProgress", "false") == "true"
