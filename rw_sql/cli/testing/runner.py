@@ -39,6 +39,11 @@ TEST_SETTINGS = {
     "spark.sql.shuffle.partitions": "2",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.streaming.pollingDelay": "100ms",
+    # Spark computes rows without generated code: for a few rows, generating and compiling it costs more than all else.
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.codegen.wholeStage": "false",
+    # A query's stages become one job instead of one each.
+    "spark.sql.adaptive.enabled": "false",
     # Of a JVM that lives for a minute, half of the CPU time goes into compiling: the quick compiler is enough for few
     # rows. It needs room for its code, and the heap room for classes and young objects from the start.
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m -XX:+UseSerialGC "

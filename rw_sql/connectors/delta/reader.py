@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import functions as f
 from pyspark.sql.types import StructField, StructType
 
+from rw_sql.connectors.delta.plain_files import rows_at
 from rw_sql.connectors.delta.versions import table_at
 from rw_sql.connectors.support.typed_records import typed_records
 from rw_sql.errors import UPSTREAM_MISSING, SqlError
@@ -30,7 +31,7 @@ def read(
 ) -> DataFrame:
     """The rows that these commits appended, each at its version, or the table as of ``upto``, at offset 0."""
     if upto is not None:
-        frame = table_at(spark, path, upto)
+        frame = rows_at(spark, path, upto)
         return typed_records(frame, split, row, f.lit(0))
     made: DataFrame | None = None
     newest = max((commit.version for commit in commits), default=0)

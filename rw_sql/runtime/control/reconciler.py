@@ -261,6 +261,8 @@ class Reconciler:
             if isinstance(running, Ingest):
                 self._await_batch(slot, running)
                 wanted = slot.wanted
+            elif isinstance(running, View) and isinstance(wanted, ViewSpec) and running.begin_feed(wanted):
+                return
             failures: list[Failure | None] = []
             self._try(slot, lambda: failures.append(running.failure()))
             self._try(slot, partial(self._stop, slot, running, is_sound=failures == [None]))

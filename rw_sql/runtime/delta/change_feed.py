@@ -1,4 +1,4 @@
-"""Finds where the change feed of a Delta table begins (Delta protocol, "Add CDC File")."""
+"""Begins the change feed of a Delta table, and finds where it began (Delta protocol, "Add CDC File")."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from rw_sql.runtime.delta.delta_log import commits
 from rw_sql.runtime.delta.job_output import CHANGE_FEED
 
 if TYPE_CHECKING:
+    from rw_sql.runtime.delta.job_output import JobOutput
     from rw_sql.runtime.support.warehouse import Warehouse
 
 
@@ -29,3 +30,15 @@ def feed_begin(warehouse: Warehouse, table: str, after: int) -> int:
         if began is None or DeltaTable(table, version=after).metadata().configuration.get(CHANGE_FEED) == "true":
             return after
     return after if began is None else began
+
+
+def begin_feed(output: JobOutput) -> None:
+    """Makes a table keep a change feed from now on, between two commits of its job.
+
+    Uses a handle of its own: the batch in progress may be reading that of the job, which looks for newer versions
+    before it commits.
+    """
+    table = DeltaTable(output.path)
+    if table.metadata().configuration.get(CHANGE_FEED) != "true":
+        table.alter.set_table_properties({CHANGE_FEED: "true"})
+        output.checksums.write(table)

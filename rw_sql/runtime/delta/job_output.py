@@ -132,6 +132,8 @@ class JobOutput:
         output = JobOutput(
             warehouse=warehouse, path=path, job=job, run=run, epoch=epoch, generation=generation, table=table
         )
+        if table.version() == 0:
+            output.tell_version()  # A stream that reads the table from its creation looks at this version.
         output._fence(first_rows)
         output.fit(spark_schema, has_change_feed=has_change_feed, statistics=statistics)
         return output

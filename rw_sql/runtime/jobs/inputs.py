@@ -9,11 +9,12 @@ from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
 from pyspark.sql import functions as f
 
-from rw_sql.connectors.delta.versions import table_at
+from rw_sql.connectors.delta.plain_files import rows_at
 from rw_sql.model.backfill_ranges import History
 from rw_sql.model.definitions import source_definition
 from rw_sql.runtime.decoding.cdc_rows import cdc_frame
 from rw_sql.runtime.delta.job_output import CHANGE_FEED
+from rw_sql.runtime.delta.young_table import YoungTable
 from rw_sql.runtime.support.failures import StalledError
 from rw_sql.syntax.lexing.identifiers import quoted_for_spark
 from rw_sql.syntax.query.signed_aggregates import SIGN
@@ -101,7 +102,11 @@ def input_frame(
     if not given.path:
         # In a log, only retention deletes rows.
         reader = reader.option("ignoreDeletes", "true")
-    frame = reader.load(table or path_of(context.warehouse, given))
+    path = table or path_of(context.warehouse, given)
+    if not given.path and YoungTable.of(context.warehouse, path) is not None:
+        # The same rows as the snapshot with which a stream begins, but without Spark jobs that compute it.
+        reader = reader.option("startingVersion", "0")
+    frame = reader.load(path)
     if given.live_from is not None:
         rows = cdc_frame(frame, source_definition(given.decoded_by), given.live_from)
         return rows.where("_rw_error IS NULL").selectExpr(*given.selected)
@@ -143,7 +148,11 @@ def feed_frame(context: Context, spark: SparkSession, given: ViewInput) -> DataF
     """The stream of a view's changes: its old and new rows, with CHANGE and VERSION."""
     most = batch_bytes(spark)
     reader = spark.readStream.format("delta").option("maxBytesPerTrigger", most).option("readChangeFeed", "true")
-    frame = reader.load(path_of(context.warehouse, given))
+    path = path_of(context.warehouse, given)
+    young = None if given.path else YoungTable.of(context.warehouse, path)
+    if young is not None and young.feed_begin is not None:
+        reader = reader.option("startingVersion", str(young.feed_begin))
+    frame = reader.load(path)
     return frame.selectExpr(*given.selection((*given.columns, *_hidden(given))), CHANGE, VERSION)
 
 
@@ -162,7 +171,7 @@ def touched_frame(context: Context, spark: SparkSession, given: ViewInput) -> Da
 
 def frame_at(context: Context, spark: SparkSession, given: ViewInput, version: int) -> DataFrame:
     """The rows of an input at a version, with the columns that queries see."""
-    return table_at(spark, path_of(context.warehouse, given), version).selectExpr(*given.selected)
+    return rows_at(spark, path_of(context.warehouse, given), version).selectExpr(*given.selected)
 
 
 def _hidden(given: ViewInput) -> tuple[str, ...]:

@@ -40,7 +40,11 @@ if TYPE_CHECKING:
     from rw_sql.model.source_readers import Reader
     from rw_sql.runtime.jobs.context import Context
 
-_LOOK_SECONDS = 0.05
+_LOOK_SHARE = 0.1
+"""The interval between two looks, as a share of the time waited so far: a look reads the catalog, logs and
+checkpoints."""
+
+_LEAST_LOOK_SECONDS, _MOST_LOOK_SECONDS = 0.02, 0.25
 _ASK_SECONDS = 2.0
 _MARK_SECONDS = 0.5
 _GRACE_MS = 5_000
@@ -139,7 +143,7 @@ class _Waiting(Protocol):
 def _wait(context: Context, waiting: _Waiting, limit: StallTimeout, shown: Waiting) -> None:
     limit.begin()
     shown.begin("waiting until every record of now is read", None, waiting.left)
-    marked_at = time.monotonic()
+    began = marked_at = time.monotonic()
     while not waiting.is_over():
         context.sessions.require_alive()
         # Computing marks costs some reads: they are only computed after a while.
@@ -154,7 +158,8 @@ def _wait(context: Context, waiting: _Waiting, limit: StallTimeout, shown: Waiti
                     "SHOW JOBS shows what each job does",
                     detail=what_goes_on(context, None),
                 )
-        time.sleep(_LOOK_SECONDS)
+        waited = time.monotonic() - began
+        time.sleep(min(max(waited * _LOOK_SHARE, _LEAST_LOOK_SECONDS), _MOST_LOOK_SECONDS))
 
 
 def _state(context: Context, jobs: Iterable[str]) -> str:

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from rw_sql.runtime.decoding.decoder import ERROR
 from rw_sql.runtime.delta.delta_log import added_rows, read_actions, rows_without
-from rw_sql.runtime.positions.progress import planned_stretch
+from rw_sql.runtime.delta.young_table import YoungTable
+from rw_sql.runtime.positions.progress import first_end, planned_stretch
 
 if TYPE_CHECKING:
     from rw_sql.runtime.support.warehouse import Warehouse
@@ -30,7 +31,8 @@ def planned_rows(
     ``is_log``: the input is a source's log, whose undecodable records are not read. ``is_all_read``: all other records
     are read.
     """
-    stretch = planned_stretch(warehouse, checkpoint, batch)
+    is_first = batch == 0
+    stretch = _first(warehouse, table, checkpoint) if is_first else planned_stretch(warehouse, checkpoint, batch)
     if stretch is None:
         return Planned()
     versions, is_whole = stretch
@@ -45,3 +47,12 @@ def planned_rows(
             good = rows_without(actions, ERROR) if is_log else added
             exact = None if good is None else exact + good
     return Planned(most=most, exact=exact)
+
+
+def _first(warehouse: Warehouse, table: str, checkpoint: str) -> tuple[range, bool] | None:
+    """The versions whose rows a query's first batch reads, if the table has been appended to only."""
+    end = first_end(warehouse, checkpoint)
+    if end is None:
+        return None
+    young = YoungTable.of(warehouse, table)
+    return (range(end + 1), True) if young is not None and end <= young.newest else None

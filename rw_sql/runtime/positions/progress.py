@@ -77,6 +77,15 @@ def planned_stretch(warehouse: Warehouse, checkpoint: str, batch: int) -> tuple[
     return range(before["reservoirVersion"], last), before["index"] < 0 and after["index"] < 0
 
 
+def first_end(warehouse: Warehouse, checkpoint: str) -> int | None:
+    """The version of a single Delta input up to which a query's first batch reads all rows; None if it reads a part of
+    a version, or several inputs."""
+    offsets = _delta_offsets(warehouse, checkpoint, 0)
+    if len(offsets) != 1 or offsets[0].get("isStartingVersion") or offsets[0]["index"] >= 0:
+        return None
+    return int(offsets[0]["reservoirVersion"]) - 1
+
+
 def watermark_ms(warehouse: Warehouse, checkpoint: str) -> int | None:
     """The event time below which a view's next batch drops rows, in milliseconds since 1970.
 

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import logging
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
+from deltalake.exceptions import DeltaError
 from pyspark.errors import StreamingQueryException
 
 from rw_sql.metastore.records import CHANGES, DIFF, KEYS, MaterializedViewRecord, SourceRecord
 from rw_sql.runtime.backfill.checks import require_history
 from rw_sql.runtime.backfill.direct_table import HISTORY_GENERATION, DirectTable, is_direct
 from rw_sql.runtime.backfill.job import Backfill, is_live, leave_histories
+from rw_sql.runtime.delta.change_feed import begin_feed
 from rw_sql.runtime.delta.delta_log import last_batch
 from rw_sql.runtime.delta.job_output import FencedError, JobOutput
 from rw_sql.runtime.direct.readers import DirectReaders
@@ -326,6 +328,24 @@ class View:
         return with_way_out(
             self.context, self.spec.inputs, failure, again, name=f"materialized view {name}", rebuild=rebuild
         )
+
+    def begin_feed(self, spec: ViewSpec) -> bool:
+        """Adopts a specification that differs only in that the table keeps a change feed, while the query runs.
+
+        Returns False if the job must be restarted for it.
+        """
+        if self.spec.has_change_feed or replace(self.spec, has_change_feed=True) != spec:
+            return False
+        is_filled = self.backfill is None or not self.backfill.is_running
+        if not is_filled or self.failure() is not None:
+            return False
+        try:
+            with self._turn():
+                begin_feed(self.output)
+        except (DeltaError, FencedError, OSError):
+            return False
+        self.spec = spec
+        return True
 
     def _close_readers(self) -> None:
         if self.readers is not None:

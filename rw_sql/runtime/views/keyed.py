@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING, cast
 
+from rw_sql.connectors.delta.plain_files import rows_now
 from rw_sql.metastore.records import OVERWRITE
 from rw_sql.runtime.delta.job_output import LARGE_ROWS
 from rw_sql.runtime.delta.row_counts import RowCount, exactly
@@ -69,7 +70,7 @@ class Keyed:
             elif UNCHANGED not in frame.columns or frame.where(f"`{UNCHANGED}` IS NOT NULL").isEmpty():
                 write_changes(self.run, last.drop(UNCHANGED), batch, self.rows.primary_key)
                 return
-        own = frame.sparkSession.read.format("delta").load(self.run.output.path)
+        own = rows_now(frame.sparkSession, self.run.output.path)
         changes = self._settled(frame, own)
         if self.rows.is_append_only:
             self._append(changes.drop(KEEP), batch)

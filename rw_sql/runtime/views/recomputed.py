@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from deltalake import DeltaTable
 
+from rw_sql.connectors.delta.plain_files import rows_now
 from rw_sql.metastore.records import CHANGES, KEYS
 from rw_sql.runtime.delta.job_output import LARGE_ROWS
 from rw_sql.runtime.delta.row_counts import RowCount, exactly
@@ -133,7 +134,7 @@ class Recomputed:
                 fresh = fresh.alias("f").join(touched.alias("t"), _same("f", "t", partition), "left_semi")
             if ROW in spec.keys:
                 fresh = _numbered(fresh)
-            own = spark.read.format("delta").load(run.output.path)
+            own = rows_now(spark, run.output.path)
             if touched is not None:
                 own = own.alias("f").join(touched.alias("t"), _same("f", "t", partition), "left_semi")
             columns = own.columns

@@ -98,10 +98,19 @@ def test_what_an_input_committed_is_what_a_batch_reads(tmp_path: Path) -> None:
     def planned(batch: int, *, is_log: bool, is_all_read: bool = True) -> Planned:
         return planned_rows(warehouse, path, str(checkpoint), batch, is_log=is_log, is_all_read=is_all_read)
 
-    assert planned(0, is_log=True) == Planned()
+    # The first batch reads what the table's first commits added.
+    assert planned(0, is_log=True) == Planned(most=0, exact=0)
     assert planned(1, is_log=True) == Planned(most=6, exact=4)
     assert planned(1, is_log=False) == Planned(most=6, exact=6)
     assert planned(1, is_log=True, is_all_read=False) == Planned(most=6)
+    write(checkpoint, 0, offset("t", begin + 1))
+    assert planned(0, is_log=True) == Planned(most=3, exact=2)
+    for at in (offset("t", begin, is_first_read=True), offset("t", begin, index=0), offset("t", begin + 3)):
+        write(checkpoint, 0, at)
+        assert planned(0, is_log=True) == Planned()
+    write(checkpoint, 0, offset("t", begin + 1))
+    output.table.delete("id = 1")  # The first batch reads the rows of a snapshot now.
+    assert planned(0, is_log=True) == Planned()
 
 
 def test_a_local_master_has_no_executors_elsewhere() -> None:

@@ -1,0 +1,66 @@
+"""Reads a small table's files as the Parquet files that they are.
+
+For each version that it reads, Spark computes the state of a Delta table: two or three jobs, which take longer than
+a small table's rows. delta-rs lists the files of a version in milliseconds.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
+from pyspark.sql.types import StructType
+
+from rw_sql.connectors.delta.versions import table_at
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+MOST_FILES = 32
+"""A table with more files is read by Delta. Spark starts a job to list more paths than these."""
+
+_HARMLESS = frozenset({"timestampNtz"})
+"""Features of a table whose files can nevertheless be read by themselves."""
+
+_PATTERN = re.compile(r"[*?\[\]{}\\%]")
+
+
+def rows_at(spark: SparkSession, path: str, version: int) -> DataFrame:
+    """The rows of the table at a version. Files are opened lazily and may be deleted by then."""
+    frame = _plain(spark, path, version)
+    return table_at(spark, path, version) if frame is None else frame
+
+
+def rows_now(spark: SparkSession, path: str) -> DataFrame:
+    """The rows of the table's newest version."""
+    frame = _plain(spark, path, None)
+    return spark.read.format("delta").load(path) if frame is None else frame
+
+
+def _plain(spark: SparkSession, path: str, version: int | None) -> DataFrame | None:
+    """The rows of a version; None if its files do not say all, because of deletion vectors, renamed columns or columns
+    that are only in paths, or if delta-rs does not know the version."""
+    try:
+        table = DeltaTable(path, version=version)
+    except DeltaError:
+        return None
+    protocol = table.protocol()
+    needed = frozenset(protocol.reader_features or ()) - _HARMLESS
+    if (protocol.min_reader_version > 1 and (needed or not protocol.reader_features)) or (
+        table.metadata().partition_columns
+    ):
+        return None
+    files = table.file_uris()
+    if len(files) > MOST_FILES or not all(_is_plain(file) for file in files):
+        return None
+    schema = StructType.fromJson(json.loads(table.schema().to_json()))
+    return spark.read.schema(schema).parquet(*files) if files else spark.createDataFrame([], schema)
+
+
+def _is_plain(file: str) -> bool:
+    """True for a local file whose path Spark takes as it is."""
+    return _PATTERN.search(file) is None and file.startswith("/") and Path(file).is_file()
