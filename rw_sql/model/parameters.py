@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from rw_sql.errors import INVALID_PARAMETER, UNKNOWN_PARAMETER, Span, SqlError, near_names
 from rw_sql.metastore.records import PARALLELISM
+
+if TYPE_CHECKING:
+    from rw_sql.metastore import Snapshot
 
 NO_LIMIT = "-1"
 """The value for an unlimited rate, as RisingWave writes it."""
@@ -201,6 +205,13 @@ SESSION_PARAMETERS = {
     )
 }
 """The session parameters: valid until the session ends."""
+
+
+def streaming_parallelism(snapshot: Snapshot) -> int:
+    """The parallelism of a query that is created or rebuilt now and sets none itself: the number of partitions of its
+    state (Spark's shuffle partitions)."""
+    value = snapshot.parameter(STREAMING_PARALLELISM)
+    return PARALLELISM if value is None else int(value)
 
 
 def system_parameter(name: str, span: Span) -> Parameter:

@@ -6,7 +6,9 @@ from __future__ import annotations
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
+from rw_sql.connectors.formats import CONNECTION, LOCATION
 from rw_sql.connectors.registry import connector, connector_names, sink_connector, sink_connector_names
+from rw_sql.connectors.schemas.client import ADDRESSES
 from rw_sql.errors import (
     DUPLICATE_CLAUSE,
     MISSING_PROPERTY,
@@ -39,6 +41,7 @@ if TYPE_CHECKING:
 
 _PARTS = (Option, OptionKey, ColumnDefinition, IncludeColumn, TableConstraint, Watermark)
 _AS_JSON = FormatEncode(format="PLAIN", encode="JSON")
+_SCHEMA_PLACES = (ADDRESSES, CONNECTION, LOCATION)
 _TEXT = DataType(name="CHARACTER VARYING")
 
 
@@ -97,7 +100,9 @@ def _without(whole: Statement, holder: Any, error: SqlError) -> tuple[Any, objec
                 return replace(holder, **{slot.name: _AS_JSON}), value
             found = _without(whole, value, error)
             if found is not None:
-                return replace(holder, **{slot.name: found[0]}), found[1]
+                # Without the place of its schema, the format would have another fault.
+                is_place = isinstance(found[1], Option) and found[1].key in _SCHEMA_PLACES
+                return replace(holder, **{slot.name: _AS_JSON if is_place else found[0]}), found[1]
     return None
 
 

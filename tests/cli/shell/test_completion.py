@@ -74,7 +74,7 @@ def test_statements_by_context(text: str, wanted: list[str]) -> None:
         ("CREATE SOURCE s (a INT) WITH (", ["connector"]),
         ("CREATE CONNECTION c WITH (", ["type"]),
         ("CREATE SOURCE s (a INT) WITH (connector = 'ka", ["kafka'"]),
-        ("CREATE SINK s FROM orders WITH (connector = '", ["deltalake'", "fs'", "jdbc'", "kafka'"]),
+        ("CREATE SINK s FROM orders WITH (connector = '", ["deltalake'", "fs'", "iceberg'", "jdbc'", "kafka'"]),
         ("CREATE SOURCE s WITH (connector = 'kafka', properties.sec", ["properties.security.protocol"]),
         ("CREATE SOURCE s WITH (connector = 'kafka', scan.startup.mode = '", ["earliest'", "latest'", "timestamp'"]),
         ("CREATE SOURCE s WITH (connector = 'kafka', topic = 'a', to", []),

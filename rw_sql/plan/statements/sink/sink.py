@@ -23,7 +23,7 @@ from rw_sql.model.names import (
     undefined_relation,
 )
 from rw_sql.model.options import plan_options
-from rw_sql.model.parallelism import streaming_parallelism
+from rw_sql.model.parameters import streaming_parallelism
 from rw_sql.model.relations import relation_of
 from rw_sql.plan.checks.columns import is_validated, without_switch
 from rw_sql.plan.checks.sinks import SinkInput, check_sink

@@ -16,7 +16,7 @@ from rw_sql.metastore.records import (
 )
 from rw_sql.model.definitions import view_definition
 from rw_sql.model.names import find_view, spoken
-from rw_sql.model.parallelism import streaming_parallelism
+from rw_sql.model.parameters import streaming_parallelism
 from rw_sql.model.pauses import direct_inputs
 from rw_sql.model.reading_order import in_reading_order
 from rw_sql.model.relations import schema_columns

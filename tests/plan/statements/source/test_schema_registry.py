@@ -247,7 +247,7 @@ def test_a_connection_reaches_every_source() -> None:
         ("schema.registry.username = 'u'", 'missing property "schema.registry"'),
         ("schema.registry = 'registry:8081'", "must be a list of URLs"),
         (f"{REGISTRY}, schema.registry.retries.max = 'x'", "must be a whole number"),
-        (f"{REGISTRY}, message = 'x'", "schema_registry connections do not support message values"),
+        (f"{REGISTRY}, message = 'x'", 'connections of type "schema_registry" have no property "message"'),
         (f"{REGISTRY}, schema.registry.password = 'x'", "takes only a secret"),
     ],
 )

@@ -78,7 +78,12 @@ def test_again_while_it_is_under_way_begins_anew() -> None:
     world.run("REBUILD MATERIALIZED VIEW v", "REBUILD MATERIALIZED VIEW v")
     (rebuild,) = world.snapshot.all("rebuild")
     assert rebuild == RebuildRecord(
-        id=rebuild.id, name="v", view_id=view(world, "v").id, generation=3, created_at_ms=1_700_000_000_000
+        id=rebuild.id,
+        name="v",
+        view_id=view(world, "v").id,
+        generation=3,
+        created_at_ms=1_700_000_000_000,
+        parallelism=2,
     )
     world.run("DROP MATERIALIZED VIEW v")
     assert world.snapshot.all("rebuild") == ()
