@@ -57,7 +57,6 @@ def test_each_change_is_in_the_log_once(spark: SparkSession, postgres: PostgresI
         "schema": schema,
         "dump": str(dump),
     }
-    wanted: Counter[str] = Counter()
     try:
         for at, point in enumerate(POINTS):
             status = lives.live({**task, "point": point}, is_killed=True)
