@@ -178,7 +178,11 @@ class Capture:
         return len(self._marks(taken[-1]))
 
     def require_known(self, taken: tuple[Taken, ...]) -> None:
-        """Raises StalledError if columns that a table reads were dropped or have another type upstream."""
+        """Logs the reader's notices. Raises StalledError if columns that a table reads were dropped upstream, or have
+        another type there."""
+        for notice in dict.fromkeys(notice for each in taken for notice in each.notices):
+            log_event("capture_notice", source=self.source.name, notice=notice)
+            logger.warning("source %s: %s", self.source.name, notice)
         for change in (change for each in taken for change in each.changes):
             read = self.columns.get(change.table, frozenset())
             gone = [name for name in change.dropped if name in read]
@@ -276,16 +280,13 @@ def _progress_of(table: CdcTableSpec, stored: Mapping[str, tuple[str, TableProgr
     known = stored.get(table.upstream)
     if known is not None and known[0] == table.snapshot:
         return known
-    columns = known[1].columns if known is not None else {}
+    # Nothing of an earlier snapshot: the upstream table may be another one, with other columns.
     fresh = TableProgress(
         table=table.upstream,
-        columns=columns,
         key_columns=table.key_columns,
         is_done=not table.has_snapshot,
         chunk_rows=table.chunk_rows,
     )
-    if known is not None and not table.has_snapshot:
-        fresh = replace(known[1], is_done=True)
     return table.snapshot, fresh
 
 

@@ -102,7 +102,8 @@ class ChangeFeed:
                     self._error = error
                     self._offer(None)
                 return
-            is_news = taken.records.num_rows > 0 or bool(taken.changes) or dict(taken.progress) != progress
+            is_news = taken.records.num_rows > 0 or bool(taken.changes or taken.notices)
+            is_news = is_news or dict(taken.progress) != progress
             is_due = taken.position > position and time.monotonic() - last > QUIET_SECONDS
             if is_news or is_due or self.is_new:
                 self.is_new = False
