@@ -135,7 +135,9 @@ def produce(bootstrap: str, topic: str, records: Iterable[Record | bytes | str])
     from confluent_kafka import KafkaException, Producer
 
     if partition_count(bootstrap, topic) is None:
-        raise SqlError(UPSTREAM_MISSING, f'topic "{topic}" does not exist', hint=f"rw-sql dev topics --create {topic}")
+        raise SqlError(
+            UPSTREAM_MISSING, f'topic "{topic}" does not exist', hint=f"rw-sql dev kafka topics --create {topic}"
+        )
     faults: list[str] = []
 
     def delivered(error: Any, _message: Any) -> None:
@@ -234,7 +236,7 @@ def _error(error: Exception, name: str) -> SqlError:
             )
         case "UNKNOWN_TOPIC_OR_PART" | "_UNKNOWN_TOPIC" | "_UNKNOWN_PARTITION":
             return SqlError(
-                UPSTREAM_MISSING, f'topic "{name}" does not exist', hint="rw-sql dev topics lists the topics"
+                UPSTREAM_MISSING, f'topic "{name}" does not exist', hint="rw-sql dev kafka topics lists the topics"
             )
         case _:
             return SqlError(

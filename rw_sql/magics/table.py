@@ -19,6 +19,9 @@ _BELOW = "caption-side: bottom; text-align: left"
 _BOX = "max-height: 36em; overflow: auto"
 _HEAD = "position: sticky; top: 0; white-space: nowrap; text-align: {}; vertical-align: bottom"
 _TEXT = "white-space: pre-wrap; text-align: left; vertical-align: top"
+_LONG, _LONG_WIDTH = 40, "; min-width: 18em"
+"""The length from which a text must not be squeezed to one word for a line beside wide columns."""
+
 _NUMBER = "white-space: nowrap; text-align: right; vertical-align: top; font-variant-numeric: tabular-nums"
 _LINES = "white-space: pre; text-align: left; vertical-align: top; font-family: monospace"
 
@@ -48,6 +51,11 @@ class ResultTable:
             f'<th style="{_HEAD.format("right" if is_number else "left")}">{escape(column)}</th>'
             for column, is_number in zip(self._rows.columns, self._numbers, strict=True)
         )
+        if self._rows.columns == ("plan",):
+            # The lines of EXPLAIN are one text, whose columns stand below each other only in a fixed width.
+            text = "\n".join(line or "" for (line,) in self._rows.rows)
+            plan = f'<tr><td style="{_LINES}">{escape(text)}</td></tr>'
+            return f"<table><thead><tr>{head}</tr></thead><tbody>{plan}</tbody></table>"
         body = "".join(
             "<tr>" + "".join(map(_html_cell, row, self._numbers)) + "</tr>"  # Every row has all columns.
             for row in self._rows.rows
@@ -87,4 +95,6 @@ def _html_cell(cell: str | None, is_number: bool) -> str:
     if cell is None:
         return f'<td style="{_NUMBER if is_number else _TEXT}"><i>NULL</i></td>'
     style = _NUMBER if is_number else _LINES if "\n" in cell else _TEXT
+    if style is _TEXT and len(cell) > _LONG:
+        style += _LONG_WIDTH
     return f'<td style="{style}">{escape(cell)}</td>'

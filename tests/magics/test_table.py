@@ -60,6 +60,13 @@ def test_a_plan_keeps_its_lines_and_its_columns() -> None:
     assert 'white-space: pre; text-align: left; vertical-align: top; font-family: monospace">a\n  b</td>' in html
 
 
+def test_the_lines_of_a_plan_are_one_text_and_long_texts_are_not_squeezed() -> None:
+    plan = Rows(columns=("plan",), rows=(("split  old",), ("  a      1",), (None,)))
+    assert 'font-family: monospace">split  old\n  a      1\n</td></tr></tbody>' in ResultTable(plan)._repr_html_()
+    html = ResultTable(Rows(columns=("a", "b"), rows=(("word " * 10, "short"),)))._repr_html_()
+    assert html.count("min-width: 18em") == 1
+
+
 def test_a_picture_is_shown_as_one() -> None:
     def shown(cell: str, column: str = "plan") -> dict[str, str] | None:
         return ResultTable(Rows(columns=(column,), rows=((cell,),))).picture()
