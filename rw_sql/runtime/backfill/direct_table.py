@@ -17,8 +17,9 @@ import pyarrow as pa
 from rw_sql.model.offset_ranges import with_span
 from rw_sql.runtime.backfill.staging_table import held_spans, is_there, table_id
 from rw_sql.runtime.decoding.decoder import ERROR
-from rw_sql.runtime.delta.job_output import SMALL_ROWS, as_stored
+from rw_sql.runtime.delta.job_output import SMALL_ROWS
 from rw_sql.runtime.delta.row_counts import ANY, Expected, RowCount, at_most
+from rw_sql.runtime.delta.stored_rows import as_stored
 from rw_sql.runtime.jobs.inputs import as_in_files, input_frame
 from rw_sql.runtime.positions.checkpoint_handover import begin_at
 from rw_sql.runtime.spark.row_by_row import is_by_row, makes_more

@@ -15,8 +15,9 @@ from deltalake import DeltaTable
 from rw_sql.model.offset_ranges import with_span
 from rw_sql.runtime.decoding.decoder import ERROR
 from rw_sql.runtime.delta.delta_log import job_commits, latest_version
-from rw_sql.runtime.delta.job_output import SMALL_ROWS, JobOutput, as_stored
+from rw_sql.runtime.delta.job_output import SMALL_ROWS, JobOutput
 from rw_sql.runtime.delta.row_counts import ANY, Expected, RowCount
+from rw_sql.runtime.delta.stored_rows import as_stored
 from rw_sql.runtime.support.faults import fault
 
 if TYPE_CHECKING:

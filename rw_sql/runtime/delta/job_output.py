@@ -65,15 +65,6 @@ class FencedError(Exception):
     """A later run of this job has taken over its table; this run must stop."""
 
 
-def as_stored(rows: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Rows with the columns of a table's files, in order: NULL in columns that its definition no longer has."""
-    columns = [
-        rows[column.name] if column.name in rows.column_names else pa.nulls(rows.num_rows, column.type)
-        for column in schema
-    ]
-    return pa.table(columns, names=schema.names).cast(schema)
-
-
 @dataclass(slots=True)
 class JobOutput:
     """The table that one run of a job writes. Not thread-safe; one batch at a time.

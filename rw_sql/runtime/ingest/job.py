@@ -21,8 +21,9 @@ from rw_sql.runtime.decoding.decoder import BUCKET, Decoder, log_schema, log_sta
 from rw_sql.runtime.decoding.registry.protobuf_rows import ProtobufRows, message_rows
 from rw_sql.runtime.decoding.registry.records import SchemaRecords
 from rw_sql.runtime.decoding.upstream_records import has_small_batches, offsets_per_record, read_records
-from rw_sql.runtime.delta.job_output import SMALL_ROWS, FencedError, JobOutput, as_stored
+from rw_sql.runtime.delta.job_output import SMALL_ROWS, FencedError, JobOutput
 from rw_sql.runtime.delta.row_counts import RowCount, exactly, expected_of
+from rw_sql.runtime.delta.stored_rows import as_stored
 from rw_sql.runtime.ingest.capture import Capture, is_new_upstream, note_progress, stalled
 from rw_sql.runtime.ingest.schemas import write_by_known_schemas
 from rw_sql.runtime.ingest.warm_start import WarmStart

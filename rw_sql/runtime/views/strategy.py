@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import pyarrow as pa
 
-from rw_sql.runtime.delta.job_output import as_stored
+from rw_sql.runtime.delta.stored_rows import as_stored
 from rw_sql.runtime.jobs.inputs import UNLIMITED, input_frame, path_of
 from rw_sql.syntax.query.maintained_form import KEEP
 

@@ -20,7 +20,8 @@ from rw_sql.model.definitions import definition_of, log_columns
 from rw_sql.model.job_specs import IngestSpec, desired_jobs
 from rw_sql.plan.ports.positions import Positions
 from rw_sql.runtime.decoding.decoder import BUCKET
-from rw_sql.runtime.delta.job_output import JobOutput, as_stored
+from rw_sql.runtime.delta.job_output import JobOutput
+from rw_sql.runtime.delta.stored_rows import as_stored
 from rw_sql.runtime.ingest.capture import Capture, stored_progress
 from rw_sql.runtime.support.failures import StalledError
 from rw_sql.runtime.support.warehouse import Warehouse
