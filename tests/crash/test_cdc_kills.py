@@ -26,8 +26,16 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.spark, pytest.mark.crash, pytest.mark.long, pytest.mark.postgres]
 
-POINTS = ("ingest.before_slot", "ingest.after_slot", "batch.before_append@2", "ingest.before_acknowledge@2")
-"""Before and after the slot is made; before a batch is committed; after that, and before it is acknowledged."""
+CDC_POINTS = (
+    "ingest.before_slot",
+    "ingest.after_slot",
+    "ingest.before_acknowledge",
+    "ingest.after_acknowledge",
+)
+"""Before and after the slot is made; before and after a committed batch is acknowledged."""
+
+POINTS = (*CDC_POINTS[:2], "batch.before_append@2", *(f"{point}@2" for point in CDC_POINTS[2:]))
+"""The points of the kills in order: also before a batch is committed."""
 
 
 def test_each_change_is_in_the_log_once(spark: SparkSession, postgres: PostgresInfo, tmp_path: Path) -> None:

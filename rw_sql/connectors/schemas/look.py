@@ -43,7 +43,7 @@ def read_schema_file(location: str) -> bytes:
     import fsspec
 
     try:
-        with fsspec.open(location, "rb") as file:
+        with fsspec.open(location, "rb", use_listings_cache=False) as file:
             return bytes(file.read())
     except (OSError, ValueError, ImportError) as error:
         raise SqlError(

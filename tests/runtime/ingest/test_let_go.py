@@ -44,6 +44,7 @@ def reader(monkeypatch: pytest.MonkeyPatch) -> Any:
     made.streaming, made.throttle = StreamingRun("ingest-1"), _Throttle()
     made.streaming.query = _Query()
     made.watch, made.fetcher, made.feed = _Client(), _Client(), _Client()
+    made.capture = None
     made.context = made.source = made.run = made.epoch = None
     return made
 
