@@ -80,7 +80,9 @@ def check_format_options(spec: ConnectorSpec, statement: CreateSource) -> None:
     fault = schema_fault(clause.format, clause.encode, encode_options(statement), spec.name)
     if fault is not None:
         places = {option.key: option.span for option in clause.options}
-        raise SqlError(INVALID_DEFINITION, fault.message, span=places.get(fault.key, clause.span), hint=fault.hint)
+        raise SqlError(
+            INVALID_DEFINITION, fault.message, span=places.get(fault.key, statement.name.span), hint=fault.hint
+        )
 
 
 def require_rows(statement: CreateSource) -> None:
