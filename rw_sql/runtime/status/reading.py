@@ -13,6 +13,7 @@ from deltalake.exceptions import DeltaError
 
 from rw_sql.errors import SqlError
 from rw_sql.model.lineage import find_in_lineage, lineage_of
+from rw_sql.packages import own_version
 from rw_sql.plan.result.graph import Graph
 from rw_sql.plan.statements.show.lineage import lineage_graph
 from rw_sql.plan.statements.show.objects import lower_show_objects, lower_show_unsafe_operations
@@ -205,7 +206,7 @@ def read_status(context: Context, measures: Measures) -> WarehouseStatus:
     lease = context.metastore.jobs.lease()
     return WarehouseStatus(
         warehouse=context.warehouse.uri,
-        version=__version__,
+        version=own_version(),
         at_ms=at,
         measured_ms=measures.at_ms,
         epoch=snapshot.epoch,
