@@ -57,7 +57,6 @@ def test_each_change_is_in_the_log_once(spark: SparkSession, postgres: PostgresI
         "schema": schema,
         "dump": str(dump),
     }
-    wanted: Counter[str] = Counter()
     try:
         for at, point in enumerate(POINTS):
             status = lives.live({**task, "point": point}, is_killed=True)
@@ -72,9 +71,9 @@ def test_each_change_is_in_the_log_once(spark: SparkSession, postgres: PostgresI
         }
         assert lives.live({**task, "point": "", "rows": rows}, is_killed=False) == os.EX_OK, lives.said()
         changes = [tuple(change) for change in json.loads(dump.read_text())]
-        wanted = Counter(change for change in changes if change[1] in ("c", "u"))
-        assert wanted
-        assert set(wanted.values()) == {1}
+        counted = Counter(change for change in changes if change[1] in ("c", "u"))
+        assert counted
+        assert set(counted.values()) == {1}
     finally:
         postgres.run(
             "SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots "
