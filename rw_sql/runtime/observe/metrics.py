@@ -37,7 +37,6 @@ from rw_sql.runtime.delta.rejected_rows import rejected_count
 from rw_sql.runtime.jobs.statuses import FLAPPING, present_statuses
 from rw_sql.runtime.observe.lag import measure_lag
 from rw_sql.runtime.support.processes import now_ms
-from rw_sql.version import __version__
 
 if TYPE_CHECKING:
     from rw_sql.metastore import Snapshot

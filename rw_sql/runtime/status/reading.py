@@ -26,7 +26,6 @@ from rw_sql.runtime.support.background import run_in_background
 from rw_sql.runtime.support.processes import now_ms
 from rw_sql.syntax import parse_statement
 from rw_sql.syntax.statements import ShowObjects, ShowUnsafeOperations
-from rw_sql.version import __version__
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
