@@ -76,10 +76,3 @@ def missing_package(error: ModuleNotFoundError, user: str, *, is_full: bool = Tr
         f"{user} needs the package {package}, which this light installation lacks",
         hint=f"pip install 'rw-sql[{'spark' if is_full else extra}]'",
     )
-
-
-def own_version() -> str:
-    """The version of the code that runs; that of the installation may be older, where it is editable."""
-    # Imported by name: the package's module names what is above this one, for type checkers.
-    version: str = import_module("rw_sql").__version__
-    return version

@@ -22,7 +22,6 @@ from rw_sql.errors import INVALID_PARAMETER, SqlError
 from rw_sql.metastore.codec import changes_from_json
 from rw_sql.metastore.records import MaterializedViewRecord, PutSplitStates, SourceRecord
 from rw_sql.model.job_ids import fragment_source, ingest_fragment, sink_job, view_job
-from rw_sql.packages import own_version
 from rw_sql.plan.ports.jobs import Sample
 from rw_sql.runtime.decoding.decoder import ERROR
 from rw_sql.runtime.delta.delta_log import (
@@ -37,6 +36,7 @@ from rw_sql.runtime.delta.rejected_rows import rejected_count
 from rw_sql.runtime.jobs.statuses import FLAPPING, present_statuses
 from rw_sql.runtime.observe.lag import measure_lag
 from rw_sql.runtime.support.processes import now_ms
+from rw_sql.version import __version__
 
 if TYPE_CHECKING:
     from rw_sql.metastore import Snapshot
@@ -294,7 +294,7 @@ def _states_set(record: OperationRecord) -> Counter[int]:
 @cache
 def _versions() -> tuple[tuple[str, str], ...]:
     """The versions of the running software, by label; a package that is not installed has none."""
-    found = {"version": own_version()}
+    found = {"version": __version__}
     for label, package in (("deltalake", "deltalake"), ("pyspark", "pyspark")):
         try:
             found[label] = version_of(package)

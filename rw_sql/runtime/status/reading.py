@@ -13,7 +13,6 @@ from deltalake.exceptions import DeltaError
 
 from rw_sql.errors import SqlError
 from rw_sql.model.lineage import find_in_lineage, lineage_of
-from rw_sql.packages import own_version
 from rw_sql.plan.result.graph import Graph
 from rw_sql.plan.statements.show.lineage import lineage_graph
 from rw_sql.plan.statements.show.objects import lower_show_objects, lower_show_unsafe_operations
@@ -26,6 +25,7 @@ from rw_sql.runtime.support.background import run_in_background
 from rw_sql.runtime.support.processes import now_ms
 from rw_sql.syntax import parse_statement
 from rw_sql.syntax.statements import ShowObjects, ShowUnsafeOperations
+from rw_sql.version import __version__
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -205,7 +205,7 @@ def read_status(context: Context, measures: Measures) -> WarehouseStatus:
     lease = context.metastore.jobs.lease()
     return WarehouseStatus(
         warehouse=context.warehouse.uri,
-        version=own_version(),
+        version=__version__,
         at_ms=at,
         measured_ms=measures.at_ms,
         epoch=snapshot.epoch,
