@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import json
 import re
 import sys
 import textwrap
@@ -202,11 +203,19 @@ def _signature(function: Any) -> str:
     return f"{node.name}({ast.unparse(node.args)}){returned}"
 
 
+def _source_of(field: ast.AnnAssign) -> str:
+    """A field as Ruff would write it: with double quotes around its default."""
+    text = ast.unparse(field)
+    if isinstance(field.value, ast.Constant) and isinstance(field.value.value, str):
+        text = text.removesuffix(ast.unparse(field.value)) + json.dumps(field.value.value, ensure_ascii=False)
+    return text
+
+
 def _fields(record: type) -> str:
     node = ast.parse(textwrap.dedent(inspect.getsource(record))).body[0]
     assert isinstance(node, ast.ClassDef)
     return "\n".join(
-        [f"class {record.__name__}:", *(f"    {ast.unparse(at)}" for at in node.body if isinstance(at, ast.AnnAssign))]
+        [f"class {record.__name__}:", *(f"    {_source_of(at)}" for at in node.body if isinstance(at, ast.AnnAssign))]
     )
 
 
