@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
+from collections import Counter
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -41,6 +42,12 @@ def test_the_changelog_is_cut_into_versions() -> None:
     assert days == sorted(days, reverse=True)
     assert [day for _, day in cut[1:] if day == "unreleased"] == [], "only the newest version is unreleased"
     assert {line[4:] for line in CHANGELOG.splitlines() if line.startswith("### ")} <= GROUPS
+
+
+def test_no_entry_of_the_changelog_is_there_twice() -> None:
+    """A merge of two branches that edited the same entry keeps both."""
+    begins = Counter(line[:40] for line in CHANGELOG.splitlines() if line.startswith("- ") and len(line) > 40)
+    assert [begin for begin, times in begins.items() if times > 1] == []
 
 
 def test_the_newest_version_of_the_changelog_is_the_package_s() -> None:
