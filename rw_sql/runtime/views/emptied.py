@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     import pyarrow as pa
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import Column, DataFrame, SparkSession
 
     from rw_sql.runtime.views.strategy import ViewRun
 
@@ -64,7 +64,7 @@ def emptied(
         changes = changes.where(KEEP).unionByName(_gone(gone, frame))
     if frame.where(f.col(OP) == SWEEP).isEmpty():
         return changes
-    seen = _seen(run, key)
+    seen = _seen(run, key, frame.sparkSession)
     kept = changes.join(seen, list(keys), "left").withColumn(KEEP, f.col(KEEP) & f.col(_IS_SEEN).isNotNull())
     others = own.join(changes.select(*key), list(keys), "left_anti").join(seen, list(keys), "left_anti")
     return kept.select(*_columns(frame), KEEP).unionByName(_gone(others, frame))
@@ -84,11 +84,11 @@ def _literal(at: object, frame: DataFrame) -> Column:
     return f.struct(*(f.lit(value).cast(fields[name]).alias(name) for name, value in values.items()))
 
 
-def _seen(run: ViewRun, key: list[str]) -> DataFrame:
-    """The keys that the log has since the repeated snapshot began."""
+def _seen(run: ViewRun, key: list[str], spark: SparkSession) -> DataFrame:
+    """The keys that the log has since the repeated snapshot began. ``spark`` is the batch's own session, in which a view
+    with the source's name hides nobody's table."""
     spec = run.spec
     (given,) = spec.inputs
-    spark = run.context.sessions.spark
     log = spark.read.format("delta").load(path_of(run.context.warehouse, given))
     statement = source_definition(given.decoded_by)
     if statement.cdc_table is None or given.live_from is None:
