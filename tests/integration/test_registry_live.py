@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import datetime
 import json
 from decimal import Decimal
@@ -12,6 +13,7 @@ import pytest
 from google.protobuf import message_factory
 
 from rw_sql.cli.kafka_topics import Record, create_topic, produce
+from rw_sql.connectors.schemas.client import RegistryClient
 from rw_sql.connectors.schemas.protobuf import Messages, compiled
 from rw_sql.errors import SqlError
 from rw_sql.runtime.delta.job_output import SMALL_ROWS
@@ -287,7 +289,31 @@ def test_refresh_schema_adds_what_later_views_see(live: AttachedSession, topics:
     assert live.flushed_rows_of("wide") == [(-6, "none"), (-5, "text"), (-1, None)]
 
 
-def test_a_sink_registers_its_schemas_and_is_read_back(live: AttachedSession, topics: Topics) -> None:
+def test_a_secret_of_a_connection_opens_the_registry(
+    live: AttachedSession, topics: Topics, proxy: RegistryProxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RW_SQL_SECRET_KEY", base64.b64encode(bytes(32)).decode())
+    proxy.login = ("reader", "right")
+    try:
+        live.run(
+            "CREATE SECRET good WITH (backend = 'meta') AS 'right'",
+            "CREATE SECRET bad WITH (backend = 'meta') AS 'wrong'",
+        )
+        address = f"schema.registry = 'http://127.0.0.1:1,{topics.proxied}'"  # The first one does not answer.
+        login = f"type = 'schema_registry', {address}, schema.registry.username = 'reader'"
+        with pytest.raises(SqlError, match="refuses the user or the password"):
+            live.sql(f"CREATE CONNECTION r WITH ({login}, schema.registry.password = SECRET bad)")
+        live.sql(f"CREATE CONNECTION r WITH ({login}, schema.registry.password = SECRET good)")
+        of = topics.of("orders", "PLAIN").replace(f"schema.registry = '{topics.proxied}'", "connection = r")
+        live.sql(f"CREATE SOURCE opened (id BIGINT) {of}")
+        assert live.sql("SELECT count(*) AS n FROM opened")[0].n == 4
+    finally:
+        proxy.login = None
+
+
+def test_a_sink_registers_its_schemas_and_is_read_back(
+    live: AttachedSession, topics: Topics, schema_registry: RegistryInfo
+) -> None:
     of = topics.of("out", "UPSERT", key="KEY ENCODE AVRO")
     live.sql(f"CREATE SINK out FROM keyed {of}")
     live.sql("FLUSH")
@@ -301,6 +327,13 @@ def test_a_sink_registers_its_schemas_and_is_read_back(live: AttachedSession, to
     )
     live.sql("FLUSH")
     wait_until(lambda: live.rows_of("back", "id, name, n") == [(9, "z", 9)], "the sink's changes are read back")
+    subject = f"{topics.topic('out')}-value"
+    client = RegistryClient({"schema.registry": schema_registry.url})
+    client._request("PUT", f"/config/{subject}", {"compatibility": "BACKWARD"})
+    plain = of.replace("KEY ENCODE AVRO", "").replace("UPSERT", "PLAIN")
+    with pytest.raises(SqlError, match=f'the schema is not compatible with subject "{subject}"'):
+        live.sql(f"CREATE SINK other AS SELECT id, true AS n FROM opened {plain}")
+    assert "other" not in live.jobs()
 
 
 PROTO = """syntax = "proto3"; package shop; enum State { NEW = 0; PAID = 1; }
@@ -339,3 +372,16 @@ def test_protobuf_messages_and_json_by_their_schemas(live: AttachedSession, topi
     live.sql(f"CREATE SOURCE objects (*) {topics.of('json', 'PLAIN').replace('AVRO', 'JSON')}")
     live.sql("CREATE MATERIALIZED VIEW listed AS SELECT * FROM objects")
     assert live.flushed_rows_of("listed", "id, tags") == [(1, ["a"]), (2, None)]
+
+
+def test_a_large_batch_of_messages(live: AttachedSession, topics: Topics) -> None:
+    order = message_factory.GetMessageClass(Messages(compiled(PROTO), "shop.Order").descriptor)
+    head = topics.writer.register(f"{topics.topic('proto')}-value", PROTO, "PROTOBUF").to_bytes(4, "big")
+    live.sql("PAUSE SOURCE proto")
+    many = SMALL_ROWS + 10
+    frame = b"\0" + head + b"\0"
+    topics.put("proto", *(Record(value=frame + order(id=at).SerializeToString()) for at in range(many)))
+    live.sql("RESUME SOURCE proto")
+    live.sql("FLUSH")
+    total = live.sql("SELECT count(*) AS n, sum(id) AS s FROM messages")[0]
+    assert (total.n, total.s) == (many + 2, many * (many - 1) // 2 + 3)

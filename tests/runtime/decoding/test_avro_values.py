@@ -1,0 +1,61 @@
+"""Every value of an Avro record is the one that Avro's own library reads, whoever wrote it."""
+
+from __future__ import annotations
+
+import datetime
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.runtime.decoding.registry_reference import compare_values, read_values
+from tests.support.avro_records import AvroWriter, record_schema
+from tests.support.seeds import seed_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from rw_sql.cli.servers.schema_registry import RegistryInfo
+
+pytestmark = [pytest.mark.spark, pytest.mark.registry]
+
+SCHEMAS = 4
+MILLIS = {"type": "long", "logicalType": "timestamp-millis"}
+MICROS = {"type": "long", "logicalType": "timestamp-micros"}
+
+
+@pytest.fixture(scope="module")
+def writer(schema_registry: RegistryInfo) -> AvroWriter:
+    return AvroWriter(schema_registry.url)
+
+
+def test_random_schemas_and_versions(spark: SparkSession, writer: AvroWriter, request: pytest.FixtureRequest) -> None:
+    first = seed_of(request.config) * SCHEMAS
+    for seed in range(first, first + SCHEMAS):
+        compare_values(spark, writer, seed, records=60)
+
+
+def decimal(precision: int, scale: int) -> dict[str, Any]:
+    return {"type": "bytes", "logicalType": "decimal", "precision": precision, "scale": scale}
+
+
+def test_units_and_scales_are_the_writer_s(spark: SparkSession, writer: AvroWriter) -> None:
+    reader = record_schema("Unit", {"at": MICROS, "n": decimal(12, 4), "deep": {"type": "array", "items": MICROS}})
+    milli = record_schema("Unit", {"at": MILLIS, "n": decimal(8, 2), "deep": {"type": "array", "items": MILLIS}})
+    finer = record_schema("Unit", {"at": MILLIS, "n": decimal(12, 5), "deep": {"type": "array", "items": MILLIS}})
+    when = datetime.datetime(2026, 1, 2, 3, 4, 5, 6000, datetime.UTC)
+    value = {"at": when, "n": Decimal("1.25"), "deep": [when]}
+    values = [writer.framed(f"unit-{at}", schema, value) for at, schema in enumerate((reader, milli, finer))]
+    first, second, third = read_values(spark, writer.url, "unit", reader, values)
+    assert first == second == (value, None)
+    assert third[1] is not None
+    assert third[1].endswith("cannot be read: n is decimal(12, 5), which decimal(12, 4) cannot hold")
+
+
+def test_a_record_without_a_needed_field_is_an_error(spark: SparkSession, writer: AvroWriter) -> None:
+    reader, less = record_schema("Less", {"a": "int", "b": "int"}), record_schema("Less", {"a": "int"})
+    values = [writer.framed("less-1", less, {"a": 1}), writer.framed("less-2", reader, {"a": 1, "b": 2})]
+    bad, good = read_values(spark, writer.url, "less", reader, values)
+    assert bad[1] is not None
+    assert bad[1].startswith("the bytes are no record of schema ")
+    assert good == ({"a": 1, "b": 2}, None)
