@@ -85,8 +85,10 @@ def _literal(at: object, frame: DataFrame) -> Column:
 
 
 def _seen(run: ViewRun, key: list[str], spark: SparkSession) -> DataFrame:
-    """The keys that the log has since the repeated snapshot began. ``spark`` is the batch's own session, in which a view
-    with the source's name hides nobody's table."""
+    """The keys that the log has since the repeated snapshot began.
+
+    ``spark`` is the batch's own session, in which a view with the source's name hides nobody's table.
+    """
     spec = run.spec
     (given,) = spec.inputs
     log = spark.read.format("delta").load(path_of(run.context.warehouse, given))
