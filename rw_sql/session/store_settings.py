@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import os
 import re
-from importlib.util import find_spec
-from pathlib import Path
 from typing import TYPE_CHECKING
 
+from py4j.protocol import Py4JJavaError
+
 from rw_sql.errors import LIBRARY_MISSING, SqlError
+from rw_sql.runtime.spark.jar_cache import spark_folder
 from rw_sql.runtime.spark.jvm import hadoop_configuration, java_packages
 from rw_sql.runtime.support.store_environment import S3_SCHEMES, s3_endpoint, s3_region, scheme_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from pyspark.sql import SparkSession
 
@@ -79,7 +80,7 @@ def require_store(spark: SparkSession, uri: str) -> None:
     java = java_packages(spark)
     try:
         java.java.lang.Class.forName(_S3A, False, java.java.lang.Thread.currentThread().getContextClassLoader())
-    except Exception as error:
+    except Py4JJavaError as error:
         packages = ",".join(store_packages(uri))
         raise SqlError(
             LIBRARY_MISSING,
@@ -89,8 +90,13 @@ def require_store(spark: SparkSession, uri: str) -> None:
     configuration = hadoop_configuration(spark)
     for key, value in store_settings(uri, os.environ).items():
         name = key.removeprefix(_HADOOP_PREFIX)
-        if name != key and configuration.getPropertySources(name) is None:
+        if name != key and not _is_set(configuration.getPropertySources(name)):
             configuration.set(name, value)
+
+
+def _is_set(sources: Sequence[str] | None) -> bool:
+    """True if anything but Hadoop's own defaults has set a property."""
+    return sources is not None and set(sources) != {"core-default.xml"}
 
 
 def _provider(environ: Mapping[str, str]) -> str | None:
@@ -106,10 +112,7 @@ def _provider(environ: Mapping[str, str]) -> str | None:
 
 def _hadoop_version() -> str:
     """The version of the Hadoop that the installed PySpark brings along."""
-    home = os.environ.get("SPARK_HOME")
-    found = find_spec("pyspark") if home is None else None
-    folder = Path(home) if home is not None else Path(found.origin).parent if found and found.origin else Path()
-    for jar in folder.glob("jars/hadoop-client-api-*.jar"):
+    for jar in spark_folder().glob("jars/hadoop-client-api-*.jar"):
         match = re.fullmatch(r"hadoop-client-api-([\d.]+)\.jar", jar.name)
         if match is not None:
             return match[1]

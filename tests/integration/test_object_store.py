@@ -17,8 +17,9 @@ from deltalake import DeltaTable
 from rw_sql.runtime.delta.delta_log import commit_versions, job_commits
 from rw_sql.runtime.delta.job_output import JobOutput
 from rw_sql.runtime.support.warehouse import Warehouse
+from rw_sql.session.attach import DELTA_PACKAGE, DELTA_SETTINGS
 from tests.integration.attached import wait_until
-from tests.support.s3_store import unconditional_commits
+from tests.support.s3_store import S3_JARS, unconditional_commits
 from tests.support.waits import LAST_RESORT_SECONDS
 
 if TYPE_CHECKING:
@@ -214,3 +215,42 @@ def state_of(pid: int) -> str:
     """A process's state: T if it is stopped."""
     with open(f"/proc/{pid}/stat", encoding="utf-8") as file:
         return file.read().rpartition(")")[2].split()[0]
+
+
+_OWN_SESSION = """
+import sys
+from pyspark.sql import SparkSession
+import rw_sql
+from rw_sql.errors import SqlError
+
+builder = SparkSession.builder.master("local[1]")
+for setting in sys.argv[2:]:
+    builder = builder.config(*setting.split("=", 1))
+spark = builder.getOrCreate()
+try:
+    rw_sql.attach(spark, sys.argv[1])
+    spark.range(3).write.parquet(sys.argv[1] + "/own")
+    print(len(spark.sql("SHOW SOURCES").collect()), spark.read.parquet(sys.argv[1] + "/own").count())
+except SqlError as error:
+    print(error.code, error.message, error.hint)
+"""
+
+
+@pytest.mark.parametrize("has_s3a", [True, False])
+def test_a_session_of_ones_own_is_completed_or_told_what_it_needs(s3_store: S3Store, has_s3a: bool) -> None:
+    jars = S3_JARS if has_s3a else {"spark.jars.packages": DELTA_PACKAGE}
+    settings = [f"{key}={value}" for key, value in {**DELTA_SETTINGS, **jars}.items()]
+    warehouse = s3_store.warehouse()
+    done = subprocess.run(
+        [sys.executable, "-c", _OWN_SESSION, warehouse, *settings],
+        env=_without(os.environ, "AWS_") | dict(s3_store.environment()),
+        stdout=subprocess.PIPE,
+        text=True,
+        timeout=LAST_RESORT_SECONDS,
+        check=True,
+    )
+    if has_s3a:
+        assert done.stdout.splitlines()[-1] == "0 3"
+    else:
+        assert done.stdout.startswith(f"RW414 this Spark session cannot read {warehouse}")
+        assert "--exclude-packages software.amazon.awssdk:bundle" in done.stdout

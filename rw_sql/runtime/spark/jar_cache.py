@@ -56,11 +56,15 @@ def are_jars_ours(config: Mapping[str, str]) -> bool:
 
 def spark_defaults_file() -> Path | None:
     """``spark-defaults.conf`` of this Spark (``SPARK_CONF_DIR``, ``SPARK_HOME/conf``), if it exists."""
+    file = Path(os.environ.get("SPARK_CONF_DIR") or spark_folder() / "conf") / "spark-defaults.conf"
+    return file if file.is_file() else None
+
+
+def spark_folder() -> Path:
+    """The folder of this Spark: ``SPARK_HOME``, else that of the installed PySpark."""
     home = os.environ.get("SPARK_HOME")
     found = find_spec("pyspark") if home is None else None
-    place = Path(home) if home is not None else Path(found.origin).parent if found and found.origin else Path()
-    file = Path(os.environ.get("SPARK_CONF_DIR") or place / "conf") / "spark-defaults.conf"
-    return file if file.is_file() else None
+    return Path(home) if home is not None else Path(found.origin).parent if found and found.origin else Path()
 
 
 def _file(package: str) -> Path:
