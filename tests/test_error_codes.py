@@ -19,6 +19,7 @@ from rw_sql.packages import missing_package
 from rw_sql.runtime.spark.sessions import not_fetched
 from rw_sql.session.attach import attach
 from rw_sql.session.java import check_java
+from rw_sql.spark_jars import jars_of
 from tests.conftest import FIXTURES, rendered
 from tests.support.waits import LAST_RESORT_SECONDS
 
@@ -72,6 +73,12 @@ def test_a_library_that_cannot_be_fetched(recorded: Callable[[Path, str], None])
     )
     error = not_fetched("ivy://org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0", told)
     recorded(ERRORS / "library_missing.txt", rendered(error))
+
+
+def test_a_version_of_spark_that_is_too_new(recorded: Callable[[Path, str], None]) -> None:
+    with pytest.raises(SqlError) as caught:
+        jars_of("4.3.0")
+    recorded(ERRORS / "spark_version.txt", rendered(caught.value))
 
 
 def test_a_package_that_a_light_installation_lacks(recorded: Callable[[Path, str], None]) -> None:

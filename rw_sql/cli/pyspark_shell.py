@@ -16,7 +16,7 @@ def run_pyspark(arguments: list[str]) -> NoReturn:
     check_java()
     import pyspark
 
-    from rw_sql.session.attach import DELTA_OPTIONS
+    from rw_sql.session.attach import delta_options
 
     home = Path(pyspark.__file__).parent
     with as_file(files("rw_sql.cli") / "pyspark_startup.py") as startup:
@@ -28,7 +28,7 @@ def run_pyspark(arguments: list[str]) -> NoReturn:
             "PYTHONSTARTUP": str(startup),
         }
         # The status line of a statement is where Spark would draw its bars; arguments can switch these on again.
-        settings = [*DELTA_OPTIONS, "--conf", "spark.ui.showConsoleProgress=false"]
+        settings = [*delta_options(), "--conf", "spark.ui.showConsoleProgress=false"]
         command = [str(home / "bin" / "pyspark"), *settings, *arguments]
         # Replaces this process, so that signals (including Ctrl-C) reach the shell, and no kill leaves the shell
         # running.

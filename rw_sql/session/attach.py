@@ -54,6 +54,7 @@ from rw_sql.session.spark_settings import session_settings
 from rw_sql.session.spark_sql import wrap_shell_sql, wrap_sql
 from rw_sql.session.start_messages import without_start_messages
 from rw_sql.session.store_settings import EXCLUDED, require_store, store_packages, store_settings
+from rw_sql.spark_jars import installed_jars, jars_of
 from rw_sql.syntax import could_be_ours, route
 from rw_sql.syntax import statements as ast
 from rw_sql.syntax.lexing.identifiers import PUBLIC
@@ -77,19 +78,12 @@ _USE = re.compile(r"\s*USE\b", re.IGNORECASE)
 _CATALOG_NAME = "rw_"
 """The prefix of the catalog's own tables."""
 
-DELTA_PACKAGE = "io.delta:delta-spark_4.2_2.13:4.4.0"
 DELTA_SETTINGS = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
 }
-DELTA_OPTIONS = [
-    "--packages",
-    DELTA_PACKAGE,
-    *(word for key, value in DELTA_SETTINGS.items() for word in ("--conf", f"{key}={value}")),
-]
-"""The options that ``pyspark`` and ``spark-submit`` need for Delta."""
 
-__all__ = ["DELTA_OPTIONS", "Attached", "Question", "attach", "attached_to", "connect", "detach"]
+__all__ = ["Attached", "Question", "attach", "attached_to", "connect", "delta_options", "detach"]
 
 
 class _Runtime:
@@ -334,9 +328,10 @@ def connect(
     builder: Any = SparkSession.builder
     given = {**(config or {}), **({} if master is None else {"spark.master": master})}
     folder = str(Path(location.uri.removeprefix("file://")) / "spark") if location.is_local else None
-    packages = ",".join((DELTA_PACKAGE, *store_packages(location.uri)))
+    delta = installed_jars().delta
+    packages = ",".join((delta, *store_packages(location.uri)))
     needed = {**DELTA_SETTINGS, **jar_settings(packages, given)}
-    if packages != DELTA_PACKAGE:
+    if packages != delta:
         needed["spark.jars.excludes"] = EXCLUDED
     defaults = store_settings(location.uri, os.environ)
     for key, value in session_settings(needed, given, warehouse_dir=folder, defaults=defaults).items():
@@ -461,13 +456,20 @@ def attached_to(spark: SparkSession) -> Attached | None:
     return found if isinstance(found, Attached) else None
 
 
+def delta_options() -> list[str]:
+    """The options that ``pyspark`` and ``spark-submit`` need for Delta."""
+    settings = (word for key, value in DELTA_SETTINGS.items() for word in ("--conf", f"{key}={value}"))
+    return ["--packages", installed_jars().delta, *settings]
+
+
 def _require_delta(spark: SparkSession) -> None:
     if type(spark).__module__.startswith("pyspark.sql.connect"):
         raise connect_session_refused()
+    jars_of(spark.version)
     extensions = spark.conf.get("spark.sql.extensions", "") or ""
     if DELTA_SETTINGS["spark.sql.extensions"] in extensions:
         return
-    command = " ".join(f'"{word}"' if "=" in word else word for word in DELTA_OPTIONS)
+    command = " ".join(f'"{word}"' if "=" in word else word for word in delta_options())
     raise SqlError(
         DELTA_MISSING,
         "this Spark session was built without Delta Lake, which cannot be added to a running one",

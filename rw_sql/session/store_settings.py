@@ -12,17 +12,12 @@ from rw_sql.errors import LIBRARY_MISSING, SqlError
 from rw_sql.runtime.spark.jar_cache import spark_folder
 from rw_sql.runtime.spark.jvm import hadoop_configuration, java_packages
 from rw_sql.runtime.support.store_environment import S3_SCHEMES, s3_endpoint, s3_region, scheme_of
+from rw_sql.spark_jars import installed_jars
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from pyspark.sql import SparkSession
-
-_SDK = "2.57.8"
-"""The AWS SDK that hadoop-aws 3.5.0 was built with."""
-
-_HADOOP = "3.5.0"
-"""The Hadoop of Spark 4.2."""
 
 _SDK_MODULES = ("s3", "s3-transfer-manager", "sts", "apache-client")
 """The parts of the AWS SDK that S3A uses; the bundle of all services, which hadoop-aws names, has 680 MB."""
@@ -38,8 +33,9 @@ def store_packages(uri: str) -> tuple[str, ...]:
     """The Maven coordinates that Spark needs for a warehouse at this URI, besides Delta's."""
     if scheme_of(uri) not in S3_SCHEMES:
         return ()
-    sdk = (f"software.amazon.awssdk:{module}:{_SDK}" for module in _SDK_MODULES)
-    return (f"org.apache.hadoop:hadoop-aws:{_hadoop_version()}", *sdk)
+    jars = installed_jars()
+    sdk = (f"software.amazon.awssdk:{module}:{jars.aws_sdk}" for module in _SDK_MODULES)
+    return (f"org.apache.hadoop:hadoop-aws:{_hadoop_version() or jars.hadoop}", *sdk)
 
 
 def store_settings(uri: str, environ: Mapping[str, str]) -> dict[str, str]:
@@ -110,10 +106,10 @@ def _provider(environ: Mapping[str, str]) -> str | None:
     return None
 
 
-def _hadoop_version() -> str:
-    """The version of the Hadoop that the installed PySpark brings along."""
+def _hadoop_version() -> str | None:
+    """The version of the Hadoop that the installed PySpark ships; None if it ships none."""
     for jar in spark_folder().glob("jars/hadoop-client-api-*.jar"):
         match = re.fullmatch(r"hadoop-client-api-([\d.]+)\.jar", jar.name)
         if match is not None:
             return match[1]
-    return _HADOOP
+    return None

@@ -17,7 +17,8 @@ from deltalake import DeltaTable
 from rw_sql.runtime.delta.delta_log import commit_versions, job_commits
 from rw_sql.runtime.delta.job_output import JobOutput
 from rw_sql.runtime.support.warehouse import Warehouse
-from rw_sql.session.attach import DELTA_PACKAGE, DELTA_SETTINGS
+from rw_sql.session.attach import DELTA_SETTINGS
+from rw_sql.spark_jars import installed_jars
 from tests.integration.attached import wait_until
 from tests.support.s3_store import S3_JARS, unconditional_commits
 from tests.support.waits import LAST_RESORT_SECONDS
@@ -238,7 +239,7 @@ except SqlError as error:
 
 @pytest.mark.parametrize("has_s3a", [True, False])
 def test_a_session_of_ones_own_is_completed_or_told_what_it_needs(s3_store: S3Store, has_s3a: bool) -> None:
-    jars = S3_JARS if has_s3a else {"spark.jars.packages": DELTA_PACKAGE}
+    jars = S3_JARS if has_s3a else {"spark.jars.packages": installed_jars().delta}
     settings = [f"{key}={value}" for key, value in {**DELTA_SETTINGS, **jars}.items()]
     warehouse = s3_store.warehouse()
     done = subprocess.run(

@@ -11,7 +11,7 @@ import pyspark
 import pytest
 
 from rw_sql.cli.kafka_topics import create_topic
-from rw_sql.session.attach import DELTA_OPTIONS
+from rw_sql.session.attach import delta_options
 from tests.integration.attached import produce_json
 from tests.integration.processes import Terminal, at_a_terminal
 from tests.support.waits import LAST_RESORT_SECONDS
@@ -31,7 +31,7 @@ def test_the_workflow(broker: BrokerInfo, topic_name: str, tmp_path: Path) -> No
         create_topic(broker.bootstrap, topic, 1)
     produce_json(broker.bootstrap, old, [{"id": id_} for id_ in range(10)])
     produce_json(broker.bootstrap, new, [{"id": id_} for id_ in range(8, 20)])
-    command = [str(HOME / "bin" / "pyspark"), *DELTA_OPTIONS, "--master", "local[2]", "--driver-memory", "1g"]
+    command = [str(HOME / "bin" / "pyspark"), *delta_options(), "--master", "local[2]", "--driver-memory", "1g"]
     environment = {
         "SPARK_HOME": str(HOME),
         "PYSPARK_PYTHON": sys.executable,

@@ -26,8 +26,8 @@ from rw_sql.cli.keeper import keep_tidy
 from rw_sql.cli.servers.schema_registry import registry_runner
 from rw_sql.connectors.registry import connector
 from rw_sql.errors import SqlError
-from rw_sql.runtime.decoding.registry.avro_rows import AVRO_PACKAGE
 from rw_sql.runtime.spark.sessions import SparkSessions
+from rw_sql.spark_jars import installed_jars
 from tests.support.java import CLASSES, JAVA_OPTIONS
 from tests.support.s3_store import S3_JARS
 from tests.support.spark_settings import FEW_ROWS
@@ -66,7 +66,7 @@ def main() -> None:
         registry_runner()
     with TemporaryDirectory() as warehouse:
         spark = rw_sql.connect(warehouse, run_jobs=False, config={"spark.ui.enabled": "false"})
-        SparkSessions(spark).load((*connector("kafka").spark_packages(), AVRO_PACKAGE))
+        SparkSessions(spark).load((*connector("kafka").spark_packages(), installed_jars().avro))
         rw_sql.detach(spark)
         spark.stop()
     # A separate process, because the jars of a file system must be present from the start of a JVM.

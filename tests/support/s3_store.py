@@ -24,8 +24,8 @@ import pytest
 import s3fs
 
 from rw_sql.runtime.support.store_environment import complete_environment
-from rw_sql.session.attach import DELTA_PACKAGE
 from rw_sql.session.store_settings import EXCLUDED, store_packages, store_settings
+from rw_sql.spark_jars import installed_jars
 from tests.support.waits import LAST_RESORT_SECONDS
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ BUCKET = "warehouses"
 ACCESS_KEY, SECRET_KEY, REGION = "tests", "tests-secret", "us-east-1"
 
 S3_JARS = {
-    "spark.jars.packages": ",".join((DELTA_PACKAGE, *store_packages(f"s3://{BUCKET}"))),
+    "spark.jars.packages": ",".join((installed_jars().delta, *store_packages(f"s3://{BUCKET}"))),
     "spark.jars.excludes": EXCLUDED,
 }
 """The settings with which a Spark session loads these jars."""

@@ -14,10 +14,28 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
 from rw_sql.connectors.datagen import rows as datagen_rows
 from rw_sql.connectors.datagen.rows import SplitRange
+
+try:
+    from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+except ImportError:  # Spark 4.0 and 4.1, which give a reader no limit
+
+    class SupportsTriggerAvailableNow: ...  # type: ignore[no-redef]
+
+    class ReadLimit: ...  # type: ignore[no-redef]
+
+    class ReadMaxRows(ReadLimit):  # type: ignore[no-redef]
+        """At most so many rows in a batch."""
+
+        def __init__(self, max_rows: int) -> None:
+            self.max_rows = max_rows
+
+    GIVES_LIMITS = False
+else:
+    GIVES_LIMITS = True
+    """True if Spark passes ``latestOffset`` the start of the next batch and its limit."""
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -28,6 +46,16 @@ if TYPE_CHECKING:
 
     from rw_sql.connectors.base import SplitState
     from rw_sql.connectors.datagen.rows import RowPlan
+
+__all__ = [
+    "DatagenStreamReader",
+    "ReadLimit",
+    "ReadMaxRows",
+    "UnaskedStreamReader",
+    "read_batch",
+    "read_stream",
+    "share_out",
+]
 
 DEFAULT_BATCH_ROWS = 100_000
 _ROWS_PER_TASK = 50_000
@@ -102,6 +130,22 @@ class DatagenStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         yield from datagen_rows.make_batches(self._plan, [SplitRange(*given) for given in partition.value])
 
 
+class UnaskedStreamReader(DatagenStreamReader):
+    """The reader for Spark 4.0 and 4.1, where ``latestOffset`` has no arguments: a batch starts where the last one that
+    Spark planned ends."""
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        super().__init__(options)
+        self._planned = self._positions
+
+    def latestOffset(self) -> dict[str, int]:  # type: ignore[override]
+        return super().latestOffset(self._planned, ReadMaxRows(self._max_rows))
+
+    def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
+        self._planned = end
+        return super().partitions(start, end)
+
+
 class DatagenReader(DataSourceReader):
     """Generates the rows of given ranges, once."""
 
@@ -138,7 +182,7 @@ class DatagenDataSource(DataSource):
         return _SCHEMA
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        return DatagenStreamReader(self.options)
+        return (DatagenStreamReader if GIVES_LIMITS else UnaskedStreamReader)(self.options)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         return DatagenReader(self.options)

@@ -19,6 +19,7 @@ from rw_sql.errors import (
     UPSTREAM_UNREACHABLE,
     SqlError,
 )
+from rw_sql.spark_jars import installed_jars
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -296,12 +297,8 @@ class KafkaConnector(PlainConnector):
         return f"\0v1\n{self.write_positions(positions)}"
 
     def spark_packages(self) -> tuple[str, ...]:
-        """Spark's Kafka reader. Its token provider is a dependency that resolves to the newest published version."""
-        return (
-            "ivy://org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0"
-            "?exclude=org.apache.spark:spark-token-provider-kafka-0-10_2.13",
-            "ivy://org.apache.spark:spark-token-provider-kafka-0-10_2.13:4.0.0?transitive=false",
-        )
+        """Spark's Kafka reader and its token provider."""
+        return installed_jars().kafka
 
     def _startup_mode(self, options: Mapping[str, str]) -> str:
         return (self.spec.value(options, "scan.startup.mode") or "earliest").strip().lower()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rw_sql.connectors.ranged import Encoding, RangedConnector
-from rw_sql.runtime.decoding.registry.avro_rows import AVRO_PACKAGE
+from rw_sql.spark_jars import installed_jars
 from rw_sql.syntax import canonical_type, spark_type
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ def has_small_batches(kind: Connector) -> bool:
 def packages_of(kind: Connector, statement: CreateSource) -> tuple[str, ...]:
     """The jars that reading a source's records needs: its connector's, and those of its encoding."""
     is_avro = statement.format is not None and statement.format.encode == "AVRO"
-    return (*kind.spark_packages(), *((AVRO_PACKAGE,) if is_avro else ()))
+    return (*kind.spark_packages(), *((installed_jars().avro,) if is_avro else ()))
 
 
 def encoding_of(statement: CreateSource) -> Encoding:

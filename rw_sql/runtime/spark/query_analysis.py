@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from deltalake import Schema
+from pyspark.sql import types
 from pyspark.sql.types import (
     ArrayType,
     CalendarIntervalType,
@@ -15,7 +16,6 @@ from pyspark.sql.types import (
     MapType,
     NullType,
     StructType,
-    TimeType,
     VariantType,
     YearMonthIntervalType,
 )
@@ -36,7 +36,14 @@ if TYPE_CHECKING:
 # PySpark logs every failed analysis as JSON; the relevant part is in the error that the user gets.
 logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
 
-_UNSTORABLE = (NullType, YearMonthIntervalType, DayTimeIntervalType, CalendarIntervalType, VariantType, TimeType)
+_UNSTORABLE = (
+    NullType,
+    YearMonthIntervalType,
+    DayTimeIntervalType,
+    CalendarIntervalType,
+    VariantType,
+    *((types.TimeType,) if hasattr(types, "TimeType") else ()),  # since Spark 4.1
+)
 
 _TIME_WINDOW = "spark.timeWindow"
 """Spark's metadata of columns made by ``window()``. Session windows have it too, but do not support update mode."""

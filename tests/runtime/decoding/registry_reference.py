@@ -10,8 +10,8 @@ import pyarrow as pa
 
 from rw_sql.connectors.schemas import avro
 from rw_sql.runtime.decoding.decoder import decode
-from rw_sql.runtime.decoding.registry.avro_rows import AVRO_PACKAGE
 from rw_sql.runtime.spark.sessions import SparkSessions
+from rw_sql.spark_jars import installed_jars
 from rw_sql.syntax import parse_statement, render
 from rw_sql.syntax.statements import CreateSource
 from tests.support.avro_reference import Evolving, written_records
@@ -45,7 +45,7 @@ def read_values(
     spark: SparkSession, url: str, topic: str, reader: dict[str, Any], values: list[bytes]
 ) -> list[tuple[dict[str, Any], str | None]]:
     """The rows that a source with this schema makes of values, in order, and the reasons of those without one."""
-    SparkSessions(spark).load((AVRO_PACKAGE,))
+    SparkSessions(spark).load((installed_jars().avro,))
     schema = avro.normal_form(json.dumps(reader))
     columns = ", ".join(f'"{name}" {kind}' for name, kind in avro.columns_of(schema))
     quoted = "'" + json.dumps(schema).replace("'", "''") + "'"

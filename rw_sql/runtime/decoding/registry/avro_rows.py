@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
     from rw_sql.runtime.support.deferred_columns import StepsT
 
-AVRO_PACKAGE = "ivy://org.apache.spark:spark-avro_2.13:4.2.0?transitive=false"
 
 OK = "_rw_ok"
 """A field that is added to the reader's schema: Spark reads a record that it cannot read as one without values, and the

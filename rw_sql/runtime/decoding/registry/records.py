@@ -15,10 +15,11 @@ from rw_sql.connectors.schemas.options import TOPIC_NAME, subject_of
 from rw_sql.model.definitions import encode_options, has_changes, primary_key, stored_schema
 from rw_sql.runtime.decoding.change_formats.rows import ROW
 from rw_sql.runtime.decoding.json_text import once
-from rw_sql.runtime.decoding.registry.avro_rows import AVRO_PACKAGE, AvroReader
+from rw_sql.runtime.decoding.registry.avro_rows import AvroReader
 from rw_sql.runtime.decoding.registry.events import FAULT, debezium_rows, row_type, typed, upsert_rows
 from rw_sql.runtime.decoding.registry.writers import HEAD_BYTES, Writers, head_of
 from rw_sql.runtime.support.deferred_columns import DeferredColumns
+from rw_sql.spark_jars import installed_jars
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -74,7 +75,7 @@ class SchemaRecords:
     @property
     def packages(self) -> tuple[str, ...]:
         """The jars that Spark needs."""
-        return (AVRO_PACKAGE,)
+        return (installed_jars().avro,)
 
     def heads_in(self, records: pa.Table) -> frozenset[bytes]:
         """The heads of records in this process."""
