@@ -21,7 +21,7 @@ unexport PYTHONDONTWRITEBYTECODE
 TEST_WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help setup lock demo test test-all test-unit test-room test-busy check format docs pictures bench bench-quick proof dist clean
+.PHONY: help setup lock demo test test-all test-unit test-room test-spark test-part test-busy check format docs pictures bench bench-quick proof dist clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -76,6 +76,26 @@ test-unit: setup ## the quick tests that need neither Spark nor a server
 test-room: setup $(JARS) ## the tests of one room: make test-room ROOM=runtime/views
 	@test -d "tests/$(ROOM)" -a -n "$(ROOM)" || { echo "make test-room ROOM=<a folder below tests/>"; exit 1; }
 	$(BIN)/python -m pytest tests/$(ROOM)
+
+# Another version of Spark than the lock file's, in an environment of its own: make test-spark SPARK=4.0.
+SPARK ?= 4.1
+
+test-spark: .venv/spark-$(SPARK).lock ## a part of the tests on another version of Spark: make test-spark SPARK=4.0
+	$(MAKE) VENV=.venv/spark-$(SPARK) LOCK=$< test-part
+
+.venv/spark-%.lock: requirements/dev.lock
+	@mkdir -p .venv
+	@sed 's/^pyspark==.*/pyspark==$*.*/' $< >$@
+
+# What differs between versions: Spark's own classes, its planner, its sources and the jars. A file for each kind of object.
+PART_OF_TESTS ?= tests/test_spark_jars.py tests/connectors/datagen tests/connectors/kafka tests/integration/test_definitions.py \
+    tests/integration/test_live_tables.py tests/integration/test_live_undo.py tests/integration/test_restart.py \
+    tests/integration/test_strict_json.py tests/integration/test_live_sinks.py tests/integration/test_live_refresh.py \
+    tests/integration/test_live_rewind.py tests/integration/test_maintained_views.py tests/integration/test_query_analysis.py \
+    tests/integration/test_mistaken_queries.py
+
+test-part: setup $(JARS)
+	$(BIN)/python -m pytest --numprocesses $(TEST_WORKERS) --dist loadfile --no-loadscope-reorder $(PART_OF_TESTS)
 
 # A sample of the crash and live tests, drawn by a seed, with busy processes beside them; make proof runs them all.
 BUSY_TESTS ?= 2
