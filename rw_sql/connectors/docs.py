@@ -41,19 +41,20 @@ def page(spec: ConnectorSpec) -> str:
 
 
 _OPTIONS = (
-    "`ALTER SOURCE … UNSAFE SET` changes every option except `connector`. Options marked *safe* neither move the "
-    "source to another upstream nor touch its positions: `ALTER SOURCE … CONNECTOR WITH (…)` changes them without a "
-    "confirmation. Options marked *connection* may be set by a [connection](../reference/connections.md) instead."
+    "`ALTER SOURCE … UNSAFE SET` changes every option except `connector`. `ALTER SOURCE … CONNECTOR WITH (…)` changes "
+    "options marked *safe* without a confirmation, because they neither move the source to another upstream nor "
+    "affect its positions. Options marked *connection* may be set in a [connection](../reference/connections.md) "
+    "instead."
 )
 _BATCH_OPTIONS = (
-    "Options marked *connection* may be set by a [connection](../reference/connections.md) instead. The table itself "
-    "also takes `refresh_mode` and `refresh_interval_sec`: see [refreshing tables](../reference/refresh.md)."
+    "Options marked *connection* may be set in a [connection](../reference/connections.md) instead. The table also has "
+    "the options `refresh_mode` and `refresh_interval_sec`: see [refresh](../reference/refresh.md)."
 )
 
 
 def _readers(spec: ConnectorSpec) -> str:
     if spec.is_batch:
-        return "`REFRESH TABLE` reads it as a whole: no source and no view reads it by itself."
+        return "Only `REFRESH TABLE` reads this upstream, each time as a whole."
     if spec.is_shareable:
         return "One reader serves all materialized views of a source."
     return "Each materialized view reads the upstream by itself."
@@ -63,7 +64,7 @@ def _included(spec: ConnectorSpec) -> list[str]:
     rows = [
         (kind, f"`{spec.include_name(kind)}`", f"`{column.type}`", column.doc) for kind, column in spec.include.items()
     ]
-    return ["## Columns to include", _table(("INCLUDE", "name without AS", "type", "what it holds"), rows)]
+    return ["## Columns to include", _table(("INCLUDE", "name without AS", "type", "content"), rows)]
 
 
 def sink_page(spec: ConnectorSpec) -> str:
@@ -78,7 +79,7 @@ def sink_page(spec: ConnectorSpec) -> str:
         *(["## Formats", _table(("FORMAT", "ENCODE"), formats)] if formats else []),
         "## Options",
         "Options marked *safe* can change while the sink runs, and do not change its target. "
-        "[Sinks](../reference/sinks.md) describes what all sinks have in common.",
+        "[Sinks](../reference/sinks.md) describes the behaviour that all sinks share.",
         _table(("option", "value", "default", "", "meaning"), [_row(option) for option in spec.options.values()]),
     ]
     return "\n\n".join(block for block in blocks if block) + "\n"
@@ -94,8 +95,8 @@ def formats_page() -> str:
     blocks = [
         "<!-- Made from rw_sql/connectors/formats.py by python -m rw_sql.connectors.docs: change that file. -->",
         "# FORMAT and ENCODE",
-        "[Formats](../reference/formats.md) explains both words and how records become rows. `CREATE SOURCE` and "
-        "`CREATE TABLE` refuse every pair that this page does not list, and every option that would have no effect.",
+        "[Formats](../reference/formats.md) explains FORMAT and ENCODE, and how records become rows. `CREATE SOURCE` "
+        "and `CREATE TABLE` refuse all pairs that are not on this page, and all options that would have no effect.",
         _table(("FORMAT", "ENCODE", "connectors"), pairs),
         "## Formats of RisingWave that rw_sql does not read",
         _table(
@@ -104,8 +105,8 @@ def formats_page() -> str:
         ),
     ]
     for pair in SPECS.values():
-        taken = f"Made by `CREATE {'TABLE' if pair.has_changes else 'SOURCE'}`" + (
-            " alone." if pair.has_changes else " and `CREATE TABLE`."
+        taken = f"Supported by `CREATE {'TABLE' if pair.has_changes else 'SOURCE'}`" + (
+            " only." if pair.has_changes else " and `CREATE TABLE`."
         )
         blocks += [f"## FORMAT {pair.format} ENCODE {pair.encode}", f"{pair.doc} {taken}"]
         if pair.options:
@@ -136,8 +137,8 @@ def registry_page(spec: ConnectorSpec) -> str:
         *_example(spec),
         spec.notes.strip(),
         "## Options",
-        "Options marked *connection* belong to a [connection](../reference/connections.md) of this type, or to "
-        "FORMAT … ENCODE … of one source or sink. The others belong to FORMAT … ENCODE … alone.",
+        "Set options marked *connection* either in a [connection](../reference/connections.md) of this type, or in "
+        "FORMAT … ENCODE … of a source or sink. Set all other options in FORMAT … ENCODE ….",
         _table(("option", "value", "default", "", "meaning"), [_row(option) for option in spec.options.values()]),
     ]
     return "\n\n".join(block for block in blocks if block) + "\n"
@@ -174,7 +175,7 @@ def _example(spec: ConnectorSpec) -> list[str]:
 
 
 def _default_format(format: str, encode: str) -> str:
-    return f"Without the clause it is `FORMAT {format} ENCODE {encode}`."
+    return f"The default is `FORMAT {format} ENCODE {encode}`."
 
 
 def _row(option: OptionSpec) -> tuple[str, ...]:
@@ -199,7 +200,8 @@ def _names(spec: ConnectorSpec) -> list[str]:
         return []
     return [
         "## Names in the clients",
-        "Splits are listed and properties checked by librdkafka; records are read by the Java client inside of Spark.",
+        "librdkafka lists splits and checks properties; the Java client inside Spark reads records. This table shows "
+        "the name of each option in both clients.",
         _table(("option", "librdkafka", "Java client"), rows),
     ]
 

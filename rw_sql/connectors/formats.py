@@ -69,16 +69,17 @@ class EncodeFault:
 
 _TIMESTAMPTZ = EncodeOption(
     key=TIMESTAMPTZ_MODE,
-    doc="How a TIMESTAMP WITH TIME ZONE is written: text with its zone (`utc_string`), text in UTC without one "
-    "(`utc_without_suffix`), a number of milliseconds (`milli`) or microseconds (`micro`) since 1970-01-01 00:00 UTC. "
-    "`guess_number_unit` accepts text, and derives a number's unit from its size: below 10¹¹ seconds, below 10¹⁴ "
-    "milliseconds, below 10¹⁷ microseconds, then nanoseconds.",
+    doc="How the records represent a TIMESTAMP WITH TIME ZONE: as text with a time zone (`utc_string`), as text in UTC "
+    "without a time zone (`utc_without_suffix`), or as a number of milliseconds (`milli`) or microseconds (`micro`) "
+    "since 1970-01-01 00:00 UTC. `guess_number_unit` accepts text and numbers, and guesses the unit of a number: "
+    "below 10¹¹ seconds, below 10¹⁴ milliseconds, below 10¹⁷ microseconds, otherwise nanoseconds.",
     choices=("utc_string", "utc_without_suffix", "micro", "milli", GUESS),
     default=GUESS,
 )
 _TIMESTAMP = EncodeOption(
     key=TIMESTAMP_MODE,
-    doc="The unit of a TIMESTAMP that is written as a number: `milli`, `micro`, or derived from the number's size.",
+    doc="The unit of a TIMESTAMP that is written as a number: milliseconds (`milli`), microseconds (`micro`), or "
+    "guessed from the number (`guess_number_unit`).",
     choices=("milli", "micro", GUESS),
     default=GUESS,
 )
@@ -121,7 +122,7 @@ def _schema_options(encode: str) -> tuple[EncodeOption, ...]:
         *found,
         EncodeOption(
             key=CONNECTION,
-            doc="A connection of type `schema_registry`, in place of `schema.registry` and its user and password.",
+            doc="A connection of type `schema_registry`, which replaces `schema.registry`, its user and its password.",
             is_text=True,
             is_of_schema=True,
         ),
@@ -134,29 +135,34 @@ _OF_AVRO, _OF_PROTOBUF, _OF_JSON = (_schema_options(encode) for encode in (*SCHE
 _OF_DEBEZIUM = (
     EncodeOption(
         key=IGNORE_KEY,
-        doc="Whether the record's key is not looked at. A record without a value, which deletes its key, is "
-        "then passed over.",
+        doc="Whether to ignore the record's key. Records without a value, which would otherwise delete the row with "
+        "their key, are then ignored too.",
         choices=("true", "false"),
         default="false",
     ),
     EncodeOption(
         key=PLACEHOLDER,
-        doc="The text that the connector writes instead of a value that did not change and that the database "
-        "did not provide: Debezium's property of the same name, with `hex:` too. The row keeps its value.",
+        doc="The placeholder that Debezium writes for a value that did not change and that the database did not "
+        "provide. Set it to the value of Debezium's property of the same name (also with the prefix `hex:`). The "
+        "row keeps its value.",
         default="__debezium_unavailable_value",
         is_text=True,
     ),
 )
 
 _SPECS = (
-    FormatSpec(format="NATIVE", encode="NATIVE", doc="Rows as the connector makes them."),
+    FormatSpec(format="NATIVE", encode="NATIVE", doc="The connector itself returns rows."),
     FormatSpec(
-        format="PLAIN", encode="JSON", doc="One JSON object a record; each is a new row.", options=(*_JSON, *_OF_JSON)
+        format="PLAIN",
+        encode="JSON",
+        doc="Each record is one JSON object and becomes a new row.",
+        options=(*_JSON, *_OF_JSON),
     ),
     FormatSpec(
         format="PLAIN",
         encode="AVRO",
-        doc="One Avro record of a schema registry, in Confluent's frame; each is a new row.",
+        doc="Each record is one Avro record in Confluent's wire format, with a schema in a registry, and becomes a new "
+        "row.",
         options=_OF_AVRO,
     ),
     FormatSpec(format="PLAIN", encode="BYTES", doc="The record's bytes, in one column of type BYTEA."),
@@ -168,8 +174,8 @@ _SPECS = (
             EncodeOption(key=DELIMITER, doc="The separator between fields: one character, or `\\t`.", default=","),
             EncodeOption(
                 key=WITHOUT_HEADER,
-                doc="Whether there is no header line. Records of a stream never have one; a file has one unless this "
-                "is `true`.",
+                doc="Whether the CSV has no header line. Records of a stream never have a header line; a file has one "
+                "unless this option is `true`.",
                 choices=("true", "false"),
             ),
         ),
@@ -178,34 +184,36 @@ _SPECS = (
     FormatSpec(
         format="UPSERT",
         encode="JSON",
-        doc="A row as it is from then on, under the record's key; a record without a value deletes it.",
+        doc="Each record is the new state of the row with the record's key. A record without a value deletes the row.",
         options=(*_JSON, *_OF_JSON),
         has_changes=True,
     ),
     FormatSpec(
         format="PLAIN",
         encode="PROTOBUF",
-        doc="One Protobuf message: in Confluent's frame with a registry, alone with `schema.location`.",
+        doc="Each record is one Protobuf message and becomes a new row. With a registry, it is in Confluent's wire "
+        "format; with `schema.location`, the record contains only the message.",
         options=_OF_PROTOBUF,
     ),
     FormatSpec(
         format="UPSERT",
         encode="PROTOBUF",
-        doc="As UPSERT JSON, with a Protobuf message as the row, under the record's key as it is.",
+        doc="Like UPSERT JSON, but the value is a Protobuf message, and the primary key is the bytes of the record's "
+        "key.",
         options=_OF_PROTOBUF,
         has_changes=True,
     ),
     FormatSpec(
         format="UPSERT",
         encode="AVRO",
-        doc="As UPSERT JSON, with an Avro record as the row. With KEY ENCODE AVRO the record's key is Avro too.",
+        doc="Like UPSERT JSON, but the value is an Avro record. With KEY ENCODE AVRO, the record's key is Avro too.",
         options=_OF_AVRO,
         has_changes=True,
     ),
     FormatSpec(
         format="DEBEZIUM",
         encode="AVRO",
-        doc="Debezium's change events as its Avro converter writes them. Their keys are Avro too.",
+        doc="Debezium's change events as its Avro converter writes them. The keys of these records are Avro too.",
         options=(*_OF_AVRO, *_OF_DEBEZIUM),
         has_changes=True,
     ),
@@ -220,7 +228,7 @@ _SPECS = (
         has_changes=True,
     ),
     FormatSpec(format="MAXWELL", encode="JSON", doc="The output of Maxwell's daemon.", has_changes=True),
-    FormatSpec(format="CANAL", encode="JSON", doc="Canal's flat messages, TiCDC's too.", has_changes=True),
+    FormatSpec(format="CANAL", encode="JSON", doc="Flat messages of Canal or of TiCDC.", has_changes=True),
 )
 
 SPECS: Mapping[tuple[str, str], FormatSpec] = {(spec.format, spec.encode): spec for spec in _SPECS}

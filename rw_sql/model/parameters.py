@@ -127,28 +127,30 @@ SYSTEM_PARAMETERS = {
         Parameter(
             name="rewind_points",
             default="5",
-            doc="number of rewind points that a source keeps; 0 makes none",
+            doc="number of rewind points that are kept per source; with 0, none is made",
             read=_count,
         ),
         Parameter(
             name="rewind_point_timeout",
             default="5000ms",
-            doc="how long a source waits after an unsafe operation for its readers to catch up before it continues, up "
-            "to ten times as long while they make progress; otherwise the operation has no rewind point",
+            doc="how long a source waits after an unsafe operation until its views and sinks have caught up; up to ten "
+            "times as long while they make progress. If they do not catch up in time, the operation has no rewind "
+            "point",
             read=_seconds,
         ),
         Parameter(
             name=ROLLBACK_WINDOW,
             default=NO_LIMIT,
-            doc="how long the rows that a view had before a rebuild are kept for a rollback, such as 12h or 7d; -1 "
-            "keeps them until the view's next rebuild, which ends the time in any case",
+            doc="how long the old rows of a rebuilt view are kept for a rollback, such as 12h or 7d; -1 sets no time "
+            "limit. The view's next rebuild always removes them",
             read=_period,
         ),
         Parameter(
             name=STREAMING_PARALLELISM,
             default=str(PARALLELISM),
-            doc="number of partitions of the state of views and sinks that are created or rebuilt from now on, unless "
-            "a view's WITH list sets parallelism: at most that many tasks work on one stage of a batch",
+            doc="number of state partitions of views and sinks that are created or rebuilt later, and therefore the "
+            "maximum number of parallel tasks per stage of a batch; a view's WITH list can override it with "
+            "parallelism",
             read=_parallelism,
         ),
     )
@@ -161,14 +163,14 @@ SESSION_PARAMETERS = {
         Parameter(
             name="statement_timeout",
             default="60000ms",
-            doc="how long a statement waits without any progress of the jobs: FLUSH and WAIT give up then; a statement "
-            "that waits for the owner of the jobs stays committed",
+            doc="how long a statement waits while the jobs make no progress. Then FLUSH and WAIT give up; any other "
+            "statement stops waiting but stays committed",
             read=_seconds,
         ),
         Parameter(
             name="unsafe_confirmation",
             default="no",
-            doc="'yes' confirms the next unsafe statement or block, and is consumed by it",
+            doc="'yes' confirms the next unsafe statement or block, and is then reset to 'no'",
             read=_yes,
         ),
         Parameter(
@@ -180,8 +182,8 @@ SESSION_PARAMETERS = {
         Parameter(
             name="search_path",
             default="public",
-            doc="the schemas in which a name without a schema is looked up, in this order; new objects are created in "
-            "the first one that exists",
+            doc="the schemas in which names without a schema are looked up, in this order; a new object is created in "
+            "the first of these schemas that exists",
             read=_path,
         ),
         Parameter(
@@ -193,13 +195,14 @@ SESSION_PARAMETERS = {
         Parameter(
             name="backfill_rate_limit",
             default=NO_LIMIT,
-            doc="records per second of a new view's backfill, unless its WITH list sets it; -1 for no limit",
+            doc="maximum records per second of a new view's backfill; the view's WITH list can override it; -1 for no "
+            "limit",
             read=_rate,
         ),
         Parameter(
             name="streaming_use_shared_source",
             default="true",
-            doc="whether a new source has one reader for all its views, unless its property 'shared' is set",
+            doc="whether a new source has one reader for all its views; the source's property 'shared' overrides it",
             read=_boolean,
         ),
     )
