@@ -82,7 +82,7 @@ def show(
     output: _Output = "text",
     show_sql: ShowSql = False,
 ) -> None:
-    """Show the newest committed batch, positions, watermark and stateful operators."""
+    """Show a checkpoint's newest committed batch, positions, watermark and stateful operators."""
     from rw_sql.cli.checkpoint_run import Upstreams, show_checkpoint
 
     upstreams = Upstreams.of(bootstrap, property, secret, table)
@@ -179,7 +179,7 @@ def undo(
     dry_run: DryRun = False,
     output: _MoveOutput = "text",
 ) -> None:
-    """Restore the files that the newest rewrite replaced, unless the job was started since."""
+    """Restore the files that the newest rewrite replaced, unless the job has been started since."""
     from rw_sql.cli.checkpoint_run import undo_checkpoint
 
     require_move_output(output, is_dry_run=dry_run)

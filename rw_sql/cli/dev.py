@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 DEFAULT_FOLDER = "rw_kafka"
 DEFAULT_BROKER = "127.0.0.1:9092"
 ANSWER_SECONDS = 10.0
-"""The maximum seconds to wait for a broker."""
+"""The maximum time in seconds to wait for a broker's answer."""
 
 dev_app = typer.Typer(no_args_is_help=True, help="Tools for development.")
 kafka_app = typer.Typer(no_args_is_help=True, help="A real Kafka broker on this machine.")

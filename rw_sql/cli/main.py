@@ -36,7 +36,7 @@ _FULL = ("apply", "pyspark", "rollback", "run", "serve", "shell", "test")
 
 
 class _App(typer.Typer):
-    """Turns a command's error into a message on standard error and an exit status, never a traceback."""
+    """Converts a command's error to a message on standard error and an exit status, so that no traceback is shown."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         prepare_completion()
@@ -125,9 +125,9 @@ def shell(
 ) -> None:
     """Run statements interactively, or the statements of -c, of -f or of a pipe.
 
-    With -c, -f or a pipe, the first error ends the run. The exit status is 0 if all statements are done, 1 if a
-    statement failed, 3 if one lacks a confirmation, 130 after Ctrl-C. In these modes, statements that only read the
-    catalog do not start Spark.
+    With -c, -f or a pipe, the first error ends the run. The exit status is 0 if all statements succeeded, 1 if a
+    statement failed, 3 if one lacks a confirmation, and 130 after Ctrl-C. In these modes, statements that only read
+    the catalog do not start Spark.
     """
     from rw_sql.cli.shell.loop import run_shell
 

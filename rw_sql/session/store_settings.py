@@ -1,4 +1,4 @@
-"""Spark's settings for a warehouse in an object store, from the variables that the AWS tools read."""
+"""Spark's settings for a warehouse in an object store, from the environment variables that the AWS tools use."""
 
 from __future__ import annotations
 
@@ -19,16 +19,19 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _SDK = "2.57.8"
-"""The AWS SDK that hadoop-aws 3.5.0 was built with."""
+"""The version of the AWS SDK that hadoop-aws 3.5.0 was built with."""
 
 _HADOOP = "3.5.0"
-"""The Hadoop of Spark 4.2."""
+"""The Hadoop version of Spark 4.2."""
 
 _SDK_MODULES = ("s3", "s3-transfer-manager", "sts", "apache-client")
-"""The parts of the AWS SDK that S3A uses; the bundle of all services, which hadoop-aws names, has 680 MB."""
+"""The modules of the AWS SDK that S3A uses.
+
+The bundle on which hadoop-aws depends contains all services and has 680 MB.
+"""
 
 EXCLUDED = "software.amazon.awssdk:bundle"
-"""The package of :func:`store_packages` that Spark must not load."""
+"""A dependency of :func:`store_packages` that Spark must not load."""
 
 _S3A = "org.apache.hadoop.fs.s3a.S3AFileSystem"
 _HADOOP_PREFIX = "spark.hadoop."
@@ -43,11 +46,13 @@ def store_packages(uri: str) -> tuple[str, ...]:
 
 
 def store_settings(uri: str, environ: Mapping[str, str]) -> dict[str, str]:
-    """Spark's settings for a warehouse at this URI. Keys are not among them: Spark takes them from the environment.
+    """Spark's settings for a warehouse at this URI.
 
-    If the store is not Amazon's own, the bucket's name is put into the path, as most such stores require, unless
-    ``AWS_VIRTUAL_HOSTED_STYLE_REQUEST`` is true. ``AWS_PROFILE`` and a web identity (Kubernetes service accounts) are
-    followed, and read again when keys expire.
+    They contain no access keys, which Spark takes from the environment.
+
+    For stores other than Amazon's, the bucket's name is put into the path, as most of them require, unless
+    ``AWS_VIRTUAL_HOSTED_STYLE_REQUEST`` is true. Credentials from ``AWS_PROFILE`` or a web identity (Kubernetes
+    service accounts) are supported, and are refreshed when they expire.
     """
     if scheme_of(uri) not in S3_SCHEMES:
         return {}
@@ -70,10 +75,10 @@ def store_settings(uri: str, environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def require_store(spark: SparkSession, uri: str) -> None:
-    """Makes a session that somebody else has started read and write a warehouse at this URI.
+    """Configures a session that was not started by rw_sql for a warehouse at this URI.
 
-    Sets what the session's Hadoop configuration lacks. Raises SqlError LIBRARY_MISSING, with the options to start Spark
-    with, if the session has no S3A.
+    Adds missing settings to the session's Hadoop configuration. If the session has no S3A, raises SqlError
+    LIBRARY_MISSING with the options needed to start Spark.
     """
     if scheme_of(uri) not in S3_SCHEMES:
         return
@@ -95,12 +100,13 @@ def require_store(spark: SparkSession, uri: str) -> None:
 
 
 def _is_set(sources: Sequence[str] | None) -> bool:
-    """True if anything but Hadoop's own defaults has set a property."""
+    """True if a property was set by anything other than Hadoop's defaults."""
     return sources is not None and set(sources) != {"core-default.xml"}
 
 
 def _provider(environ: Mapping[str, str]) -> str | None:
-    """The AWS SDK's class for credentials that S3A's own order would not find."""
+    """The AWS SDK's credentials provider, for credentials that S3A's default providers would not find; None if they
+    suffice."""
     if "AWS_ACCESS_KEY_ID" in environ:
         return None
     if "AWS_WEB_IDENTITY_TOKEN_FILE" in environ:
@@ -111,7 +117,7 @@ def _provider(environ: Mapping[str, str]) -> str | None:
 
 
 def _hadoop_version() -> str:
-    """The version of the Hadoop that the installed PySpark brings along."""
+    """The version of Hadoop that is bundled with the installed PySpark."""
     for jar in spark_folder().glob("jars/hadoop-client-api-*.jar"):
         match = re.fullmatch(r"hadoop-client-api-([\d.]+)\.jar", jar.name)
         if match is not None:

@@ -1,4 +1,4 @@
-"""The exit statuses of every command, by class."""
+"""The exit statuses of all commands, by class of error."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ if TYPE_CHECKING:
 
 DONE, FAILED, UNUSABLE, REFUSED, UNREACHABLE, INTERRUPTED = 0, 1, 2, 3, 4, 130
 DIFFERS = UNUSABLE
-"""The status of ``diff --exit-code`` for a difference, as of ``terraform plan``; there every error has status 1."""
+"""The status of ``diff --exit-code`` if there is a difference, as in ``terraform plan``.
+
+With this option, every error has status 1.
+"""
 
 MEANINGS = {
     DONE: "Everything is done.",
@@ -23,7 +26,7 @@ MEANINGS = {
     "same command may succeed later. `run`, `shell` and `test` count it as a failed statement: 1.",
     INTERRUPTED: "Ctrl-C.",
 }
-"""What each status means, for the reference page."""
+"""The meaning of each status, for the reference page."""
 
 _UNUSABLE = frozenset(
     code.code

@@ -1,4 +1,4 @@
-"""The options that several commands have: each has one name and one meaning. Old names still work."""
+"""Options that several commands share, with the same name and meaning everywhere. Old names still work."""
 
 from __future__ import annotations
 
@@ -101,12 +101,12 @@ LastSeen = Annotated[
 
 
 def output_option(*forms: str, help: str = "The form in which results are printed.") -> Any:
-    """``--output``, with the forms that a command has; the first one is the default."""
+    """``--output`` with the forms that a command supports. The first form is the default."""
     return typer.Option("--output", "-o", metavar="|".join(forms), help=help, autocompletion=complete_words(*forms))
 
 
 def require_output(output: str, forms: Sequence[str], option: str = "--output") -> None:
-    """Raises SqlError INVALID_OPTION if a command has no such form."""
+    """Raises SqlError INVALID_OPTION if a command does not support the form."""
     if output not in forms:
         listed = f"one of {', '.join(forms)}" if len(forms) > 2 else " or ".join(forms)
         raise SqlError(INVALID_OPTION, f"{option} is {listed}, not {output!r}", hint=f"{option} {forms[-1]}")
@@ -114,7 +114,7 @@ def require_output(output: str, forms: Sequence[str], option: str = "--output") 
 
 PICTURES = ("mermaid", "svg")
 MOVE_OUTPUT = output_option("text", "json", *PICTURES, help="The form of the results; mermaid and svg need --dry-run.")
-"""``--output`` of the commands that move positions, whose preview can be a picture."""
+"""``--output`` for the commands that move positions. Their preview can be a picture."""
 
 
 def require_move_output(output: str, *, is_dry_run: bool) -> None:
@@ -126,7 +126,10 @@ def require_move_output(output: str, *, is_dry_run: bool) -> None:
 
 
 def old_name(old: str, new: str, **settings: Any) -> Any:
-    """A hidden option: an old name of another option or of its value. Its use is reported on standard error."""
+    """A hidden option: the old name of another option or of one of its values.
+
+    Using it prints a note on standard error.
+    """
     return typer.Option(old, hidden=True, help=f"The old name of {new}.", callback=_report(old, new), **settings)
 
 
@@ -140,10 +143,10 @@ def _report(old: str, new: str) -> Callable[[Any], Any]:
 
 
 def allow_words(given: Sequence[str] | None) -> list[str]:
-    """The words of ``--allow``, from several such options or from lists separated by commas."""
+    """The words of ``--allow``, which may be repeated or contain lists separated by commas."""
     return [word for each in given or () for word in each.replace(",", " ").split()]
 
 
 def given(*values: Any) -> tuple[Any, ...]:
-    """The given values of an option, under its name and its old names."""
+    """The values given for an option, under its current and old names."""
     return tuple(value for value in values if value is not None and value is not False)
