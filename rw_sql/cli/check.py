@@ -117,11 +117,13 @@ def check_command(
         typer.Option("--catalog", metavar="FILE", help="Check on a catalog that rw-sql export-catalog wrote."),
     ] = None,
     each: Annotated[
-        bool, typer.Option("--each", help="Check every file by itself, without the objects of the files before it.")
+        bool, typer.Option("--each", help="Check each file separately, without the objects of the files before it.")
     ] = False,
     spark_table: Annotated[
         list[str] | None,
-        typer.Option("--spark-table", metavar="NAME", help="A table of Spark's own that queries may read."),
+        typer.Option(
+            "--spark-table", metavar="NAME", help="A Spark table that queries may read, besides rw_sql's objects."
+        ),
     ] = None,
     spark: Annotated[bool, typer.Option("--spark", help="Start Spark and let its analyzer check queries too.")] = False,
     env: Env = None,

@@ -67,7 +67,7 @@ _Stopped = Annotated[bool, typer.Option("--assume-stopped", help="Assert that th
 _Watch = Annotated[
     str | None,
     typer.Option(
-        "--watch", metavar="10s", help="How long the files must not change before the rewrite. 3s by default."
+        "--watch", metavar="10s", help="How long the files must stay unchanged before the rewrite. 3s by default."
     ),
 ]
 
@@ -122,7 +122,10 @@ def set_offsets(
     allow: AllowOffsets = None,
     last_seen: LastSeen = False,
     exactly: Annotated[
-        bool, typer.Option("--exactly", help="Forget every other partition: for a job that moves to another topic.")
+        bool,
+        typer.Option(
+            "--exactly", help="Forget the positions of all other partitions, for a job that moves to another topic."
+        ),
     ] = False,
     bootstrap: _Bootstrap = None,
     property: _Property = None,

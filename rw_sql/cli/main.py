@@ -141,7 +141,10 @@ def serve(
         str | None, typer.Option("--metrics", metavar="[HOST:]PORT", help="Serve Prometheus metrics at this address.")
     ] = None,
     host: Annotated[
-        str, typer.Option("--host", help="The interface of the status page. Any other than the loopback needs a token.")
+        str,
+        typer.Option(
+            "--host", help="The interface of the status page. Interfaces other than the loopback need a token."
+        ),
     ] = "127.0.0.1",
     port: Annotated[
         int | None,
@@ -155,7 +158,7 @@ def serve(
         typer.Option(
             "--token-file",
             metavar="PATH",
-            help="A file that holds the page's token; else $RW_SQL_HTTP_TOKEN is the token.",
+            help="A file with the page's token. By default, the token is $RW_SQL_HTTP_TOKEN.",
         ),
     ] = None,
     log: Annotated[

@@ -91,7 +91,7 @@ def cli_page() -> str:
     parts = [
         _MADE.format(source="rw_sql/cli"),
         "# Command line\n",
-        "`rw-sql COMMAND --help`, or `-h`, prints the same. A command that fails writes the error and its code to",
+        "`rw-sql COMMAND --help`, or `-h`, prints the same text. A command that fails writes the error and its code to",
         "standard error. Options that mean the same have one name; an old name still works, and the command names",
         "the new one.\n",
         "## Exit status\n",

@@ -112,7 +112,9 @@ def apply_command(
     allow: AllowRows = None,
     allow_drop: Annotated[
         bool,
-        typer.Option("--allow-drop", help="Drop objects that the folder lacks, and those that must be created again."),
+        typer.Option(
+            "--allow-drop", help="Drop objects that are missing in the folder, and objects that must be re-created."
+        ),
     ] = False,
     keep: Annotated[
         str | None,

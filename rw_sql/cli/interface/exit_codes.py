@@ -17,11 +17,11 @@ With this option, every error has status 1.
 """
 
 MEANINGS = {
-    DONE: "Everything is done.",
+    DONE: "Success.",
     FAILED: "A statement, a check or a test failed. With `fmt --check`, a file would change.",
-    UNUSABLE: "Nothing is done: the command line, a file, a variable or a catalog cannot be used. With "
-    "`diff --exit-code`, there is a difference; an error has status 1 there.",
-    REFUSED: "A confirmation is missing, or unsafe operations are off; nothing unsafe is done.",
+    UNUSABLE: "Nothing was done: the command line, a file, a variable or a catalog is invalid. With "
+    "`diff --exit-code`, there is a difference (an error then has status 1).",
+    REFUSED: "A confirmation is missing, or unsafe operations are disabled. Nothing unsafe was done.",
     UNREACHABLE: "A broker or another upstream does not answer, or the jobs have not applied a statement in time. The "
     "same command may succeed later. `run`, `shell` and `test` count it as a failed statement: 1.",
     INTERRUPTED: "Ctrl-C.",

@@ -32,16 +32,18 @@ Env = Annotated[
     typer.Option(
         "--env",
         metavar="NAME",
-        help="Take ${variables} from NAME.env, in the folder of the SQL files or above; ${env} is NAME itself.",
+        help="Read ${variables} from NAME.env, in the folder of the SQL files or above it; ${env} is NAME.",
     ),
 ]
 Yes = Annotated[
     bool,
-    typer.Option("--yes", help="Confirm without asking; --allow, or the statement's ALLOW, must name predicted loss."),
+    typer.Option(
+        "--yes", help="Confirm without asking. Predicted gaps or duplicates need --allow or the statement's ALLOW."
+    ),
 ]
 Confirm = Annotated[
     list[str] | None,
-    typer.Option("--confirm", metavar="TOKEN", help="Confirm the request that was refused, by its token."),
+    typer.Option("--confirm", metavar="TOKEN", help="Confirm a refused request by the token in its message."),
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show the preview and change nothing.")]
 ShowSql = Annotated[bool, typer.Option("--show-sql", help="Print the statement and do nothing.")]
@@ -52,7 +54,7 @@ AllowRows = Annotated[
     typer.Option(
         "--allow",
         metavar="WORD",
-        help="gaps or duplicates: predicted loss to accept; repeatable.",
+        help="A predicted effect to accept, gaps or duplicates; repeatable.",
         autocompletion=complete_words("gaps", "duplicates"),
     ),
 ]
@@ -61,7 +63,7 @@ AllowOffsets = Annotated[
     typer.Option(
         "--allow",
         metavar="WORD",
-        help="gaps, duplicates or clamp: predicted loss to accept; repeatable.",
+        help="A predicted effect to accept: gaps, duplicates or clamp; repeatable.",
         autocompletion=complete_words("gaps", "duplicates", "clamp"),
     ),
 ]
@@ -76,7 +78,7 @@ Settings = Annotated[
     ),
 ]
 FileToRead = Annotated[
-    str | None, typer.Option("--file", "-f", metavar="FILE", help="Offsets from a file, in any known form.")
+    str | None, typer.Option("--file", "-f", metavar="FILE", help="A file of offsets, in any supported form.")
 ]
 FromGroup = Annotated[
     str | None, typer.Option("--from-group", metavar="GROUP", help="A consumer group's committed offsets.")
@@ -84,8 +86,8 @@ FromGroup = Annotated[
 FromCheckpoint = Annotated[
     str | None, typer.Option("--from-checkpoint", metavar="PATH", help="The positions of a checkpoint.")
 ]
-ToEarliest = Annotated[bool, typer.Option("--to-earliest", help="The first record that still exists.")]
-ToLatest = Annotated[bool, typer.Option("--to-latest", help="The present end.")]
+ToEarliest = Annotated[bool, typer.Option("--to-earliest", help="The first existing record of each split.")]
+ToLatest = Annotated[bool, typer.Option("--to-latest", help="The current end of each split.")]
 ToOffset = Annotated[int | None, typer.Option("--to-offset", metavar="N", help="The same position in every split.")]
 ToTimestamp = Annotated[
     str | None,
@@ -93,7 +95,7 @@ ToTimestamp = Annotated[
 ]
 ShiftBy = Annotated[int | None, typer.Option("--shift-by", metavar="±N", help="Move the position of each split by N.")]
 BackBy = Annotated[
-    str | None, typer.Option("--back-by", metavar="'2 hours'", help="The first record at or after this long ago.")
+    str | None, typer.Option("--back-by", metavar="'2 hours'", help="The first record within this period before now.")
 ]
 LastSeen = Annotated[
     bool, typer.Option("--last-seen", help="The given offsets are those of the last record read, not the next one.")

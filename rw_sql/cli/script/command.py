@@ -25,7 +25,7 @@ def run_command(
         bool,
         typer.Option(
             "--dry-run",
-            help="Run nothing: EXPLAIN each statement on the catalog that the statements before it would produce.",
+            help="Run nothing: EXPLAIN each statement on the catalog that would result from the statements before it.",
         ),
     ] = False,
     keep_going: Annotated[
