@@ -32,7 +32,10 @@ _VIEW_CHECKPOINT = re.compile(r"(?P<warehouse>.+)/checkpoints/[a-z]+-\d+(/[^/]+)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Split:
-    """A split with its name in statements: ``orders:0``, ``version``; ``1/orders:0`` if several sources have one."""
+    """A split with its name in statements, such as ``orders:0`` or ``version``.
+
+    If several sources have a split of that name, the source is part of it: ``1/orders:0``.
+    """
 
     id: str
     source: str
@@ -44,10 +47,10 @@ class Split:
 class Checkpoint:
     """The state of a checkpoint at the time it was read.
 
-    ``batch`` is the newest committed batch and ``entry`` its entry in the offset log; ``previous`` is the entry before
-    it, or None. ``planned`` is the newest planned batch: if it is higher than ``batch``, its rows may be written
-    already. ``stamp`` changes whenever a query advances the checkpoint. ``unfinished`` is an interrupted rewrite by
-    rw_sql.
+    ``batch`` is the newest committed batch and ``entry`` its entry in the offset log; ``previous`` is the entry
+    before it, or None. ``planned`` is the newest planned batch; if it is higher than ``batch``, its rows may have
+    been written already. ``stamp`` changes whenever a query advances the checkpoint. ``unfinished`` is an
+    interrupted rewrite by rw_sql.
     """
 
     path: str
@@ -75,7 +78,7 @@ class Checkpoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rewrite:
-    """A rewrite to be done: new texts for files, valid only while the checkpoint still has this stamp."""
+    """A planned rewrite: new texts for files. It is valid only while the checkpoint still has this stamp."""
 
     batch: int
     stamp: str
@@ -85,7 +88,7 @@ class Rewrite:
 
 
 def changes_of(checkpoint: Checkpoint, moved: Mapping[str, str | None]) -> tuple[FileChange, ...]:
-    """The files that contain the offsets of the named sources, with new offsets."""
+    """The changed files of a rewrite: the files that contain the offsets of the named sources, with new offsets."""
     changes = []
     for batch, entry in ((checkpoint.batch - 1, checkpoint.previous), (checkpoint.batch, checkpoint.entry)):
         if entry is not None:
@@ -96,7 +99,7 @@ def changes_of(checkpoint: Checkpoint, moved: Mapping[str, str | None]) -> tuple
 
 
 def splits_of(sources: tuple[SourcePosition, ...]) -> tuple[Split, ...]:
-    """The splits of some sources, each with its shortest unique name."""
+    """The splits of some sources, each with the shortest name that is unique."""
     counts: dict[str, int] = {}
     for source in sources:
         for local in source.splits:
@@ -160,8 +163,8 @@ def read_checkpoint(files: CheckpointFiles) -> Checkpoint:
 
 
 def stamp_of(files: CheckpointFiles) -> str:
-    """A digest of the files that a running query changes: planned and committed batches, and the lists of file
-    sources."""
+    """A digest of the files that a running query changes: its planned and committed batches, and the file lists of
+    its sources."""
     digest = hashlib.sha256()
     folders = ["offsets", "commits", *(f"sources/{name}" for name in sorted(files.stamps("sources")))]
     for folder in folders:
@@ -193,7 +196,7 @@ def _not_understood(files: CheckpointFiles, name: str, error: Exception) -> SqlE
 
 
 def _told_by_files(files: CheckpointFiles, source: SourcePosition) -> SourcePosition:
-    """Detects a file source that has no offset yet by its lists of files."""
+    """Detects a file source without an offset by the file lists in its checkpoint folder."""
     if source.text is None and any(FILE_LIST in text for text in _lists(files, source.name)):
         return SourcePosition(name=source.name, kind=FILE, text=None, splits={LIST: 0})
     return source

@@ -20,8 +20,9 @@ _DIGITS = 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeltaTable:
-    """The state of a table when it was read: ``id`` identifies it in offsets; its log has the versions ``[first,
-    next)``.
+    """The state of a table when it was read.
+
+    ``id`` identifies the table in offsets; its log contains the versions ``[first, next)``.
 
     ``first_rows``: version 0 is still in the log.
     """
@@ -33,14 +34,17 @@ class DeltaTable:
 
     @property
     def is_whole(self) -> bool:
-        """True if its log reaches back to its first version."""
+        """True if the log still contains the table's first version."""
         return self.first == 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VersionRows:
-    """The rows that a range of versions added: ``rows`` is None if a file has no count. ``changed`` are the versions
-    that deleted or replaced rows, which a Delta source refuses unless configured to skip or ignore them."""
+    """The number of rows that a range of versions added. ``rows`` is None if a file has no row count.
+
+    ``changed`` are the versions that deleted or replaced rows. A Delta source fails at such versions unless it is
+    configured to skip or ignore them.
+    """
 
     rows: int | None
     changed: tuple[int, ...]
@@ -56,7 +60,7 @@ def look_at_table(path: str) -> DeltaTable:
 
 
 def rows_between(table: DeltaTable, start: int, end: int) -> VersionRows:
-    """The rows that the versions ``[start, end)`` added, as far as the log has them."""
+    """The rows that the versions ``[start, end)`` added, as far as these are still in the log."""
     files = CheckpointFiles.at(table.path)
     rows: int | None = 0
     changed = []

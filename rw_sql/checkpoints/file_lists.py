@@ -17,7 +17,7 @@ _COMPACT = ".compact"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileLists:
-    """The lists by number: the paths of the files in each. ``next`` is the newest number plus one."""
+    """The file lists by number: the paths in each list. ``next`` is the newest number plus one."""
 
     lists: Mapping[int, tuple[str, ...]]
     next: int

@@ -60,8 +60,8 @@ class CheckpointFiles:
         return f"{self.root}/{name}" if name else self.root
 
     def stamps(self, folder: str) -> dict[str, str]:
-        """The visible names in a folder, each with a stamp that changes when the file is written; empty without the
-        folder."""
+        """The visible names in a folder, each with a stamp that changes when the file is written; empty if there is
+        no such folder."""
         try:
             found = self.system.ls(self.path(folder), detail=True)
         except (FileNotFoundError, NotADirectoryError):
@@ -104,7 +104,7 @@ class CheckpointFiles:
     def write(self, name: str, text: str) -> None:
         """Replaces a file's text atomically: a concurrent reader sees the old text or the new one.
 
-        Updates the checksum that Hadoop keeps beside the file; with the old one, Hadoop would refuse the file.
+        Also updates Hadoop's checksum file, because Hadoop would refuse a file with an outdated checksum.
         """
         data = text.encode()
         try:
@@ -141,7 +141,7 @@ class CheckpointFiles:
 
 
 def checksum_of(data: bytes) -> bytes:
-    """The checksum file of Hadoop's checksummed file system: a CRC-32 for every 512 bytes."""
+    """The content of a checksum file for Hadoop's checksummed file system: a CRC-32 for every 512 bytes."""
     chunks = (data[start : start + _CHUNK] for start in range(0, len(data), _CHUNK))
     return _CHECKSUM_HEADER + b"".join(zlib.crc32(chunk).to_bytes(4, "big") for chunk in chunks)
 

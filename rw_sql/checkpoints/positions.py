@@ -1,7 +1,8 @@
 """Reads and moves the offsets of the supported kinds of sources: Kafka, Delta and files.
 
-A position is always **the next to read**: a Kafka offset, the version of a Delta table, or the number of a file
-source's list of files (one higher than Spark's ``logOffset``, which is the last list read).
+A position is always the **next item to read**: a Kafka offset, a version of a Delta table, or the number of a file
+list of a file source. (The latter is one higher than Spark's ``logOffset``, which is the number of the last list
+read.)
 """
 
 from __future__ import annotations
@@ -28,9 +29,9 @@ MAX_POSITION = 2**63 - 1
 class SourcePosition:
     """One source of a checkpoint: its name (in a ``v1`` log its index), its kind, and the positions of its splits.
 
-    ``text`` is its offset as Spark wrote it; None if it has no offset yet. ``detail`` describes facts that the numbers
-    cannot express. ``table`` is the id of the Delta table; ``is_in_snapshot``: the initial snapshot of the table is
-    being read.
+    ``text`` is its offset as written by Spark; None if it has no offset yet. ``detail`` describes facts that the
+    numbers cannot express. ``table`` is the id of the Delta table. ``is_in_snapshot``: the source is still reading
+    the initial snapshot of the table.
     """
 
     name: str

@@ -1,8 +1,8 @@
 """Rewrites the newest entry of a checkpoint's offset log, and undoes it.
 
-Operator state is not changed: the next batch continues it with records from the new positions. The rewritten entry is
-that of the newest *committed* batch (and the one before it, which Spark's older source interface re-reads at start).
-Batch numbers therefore continue, and no sink mistakes the next batch for one that it has seen.
+Operator state is not changed; the next batch continues with this state and reads records from the new positions. The
+rewritten entry is that of the newest *committed* batch (and the one before it, which Spark's older source interface
+re-reads at start). Batch numbers therefore continue, so no sink mistakes the next batch for an earlier one.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 def watch(files: CheckpointFiles, stamp: str, seconds: float) -> None:
-    """Returns when the checkpoint has not changed for ``seconds``. Raises SqlError CHECKPOINT_IN_USE if it changes."""
+    """Watches the checkpoint for ``seconds``. Raises SqlError CHECKPOINT_IN_USE if it changes during that time."""
     deadline = time.monotonic() + seconds
     while True:
         if stamp_of(files) != stamp:
@@ -56,7 +56,8 @@ def in_use(path: str) -> SqlError:
 def rewrite(files: CheckpointFiles, wanted: Rewrite, *, actor: str, watch_seconds: float) -> JournalEntry:
     """Rewrites the checkpoint, or raises SqlError and leaves every file unchanged.
 
-    The journal is written first: if this process is killed during the rewrite, :func:`undo` restores the files.
+    The journal is written first, so that :func:`undo` can restore the files if this process is killed during the
+    rewrite.
     """
     with _locked(files):
         watch(files, wanted.stamp, watch_seconds)
@@ -113,8 +114,10 @@ def find_undoable(files: CheckpointFiles, checkpoint: Checkpoint) -> JournalEntr
 
 
 def undo(files: CheckpointFiles, checkpoint: Checkpoint, entry: JournalEntry, *, watch_seconds: float) -> None:
-    """Restores the files that a rewrite replaced. Raises SqlError, with every file unchanged, if the job advances
-    meanwhile."""
+    """Restores the files that a rewrite replaced.
+
+    If the job advances during the call, raises SqlError and leaves every file unchanged.
+    """
     with _locked(files):
         watch(files, checkpoint.stamp, watch_seconds)
         write_journal(files, entry.with_state(UNDOING))
@@ -131,7 +134,7 @@ def _replace(files: CheckpointFiles, name: str, old: str, new: str) -> None:
 
 
 def _require_newest(files: CheckpointFiles, batch: int) -> None:
-    """Detects a job that was running but idle during the watch: its next batch appears."""
+    """Detects a job that was running but idle during the watch, by a batch that has appeared since."""
     if max(files.batches("offsets"), default=batch) > batch or max(files.batches("commits"), default=batch) > batch:
         raise in_use(files.location)
 
@@ -145,8 +148,10 @@ def _put_back(files: CheckpointFiles, entry: JournalEntry) -> None:
 
 @contextmanager
 def _locked(files: CheckpointFiles) -> Iterator[None]:
-    """Allows one rewriting process at a time. Only on a local path. In other stores, only the comparison before each
-    write protects the checkpoint."""
+    """A context manager that allows only one rewriting process at a time.
+
+    Effective only on a local path; in other stores, only the comparison before each write protects the checkpoint.
+    """
     if not files.is_local:
         yield
         return

@@ -1,4 +1,4 @@
-"""``rw-sql check`` finds the errors of SQL files without Spark, Java or network."""
+"""``rw-sql check`` finds errors in SQL files without Spark, Java or network."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ OUTPUTS = ("text", "json", "github", "sarif", "junit")
 
 
 def check_script(text: str, file: str, checker: ScriptChecker | None = None) -> Iterator[Checked]:
-    """Every statement of a script, in order, with its errors."""
+    """Checks a script: returns every statement in order, with its errors."""
     from rw_sql.plan.offline.script import ScriptChecker
 
     checker = checker or ScriptChecker()
@@ -52,8 +52,8 @@ def run_check(
 ) -> int:
     """Checks files and folders and prints the errors in the form ``output``; returns the exit status.
 
-    With ``is_each``, every file or folder is checked on the ``catalog``; otherwise on the catalog that the files
-    before it produce. Raises SqlError for an environment or variable that does not exist.
+    With ``is_each``, every file or folder is checked on ``catalog``; otherwise on the catalog that results from the
+    files before it. Raises SqlError for an environment or variable that does not exist.
     """
     from rw_sql.cli.folder.check_input import check_group, read_groups
     from rw_sql.cli.reports.check_reports import Report, write_report
@@ -117,22 +117,24 @@ def check_command(
         typer.Option("--catalog", metavar="FILE", help="Check on a catalog that rw-sql export-catalog wrote."),
     ] = None,
     each: Annotated[
-        bool, typer.Option("--each", help="Check every file by itself, without the objects of the files before it.")
+        bool, typer.Option("--each", help="Check each file separately, without the objects of the files before it.")
     ] = False,
     spark_table: Annotated[
         list[str] | None,
-        typer.Option("--spark-table", metavar="NAME", help="A table of Spark's own that queries may read."),
+        typer.Option(
+            "--spark-table", metavar="NAME", help="A Spark table that queries may read, besides rw_sql's objects."
+        ),
     ] = None,
     spark: Annotated[bool, typer.Option("--spark", help="Start Spark and let its analyzer check queries too.")] = False,
     env: Env = None,
     variables: Variables = None,
     form: Annotated[str | None, old_name("--format", "--output")] = None,
 ) -> None:
-    """Check the statements of SQL files: each is planned on the catalog that the statements before it produce.
+    """Check the statements of SQL files: each is planned on the catalog that results from the statements before it.
 
     The statements of a folder define objects: they are checked in the order of their dependencies, by the rules of
-    diff. Needs no Spark, Java or network; the summary names what it could not check. The exit status is 0
-    without errors, 1 with errors, 2 if a file or the catalog cannot be read.
+    diff. Needs no Spark, Java or network; the summary lists what could not be checked. The exit status is 0 without
+    errors, 1 with errors, 2 if a file or the catalog cannot be read.
     """
     output = form or output
     try:

@@ -67,7 +67,7 @@ _Stopped = Annotated[bool, typer.Option("--assume-stopped", help="Assert that th
 _Watch = Annotated[
     str | None,
     typer.Option(
-        "--watch", metavar="10s", help="How long the files must not change before the rewrite. 3s by default."
+        "--watch", metavar="10s", help="How long the files must stay unchanged before the rewrite. 3s by default."
     ),
 ]
 
@@ -82,7 +82,7 @@ def show(
     output: _Output = "text",
     show_sql: ShowSql = False,
 ) -> None:
-    """Show the newest committed batch, positions, watermark and stateful operators."""
+    """Show a checkpoint's newest committed batch, positions, watermark and stateful operators."""
     from rw_sql.cli.checkpoint_run import Upstreams, show_checkpoint
 
     upstreams = Upstreams.of(bootstrap, property, secret, table)
@@ -122,7 +122,10 @@ def set_offsets(
     allow: AllowOffsets = None,
     last_seen: LastSeen = False,
     exactly: Annotated[
-        bool, typer.Option("--exactly", help="Forget every other partition: for a job that moves to another topic.")
+        bool,
+        typer.Option(
+            "--exactly", help="Forget the positions of all other partitions, for a job that moves to another topic."
+        ),
     ] = False,
     bootstrap: _Bootstrap = None,
     property: _Property = None,
@@ -179,7 +182,7 @@ def undo(
     dry_run: DryRun = False,
     output: _MoveOutput = "text",
 ) -> None:
-    """Restore the files that the newest rewrite replaced, unless the job was started since."""
+    """Restore the files that the newest rewrite replaced, unless the job has been started since."""
     from rw_sql.cli.checkpoint_run import undo_checkpoint
 
     require_move_output(output, is_dry_run=dry_run)

@@ -77,7 +77,7 @@ class Upstreams:
     def of(
         bootstrap: str | None, properties: list[str] | None, secrets: list[str] | None, tables: list[str] | None
     ) -> Upstreams:
-        """From the command line. Raises SqlError INVALID_OPTION."""
+        """Reads the settings from the command line's options. Raises SqlError INVALID_OPTION."""
         options = [] if bootstrap is None else [_option("properties.bootstrap.server", TextValue(text=bootstrap))]
         for written in properties or []:
             key, value = _pair(written, "--property")
@@ -127,7 +127,7 @@ def target_of(
     shift_by: int | None,
     back_by: str | None,
 ) -> InjectTarget:
-    """The single given target. Raises SqlError INVALID_OPTION if there is none, or several."""
+    """The target given on the command line. Raises SqlError INVALID_OPTION if there is not exactly one."""
     given: dict[str, InjectTarget] = {}
     if set_:
         given["--set"] = InjectValues(entries=tuple(_entry(written) for written in set_))
@@ -257,7 +257,7 @@ def show_checkpoint(path: str, upstreams: Upstreams, *, is_json: bool, is_sql_on
 
 
 def export_checkpoint(path: str, *, form: str, group: str | None, file: str | None) -> None:
-    """Writes the positions of a checkpoint in one of the forms."""
+    """Writes the positions of a checkpoint in the requested form."""
     require_output(form, FORMS)
     splits = {split.id: split.position for split in read_checkpoint(CheckpointFiles.at(path)).splits}
     try:
@@ -363,7 +363,7 @@ def _carry_out(plan: Plan, path: str, *, is_assumed_stopped: bool, is_yes: bool,
 
 
 def _ask(console: Console, plan: Plan, *, is_assumed_stopped: bool, is_yes: bool) -> None:
-    """Returns if both questions are answered with yes. Raises SqlError CONFIRMATION_NEEDED otherwise."""
+    """Asks both questions; returns if both are answered with yes. Otherwise raises SqlError CONFIRMATION_NEEDED."""
     can_ask = console.is_terminal and sys.stdin.isatty()
     if not is_assumed_stopped and not (can_ask and _is_yes(console, _STOPPED)):
         raise SqlError(
@@ -411,5 +411,5 @@ def _as_rows(table: Table) -> Rows:
 
 
 def print_json(value: object) -> None:
-    """Prints one JSON document on standard output and no other text."""
+    """Prints a JSON document to standard output."""
     sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=False, default=str) + "\n")

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 DEFAULT_FOLDER = "rw_kafka"
 DEFAULT_BROKER = "127.0.0.1:9092"
 ANSWER_SECONDS = 10.0
-"""The maximum seconds to wait for a broker."""
+"""The maximum time in seconds to wait for a broker's answer."""
 
 dev_app = typer.Typer(no_args_is_help=True, help="Tools for development.")
 kafka_app = typer.Typer(no_args_is_help=True, help="A real Kafka broker on this machine.")
@@ -51,7 +51,7 @@ _Output = Annotated[str, output_option(*OUTPUTS)]
 def start(
     folder: _Folder = Path(DEFAULT_FOLDER),
     port: Annotated[
-        int, typer.Option("--port", "-p", metavar="PORT", help="The port to listen on; 0 takes a free one.")
+        int, typer.Option("--port", "-p", metavar="PORT", help="The port to listen on; 0 selects a free port.")
     ] = 9092,
     controller_port: Annotated[
         int | None, typer.Option("--controller-port", help="The broker's second port; a free one by default.")
@@ -145,7 +145,7 @@ def produce(
         typer.Option(
             "--partition-by",
             metavar="FIELD",
-            help="The JSON field that decides the partition: a number modulo their count, or else a hash.",
+            help="The JSON field that selects the partition: a number modulo the partition count, or a hash of other values.",
         ),
     ] = None,
     partitions: Annotated[

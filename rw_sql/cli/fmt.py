@@ -1,4 +1,7 @@
-"""``rw-sql fmt``: lays out statements and queries; comments, and Spark's other statements, stay as they are."""
+"""``rw-sql fmt``: formats rw_sql's statements and queries.
+
+Comments, and Spark's other statements, are left unchanged.
+"""
 
 from __future__ import annotations
 
@@ -23,14 +26,14 @@ OUTPUTS = ("text", "json")
 
 
 class NoCatalog:
-    """The catalog for reading a file without a warehouse: it has no objects, and every parameter may be rw_sql's."""
+    """The catalog for reading a file without a warehouse: it contains no objects, but all of rw_sql's parameters."""
 
     def has_object(self, name: object) -> bool:
-        """Always False: a name alone makes no statement rw_sql's."""
+        """Returns False: without a catalog, an object's name never identifies a statement as rw_sql's."""
         return False
 
     def has_parameter(self, name: str) -> bool:
-        """True if the name is a parameter of rw_sql."""
+        """True if rw_sql has a parameter with this name."""
         from rw_sql.model.parameters import SESSION_PARAMETERS
 
         return name in SESSION_PARAMETERS
@@ -49,12 +52,12 @@ def format_text(text: str, file: str | None = None, *, is_canonical: bool = Fals
 
 
 def format_script(text: str, file: str | None = None, *, is_canonical: bool = False) -> str:
-    """The script with every statement of rw_sql, and every query, formatted. Formatting the result again changes
-    nothing.
+    """Formats every rw_sql statement and every query of a script. Formatting the result again changes nothing.
 
-    Comments stay where they are, and types as they are written unless ``is_canonical``. Text between statements (a
-    byte-order mark included), Spark's other statements, and texts that become statements only when their variables are
-    replaced stay unchanged. Raises SqlError for any other statement that neither parses nor is Spark's.
+    Comments keep their places, and types keep their spelling unless ``is_canonical``. Left unchanged are text
+    between statements (including a byte-order mark), Spark's other statements, and texts that only become statements
+    when their variables are replaced. Raises SqlError for any other text that is neither a valid rw_sql statement
+    nor Spark's.
     """
     from rw_sql.syntax import split_script
 
@@ -86,8 +89,10 @@ def _formatted(text: str, *, is_canonical: bool) -> str:
 
 
 def statement_of(text: str) -> Statement | None:
-    """A script's statement, read without a warehouse; None if it is Spark's. Raises SqlError if it is neither rw_sql's
-    nor Spark's."""
+    """Parses a statement of a script without a warehouse; None if it is Spark's.
+
+    Raises SqlError if it is neither rw_sql's nor Spark's.
+    """
     from rw_sql.plan.offline.pieces import parse_piece
 
     return parse_piece(text, NoCatalog())
@@ -96,9 +101,9 @@ def statement_of(text: str) -> Statement | None:
 def run_fmt(paths: list[str], *, check: bool = False, is_canonical: bool = False, output: str = "text") -> int:
     """Formats files in place (standard input to standard output); returns the exit status.
 
-    With ``check`` nothing is written: the differences are printed, and the status is 1 if there are any. A file with an
-    error stays unchanged, the error goes to standard error, and the status is 1. With the output ``json``, one document
-    says of each file whether it is changed, or would be, and its error.
+    With ``check``, nothing is written: the differences are printed, and the status is 1 if there are any. A file
+    with an error is left unchanged, the error is printed to standard error, and the status is 1. With the output
+    ``json``, one document contains, for each file, whether it was (or would be) changed, and its error.
     """
     status = DONE
     results: list[dict[str, object]] = []

@@ -1,4 +1,4 @@
-"""Results as JUnit XML, which CI systems show case by case."""
+"""Results as JUnit XML, which CI systems can display case by case."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Case:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Suite:
-    """The cases of one file. ``timestamp`` is ISO 8601 without a zone, as JUnit's schema has it."""
+    """The cases of one file. ``timestamp`` is ISO 8601 without a zone, as JUnit's schema requires."""
 
     name: str
     cases: Sequence[Case]
@@ -37,8 +37,10 @@ class Suite:
 
 
 def render_junit(name: str, suites: Iterable[Suite]) -> str:
-    """The document; ``name`` is that of the command. It uses only elements and attributes that every JUnit dialect
-    has."""
+    """Renders the document.
+
+    ``name`` is the command's name. Only elements and attributes that all JUnit dialects share are used.
+    """
     lines = ['<?xml version="1.0" encoding="UTF-8"?>', "<testsuites>"]
     for number, suite in enumerate(suites):
         head = _attributes(

@@ -1,7 +1,7 @@
 """A real Kafka broker for development and tests: one KRaft node with its data in a folder.
 
-The first time, Spark's own resolver downloads Kafka's jars. The class path is then stored in the user's cache folder,
-so that the broker starts in about three seconds.
+At the first start, Spark's resolver downloads Kafka's jars. The class path is then stored in the user's cache
+folder, so that later starts take about three seconds.
 """
 
 from __future__ import annotations
@@ -53,11 +53,13 @@ class BrokerInfo:
 def start_broker(
     folder: str | Path, port: int = 9092, controller_port: int | None = None, extra: Mapping[str, str] | None = None
 ) -> BrokerInfo:
-    """Starts a broker with its data in ``folder`` and returns when it answers; returns a broker that runs already.
+    """Starts a broker with its data in ``folder`` and returns when it answers.
 
-    ``port`` 0 takes a free port; the folder remembers it, so that a restarted broker has the same address. ``extra``
-    are lines of server.properties. The broker outlives this process. Raises SqlError UPSTREAM_UNREACHABLE with the end
-    of the broker's log if it does not start.
+    If the folder's broker is already running, returns that one.
+
+    ``port`` 0 selects a free port, which is stored in the folder so that a restarted broker has the same address.
+    ``extra`` are additional lines of server.properties. The broker outlives this process. Raises SqlError
+    UPSTREAM_UNREACHABLE with the end of the broker's log if it does not start.
     """
     home = Path(folder).absolute()
     home.mkdir(parents=True, exist_ok=True)
@@ -98,7 +100,7 @@ def start_broker(
 
 
 def stop_broker(folder: str | Path) -> bool:
-    """Stops the broker of a folder and returns when it is gone; False if none was running."""
+    """Stops the broker of a folder and waits for its end; returns False if none was running."""
     home = Path(folder).absolute()
     info = is_running(home)
     if info is None:
@@ -108,7 +110,7 @@ def stop_broker(folder: str | Path) -> bool:
 
 
 def is_running(folder: str | Path) -> BrokerInfo | None:
-    """The broker of a folder, if its process lives."""
+    """The broker of a folder, if its process is alive; otherwise None."""
     told = running(Path(folder).absolute() / _FILE)
     if told is None:
         return None
@@ -116,9 +118,9 @@ def is_running(folder: str | Path) -> BrokerInfo | None:
 
 
 def kafka_class_path(package: str = KAFKA_PACKAGE) -> str:
-    """The class path of the broker, or of another package of Kafka's.
+    """The class path of the broker, or of another Kafka package.
 
-    Spark resolves it the first time; it is then stored until one of its jars is gone.
+    Spark resolves it the first time. The result is then cached until one of its jars is deleted.
     """
     jars = remembered_jars(package)
     if jars is None:

@@ -16,7 +16,10 @@ _SECONDS = 120.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
-    """A record to produce. If ``partition`` is None, the key's hash decides; ``timestamp_ms`` None is now."""
+    """A record to produce.
+
+    If ``partition`` is None, the key's hash determines it; if ``timestamp_ms`` is None, it is the current time.
+    """
 
     value: bytes | None
     key: bytes | None = None
@@ -36,7 +39,7 @@ class TopicInfo:
 
 
 def answering_cluster(bootstrap: str, seconds: float) -> str | None:
-    """The id of the cluster that answers at an address within a time; None if no cluster does."""
+    """The id of the cluster that answers at an address within the time limit; None if there is none."""
     from confluent_kafka import KafkaException
 
     admin = _admin(bootstrap)  # a garbage-collected client never answers
@@ -76,14 +79,14 @@ def delete_topic(bootstrap: str, name: str) -> None:
 
 
 def add_partitions(bootstrap: str, name: str, total: int) -> None:
-    """Extends a topic to ``total`` partitions and returns when all have leaders."""
+    """Extends a topic to ``total`` partitions and returns when all partitions have leaders."""
     admin = _admin(bootstrap)
     _grow(admin, name, total)
     _wait(lambda: _led_partitions(admin, name) == total, f'topic "{name}" has no leaders')
 
 
 def delete_records(bootstrap: str, name: str, before: Mapping[int, int]) -> None:
-    """Removes the records below an offset, per partition, as retention would."""
+    """Removes the records below a given offset of each partition, as retention would."""
     from confluent_kafka import TopicPartition
 
     admin = _admin(bootstrap)
@@ -98,7 +101,7 @@ def partition_count(bootstrap: str, name: str) -> int | None:
 
 
 def topics(bootstrap: str) -> list[TopicInfo]:
-    """The topics of a broker without its internal ones, sorted by name."""
+    """The topics of a broker, except internal ones, sorted by name."""
     from rw_sql.connectors.kafka.admin import EARLIEST, LATEST, BrokerAdmin, BrokerError
 
     names = [name for name in _admin(bootstrap).list_topics(timeout=_SECONDS).topics if not name.startswith("__")]
@@ -128,7 +131,7 @@ def topics(bootstrap: str) -> list[TopicInfo]:
 
 
 def produce(bootstrap: str, topic: str, records: Iterable[Record | bytes | str]) -> int:
-    """Writes records to a topic and returns their number when the broker has acknowledged all of them.
+    """Writes records to a topic, waits until the broker has acknowledged all of them, and returns their number.
 
     Records of one partition keep their order. Raises SqlError UPSTREAM_MISSING for a topic that does not exist.
     """

@@ -1,11 +1,12 @@
-"""Ends all processes that a run of tests, the demo, benchmarks or proofs has started, however the run itself ends.
+"""Ends all processes that a run of tests, the demo, benchmarks or proofs has started, regardless of how the run
+itself ends.
 
-Every process that the run starts, directly or not, inherits a mark in its environment, including brokers, JVMs and
-servers. A keeper, a small process that outlives the run, waits for the run's end and then ends every process with its
-mark. If the keeper was killed too, the keeper of the next run ends them. On Linux ``/proc`` shows environments; on
-other systems ``ps`` does.
+Every process that the run starts, directly or indirectly (including brokers, JVMs and servers), inherits a mark in
+its environment. A keeper, a small process that outlives the run, waits for the run's end and then ends every process
+with the run's mark. If the keeper was killed too, the keeper of the next run ends these processes. On Linux
+``/proc`` shows environments; on other systems ``ps`` does.
 
-The keeper runs this file alone, so only the standard library may be imported at the top.
+The keeper runs this file as a script, so only the standard library may be imported at the top.
 """
 
 from __future__ import annotations
@@ -19,19 +20,24 @@ import time
 from pathlib import Path
 
 MARK = "RW_SQL_STARTED_BY"
-"""The environment variable: process id, start time and (Linux) namespace of the responsible process."""
+"""The environment variable with the mark: the process id, start time and (on Linux) namespace of the run's process."""
 
 _END_SECONDS = 8.0
-"""The maximum seconds for an orderly end of the remaining processes."""
+"""The maximum time in seconds for an orderly end of the remaining processes."""
 _LOOK_SECONDS = 0.05
 
 _held: list[int] = []
-"""This process's ends of the keepers' pipes: the system closes them when it is gone, and never before."""
+"""This process's ends of the pipes to its keepers.
+
+They stay open until the process ends, which tells the keepers of the end.
+"""
 
 
 def keep_tidy() -> None:
-    """Marks all processes that this process starts from now on, so that they end with it; ends the processes that
-    earlier runs left."""
+    """Marks all processes that this process starts from now on, so that they end with it.
+
+    Also ends processes that earlier runs left behind.
+    """
     end_orphans()
     mark = f"{os.getpid()}:{_start_of(os.getpid())}:{_namespace()}"
     environment = {name: value for name, value in os.environ.items() if name != MARK}
@@ -53,7 +59,7 @@ def keep_tidy() -> None:
 
 
 def end_orphans() -> tuple[int, ...]:
-    """Ends the processes of runs that are gone, and returns their ids."""
+    """Ends the processes of runs that no longer exist, and returns their ids."""
     left = {pid: mark for pid, mark in _marked().items() if not _is_alive(mark)}
     for mark in sorted(set(left.values())):
         _end(mark)
@@ -61,7 +67,10 @@ def end_orphans() -> tuple[int, ...]:
 
 
 def _is_alive(mark: str) -> bool:
-    """True if the process of a mark lives. A process of another container counts as alive: it is not visible here."""
+    """True if the process of a mark is alive.
+
+    A process of another container counts as alive, because its state cannot be determined here.
+    """
     pid, start, namespace = mark.split(":", 2)
     return namespace != _namespace() or _start_of(int(pid)) == start
 
@@ -93,7 +102,7 @@ def _marked() -> dict[int, str]:
 
 
 def _environments() -> list[tuple[int, str]]:
-    """Each process that this one may inspect, with its mark."""
+    """The processes whose environment this process may read, with their marks."""
     begin = f"{MARK}="
     if Path("/proc/self/environ").exists():
         told = []
@@ -113,7 +122,8 @@ def _environments() -> list[tuple[int, str]]:
 
 
 def _end(mark: str) -> None:
-    """Ends every process whose environment has this mark: by SIGTERM, and by SIGKILL if that takes too long."""
+    """Ends every process whose environment has this mark: by SIGTERM, and by SIGKILL for processes that take too
+    long."""
     deadline = time.monotonic() + _END_SECONDS
     asked: set[int] = set()
     while left := [pid for pid, found in _marked().items() if found == mark and _start_of(pid)]:

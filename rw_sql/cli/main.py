@@ -36,7 +36,7 @@ _FULL = ("apply", "pyspark", "rollback", "run", "serve", "shell", "test")
 
 
 class _App(typer.Typer):
-    """Turns a command's error into a message on standard error and an exit status, never a traceback."""
+    """Converts a command's error to a message on standard error and an exit status, so that no traceback is shown."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         prepare_completion()
@@ -125,9 +125,9 @@ def shell(
 ) -> None:
     """Run statements interactively, or the statements of -c, of -f or of a pipe.
 
-    With -c, -f or a pipe, the first error ends the run. The exit status is 0 if all statements are done, 1 if a
-    statement failed, 3 if one lacks a confirmation, 130 after Ctrl-C. In these modes, statements that only read the
-    catalog do not start Spark.
+    With -c, -f or a pipe, the first error ends the run. The exit status is 0 if all statements succeeded, 1 if a
+    statement failed, 3 if one lacks a confirmation, and 130 after Ctrl-C. In these modes, statements that only read
+    the catalog do not start Spark.
     """
     from rw_sql.cli.shell.loop import run_shell
 
@@ -141,7 +141,10 @@ def serve(
         str | None, typer.Option("--metrics", metavar="[HOST:]PORT", help="Serve Prometheus metrics at this address.")
     ] = None,
     host: Annotated[
-        str, typer.Option("--host", help="The interface of the status page. Any other than the loopback needs a token.")
+        str,
+        typer.Option(
+            "--host", help="The interface of the status page. Interfaces other than the loopback need a token."
+        ),
     ] = "127.0.0.1",
     port: Annotated[
         int | None,
@@ -155,7 +158,7 @@ def serve(
         typer.Option(
             "--token-file",
             metavar="PATH",
-            help="A file that holds the page's token; else $RW_SQL_HTTP_TOKEN is the token.",
+            help="A file with the page's token. By default, the token is $RW_SQL_HTTP_TOKEN.",
         ),
     ] = None,
     log: Annotated[

@@ -24,14 +24,16 @@ _NO_WIDTH = 100_000
 _MOST_LINES = 6
 """The maximum height of a cell in a table, in lines.
 
-A result of several columns with a taller cell is printed row by row, one line per column, like psql's ``\\x``, because
-the other cells of its row would be mostly blank.
+If a cell is taller, a result with several columns is printed row by row, one line per column, like psql's ``\\x``.
+In a table, the other cells of the row would be mostly blank.
 """
 
 
 _WIDEST_WORD = 24
-"""The maximum length of a word that stays whole when a table must fit; longer words of cells may be broken, headers
-never."""
+"""The maximum length of a word that is never broken to make a table fit.
+
+Longer words in cells may be broken, headers are never broken.
+"""
 
 Layout = Literal["auto", "table", "records"]
 """``records``: row by row, with one line per column. ``auto``: row by row only if the result is too tall or too wide
@@ -39,8 +41,10 @@ for a table."""
 
 
 def console_for(stream: TextIO | None = None) -> Console:
-    """A console on ``stream`` (default: standard output), as wide as its terminal; without a terminal its width is
-    unlimited."""
+    """A console on ``stream`` (default: standard output).
+
+    It is as wide as the terminal; without a terminal, its width is unlimited.
+    """
     stream = stream or sys.stdout
     if stream.isatty():
         console = Console(file=stream, highlight=False)
@@ -53,8 +57,8 @@ def console_for(stream: TextIO | None = None) -> Console:
 def print_rows(console: Console, rows: Rows, *, layout: Layout = "auto") -> None:
     """Prints a result as a table with its number of rows; prints nothing for a result without columns.
 
-    A table that does not fit with whole headers loses the lines between its columns. If it does not fit then either, or
-    if it has tall cells, it is printed row by row, unless ``layout`` requires a table.
+    If a table with unbroken headers does not fit, it is printed without lines between its columns. If that does not
+    fit either, or if it has tall cells, it is printed row by row, unless ``layout`` requires a table.
     """
     if not rows.columns:
         return
@@ -79,12 +83,12 @@ def print_rows(console: Console, rows: Rows, *, layout: Layout = "auto") -> None
 
 
 def fits(rows: Rows, width: int) -> bool:
-    """True if a table of this width can have whole headers and readable cells."""
+    """True if a table of this width can have unbroken headers and readable cells."""
     return _column_widths(rows, width, is_compact=True) is not None
 
 
 def _print_plan(console: Console, rows: Rows) -> None:
-    """Prints the lines of EXPLAIN without a frame. The rest of a line that is too long is indented below it."""
+    """Prints the lines of EXPLAIN without a frame. Lines that are too long are wrapped, with an indentation."""
     for (line,) in rows.rows:
         indent = len(line or "") - len((line or "").lstrip())
         parts = textwrap.wrap(
@@ -102,8 +106,8 @@ def _is_tall(rows: Rows) -> bool:
 
 
 def _column_widths(rows: Rows, width: int, *, is_compact: bool = False) -> list[int] | None:
-    """The columns' widths in a table of this width; None if the headers do not
-    fit, or the cells would be too narrow to read.
+    """The widths of the columns in a table of the given total width; None if the headers do not fit or the cells
+    would be too narrow to read.
 
     A compact table has two spaces between its columns in place of lines.
     """
@@ -170,7 +174,7 @@ def _reads_as_number(cell: str) -> bool:
 
 
 def print_error(message: str) -> None:
-    """Prints an error's whole text to standard error; its first line is red in a terminal."""
+    """Prints an error's full text to standard error. In a terminal, the first line is red."""
     console = console_for(sys.stderr)
     first, _, rest = message.partition("\n")
     console.print(Text(first, style="bold red"), soft_wrap=True)

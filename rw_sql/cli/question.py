@@ -14,14 +14,15 @@ if TYPE_CHECKING:
     from rw_sql.session.attach import Question
 
 Answer = Callable[["Question"], bool]
-"""The question before an unsafe statement; a yes confirms only that request."""
+"""The type of a function that answers the question before an unsafe statement. Its yes confirms only that request."""
 
 
 def choose_answer(console: Console, *, is_confirmed: bool, tokens: frozenset[str]) -> Answer | None:
-    """The source of confirmations for a script: ``--yes``, tokens, a question at the terminal, or none (None).
+    """Chooses how a script's unsafe statements are confirmed: by ``--yes``, by tokens, by a question at the
+    terminal, or not at all (None).
 
-    The preview is always printed before the answer. ``--yes`` was given before the preview: the statement's ALLOW must
-    then name the predicted loss or repetition.
+    The preview is always printed before the answer. Because ``--yes`` is given before the preview is known, it is
+    only sufficient if the statement's ALLOW names the predicted loss or repetition.
     """
     can_ask = console.is_terminal and sys.stdin.isatty()
     if not (is_confirmed or tokens or can_ask):
@@ -42,7 +43,7 @@ def choose_answer(console: Console, *, is_confirmed: bool, tokens: frozenset[str
 
 
 def ask_at_terminal(console: Console, question: Question) -> bool:
-    """Shows the preview and waits for a yes; any other answer, the end of input included, is a no."""
+    """Shows the preview and waits for a yes. Any other answer, including the end of input, counts as no."""
     show_preview(console, question)
     try:
         reply = console.input(Text("Go ahead? Type yes: ", style="bold"))

@@ -72,11 +72,11 @@ _VIEW_ROWS = {
     "rw_refresh_progress": "key range of the newest refresh of a table: rows that differ, whether it is merged",
     "rw_lease": "owner of the jobs, once there was one",
 }
-"""The meaning of a row of each view. It is here because released files of ``catalog/`` never change."""
+"""The meaning of a row of each catalog view. The texts are here because released files of ``catalog/`` never change."""
 
 
 def pages() -> dict[str, str]:
-    """Each page's name under docs/reference, and its text."""
+    """All pages: the name under docs/reference and the text of each."""
     return {
         "cli.md": cli_page(),
         "python.md": python_page(),
@@ -91,7 +91,7 @@ def cli_page() -> str:
     parts = [
         _MADE.format(source="rw_sql/cli"),
         "# Command line\n",
-        "`rw-sql COMMAND --help`, or `-h`, prints the same. A command that fails writes the error and its code to",
+        "`rw-sql COMMAND --help`, or `-h`, prints the same text. A command that fails writes the error and its code to",
         "standard error. Options that mean the same have one name; an old name still works, and the command names",
         "the new one.\n",
         "## Exit status\n",
@@ -286,7 +286,7 @@ def _parameters(known: Iterable[Parameter]) -> str:
 
 
 def metrics_page() -> str:
-    """The page of every metric with its help text."""
+    """The page of metrics: every metric with its help text."""
     return "\n".join(
         [
             _MADE.format(source="rw_sql/runtime/observe/metrics.py"),
@@ -303,7 +303,10 @@ def metrics_page() -> str:
 
 
 def _joined(text: str) -> str:
-    """A docstring as Markdown on long lines: roles and double backquotes become single ones."""
+    """Converts a docstring to Markdown with one line per paragraph.
+
+    Sphinx roles and double backquotes become single backquotes.
+    """
     blocks = [" ".join(block.split()) for block in inspect.cleandoc(text).split("\n\n")]
     plain_text = re.sub(r":\w+:`(?:[\w.]+\.)?(\w+)`", r"`\1`", "\n\n".join(blocks).replace("``", "`"))
     # Outside of code, array<struct<…>> would be HTML.
@@ -320,7 +323,7 @@ def _cell(text: str) -> str:
 
 
 def stale_pages(folder: Path) -> list[Path]:
-    """The pages whose text is out of date."""
+    """The pages whose stored text is out of date."""
     return [
         folder / name
         for name, text in pages().items()
@@ -329,7 +332,7 @@ def stale_pages(folder: Path) -> list[Path]:
 
 
 def main(arguments: list[str]) -> int:
-    """Writes the pages that are out of date; with ``--check`` it names them and returns 1 if there are any."""
+    """Writes the pages that are out of date. With ``--check``, only lists them, and returns 1 if there are any."""
     stale = stale_pages(FOLDER)
     is_checked = "--check" in arguments
     for path in stale:

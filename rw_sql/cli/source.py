@@ -136,7 +136,10 @@ def alter(
     source: _Source,
     settings: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A property.")] = None,
     secrets: Annotated[
-        list[str] | None, typer.Option("--set-secret", metavar="KEY=SECRET", help="A property, by a secret's name.")
+        list[str] | None,
+        typer.Option(
+            "--set-secret", metavar="KEY=SECRET", help="A property whose value is a secret, given by its name."
+        ),
     ] = None,
     unset: Annotated[list[str] | None, typer.Option("--unset", metavar="KEY", help="A property to remove.")] = None,
     allow: AllowRows = None,
@@ -178,7 +181,7 @@ def reset_splits(
     source: _Source,
     split: Splits = None,
     forget_offsets: Annotated[
-        bool, typer.Option("--forget-offsets", help="Forget the positions of splits that still exist, too.")
+        bool, typer.Option("--forget-offsets", help="Also forget the positions of splits that still exist.")
     ] = False,
     no_rediscover: Annotated[bool, typer.Option("--no-rediscover", help="Do not discover splits now.")] = False,
     allow: AllowRows = None,

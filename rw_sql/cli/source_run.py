@@ -42,8 +42,8 @@ def run_statement(
 ) -> None:
     """Runs, explains or only prints a statement. Raises SqlError.
 
-    The process starts no Spark and runs no jobs: the owner of the warehouse does. With ``json`` only the rows are on
-    standard output; previews and questions are on standard error.
+    This process does not start Spark or run jobs; the warehouse's owner applies the statement. With ``json``, only
+    the rows go to standard output; previews and questions go to standard error.
     """
     if is_look(statement):
         require_output("text" if output == "table" else output, OUTPUTS)
@@ -70,12 +70,12 @@ def run_statement(
 
 
 def is_look(statement: Statement) -> bool:
-    """True if a statement only shows something."""
+    """True if a statement only reads and changes nothing."""
     return isinstance(statement, ShowObjects | ShowSourceSplits | ShowSourceContinuity)
 
 
 def _run(context: Context, text: str, ask: Answer | None = None) -> Table:
-    """Runs a statement by its text, so that an error points into the text that --show-sql prints."""
+    """Runs a statement from its text, so that errors refer to positions in the text that --show-sql prints."""
     try:
         return answer_of(context, parse_statement(text), ask=ask)
     except SqlError as error:
@@ -89,7 +89,7 @@ def _plain(row: dict[str, object]) -> dict[str, object]:
 def offsets_of(
     rows: Iterable[Mapping[str, Any]], name: str, fragment: str | None
 ) -> tuple[dict[str, int], tuple[str, ...]]:
-    """A source's positions from the rows of SHOW SOURCE SPLITS, with notices for the user who exports them.
+    """A source's positions from the rows of SHOW SOURCE SPLITS, and notices to show to the user.
 
     Raises SqlError if the source has no position, or if several readers have different offsets and ``fragment`` names
     none of them.

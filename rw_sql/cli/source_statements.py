@@ -1,4 +1,4 @@
-"""Converts the arguments of ``rw-sql source`` to one statement each."""
+"""Converts the arguments of each ``rw-sql source`` command to a statement."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ OFFSETS = (*ROWS, "CLAMP")
 
 
 def source_name(text: str) -> Name:
-    """A source's name as typed in the shell: case kept, with its schema if that was typed."""
+    """A source's name as typed in the shell: the case is kept, and the schema if it was given."""
     return Name.of(text)
 
 
 def pairs(words: Sequence[str], flag: str) -> list[tuple[str, str]]:
-    """``key=value`` words, split at the first ``=``. Raises SqlError, whose message contains no value."""
+    """Splits ``key=value`` words at the first ``=``. Raises SqlError; the message does not contain the value."""
     found = []
     for word in words:
         key, sign, value = word.partition("=")
@@ -66,7 +66,10 @@ def alter_statement(
     is_validated: bool,
     reason: str | None,
 ) -> AlterSourceUnsafeSet:
-    """``ALTER SOURCE … UNSAFE SET``. A secret's value is refused: it would already be in the shell's history."""
+    """``ALTER SOURCE … UNSAFE SET``.
+
+    The value of a secret option is refused, because it would be stored in the shell's history.
+    """
     options = []
     for key, value in pairs(settings, "--set"):
         if any(_is_secret(kind, key) for kind in connector_names()):
@@ -98,7 +101,7 @@ def _is_secret(kind: str, key: str) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TargetWords:
-    """The targets on the command line; exactly one of them is given."""
+    """The options for targets. Exactly one of them must be given."""
 
     settings: Sequence[str] = ()
     file: str | None = None

@@ -1,4 +1,4 @@
-"""Starts Spark for a command without its hundred lines of start-up messages."""
+"""Starts Spark for a command, and hides Spark's hundred lines of start-up messages."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 STARTING = "starting Spark (the first time, it fetches Delta Lake)"
 
 _LINE_AFTER = 5.0
-"""Seconds that Spark may take to start without a line in a log."""
+"""The time in seconds after which Spark's start is reported by a line in a log."""
 
 
 @contextmanager
@@ -36,12 +36,15 @@ def spark_for(
     config: Mapping[str, str] | None = None,
     status: StatusLine | None = None,
 ) -> Iterator[SparkSession]:
-    """An attached session while a command runs. Spark's own output does not reach the terminal.
+    """A context manager that yields an attached session for a command.
 
-    With ``run_jobs=False`` the process runs no jobs; ``config`` adds Spark settings. The JVM writes to a temporary
-    file. The file is printed if the JVM does not start, and deleted with the end of the command otherwise. ``status``
-    shows meanwhile that Spark starts; without it, one line is printed at a terminal. If Java is missing, SqlError RW404
-    is raised before either, because loading Spark's Python part alone takes seconds on a slow machine.
+    Spark's own output does not reach the terminal.
+
+    With ``run_jobs=False`` the process runs no jobs; ``config`` adds Spark settings. The JVM's output goes to a
+    temporary file, which is printed if the JVM does not start, and is otherwise deleted at the end of the command.
+    ``status`` shows during the start that Spark is starting; without it, one line is printed at a terminal. If Java
+    is missing, SqlError RW404 is raised immediately, because loading Spark's Python part alone takes seconds on a
+    slow machine.
     """
     check_java()
     stderr = console_for(sys.stderr)
@@ -63,9 +66,10 @@ def start_spark(
     on_failure: Callable[[str], object],
     is_beside_prompt: bool = False,
 ) -> SparkSession:
-    """Starts Spark and attaches to a warehouse; if that fails, ``on_failure`` receives the output of the JVM.
+    """Starts Spark and attaches to a warehouse. If that fails, ``on_failure`` receives the output of the JVM.
 
-    With ``is_beside_prompt``, another thread uses the terminal meanwhile, so Python's output still appears there.
+    With ``is_beside_prompt``, another thread uses the terminal at the same time, so Python's output is not
+    redirected.
     """
     from rw_sql.session.attach import connect
 
@@ -92,7 +96,7 @@ def start_spark(
 
 
 def stop_spark(spark: SparkSession) -> None:
-    """Stops the warehouse's jobs and Spark. Ctrl-C waits for that."""
+    """Stops the warehouse's jobs and Spark. Ctrl-C is delayed until both have stopped."""
     from rw_sql.runtime.spark.interrupts import interruptible, shielded
     from rw_sql.session.attach import detach
 
@@ -103,8 +107,8 @@ def stop_spark(spark: SparkSession) -> None:
 
 @contextmanager
 def query_analyzer() -> Iterator[Callable[[AnalyzedQuery], QueryAnalysis | None]]:
-    """Analyzes queries with a local Spark, on a throwaway warehouse without jobs. Returns None if an input's columns
-    are unknown."""
+    """A context manager that yields a function for analyzing queries with a local Spark, on a throwaway warehouse
+    without jobs. The function returns None if an input's columns are unknown."""
     from rw_sql.plan.offline.query_answers import UNKNOWN_TYPE
 
     with tempfile.TemporaryDirectory() as folder, spark_for(folder, run_jobs=False) as spark:

@@ -12,8 +12,10 @@ if TYPE_CHECKING:
 
 
 def folder_files(folder: str) -> list[str]:
-    """The SQL files of a folder and its subfolders, hidden ones left out. Raises SqlError for a folder without SQL
-    files."""
+    """The SQL files of a folder and its subfolders, except hidden ones.
+
+    Raises SqlError for a folder without SQL files.
+    """
     root = Path(folder)
     if not root.is_dir():
         raise SqlError(FILE_UNREADABLE, f'"{folder}" is not a folder', hint="give a folder that exists")

@@ -1,8 +1,8 @@
 """A status line for commands that run longer than a second: the time that has passed, and the jobs that the command
 waits for.
 
-At a terminal it is redrawn in place, and removed when the statement has ended. Elsewhere it is an occasional line on
-standard error, less frequent the longer the statement takes.
+At a terminal, the line is redrawn in place, and removed when the statement has ended. Elsewhere, a line is printed
+to standard error now and then; the interval increases with the duration of the statement.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ if TYPE_CHECKING:
     from rw_sql.runtime.observe.waiting import JobPhase
 
 SHOWN_AFTER = 1.0
-"""Seconds that a statement may take without a status line."""
+"""The time in seconds after which the status line of a statement appears."""
 
 _REDRAW_SECONDS = 0.5
 _MOST_SECONDS = 60.0
-"""The longest interval between two lines where they are not redrawn."""
+"""The maximum interval in seconds between two lines on streams where the line is not redrawn."""
 
 _MOST_JOBS = 8
 _BAR = 20
 
 
 class Progress(Protocol):
-    """A running activity, and the jobs that it waits for."""
+    """A running activity, and the jobs for which it waits."""
 
     @property
     def what(self) -> str:
@@ -50,7 +50,7 @@ class Progress(Protocol):
 
     @property
     def jobs(self) -> tuple[JobPhase, ...]:
-        """The phases of the jobs that it waits for."""
+        """The phases of the jobs for which the activity waits."""
         ...
 
 
@@ -87,8 +87,8 @@ class StatusLine:
 
     @contextmanager
     def running(self, *, line_after: float = SHOWN_AFTER) -> Iterator[None]:
-        """Shows the status of the block once it has run for a second; on a stream that is not redrawn in place, after
-        ``line_after`` seconds."""
+        """A context manager that shows the status of its block after a second or, on a stream that cannot be redrawn
+        in place, after ``line_after`` seconds."""
         if self._thread is None:
             self._thread = threading.Thread(target=self._watch, name="rw_sql-status", daemon=True)
             self._thread.start()
@@ -105,7 +105,7 @@ class StatusLine:
 
     @contextmanager
     def hidden(self) -> Iterator[None]:
-        """Hides the status line while rows are printed or a question is asked."""
+        """A context manager that hides the status line while rows are printed or a question is asked."""
         with self._changed:
             started, self._started = self._started, None
             self._erase()
@@ -118,10 +118,10 @@ class StatusLine:
                     self._resume(self._clock())
 
     def _begin(self) -> None:
-        """Called in the thread of a statement before its status may be shown."""
+        """Prepares the status line. Must be called in the thread of the statement."""
 
     def _wait(self, seconds: float) -> None:
-        """Lets the next status be shown after so many seconds."""
+        """Delays the next status by this many seconds."""
         self._due = self._clock() + seconds
 
     def _console(self) -> Console:
@@ -176,7 +176,8 @@ def _is_redrawn(console: Console) -> bool:
 
 
 def own_stderr() -> TextIO:
-    """Standard error through a separate descriptor, which still reaches the terminal while the usual one is a file."""
+    """A copy of standard error that still writes to the terminal while the original descriptor is redirected to a
+    file."""
     try:
         return os.fdopen(os.dup(sys.stderr.fileno()), "w", buffering=1, encoding="utf-8", errors="backslashreplace")
     except (OSError, ValueError):  # a stream without a descriptor, as in a notebook
@@ -192,7 +193,7 @@ def line_of(progress: Progress, seconds: float) -> str:
 
 
 def jobs_shown(progress: Progress) -> tuple[tuple[JobPhase, ...], int]:
-    """The jobs that a status names, and the number of the others."""
+    """The jobs that a status lists, and the number of other jobs."""
     return progress.jobs[:_MOST_JOBS], max(0, len(progress.jobs) - _MOST_JOBS)
 
 

@@ -1,4 +1,4 @@
-"""Prints a script as it runs: each statement, its question, and its rows."""
+"""Prints the transcript of a running script: each statement, its confirmation question, and its rows."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Transcript:
-    """Prints a script as it runs. ``run_statements`` calls its methods ``answer`` and ``show``."""
+    """Prints the transcript of a running script. ``run_statements`` calls ``answer`` and ``show``."""
 
     def __init__(
         self,
@@ -46,11 +46,11 @@ class Transcript:
         return None if self._answer is None else self._ask
 
     def show(self, statement: StatementText, result: DataFrame | None) -> None:
-        """Prints a statement, unless its question did, and its rows."""
+        """Prints a statement, unless it was already printed with its question, and its rows."""
         self.show_outcome(statement.text, None if result is None else read_values(result))
 
     def show_outcome(self, text: str, result: Values | None, plan: tuple[str, ...] | None = None) -> None:
-        """Prints a statement, unless its question did, with its rows or with its predicted effect."""
+        """Prints a statement, unless it was already printed with its question, and its rows or predicted effect."""
         if not self._is_told:
             self._tell(text)
         self._is_told = False

@@ -1,7 +1,8 @@
-"""The interface of a source connector: option spec, split ids and states, a look at the upstream, validation, readers.
+"""The interface of a source connector: option spec, split ids and states, upstream metadata, validation, readers.
 
 :mod:`rw_sql.connectors.registry` lists the built-in connectors and finds others through the entry-point group
-``rw_sql.connectors``. A split state is always *the next record to read*, never the last one read.
+``rw_sql.connectors``. A split state is the position of *the next record to read*, never of the last one read. A
+*look* is one request for the upstream's current state (:meth:`Connector.look`).
 """
 
 from __future__ import annotations
@@ -22,19 +23,20 @@ EXACTLY, AT_MOST = "exactly", "at most"
 """How many records a range of offsets contains: exactly its length, or at most that many."""
 
 RESOLVE_TIMEOUT_SECONDS = 8.0
-"""The time limit of a look at an upstream, in seconds; after it the upstream counts as unreachable."""
+"""The time limit of a look at an upstream, in seconds. An upstream that takes longer counts as unreachable."""
 
 
 CREATE_TOPIC = "create it: kafka-topics.sh --create --topic {name} --bootstrap-server HOST:PORT"
-"""The command that creates a topic, for a hint."""
+"""The shell command that creates a topic, shown in hints."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SplitState:
     """The position of one split: ``offset`` is the next record to read.
 
-    ``incarnation`` distinguishes an upstream's split from a later one with the same name (Kafka: topic id), ``cluster``
-    one upstream from another (Kafka: cluster id); None if unknown. :meth:`Connector.encode_state` stores it as JSON.
+    ``incarnation`` changes when a split is deleted and recreated under the same name (Kafka: topic id). ``cluster``
+    identifies the upstream (Kafka: cluster id). Both are None if unknown. :meth:`Connector.encode_state` stores it
+    as JSON.
     """
 
     split: str
@@ -45,10 +47,10 @@ class SplitState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpstreamSplit:
-    """One split as the upstream reports it: it has the records ``[start, end)``.
+    """One split as the upstream reports it, with the offsets ``[start, end)`` of its records.
 
-    ``is_endless``: records are generated as they are read. ``end`` then only limits the offsets that may be requested:
-    the split has no lag, and nothing can wait until it is read to the end.
+    ``is_endless``: records are generated as they are read. Such a split has no lag and is never read to its end;
+    ``end`` only limits the offsets that may be requested.
     """
 
     split: str
@@ -61,12 +63,15 @@ class UpstreamSplit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Upstream:
-    """The state of the upstream at one moment. If it cannot be read, ``error`` is the reason and ``splits`` is empty.
+    """The state of the upstream at one moment.
 
-    ``missing`` are names in the options that do not exist upstream (topics), and ``present`` are then the names that do
-    exist, as far as the upstream lists them. ``part`` is the word for what is missing, ``remedy`` the command that
-    creates it, with ``{name}`` for its name. ``sparse`` maps a topic whose offsets do not count its records (compacted,
-    transactional) to the reason; a plain look leaves it empty.
+    If the upstream cannot be read, ``error`` is the reason and ``splits`` is empty.
+
+    ``missing`` are the names in the options (such as topics) that do not exist upstream. If there are any,
+    ``present`` are the existing names, as far as the upstream lists them. ``part`` is the noun for a missing object,
+    such as "topic"; ``remedy`` is the command that creates the object, with ``{name}`` for its name. ``sparse`` maps
+    a topic whose offsets do not count its records (compacted, transactional) to the reason; :meth:`Connector.look`
+    leaves it empty.
     """
 
     splits: Mapping[str, UpstreamSplit] = field(default_factory=dict)
@@ -85,7 +90,7 @@ class Upstream:
 
 
 def missing_hint(wanted: str, present: Iterable[str], remedy: str = CREATE_TOPIC) -> str:
-    """A hint with the most similar existing names, in place of one that does not exist."""
+    """A hint that suggests the existing names most similar to a missing name."""
     known = sorted(present)
     place = "cluster" if remedy == CREATE_TOPIC else "upstream"
     near = get_close_matches(wanted, known, n=_MOST_TOPICS, cutoff=0.6)
@@ -102,10 +107,12 @@ _MOST_TOPICS = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupOffsets:
-    """The offsets that a consumer group has committed: per split the next record to read; other splits are missing.
+    """The offsets that a consumer group has committed: the next record to read per split.
 
-    ``members`` is its current number of consumers; while it has any, its offsets advance. ``groups`` are the existing
-    groups, if this one has committed nothing.
+    Splits without a committed offset are absent.
+
+    ``members`` is the group's current number of consumers; offsets may advance while it is above 0. If the group has
+    committed nothing, ``groups`` lists the existing groups.
     """
 
     offsets: Mapping[str, int] = field(default_factory=dict)
@@ -117,8 +124,10 @@ class UpstreamWatch(Protocol):
     """Polls an upstream over one connection. Not thread-safe."""
 
     def incarnations(self, topics: Sequence[str]) -> Mapping[str, str | None]:
-        """The current incarnation of each topic; deleted topics are missing. Raises OSError if the upstream does not
-        answer."""
+        """The current incarnation of each topic; deleted topics are absent.
+
+        Raises OSError if the upstream does not answer.
+        """
         ...
 
     def close(self) -> None:
@@ -130,7 +139,7 @@ class RecordFetcher(Protocol):
     """Fetches small batches in this process, over connections that stay open. One thread fetches at a time."""
 
     def connect(self, splits: Sequence[str]) -> None:
-        """Opens the connections that the first fetch of these splits needs, and does not wait long.
+        """Opens the connections that the first fetch of these splits needs; gives up after a short time.
 
         Raises nothing if the upstream does not respond; the first fetch then fails instead.
         """
@@ -139,7 +148,7 @@ class RecordFetcher(Protocol):
     def fetch(self, ranges: Mapping[str, tuple[int, int]]) -> pa.Table | None:
         """The records ``[start, end)`` of each split, with the columns of :meth:`Connector.read_stream`.
 
-        None if Spark's reader should read them; that reader then also reports any error.
+        Returns None if the caller should use Spark's reader instead, which then also reports any error.
         """
         ...
 
@@ -162,12 +171,12 @@ class KeepingConnector(Protocol):
     """A connector that keeps connections open between requests."""
 
     def reconnect(self, options: Mapping[str, str]) -> None:
-        """Uses new connections from now on, because host names may now refer to other servers."""
+        """Replaces all open connections by new ones, because host names may now resolve to other servers."""
         ...
 
 
 def look_anew(kind: Connector, options: Mapping[str, str]) -> Upstream:
-    """:meth:`Connector.look` over new connections, as a reader that starts now would see the upstream."""
+    """Calls :meth:`Connector.look` over new connections, as a newly started reader would."""
     if isinstance(kind, KeepingConnector):
         kind.reconnect(options)
     return kind.look(options)
@@ -182,11 +191,11 @@ class Connector(Protocol):
 
     @property
     def spec(self) -> ConnectorSpec:
-        """The options it accepts, from ``sources/<name>.toml``."""
+        """The options that the connector accepts, from ``sources/<name>.toml``."""
         ...
 
     def is_shareable(self) -> bool:
-        """True if one reader can serve all dependents of a source."""
+        """True if one reader can serve all views and tables that use a source."""
         ...
 
     def check_options(self, options: Mapping[str, str]) -> None:
@@ -211,8 +220,8 @@ class Connector(Protocol):
         *,
         timeout: float = RESOLVE_TIMEOUT_SECONDS,
     ) -> Mapping[str, int]:
-        """Per split, the offset of the first record at or after a time in milliseconds since 1970; its end if there is
-        none."""
+        """The offset of each split's first record at or after a time (milliseconds since 1970); the split's end if
+        there is no such record."""
         ...
 
     def sparse_topics(
@@ -225,8 +234,10 @@ class Connector(Protocol):
         ...
 
     def record_times(self, options: Mapping[str, str], offsets: Mapping[str, int]) -> Mapping[str, int]:
-        """The time when the record at each split's offset was written, in milliseconds since 1970; left out if not
-        known soon."""
+        """The write time of the record at each split's offset, in milliseconds since 1970.
+
+        Splits whose time cannot be read quickly are absent.
+        """
         ...
 
     def group_offsets(
@@ -237,12 +248,15 @@ class Connector(Protocol):
         *,
         timeout: float = RESOLVE_TIMEOUT_SECONDS,
     ) -> GroupOffsets:
-        """A consumer group's committed offsets of the splits. Raises SqlError NOT_SUPPORTED if there are no groups."""
+        """A consumer group's committed offsets of the splits.
+
+        Raises SqlError NOT_SUPPORTED if the upstream has no consumer groups.
+        """
         ...
 
     def start_offset(self, options: Mapping[str, str], split: UpstreamSplit, at_times: Mapping[str, int]) -> int:
-        """The first offset of a split without a state, by ``scan.startup.mode``; ``at_times`` are the offsets for
-        timestamp mode."""
+        """The first offset to read of a split without a state, by ``scan.startup.mode``; ``at_times`` are the
+        offsets for timestamp mode."""
         ...
 
     def startup_time(self, options: Mapping[str, str]) -> int | None:
@@ -250,19 +264,25 @@ class Connector(Protocol):
         ...
 
     def split_topic(self, split: str) -> str:
-        """The upstream part that a split belongs to (Kafka: its topic). Positions are not valid across parts."""
+        """The part of the upstream (Kafka: the topic) that a split belongs to.
+
+        A position in one part is meaningless in another.
+        """
         ...
 
     def named_topics(self, options: Mapping[str, str]) -> tuple[str, ...]:
-        """The upstream parts that the options name; splits of other parts are orphans."""
+        """The parts of the upstream that the options name. Splits of other parts are orphans."""
         ...
 
     def watch(self, options: Mapping[str, str]) -> UpstreamWatch | None:
-        """A watch on the incarnations of the upstream's parts; None if incarnations never change."""
+        """Returns a watch that polls the incarnations of the upstream's parts; None if incarnations never change."""
         ...
 
     def resolve_split(self, options: Mapping[str, str], written: str) -> str:
-        """The split id for a split in a statement: Kafka accepts ``'0'`` for ``'orders:0'`` if there is one topic."""
+        """The split id for a split as written in a statement.
+
+        For example, Kafka accepts ``'0'`` for ``'orders:0'`` if there is one topic.
+        """
         ...
 
     def encode_state(self, state: SplitState) -> str:
@@ -286,9 +306,10 @@ class Connector(Protocol):
         """A streaming DataFrame of exactly the splits in ``positions``, each from its position.
 
         Columns: ``_rw_split`` string, ``_rw_offset`` long, ``key`` binary, ``value`` binary, ``partition`` string,
-        ``timestamp`` timestamp, ``headers`` array<struct<key string, value binary>>. ``max_records`` limits one batch;
-        with None the connector decides. ``headers`` is NULL unless ``with_headers``. ``columns`` are the source's own
-        columns (name → canonical type), for connectors that generate rows from them.
+        ``timestamp`` timestamp, ``headers`` array<struct<key string, value binary>>. ``max_records`` limits the
+        records of one batch; if it is None, the connector chooses a limit. ``headers`` is NULL unless
+        ``with_headers``. ``columns`` are the source's own columns (name → canonical type), for connectors that
+        generate rows from them.
         """
         ...
 
@@ -304,7 +325,7 @@ class Connector(Protocol):
         """A DataFrame of the records ``[start, end)`` of each split, with the columns of :meth:`read_stream`.
 
         Reading fails if the first record of a range no longer exists; later gaps (compacted records, transaction
-        markers) are no error.
+        markers) are not errors.
         """
         ...
 
@@ -317,8 +338,10 @@ class Connector(Protocol):
         ...
 
     def beginning(self, positions: Mapping[str, int]) -> str | None:
-        """The content of ``sources/0/0`` in a checkpoint, where Spark's source stores its first offset; None: Spark
-        writes it."""
+        """The content of the checkpoint file ``sources/0/0``, in which Spark's source stores its first offset.
+
+        None if Spark should write the file.
+        """
         ...
 
     def spark_packages(self) -> tuple[str, ...]:
@@ -328,7 +351,7 @@ class Connector(Protocol):
 
 @runtime_checkable
 class SnapshotReader(Protocol):
-    """A connector that REFRESH TABLE can read: it returns all rows of the upstream at once."""
+    """A connector for REFRESH TABLE: it returns all current rows of the upstream at once."""
 
     def read_snapshot(
         self,
@@ -342,10 +365,11 @@ class SnapshotReader(Protocol):
         """All current rows of the upstream, with exactly ``columns`` (name → Spark type), in that order.
 
         ``encode`` is FORMAT PLAIN's encoding (CSV, JSON, PARQUET, NATIVE) in upper case, ``encode_options`` its
-        options. Reading may be lazy. The caller keeps the DataFrame until everything derived from it is done, so that
-        resources may be tied to its lifetime. A missing upstream column, a value that does not fit its type and a
-        record that does not decode are errors, now or at the action: a refresh that cannot read everything changes
-        nothing. Of several rows with the same key, the method may return any one.
+        options. Reading may be lazy: the caller keeps a reference to the DataFrame until all actions on it have
+        finished, so resources may be released when the DataFrame is garbage-collected. A missing upstream column, a
+        value that does not fit its type, or a record that cannot be decoded must raise an error, either in this call
+        or in a later action, because a refresh is all or nothing. If several rows have the same key, the method may
+        return any one of them.
         """
         ...
 
@@ -365,15 +389,16 @@ class LineReader(Protocol):
     ) -> DataFrame:
         """All current lines of the upstream as undecoded records (``value``, ``_rw_split``, ``_rw_offset``).
 
-        ``columns`` are the names of the fields; lines of CSV with a header are reordered to match. Used instead of
-        :meth:`SnapshotReader.read_snapshot` for such records, with the same guarantees.
+        ``columns`` are the names of the fields; the fields of CSV files with a header line are reordered to match.
+        The caller uses this method instead of :meth:`SnapshotReader.read_snapshot` for CSV and JSON lines; the same
+        guarantees apply.
         """
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ColumnMisfit:
-    """A declared column that the upstream cannot provide: the error, and a hint."""
+    """The error message and hint for a declared column that the upstream cannot provide."""
 
     column: str
     message: str
@@ -386,16 +411,17 @@ class ColumnChecker(Protocol):
     """A connector whose upstream has typed columns."""
 
     def column_misfit(self, options: Mapping[str, str], columns: Mapping[str, str]) -> ColumnMisfit | None:
-        """The first of ``columns`` (name → Spark type) that the upstream cannot provide; None if it has all.
+        """The first of ``columns`` (name → Spark type) that the upstream cannot provide; None if it provides all of
+        them.
 
-        None also if the upstream does not respond, which a look reports.
+        Also returns None if the upstream does not respond; :meth:`Connector.look` reports that error.
         """
         ...
 
 
 @runtime_checkable
 class ColumnLister(ColumnChecker, Protocol):
-    """A connector whose sources may leave their columns out: they then have those of the upstream."""
+    """A connector whose sources may omit the column list and then take their columns from the upstream."""
 
     def columns(self, options: Mapping[str, str]) -> Mapping[str, str]:
         """The upstream's columns with their types in canonical SQL, in order. Raises SqlError UPSTREAM_UNREACHABLE."""
@@ -407,7 +433,10 @@ class ColumnReader(ColumnChecker, Protocol):
     """A :class:`SnapshotReader` whose upstream has typed columns."""
 
     def row_estimate(self, options: Mapping[str, str]) -> int | None:
-        """The approximate number of rows; None if not known soon. Raises nothing if the upstream does not respond."""
+        """The approximate number of rows; None if it cannot be determined quickly.
+
+        Raises nothing if the upstream does not respond.
+        """
         ...
 
     def read_columns(
@@ -417,9 +446,9 @@ class ColumnReader(ColumnChecker, Protocol):
         columns: Mapping[str, str],
         misfit: Callable[[str, Column, Mapping[str, Column]], Column],
     ) -> DataFrame:
-        """As :meth:`SnapshotReader.read_snapshot`, with the error text for a value that does not fit.
+        """Like :meth:`SnapshotReader.read_snapshot`, with a custom error message for values that do not fit.
 
-        ``misfit`` returns that text from the column's name, its value as text, and the texts of all columns.
+        ``misfit`` builds the message from the column's name, the value as text, and all values of the row as text.
         """
         ...
 

@@ -1,7 +1,8 @@
 """A base for connectors that capture the changes of a database.
 
-Spark's stream of such a source has no rows: it only starts the batches. The rows of a batch are what the source's
-reader has taken; they reach the log through Arrow (:mod:`rw_sql.runtime.ingest.change_feed`).
+Spark's stream of such a source carries no rows; it only triggers batches. The source's
+:class:`~rw_sql.connectors.changes.ChangeReader` supplies the rows of each batch as Arrow tables
+(:mod:`rw_sql.runtime.ingest.change_feed`).
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class ChangeBase(PlainConnector):
-    """The methods of :class:`rw_sql.connectors.base.Connector` that are equal for all such connectors.
+    """Implements the methods of :class:`rw_sql.connectors.base.Connector` that are the same for all such connectors.
 
     A subclass also implements :class:`rw_sql.connectors.changes.ChangeConnector`. A source has one split, whose
     offsets count bytes of the upstream's log of changes.
@@ -51,11 +52,11 @@ class ChangeBase(PlainConnector):
     def sparse_topics(
         self, options: Mapping[str, str], *, timeout: float = RESOLVE_TIMEOUT_SECONDS
     ) -> Mapping[str, str]:
-        """Every split: its offsets count bytes."""
+        """Returns every split, because offsets count bytes instead of records."""
         return dict.fromkeys(self.named_topics(options), "bytes of the server's log, not rows")
 
     def start_offset(self, options: Mapping[str, str], split: UpstreamSplit, at_times: Mapping[str, int]) -> int:
-        """The split's end: earlier rows come with the tables' snapshots."""
+        """Returns the split's end: the tables' snapshots deliver all earlier rows."""
         return split.end
 
     def read_stream(
@@ -68,7 +69,7 @@ class ChangeBase(PlainConnector):
         with_headers: bool = False,
         columns: Mapping[str, str] | None = None,
     ) -> DataFrame:
-        """Raises SqlError NOT_SUPPORTED: only a source's shared reader reads it."""
+        """Raises SqlError NOT_SUPPORTED: only the source's shared reader can read the changes."""
         raise self._unreadable()
 
     def read_batch(
@@ -80,7 +81,10 @@ class ChangeBase(PlainConnector):
         with_headers: bool = False,
         columns: Mapping[str, str] | None = None,
     ) -> DataFrame:
-        """Raises SqlError NOT_SUPPORTED: the upstream sends no range again; the source's log has the changes."""
+        """Raises SqlError NOT_SUPPORTED: the upstream cannot replay a range.
+
+        The source's log in the warehouse stores the changes.
+        """
         raise self._unreadable()
 
     def read_positions(self, source_offset: str) -> dict[str, int]:

@@ -1,8 +1,9 @@
 """The interface of a connector that captures a database's changes: one reader for all tables of a source.
 
-A source has one split, the server's slot (MySQL: its binlog). A position is the end of a committed transaction, as a
-whole number that grows: everything up to it has been read, and the next transaction ends after it. Batches end on
-commits. Each table is first read in chunks of its key, beside the stream; chunks and changes leave in one order.
+A source has one split, the server's slot (MySQL: its binlog). A position is the end of a committed transaction, as
+an increasing integer: all transactions up to it have been read. A batch never ends inside a transaction. The reader
+copies each table's existing rows in chunks of its key while it streams changes, and emits chunks and changes in one
+sequence.
 """
 
 from __future__ import annotations
@@ -27,7 +28,10 @@ INSERT, UPDATE, DELETE, SNAPSHOT, TRUNCATE = "c", "u", "d", "r", "t"
 
 
 class CaptureError(SqlError):
-    """Why changes cannot be read. ``is_temporary``: a new reader may succeed without any change upstream."""
+    """The reason why changes cannot be read.
+
+    ``is_temporary``: a retry with a new reader may succeed without any change upstream.
+    """
 
     def __init__(self, kind: ErrorCode, message: str, *, hint: str | None = None, is_temporary: bool = False) -> None:
         super().__init__(kind, message, hint=hint)
@@ -36,10 +40,12 @@ class CaptureError(SqlError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpstreamColumn:
-    """A column as the database has it: its type as the database writes it, and rw_sql's canonical type for ``(*)``.
+    """A column of a database table: its type in the database's own notation, and rw_sql's canonical type for a
+    column list ``(*)``.
 
-    ``canonical`` is None if rw_sql has no type for it, and ``refusal`` then says why and what to do. ``family`` groups
-    types with the same text form (see ``types`` of the connector). ``default`` is a constant default, as text.
+    ``canonical`` is None if rw_sql has no equivalent type; ``refusal`` then contains the reason and a remedy.
+    ``family`` groups types with the same text form (see ``types`` of the connector). ``default`` is a constant
+    default, as text.
     """
 
     name: str
@@ -54,7 +60,7 @@ class UpstreamColumn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpstreamTable:
-    """A table as the database describes it. ``key`` are the columns of its primary key, in the key's order."""
+    """A table as the database describes it. ``key`` lists the primary key's columns in the order of the key."""
 
     table: str
     columns: tuple[UpstreamColumn, ...]
@@ -64,14 +70,15 @@ class UpstreamTable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableProgress:
-    """How far the snapshot of one table is. It is stored in the same commit as the rows that it counts.
+    """The progress of one table's snapshot. It is stored in the same commit as the rows that have been read.
 
-    ``table`` is ``schema.table``. ``columns`` maps the known columns to the database's types; empty until the reader
-    has seen the table. ``next_key`` is the JSON object of the last key read, None before the first chunk. ``again``
-    are keys (JSON objects) of rows that the next chunk reads once more, because a change of theirs left out a value
-    that the snapshot had not read. ``identity`` tells the table, and its part in the publication, from later ones of
-    the same name. ``chunk_rows`` is the number of rows of a chunk; with None the reader adapts it to the rows' size. A
-    table without a snapshot begins with ``is_done``.
+    ``table`` is ``schema.table``. ``columns`` maps the known columns to the database's types; it is empty until the
+    reader has read the table's definition. ``next_key`` is the last key read, as a JSON object; None before the
+    first chunk. ``again`` lists the keys (JSON objects) of rows that the next chunk must re-read, because a change
+    to such a row omitted a value that the snapshot had not read yet. ``identity`` changes if the table, or its entry
+    in the publication, is dropped and recreated under the same name. ``chunk_rows`` is the number of rows per chunk;
+    if it is None, the reader adapts the number to the size of the rows. ``is_done`` is True from the beginning for a
+    table without a snapshot.
     """
 
     table: str
@@ -91,7 +98,7 @@ class TableProgress:
 
     @classmethod
     def from_json(cls, text: str) -> TableProgress:
-        """The progress that :meth:`to_json` wrote; fields that it lacks have their defaults."""
+        """Parses the text of :meth:`to_json`; missing fields get their defaults."""
         made: dict[str, Any] = json.loads(text)
         for key in ("key_columns", "again"):
             made[key] = tuple(made.get(key, ()))
@@ -102,8 +109,8 @@ class TableProgress:
 class SchemaChange:
     """A table's columns changed upstream. ``position`` is the end of the first transaction with the new columns.
 
-    ``added``, ``dropped`` and ``retyped`` map column names to types as the database writes them; of a retyped column it
-    is the new one, and ``old`` has the one before. A column that was renamed is dropped and added.
+    ``added``, ``dropped`` and ``retyped`` map column names to types in the database's notation. ``retyped`` has a
+    column's new type, ``old`` its previous type. A renamed column appears as one dropped and one added column.
     """
 
     table: str
@@ -116,11 +123,11 @@ class SchemaChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Taken:
-    """What a reader returns: whole transactions and finished chunks.
+    """The result of :meth:`ChangeReader.take`: whole transactions and finished chunks.
 
     ``records`` has the columns of :func:`records_schema`. ``position`` may be newer than the last record.
-    ``progress`` has all tables of the reader. ``end`` is the server's end as far as known, ``transactions`` the number
-    of transactions that were read (with or without a record).
+    ``progress`` covers all tables of the reader. ``end`` is the end of the server's log, as last reported.
+    ``transactions`` is the number of transactions that were read, including those without a record.
     """
 
     records: pa.Table
@@ -134,9 +141,9 @@ class Taken:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lack:
-    """Something that the server lacks: one sentence, and the statement (or setting) that mends it.
+    """An unmet requirement on the server: one sentence, and the statement or setting that fixes it.
 
-    ``check`` groups them: server, role, slot, publication, table, column.
+    ``check`` is its category: server, role, slot, publication, table or column.
     """
 
     check: Literal["server", "role", "slot", "publication", "table", "column"]
@@ -146,11 +153,12 @@ class Lack:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlotDetails:
-    """The slot as SHOW SOURCE SPLITS shows it. ``retained_bytes`` is the log that the server keeps for it.
+    """The columns of SHOW SOURCE SPLITS for a slot.
 
-    ``lag_bytes`` is the log after the acknowledged position. ``status`` is PostgreSQL's ``wal_status``: reserved,
-    extended, unreserved or lost. ``safe_bytes`` is how much more log may be written before the slot may be lost; None
-    without a limit.
+    ``retained_bytes`` is the size of the log that the server keeps for the slot. ``lag_bytes`` is the size of the
+    log after the acknowledged position. ``status`` is PostgreSQL's ``wal_status``: reserved, extended, unreserved or
+    lost. ``safe_bytes`` is the number of bytes of log that can still be written before the server may invalidate the
+    slot; None if there is no limit.
     """
 
     name: str
@@ -168,11 +176,10 @@ class SlotDetails:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prepared:
-    """What :meth:`ChangeConnector.prepare` found or made upstream. What it made, :meth:`ChangeConnector.release` may
-    drop. ``state`` is the slot's position. ``end`` is the end of the log afterwards: a new source that reads from a
-    slot older than its publication must begin there, because the server looks for the publication where the log is
-    read.
-    """
+    """The objects that :meth:`ChangeConnector.prepare` found or created upstream. :meth:`ChangeConnector.release`
+    may drop the created ones. ``state`` is the slot's position. ``end`` is the end of the log after the call. If the
+    slot is older than the publication, a new source must begin at ``end``: the server looks up the publication as of
+    the log position that it reads, where it would not exist yet."""
 
     state: SplitState
     made_slot: bool
@@ -186,29 +193,35 @@ class ChangeReader(Protocol):
     another."""
 
     def open(self, position: SplitState, tables: Mapping[str, TableProgress]) -> None:
-        """Checks that the server still has everything after the position, and starts to read there.
+        """Checks that the server still has all changes after the position, and starts to read from that position.
 
-        Raises CaptureError: the slot is missing, lost, ahead of the position, in use or another one; the server is
-        another one or on another timeline; the publication lacks a table; a table lacks a key.
+        Raises CaptureError if the slot is missing, invalidated, ahead of the position, in use, or was recreated; if
+        this is another server or timeline; if the publication lacks a table; or if a table has no key.
         """
         ...
 
     def take(self, max_rows: int, wait_seconds: float) -> Taken:
-        """Whole transactions and chunks, until ``max_rows`` or more are there or the time is over.
+        """Returns whole transactions and chunks.
 
-        One transaction may have more rows. Raises CaptureError with the reason if the connection broke or the server
-        ended it; what had been taken before stays valid.
+        Waits until they have at least ``max_rows`` rows or the time is over.
+
+        A single transaction may exceed ``max_rows``. Raises CaptureError if the connection is lost; results of
+        earlier calls stay valid.
         """
         ...
 
     def acknowledge(self, position: int) -> None:
-        """Allows the server to forget everything up to this position, which must have been committed. Repeatable."""
+        """Allows the server to discard the log up to this position.
+
+        The caller must have committed all changes up to it. Idempotent.
+        """
         ...
 
     def set_tables(self, tables: Mapping[str, TableProgress]) -> None:
-        """Replaces the tables while it reads: new ones begin with their snapshot, missing ones are left out.
+        """Replaces the set of tables while the reader runs: new tables begin with their snapshot, removed tables are
+        no longer read.
 
-        The progress of a table that it already reads is not changed. Raises CaptureError as :meth:`open`.
+        The progress of tables that are already being read stays unchanged. Raises CaptureError like :meth:`open`.
         """
         ...
 
@@ -217,7 +230,7 @@ class ChangeReader(Protocol):
         ...
 
     def close(self) -> None:
-        """Ends the connections; a :meth:`take` in progress returns or raises."""
+        """Closes the connections; a :meth:`take` in progress returns or raises CaptureError."""
         ...
 
 
@@ -231,11 +244,14 @@ class ChangeConnector(Protocol):
         ...
 
     def show_position(self, position: int) -> str:
-        """A position as the database writes it."""
+        """A position in the database's own notation."""
         ...
 
     def filled_in(self, options: Mapping[str, str], unique: str) -> dict[str, str]:
-        """The options with generated names where they are missing: ``unique`` is a word of letters and digits."""
+        """The options, with generated names for missing ``slot.name`` and ``publication.name``.
+
+        ``unique`` is the variable part of these names: letters and digits.
+        """
         ...
 
     def describe_table(
@@ -251,16 +267,19 @@ class ChangeConnector(Protocol):
         *,
         timeout: float = RESOLVE_TIMEOUT_SECONDS,
     ) -> tuple[Lack, ...]:
-        """What the server lacks for this source and these tables (with their declared columns, name → canonical type;
-        None: all). Raises CaptureError if the server does not answer."""
+        """The requirements of this source and these tables that the server does not meet.
+
+        ``tables`` maps each table to its declared columns (name → canonical type), or to None for all columns.
+        Raises CaptureError if the server does not answer.
+        """
         ...
 
     def prepare(
         self, options: Mapping[str, str], tables: Sequence[str], *, timeout: float = RESOLVE_TIMEOUT_SECONDS
     ) -> Prepared:
-        """Makes the slot and the publication if they are missing, and adds the tables to the publication.
+        """Creates the slot and the publication if they are missing, and adds the tables to the publication.
 
-        Running it twice changes nothing more. Raises CaptureError.
+        Idempotent. Raises CaptureError.
         """
         ...
 
@@ -272,7 +291,9 @@ class ChangeConnector(Protocol):
         publication: bool,
         timeout: float = RESOLVE_TIMEOUT_SECONDS,
     ) -> tuple[str, ...]:
-        """Drops the slot and the publication, if they exist; the caller passes True only for what :meth:`prepare` made.
+        """Drops the slot and the publication, if they exist.
+
+        The caller passes True only for objects that :meth:`prepare` created.
 
         Returns a notice for each thing that could not be dropped, with the statement that drops it.
         """
@@ -281,16 +302,19 @@ class ChangeConnector(Protocol):
     def slot_details(
         self, options: Mapping[str, str], *, timeout: float = RESOLVE_TIMEOUT_SECONDS
     ) -> SlotDetails | None:
-        """The slot now; None if it does not exist. Raises CaptureError if the server does not answer."""
+        """The current state of the slot; None if it does not exist.
+
+        Raises CaptureError if the server does not answer.
+        """
         ...
 
 
 def records_schema() -> pa.Schema:
     """The columns of :attr:`Taken.records`.
 
-    ``key`` and ``row`` are JSON objects from column names to the database's text, or null. ``key`` is the key before
-    the change, for a delete and for an update that changed the key. ``unchanged`` are columns that an update left out
-    of ``row`` because their (large) value stayed as it was.
+    ``key`` and ``row`` are null or JSON objects that map column names to values in the database's text form. ``key``
+    is the key before the change; it is set for deletes and for updates that changed the key. ``unchanged`` are
+    columns that an update left out of ``row`` because their (large) value stayed as it was.
     """
     import pyarrow as pa
 

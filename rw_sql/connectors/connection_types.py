@@ -1,5 +1,7 @@
-"""The types of connections: the connectors that use each, and the options that each accepts. The specs mark the options
-that a connection accepts."""
+"""The types of connections: which connectors use each type, and which options it accepts.
+
+A connector's spec marks the options that may be set in a connection.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,7 @@ if TYPE_CHECKING:
 
 
 REGISTRY = "schema_registry"
-"""The type of connections that FORMAT … ENCODE … uses, not WITH."""
+"""The connection type for schema registries: FORMAT … ENCODE … (…) refers to such a connection, WITH does not."""
 
 
 @cache
@@ -28,31 +30,34 @@ def connection_types() -> tuple[str, ...]:
 
 
 def is_of_sources(kind: str) -> bool:
-    """True if sources with positions use connections of this type; a look at such a connection shows its cluster."""
+    """True if sources with positions use connections of this type.
+
+    Looking at such a connection reveals the identity of its cluster.
+    """
     return kind in _sources()
 
 
 @cache
 def connection_spec(kind: str) -> ConnectorSpec:
-    """The spec with the options of a connection type; only options marked for connections count."""
+    """The spec that defines a connection type's options. Only the options marked for connections apply."""
     if kind == REGISTRY:
         return load_spec(REGISTRY)
     return connector(_sources()[kind]).spec if is_of_sources(kind) else sink_connector(_sinks()[kind]).spec
 
 
 def connection_source(kind: str) -> str:
-    """The source connector that uses connections of this type, and looks at them."""
+    """The source connector that uses and checks connections of this type."""
     return _sources()[kind]
 
 
 def connection_sink(kind: str) -> str:
-    """The sink connector that checks a connection type that no source uses."""
+    """The sink connector that checks connections of this type, for types that no source uses."""
     return _sinks()[kind]
 
 
 def place_of(kind: str, key: str) -> str | None:
-    """The statement that accepts an option which this connection type refuses, as text for a hint; None if no statement
-    does."""
+    """For a hint: the statement in which an option belongs that this connection type refuses; None if no statement
+    accepts the option."""
     for other in connection_types():
         known = connection_spec(other).option(key)
         if known is not None and known.is_of_connection:

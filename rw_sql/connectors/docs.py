@@ -153,7 +153,7 @@ def all_pages() -> dict[str, str]:
 
 
 def write_pages(folder: Path) -> list[Path]:
-    """Writes all pages; returns those that changed."""
+    """Writes all pages; returns the names of those that changed."""
     changed = []
     for name, text in all_pages().items():
         path = folder / name
@@ -165,7 +165,7 @@ def write_pages(folder: Path) -> list[Path]:
 
 
 def stale_pages(folder: Path) -> list[Path]:
-    """The pages that differ from what would be generated now."""
+    """The pages whose stored text differs from the generated text."""
     paths = [(folder / name, text) for name, text in all_pages().items()]
     return [path for path, text in paths if not path.exists() or path.read_text(encoding="utf-8") != text]
 

@@ -32,8 +32,11 @@ GUESS = "guess_number_unit"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EncodeOption:
-    """One option of FORMAT … ENCODE …. Without ``choices``, a value is a single character or, if ``is_text``, any
-    text. ``is_of_schema``: it says where the schema is; ``sources/schema_registry.toml`` says what it takes."""
+    """One option of FORMAT … ENCODE ….
+
+    Without ``choices``, a value is a single character or, if ``is_text``, any text. ``is_of_schema``: the option
+    locates the schema; ``sources/schema_registry.toml`` defines its values.
+    """
 
     key: str
     doc: str
@@ -45,7 +48,7 @@ class EncodeOption:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FormatSpec:
-    """One supported pair. ``has_changes``: its records describe changes of rows, so that only a table can read them."""
+    """One supported pair. ``has_changes``: the records describe changes to rows; only tables can use such a format."""
 
     format: str
     encode: str
@@ -96,10 +99,12 @@ MAP_MODE = "map.handling.mode"
 AS_JSONB = "messages_as_jsonb"
 
 SCHEMA = "_rw_schema"
-"""The option of a stored definition that holds the schema by which records are read, fixed when the object was
-created."""
+"""The option of a stored definition that contains the schema for decoding records.
+
+The schema is fixed when the object is created.
+"""
 KEY_SCHEMA = "_rw_key_schema"
-"""As :data:`SCHEMA`, for the records' keys."""
+"""Like :data:`SCHEMA`, for the keys of the records."""
 
 _OF_ONE_ENCODE = {MAP_MODE: "AVRO", AS_JSONB: "PROTOBUF"}
 
@@ -235,7 +240,7 @@ SPECS: Mapping[tuple[str, str], FormatSpec] = {(spec.format, spec.encode): spec 
 """The supported pairs, by FORMAT and ENCODE."""
 
 NOT_HERE = (("DEBEZIUM_MONGO", "JSON"),)
-"""Pairs of FORMAT and ENCODE that RisingWave reads from these connectors and rw_sql does not."""
+"""Pairs of FORMAT and ENCODE that RisingWave supports for these connectors but rw_sql does not."""
 
 _INSTEAD = {
     "NONE": "leave FORMAT NONE ENCODE NONE out",
@@ -293,7 +298,7 @@ def _unknown_hint(spec: FormatSpec, key: str) -> str:
 
 
 def schema_option_fault(key: str, value: str) -> EncodeFault | None:
-    """The error in the value of an option that says where a schema is; None for a valid value."""
+    """The error in the value of an option that locates a schema; None for a valid value."""
     known = load_spec("schema_registry").option(key)
     if known is None or (wrong := known.fault(value)) is None:
         return None

@@ -1,4 +1,4 @@
-"""Default implementations for most connectors: the base class of the built-in ones and of third parties'."""
+"""Default implementations of connector methods: the base class of built-in and third-party connectors."""
 
 from __future__ import annotations
 
@@ -22,9 +22,10 @@ _MODE = "scan.startup.mode"
 class PlainConnector(ABC):
     """See :class:`rw_sql.connectors.base.Connector` for the contract of each method.
 
-    ``other_targets`` are the targets of INJECT that it supports besides VALUES, as a hint lists them. ``offsets_count``
-    is EXACTLY if each offset is one record, AT_MOST if some offsets have no record, and None if offsets do not count
-    records. The number of records in a batch is checked against it before the commit.
+    ``other_targets`` are the targets of INJECT that the connector supports besides VALUES, as shown in a hint.
+    ``offsets_count`` is EXACTLY if each offset is one record, AT_MOST if some offsets have no record, and None if
+    offsets do not count records. Before each commit, the number of records in the batch is checked against the
+    length of its range.
     """
 
     other_targets = "TO EARLIEST, TO LATEST or TO OFFSET"
@@ -33,22 +34,22 @@ class PlainConnector(ABC):
     @property
     @abstractmethod
     def spec(self) -> ConnectorSpec:
-        """The options it accepts: ``parse_spec`` of a TOML text."""
+        """The options that the connector accepts. An implementation calls ``parse_spec`` with a TOML text."""
 
     @abstractmethod
     def look(self, options: Mapping[str, str], *, timeout: float = RESOLVE_TIMEOUT_SECONDS) -> Upstream:
         """All splits with their bounds. Upstream errors are returned, never raised."""
 
     def is_shareable(self) -> bool:
-        """The value of ``shareable`` in its TOML."""
+        """The value of ``shareable`` in the connector's TOML file."""
         return self.spec.is_shareable
 
     def check_options(self, options: Mapping[str, str]) -> None:
-        """Checks that the options are those of the spec."""
+        """Checks the options against the spec."""
         check_option_values(self.spec, options)
 
     def check_columns(self, options: Mapping[str, str], columns: Mapping[str, str]) -> None:
-        """Nothing to check: values that do not fit are found when they are read."""
+        """Checks nothing: values that do not fit are reported when they are read."""
         return
 
     def offsets_at(
@@ -69,11 +70,11 @@ class PlainConnector(ABC):
     def sparse_topics(
         self, options: Mapping[str, str], *, timeout: float = RESOLVE_TIMEOUT_SECONDS
     ) -> Mapping[str, str]:
-        """Empty: every offset is a record."""
+        """Returns nothing: every offset is a record."""
         return {}
 
     def record_times(self, options: Mapping[str, str], offsets: Mapping[str, int]) -> Mapping[str, int]:
-        """Empty: times are unknown."""
+        """Returns nothing: times are unknown."""
         return {}
 
     def group_offsets(
@@ -97,11 +98,11 @@ class PlainConnector(ABC):
         return split.end if (mode or "").strip().lower() == "latest" and not split.is_endless else split.start
 
     def startup_time(self, options: Mapping[str, str]) -> int | None:
-        """None: there is no timestamp mode."""
+        """Returns None: there is no timestamp mode."""
         return None
 
     def watch(self, options: Mapping[str, str]) -> UpstreamWatch | None:
-        """None: incarnations never change, or reading itself detects a change."""
+        """Returns None: incarnations never change, or the reader itself detects a change."""
         return None
 
     def encode_state(self, state: SplitState) -> str:
@@ -113,9 +114,9 @@ class PlainConnector(ABC):
         return codec.decode_state(split, text)
 
     def beginning(self, positions: Mapping[str, int]) -> str | None:
-        """None: Spark's source determines it."""
+        """Returns None: Spark's source determines it."""
         return None
 
     def spark_packages(self) -> tuple[str, ...]:
-        """Empty: the reader is Python."""
+        """Returns nothing: the reader is written in Python and needs no jars."""
         return ()

@@ -1,8 +1,8 @@
 """A base for connectors whose upstream can read any range of offsets: files, tables, and most APIs.
 
 A subclass defines its options, its splits (``look``), and the records of a range (``read_batch``). The stream of a
-source then only carries the ranges of each batch; ``read_batch`` reads them, as it does for a view's backfill and for
-``SELECT … FROM source``.
+source only carries the ranges of each batch; ``read_batch`` reads the records. Backfills of views and ``SELECT …
+FROM source`` use the same method.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ MOST_RECORDS = 400_000
 
 
 def batch_offset(batch: int, ranges: Mapping[str, tuple[int, int]]) -> str:
-    """The stream's offset after a batch that read these ranges. It contains no other split."""
+    """The stream's offset after a batch that read these ranges. It contains only the splits of the batch."""
     return json.dumps({"batch": batch, "ranges": ranges}, separators=(",", ":"))
 
 
 def batch_ends(source_offset: str) -> dict[str, int]:
-    """The end offsets of the splits that a batch read."""
+    """The end offsets of the splits in a batch, from its stream offset."""
     return {split: int(end) for split, (_, end) in json.loads(source_offset)["ranges"].items()}
 
 
@@ -43,7 +43,7 @@ def batch_ends(source_offset: str) -> dict[str, int]:
 class Encoding:
     """The ENCODE of the records: its name in upper case, and its options.
 
-    ``row`` is the source's own columns as a Spark schema, for records with typed values.
+    ``row`` is the Spark schema of the source's columns, for records with typed values.
     """
 
     encode: str = "BYTES"
@@ -54,9 +54,9 @@ class Encoding:
 class RangedConnector(PlainConnector):
     """See :class:`rw_sql.connectors.base.Connector` for the contract of each method.
 
-    ``offsets_per_record`` is the approximate number of offsets per record: files count bytes. Without
-    ``has_small_batches`` the number of offsets does not limit the number of records. ``poll_seconds`` is the
-    interval at which a reader looks for more in splits that grow; None if they never do.
+    ``offsets_per_record`` is the approximate number of offsets per record; it is above 1 for files, whose offsets
+    count bytes. ``has_small_batches`` is True if a small range of offsets means few records. ``poll_seconds`` is the
+    interval at which a reader checks growing splits for new records; None if splits never grow.
     """
 
     offsets_per_record = 1
@@ -77,9 +77,9 @@ class RangedConnector(PlainConnector):
     ) -> DataFrame:
         """The records whose offset is in ``[start, end)`` of its split. Adjacent ranges return each record once.
 
-        ``encoding`` is the source's. ``lives`` are the expected incarnations of the splits. Reading another incarnation
-        fails. With ENCODE PARQUET the DataFrame also has ``_rw_row``, a struct of the columns, and ``_rw_fault``, the
-        error of a record that could not be read.
+        ``encoding`` is the source's. ``lives`` are the expected incarnations of the splits; reading fails if a split
+        has another one. With ENCODE PARQUET the DataFrame also has ``_rw_row``, a struct of the columns, and
+        ``_rw_fault``, the error of a record that could not be read.
         """
 
     def is_finished(self, state: SplitState) -> bool:
@@ -103,7 +103,7 @@ class RangedConnector(PlainConnector):
         return True
 
     def split_topic(self, split: str) -> str:
-        """Empty text: all splits belong together."""
+        """Returns the empty string: all splits belong to one part."""
         return ""
 
     def named_topics(self, options: Mapping[str, str]) -> tuple[str, ...]:
@@ -124,7 +124,7 @@ class RangedConnector(PlainConnector):
         with_headers: bool = False,
         columns: Mapping[str, str] | None = None,
     ) -> DataFrame:
-        """A stream without rows, one entry per batch: see :meth:`range_feed`, which rw_sql uses."""
+        """A stream without rows, one entry per batch. rw_sql itself uses :meth:`range_feed`."""
         return self.range_feed(options, positions, max_records=max_records).open(spark)
 
     def range_feed(
@@ -153,10 +153,11 @@ class RangedConnector(PlainConnector):
 
 
 class PythonConnector(RangedConnector):
-    """A connector whose records a Python method yields: the simplest base class for third parties.
+    """A connector whose Python method :meth:`records` yields the records: the simplest base class for third parties.
 
     A subclass defines ``spec``, :meth:`look` and :meth:`records`, and has a constructor without arguments. Spark's
-    Python processes receive it with its package by value; packages that it imports must be installed there.
+    Python processes receive the connector and its package by value. Other packages that it imports must be installed
+    there.
     """
 
     @abstractmethod

@@ -1,7 +1,7 @@
 """Finds connectors: the built-in ones, and third parties' through an entry-point group.
 
-The group of sources is ``rw_sql.connectors``, that of sinks ``rw_sql.sinks``. The built-in ones are listed here, so
-that an updated checkout has them without being reinstalled.
+The group of sources is ``rw_sql.connectors``, that of sinks ``rw_sql.sinks``. The built-in ones are listed here
+instead, so that they are available in an updated checkout without reinstallation.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ BUILT_IN = {
     "nats": "rw_sql.connectors.nats.source:NatsConnector",
     "postgres-cdc": "rw_sql.connectors.postgres_cdc.source:PostgresCdcConnector",
 }
-"""The classes of the built-in source connectors. Other packages cannot use these names."""
+"""The built-in source connectors: name → class. Third-party connectors cannot use these names."""
 
 BUILT_IN_SINKS = {
     "kafka": "rw_sql.connectors.kafka.sink:KafkaSink",
@@ -45,12 +45,15 @@ BUILT_IN_SINKS = {
     "jdbc": "rw_sql.connectors.jdbc.sink:JdbcSink",
     "iceberg": "rw_sql.connectors.iceberg.sink:IcebergSink",
 }
-"""The classes of the built-in sink connectors. Other packages cannot use these names."""
+"""The built-in sink connectors: name → class. Third-party connectors cannot use these names."""
 
 
 @cache
 def connector_names() -> tuple[str, ...]:
-    """The valid names in ``connector = '…'``, sorted. Packages installed later need a new process."""
+    """The valid names in ``connector = '…'`` of a source, sorted.
+
+    Packages installed later are only found by a new process.
+    """
     return tuple(sorted({*BUILT_IN, *(entry.name for entry in entry_points(group=GROUP))}))
 
 
@@ -74,13 +77,13 @@ def snapshot_connector_names() -> tuple[str, ...]:
 
 
 def snapshot_reader(name: str) -> SnapshotReader | None:
-    """The connector with that name, if REFRESH TABLE supports it, else None."""
+    """The connector with that name, if REFRESH TABLE supports it; otherwise None."""
     found = connector(name)
     return found if isinstance(found, SnapshotReader) else None
 
 
 def change_connector(name: str) -> ChangeConnector:
-    """The connector with that name, which captures changes. Raises TypeError for another one."""
+    """The connector with that name. Raises TypeError if it does not capture changes."""
     found = connector(name)
     if not isinstance(found, ChangeConnector):
         raise TypeError(f"connector {name} captures no changes")
@@ -95,7 +98,10 @@ def captures_changes(name: str) -> bool:
 
 @cache
 def sink_connector_names() -> tuple[str, ...]:
-    """The valid names in ``connector = '…'`` of a sink, sorted. Packages installed later need a new process."""
+    """The valid names in ``connector = '…'`` of a sink, sorted.
+
+    Packages installed later are only found by a new process.
+    """
     return tuple(sorted({*BUILT_IN_SINKS, *(entry.name for entry in entry_points(group=SINK_GROUP))}))
 
 

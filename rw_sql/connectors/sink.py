@@ -1,4 +1,4 @@
-"""The interface of a sink connector: option spec, a look at the target, and a writer of batches.
+"""The interface of a sink connector: option spec, check of the target, and a writer of batches.
 
 :mod:`rw_sql.connectors.registry` lists the built-in ones and finds others through the entry-point group
 ``rw_sql.sinks``.
@@ -27,12 +27,18 @@ OP = "_rw_op"
 """The column of a batch with the operation of each row."""
 
 INSERT, UPDATE, UPDATE_BEFORE, DELETE = "insert", "update", "update_before", "delete"
-"""Values of :data:`OP`. ``update_before`` is the old row: it precedes its ``update``, and only DEBEZIUM has it."""
+"""Values of :data:`OP`.
+
+An ``update_before`` row has the old values and directly precedes its ``update`` row; only DEBEZIUM sinks get such
+rows.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SinkShape:
-    """The output of a sink. ``type`` is append-only, upsert or debezium; ``encode`` is upper case, None without FORMAT.
+    """The rows that a sink writes.
+
+    ``type`` is append-only, upsert or debezium; ``encode`` is upper case, None without FORMAT.
 
     ``schema`` is the schema of its rows, as Spark's JSON; ``keys`` are the columns of the primary key.
     ``encode_options`` are those of the ENCODE clause. ``deletes``: the rows may include deletes.
@@ -54,11 +60,13 @@ class SinkShape:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SinkLook:
-    """The result of a look at a sink's target. At most one of these is set: ``error`` (no answer), ``missing`` (a named
-    object does not exist), ``misfit`` (it cannot store these rows), ``doubt`` (by their types, it may refuse most of
-    these rows); ``hint`` is the remedy for the last three. ``named`` is the missing object as the options write it.
+    """The result of a look at a sink's target.
 
-    A ``doubt`` prevents CREATE SINK; a sink that exists already still runs.
+    At most one of these is set: ``error`` (the target does not answer), ``missing`` (a named object does not exist),
+    ``misfit`` (the target cannot store these rows), ``doubt`` (judging by the types, the target may refuse most of
+    these rows). ``hint`` is the remedy for the last three. ``named`` is the missing object as the options write it.
+
+    A ``doubt`` prevents CREATE SINK; existing sinks still run.
     """
 
     error: str | None = None
@@ -75,9 +83,10 @@ STOP, SKIP, REPLACE = "stop", "skip", "replace"
 
 
 class SinkError(Exception):
-    """The target did not accept a batch. The text can be used in a message: it contains no secret.
+    """The target did not accept a batch. The text contains no secrets and is suitable for a message to the user.
 
-    This class itself means that the target is unavailable. The batch is retried later.
+    An error of this class itself, not of a subclass, means that the target is unavailable; the batch is retried
+    later.
     """
 
 
@@ -87,7 +96,7 @@ class TargetUnfitError(SinkError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refusal:
-    """A row that the target refuses: its index in the batch, the reason, and the column if the target names one.
+    """A row that the target refuses: its index in the batch, the reason, and the column if the target reports it.
 
     ``hint`` is a remedy other than correcting or skipping the row.
     """
@@ -101,8 +110,9 @@ class Refusal:
 class RefusedRowsError(SinkError):
     """The target is available and refuses rows of the batch permanently.
 
-    No row of the batch is written, except with ``is_rest_written``: then all other rows are written. ``refusals`` has
-    at least one row but not necessarily all: more may follow when the batch is retried without them.
+    If ``is_rest_written`` is set, all other rows were written; otherwise no row of the batch was written.
+    ``refusals`` has at least one refused row. It may be incomplete: a retry without these rows may report further
+    ones.
     """
 
     def __init__(self, refusals: Sequence[Refusal], *, is_rest_written: bool = False) -> None:
@@ -117,22 +127,27 @@ class SinkWriter(Protocol):
     def fence(self, run: int, generation: int) -> int | None:
         """Fences earlier runs, if the target supports it.
 
-        Returns the newest batch of this generation in the target (-1: none), or None if the target does not store batch
-        numbers with the rows: such a sink may repeat a batch after a kill. Raises SinkError.
+        Returns the number of this generation's newest batch in the target (-1: none), or None if the target does not
+        store batch numbers. Sinks without batch numbers may repeat a batch after a crash. Raises SinkError.
         """
         ...
 
     def write(self, rows: pa.Table, batch: int) -> None:
-        """Returns when the target has stored the rows durably. ``rows`` has the shape's columns and :data:`OP`, in
-        order.
+        """Writes the rows; returns after the target has stored them durably.
 
-        Called again with the same batch after a kill, and with fewer rows after RefusedRowsError. Raises SinkError
-        while the target is unavailable, RefusedRowsError and TargetUnfitError if it answers.
+        ``rows`` has the shape's columns and :data:`OP`, in order.
+
+        After a crash, the method may be called again with the same batch; after RefusedRowsError, it is called again
+        without the refused rows. Raises SinkError if the target is unavailable, RefusedRowsError if it refuses rows,
+        and TargetUnfitError if it accepts no row at all.
         """
         ...
 
     def cancel(self) -> None:
-        """Makes a write in progress raise SinkError soon. Nothing is written afterwards. Raises nothing."""
+        """Aborts a write in progress: :meth:`write` raises SinkError soon, and nothing is written afterwards.
+
+        Raises nothing.
+        """
         ...
 
     def close(self) -> None:
@@ -149,22 +164,26 @@ class SinkConnector(Protocol):
 
     @property
     def spec(self) -> ConnectorSpec:
-        """The options it accepts, from ``sources/<name>.sink.toml``."""
+        """The options that the sink accepts, from ``sources/<name>.sink.toml``."""
         ...
 
     def check_options(self, options: Mapping[str, str]) -> None:
-        """Checks that the options are consistent. Contacts no target. Raises INVALID_PROPERTY, MISSING_PROPERTY."""
+        """Checks that the options are consistent.
+
+        Does not contact the target. Raises INVALID_PROPERTY, MISSING_PROPERTY.
+        """
         ...
 
     def check_shape(self, options: Mapping[str, str], shape: SinkShape) -> None:
-        """Checks that the sink can write rows of this shape. Contacts no target. Raises SqlError."""
+        """Checks that the sink can write rows of this shape. Does not contact the target. Raises SqlError."""
         ...
 
     def look(
         self, options: Mapping[str, str], shape: SinkShape | None, *, timeout: float = RESOLVE_TIMEOUT_SECONDS
     ) -> SinkLook:
-        """Checks whether the target can store rows of this shape; without a shape, checks only whether it responds (for
-        a connection).
+        """Checks whether the target can store rows of this shape.
+
+        Without a shape (for CREATE CONNECTION), it only checks whether the target responds.
 
         Errors are returned, never raised. Writes nothing.
         """

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class BatchOnly(PlainConnector):
-    """Implements :class:`rw_sql.connectors.base.Connector` for a connector that is only read as a whole.
+    """Implements :class:`rw_sql.connectors.base.Connector` for an upstream that can only be read as a whole.
 
     A subclass defines ``spec``, ``look`` and ``read_snapshot``.
     """

@@ -47,7 +47,7 @@ SINK_SUFFIX = ".sink.toml"
 
 
 class OptionError(SqlError):
-    """An error in one option; ``key`` is the option's."""
+    """An error in one option; ``key`` is the option's key."""
 
     def __init__(
         self,
@@ -68,11 +68,12 @@ class OptionSpec:
     """One option. ``client`` and ``spark`` are its names in the connector's own client and in Spark's reader.
 
     ``java`` describes the Java client's equivalent if it is not just another name. ``is_of_connection``: CREATE
-    CONNECTION accepts it too. ``connection_key`` is its name in a connection if that differs; such a connection's type
-    then has its own spec. ``is_alterable``: as in RisingWave, ALTER SOURCE … CONNECTOR WITH may change it; UNSAFE SET
-    may change every option. ``is_ignored``: accepted for compatibility of definitions, without effect. ``also`` are
-    names that other systems use: not accepted, but hints prefer them. ``instead`` are alternative options: only one of
-    them may be set, and an ALTER that sets one replaces the others.
+    CONNECTION accepts the option too. ``connection_key`` is the option's name in a connection, if it differs; such a
+    connection's type has its own spec. ``is_alterable``: ALTER SOURCE … CONNECTOR WITH may change the option, as in
+    RisingWave; UNSAFE SET may change every option. ``is_ignored``: the option is accepted for compatibility but has
+    no effect. ``also`` are names of the option in other systems: they are not accepted, but a hint suggests this
+    option instead. ``instead`` are alternative options: only one of them may be set, and an ALTER that sets one
+    removes the others.
     """
 
     key: str
@@ -100,15 +101,17 @@ class OptionSpec:
         return "*" in self.key
 
     def is_default(self, value: str) -> bool:
-        """True if setting the value equals leaving the option out. False for durations, where it may make a
-        difference."""
+        """True if the value is the option's default, so that setting it has no effect.
+
+        Always False for durations, where an explicit value may have an effect.
+        """
         if self.default is None or self.type == "duration":
             return False
         fold = str.lower if self.choices else str
         return fold(value.strip()) == fold(self.default)
 
     def fault(self, value: str) -> str | None:
-        """The error of a value, as the end of a sentence that names the option; None for a valid value.
+        """The error in a value, worded to follow the option's name in a sentence; None for a valid value.
 
         The value itself is shown only if the option is not a secret.
         """
@@ -171,9 +174,10 @@ class IncludeSpec:
 class ConnectorSpec:
     """The spec of a connector. ``formats`` maps a FORMAT to its ENCODEs, in upper case.
 
-    ``default_format`` applies to a source without FORMAT … ENCODE; None if the clause is required. ``connection_kind``
-    is the type of its connections, if it differs from the connector's own name. ``example`` is a script for its page.
-    ``is_batch``: the connector is read only by REFRESH TABLE, and always as a whole.
+    ``default_format`` applies to a source without FORMAT … ENCODE; None if the clause is required.
+    ``connection_kind`` is the type of its connections, if it differs from the connector's name. ``example`` is a
+    script for the generated documentation page. ``is_batch``: the connector can only be used by REFRESH TABLE, which
+    always reads the whole upstream.
     """
 
     name: str
@@ -194,20 +198,20 @@ class ConnectorSpec:
         object.__setattr__(self, "_patterns", patterns)
 
     def option(self, key: str) -> OptionSpec | None:
-        """The option for a key, directly or through a pattern."""
+        """The option with this key, or with a pattern that matches the key."""
         if (found := self.options.get(key)) is not None and not found.is_pattern:
             return found
         return next((option for pattern, option in self._patterns if pattern.fullmatch(key)), None)
 
     def value(self, options: Mapping[str, str], key: str) -> str | None:
-        """An option's value, or its default; None without either."""
+        """An option's value, or its default; None if it has neither."""
         if key in options:
             return options[key]
         found = self.option(key)
         return found.default if found else None
 
     def near(self, key: str) -> list[str]:
-        """The accepted keys that a misspelled or foreign key may mean, best first."""
+        """The accepted keys most similar to an unknown key, best match first. Names from other systems count too."""
         wanted = key.lower()
         if known_as := [option.key for option in self.options.values() if wanted in map(str.lower, option.also)]:
             return known_as
@@ -229,7 +233,8 @@ def find_option_errors(
 ) -> tuple[OptionError, ...]:
     """All errors of a WITH list (without ``connector``): unknown keys first, then missing ones, then invalid values.
 
-    ``spans`` are the positions of the keys in the statement, for the caret, ``value_spans`` those of the values.
+    ``spans`` and ``value_spans`` are the positions of the keys and values in the statement, for the caret of an
+    error.
     """
     places = spans or {}
     return (
@@ -256,8 +261,7 @@ def check_option_values(
 
 
 def plain_keys(spec: ConnectorSpec, keys: Iterable[str]) -> frozenset[str]:
-    """The keys whose values an error may show: those that are not secret and, if the connector does not have them, not
-    similar to a secret one."""
+    """The keys whose values an error message may show: neither secret options nor unknown keys similar to one."""
     plain = set()
     for key in keys:
         meant = [known] if (known := spec.option(key)) else [spec.option(near) for near in spec.near(key)]
@@ -269,8 +273,10 @@ def plain_keys(spec: ConnectorSpec, keys: Iterable[str]) -> frozenset[str]:
 def check_format(
     spec: ConnectorSpec, format: str, encode: str, span: Span | None = None, *, hint: str | None = None
 ) -> None:
-    """Checks that the connector supports FORMAT … ENCODE …. Raises SqlError INVALID_DEFINITION; the hint lists its
-    pairs."""
+    """Checks that the connector supports FORMAT … ENCODE ….
+
+    Raises SqlError INVALID_DEFINITION, with a hint that lists the supported pairs.
+    """
     encodes = spec.formats.get(format.upper())
     if encodes is None:
         raise SqlError(
@@ -302,7 +308,7 @@ def check_include(spec: ConnectorSpec, kind: str, span: Span | None = None) -> I
 
 
 def duration_seconds(text: str) -> float | None:
-    """The seconds of a duration such as ``10s``, ``500ms``, ``1 min`` or ``5`` (seconds); None if the text is no
+    """The seconds of a duration such as ``10s``, ``500ms``, ``1 min`` or ``5`` (seconds); None if the text is not a
     duration."""
     match = _DURATION.fullmatch(text)
     if match is None:
@@ -443,7 +449,7 @@ def _how_to_give(option: OptionSpec) -> str:
 
 
 def _example(option: OptionSpec) -> str:
-    """A value that the option takes, as it is written in WITH."""
+    """An example value of the option, as written in WITH."""
     if option.is_secret:
         return f"SECRET {option.key.rsplit('.', 1)[-1]}"
     if option.choices:
@@ -473,7 +479,8 @@ def _compile(pattern: str) -> re.Pattern[str]:
 
 
 def _made_alike(key: str, wanted: str) -> str | None:
-    """A pattern filled with the middle parts of ``wanted``; None if their first parts differ."""
+    """The pattern's wildcards replaced by the corresponding middle parts of ``wanted``; None if the first parts of
+    the two keys differ."""
     if "*" not in key:
         return key
     first, *middle = wanted.split(".")
@@ -484,5 +491,5 @@ def _made_alike(key: str, wanted: str) -> str | None:
 
 
 def number_text(number: float) -> str:
-    """A bound for a message or a page: whole numbers without a decimal point."""
+    """A number as text for messages and pages: integers without a decimal point."""
     return str(int(number)) if float(number).is_integer() else str(number)

@@ -32,7 +32,7 @@ class Arguments:
 
 
 def read_arguments(line: str) -> Arguments:
-    """Reads the first line of a cell. Raises UsageError, with the usage, for anything else."""
+    """Parses the first line of a cell. Raises UsageError, with the usage, if it is invalid."""
     result_name, line = read_assignment(line)
     words = shlex.split(line)
     tokens: set[str] = set()
@@ -65,6 +65,6 @@ def read_arguments(line: str) -> Arguments:
 
 
 def read_assignment(line: str) -> tuple[str | None, str]:
-    """The name before ``<<`` (None without one), and the rest of the line."""
+    """The name before ``<<`` (None if there is none), and the rest of the line."""
     found = _ASSIGNMENT.match(line)
     return (found[1], line[found.end() :]) if found is not None else (None, line)

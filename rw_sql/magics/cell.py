@@ -28,7 +28,8 @@ _WATCH_SECONDS = 2.0
 
 
 class StatementMagic:
-    """Runs statements in the notebook's attached session: the variable ``spark``, else the active session."""
+    """Runs statements in the notebook's attached session: that in the variable ``spark``, otherwise the active
+    session."""
 
     def __init__(self, shell: Any) -> None:
         self._shell = shell
@@ -37,9 +38,9 @@ class StatementMagic:
     def run(self, line: str, cell: str | None = None) -> CellResult | None:
         """Runs the statement on the line, or the cell's statements, and shows each result as it arrives.
 
-        Returns the last result, which IPython shows; ``NAME <<`` assigns it instead, and ``-o NAME`` assigns its
-        DataFrame too. ``:name`` is a variable: from ``--var``, from ``\\set`` in this or an earlier cell, or a variable
-        of the notebook. ``%rw watch [SECONDS]`` shows the jobs until it is interrupted.
+        Returns the last result, so that IPython shows it. ``NAME <<`` assigns it instead of showing it; ``-o NAME``
+        additionally assigns its DataFrame. ``:name`` refers to a variable from ``--var``, from ``\\set`` in this or
+        an earlier cell, or of the notebook. ``%rw watch [SECONDS]`` shows the jobs until it is interrupted.
         """
         if cell is None:
             words = line.split()
@@ -55,9 +56,9 @@ class StatementMagic:
         return None if is_shown or arguments.result_name is not None else last
 
     def _run_statements(self, text: str, arguments: Arguments) -> tuple[CellResult | None, bool]:
-        """Runs statements and shows each result, but not that of the last statement.
+        """Runs statements and shows each result except the last one.
 
-        Returns the newest result, and whether it is shown already.
+        Returns the newest result, and whether it has been shown already.
         """
         from rw_sql.runtime.spark.interrupts import StatementInterrupted
         from rw_sql.session.scripts import interrupted_at, run_statements
@@ -97,7 +98,7 @@ class StatementMagic:
         return last, is_shown
 
     def _assign(self, last: CellResult | None, arguments: Arguments) -> None:
-        """Puts the last result, or its DataFrame, into the variables that the options name."""
+        """Assigns the last result, or its DataFrame, to the variables named by the options."""
         named = arguments.result_name or arguments.frame_name
         if last is None:
             if named:
@@ -149,7 +150,7 @@ class StatementMagic:
         return answer
 
     def _can_ask(self) -> bool:
-        """True if a person can answer: the front end's request allows input, or IPython runs in a terminal."""
+        """True if a user can answer a question: the front end allows input, or IPython runs in a terminal."""
         kernel = getattr(self._shell, "kernel", None)
         if kernel is None:
             return sys.stdin.isatty()

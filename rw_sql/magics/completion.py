@@ -1,4 +1,4 @@
-"""Completion of statements in ``%%rw`` cells and on ``%rw`` lines, with the choices of the shell's Tab."""
+"""Completion of statements in ``%%rw`` cells and on ``%rw`` lines, with the same choices as in the shell."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _OPTIONS = ("--confirm", "--var", "--yes", "-o")
 
 
 class NotebookCatalog:
-    """The catalog of the session that the notebook is attached to; reads nothing before there is one."""
+    """The catalog of the notebook's attached session. Reads nothing before a session is attached."""
 
     def __init__(self, shell: Any) -> None:
         self._shell = shell
@@ -42,7 +42,7 @@ class NotebookCatalog:
         return None if spark is None else attached_to(spark)
 
     def snapshot(self) -> Snapshot | None:
-        """The catalog by now."""
+        """The current catalog."""
         from rw_sql.session.attach import catalog_of
 
         attached = self._attached
@@ -50,7 +50,7 @@ class NotebookCatalog:
 
 
 def statement_at(text: str, place: int) -> tuple[str, int] | None:
-    """The statements of a ``%%rw`` cell or ``%rw`` line, and the place in them; None for Python code."""
+    """The statements of a ``%%rw`` cell or ``%rw`` line, and the cursor's position in them; None for Python code."""
     cell = _CELL.match(text)
     if cell is not None and place >= cell.end():
         return text[cell.end() :], place - cell.end()
@@ -64,8 +64,10 @@ def statement_at(text: str, place: int) -> tuple[str, int] | None:
 
 
 def make_matcher(shell: Any) -> Any:
-    """IPython's matcher for rw_sql's statements. In other text it finds nothing; in these statements, IPython uses no
-    other matcher."""
+    """Creates IPython's completion matcher for rw_sql's statements.
+
+    It returns nothing for other text, and suppresses IPython's other matchers inside statements.
+    """
     completer = StatementCompleter(CatalogNames(NotebookCatalog(shell)))
 
     @context_matcher(identifier=MATCHER)  # type: ignore[untyped-decorator, unused-ignore]

@@ -1,4 +1,4 @@
-"""Colours for ``%%rw`` cells in a terminal's IPython. In JupyterLab an extension does it, see ``labextension/``."""
+"""Colours ``%%rw`` cells in IPython in a terminal. For JupyterLab, see the extension in ``labextension/``."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ _CLASSES = {
     "class:sql.number": "class:pygments.literal.number",
     "class:sql.string": "class:pygments.literal.string",
 }
-"""IPython's names for the shell's styles: its themes know those of Pygments."""
+"""Maps the shell's styles to the names of Pygments' tokens, which IPython's themes use."""
 
 
 class CellLexer(Lexer):
-    """Colours the statements of a cell; its first line is an operator, as IPython has it."""
+    """Colours the statements of a cell. The first line is coloured as an operator, as in IPython."""
 
     def lex_document(self, document: Document) -> Callable[[int], StyleAndTextTuples]:
         """The styled pieces of each line."""
@@ -42,7 +42,7 @@ class CellLexer(Lexer):
 
 
 def add_lexer(shell: Any) -> None:
-    """Colours ``%%rw`` cells, if the shell is a terminal's."""
+    """Enables colours for ``%%rw`` cells, if IPython runs in a terminal."""
     lexers = getattr(getattr(getattr(shell, "pt_app", None), "lexer", None), "magic_lexers", None)
     if isinstance(lexers, dict):
         lexers["rw"] = CellLexer()

@@ -1,4 +1,4 @@
-"""``python -m rw_sql.magics.lab_keywords``: writes the words of the language into JupyterLab's extension."""
+"""``python -m rw_sql.magics.lab_keywords``: writes the language's keywords into the JupyterLab extension."""
 
 from __future__ import annotations
 

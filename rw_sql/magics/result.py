@@ -14,13 +14,13 @@ if TYPE_CHECKING:
 
 _NUMBERS = ("tinyint", "smallint", "int", "bigint", "float", "double", "decimal")
 _MOST_ROWS = 200
-"""How many rows are read for display; the DataFrame has all rows."""
+"""The number of rows that are read for display. The DataFrame has all rows."""
 
 
 class CellResult:
-    """The rows of one statement. Displayed by IPython as a table of the first rows.
+    """The rows of one statement. IPython displays them as a table of the first rows.
 
-    ``df`` is the Spark DataFrame, which runs the query again when it is read; :meth:`to_pandas` and :meth:`to_arrow`
+    ``df`` is the Spark DataFrame; each action on it runs the query again. :meth:`to_pandas` and :meth:`to_arrow`
     read all rows into the memory of this process.
     """
 

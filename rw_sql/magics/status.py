@@ -20,7 +20,8 @@ _REDRAW_SECONDS = 1.0
 
 
 class StatusText:
-    """A status at one moment: HTML with a bar for each job whose rows are known, else a line of text."""
+    """A status at one moment: HTML with a progress bar for each job with known numbers of rows, or a line of text in
+    front ends without HTML."""
 
     def __init__(self, progress: Progress, seconds: float) -> None:
         self._progress = progress
@@ -36,7 +37,7 @@ class StatusText:
 
 
 class _Nothing:
-    """What is left of a status once its statement has ended."""
+    """The empty output that replaces a status when its statement has ended."""
 
     def __repr__(self) -> str:
         return ""
@@ -51,7 +52,7 @@ def _job(job: JobPhase) -> str:
 
 
 class CellStatus(StatusLine):
-    """A status line in the output of the cell that runs, in place of one at a terminal. It vanishes at the end."""
+    """The status line of a running cell, in the cell's output. It disappears at the end of the statement."""
 
     def __init__(self, describe: Callable[[], Progress]) -> None:
         super().__init__(describe)

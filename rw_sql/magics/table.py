@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from rw_sql.session.results import Rows
 
 ROWS_SEEN = 20
-"""How many rows are visible at once: HTML scrolls to the others, text omits them."""
+"""The number of rows that are visible at once. HTML output scrolls to further rows, text output omits them."""
 
 # Every style is inline: a front end may sanitize a <style>, and a notebook has many tables. No colour is set, so that
 # the front end's light or dark theme applies.
@@ -20,7 +20,8 @@ _BOX = "max-height: 36em; overflow: auto"
 _HEAD = "position: sticky; top: 0; white-space: nowrap; text-align: {}; vertical-align: bottom"
 _TEXT = "white-space: pre-wrap; text-align: left; vertical-align: top"
 _LONG, _LONG_WIDTH = 40, "; min-width: 18em"
-"""The length from which a text must not be squeezed to one word for a line beside wide columns."""
+"""The minimum length of a text whose column gets a minimum width, so that wide columns do not squeeze it to one word
+per line."""
 
 _NUMBER = "white-space: nowrap; text-align: right; vertical-align: top; font-variant-numeric: tabular-nums"
 _LINES = "white-space: pre; text-align: left; vertical-align: top; font-family: monospace"
@@ -29,8 +30,8 @@ _LINES = "white-space: pre; text-align: left; vertical-align: top; font-family: 
 class ResultTable:
     """A result that IPython displays; all values are escaped.
 
-    ``numbers`` tells for each column whether its values are numbers, which are right-aligned. A text of several lines,
-    such as a plan or a preview, is shown in a fixed-width font.
+    ``numbers`` is True for columns of numbers, which are right-aligned. A text of several lines, such as a plan or a
+    preview, is shown in a fixed-width font.
     """
 
     def __init__(self, rows: Rows, numbers: Sequence[bool] = ()) -> None:
@@ -38,7 +39,7 @@ class ResultTable:
         self._numbers = tuple(numbers) or (False,) * len(rows.columns)
 
     def picture(self) -> dict[str, str] | None:
-        """The result by its type if it is one picture: of EXPLAIN (FORMAT SVG), or of EXPLAIN (FORMAT MERMAID)."""
+        """The result by MIME type, if it is a picture made by EXPLAIN (FORMAT SVG) or EXPLAIN (FORMAT MERMAID)."""
         cell = self._rows.rows[0][0] if self._rows.columns == ("plan",) and len(self._rows.rows) == 1 else None
         if cell is None:
             return None
@@ -68,7 +69,7 @@ class ResultTable:
         return f'<table><caption style="{_BELOW}">{count}</caption>{rows}</table>'
 
     def __repr__(self) -> str:
-        """The same as aligned text."""
+        """The table as aligned text."""
         shown = self._rows.rows[:ROWS_SEEN]
         left_out = len(self._rows.rows) - len(shown)
         table = [self._rows.columns, *([cell if cell is not None else "NULL" for cell in row] for row in shown)]

@@ -1,4 +1,4 @@
-"""The variables of a cell: those of its options and of ``\\set``, and the notebook's own."""
+"""The variables of a cell: from its options, from ``\\set``, and from the notebook."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any
 
 
 class CellVariables(Mapping[str, str]):
-    """``own`` variables come first (None: unset), then the notebook's variables whose values are texts, numbers,
-    booleans or times."""
+    """``own`` variables take precedence (None: unset), followed by the notebook's variables whose values are texts,
+    numbers, booleans or times."""
 
     def __init__(self, own: Mapping[str, str | None], namespace: Mapping[str, Any]) -> None:
         self._own = own

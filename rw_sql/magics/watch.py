@@ -1,4 +1,5 @@
-"""``%rw watch``: the jobs with their lags, rates and backfills, in place, until the cell is interrupted."""
+"""``%rw watch``: shows the jobs with their lags, rates and backfills, and updates them in place until the cell is
+interrupted."""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ _NUMBERS = (False, False, False, True, True, True, True, False)
 
 
 class StatusView:
-    """One look at a warehouse, as HTML, or as text for front ends without it."""
+    """The status of a warehouse at one moment, as HTML, and as text for front ends without HTML."""
 
     def __init__(self, status: WarehouseStatus) -> None:
         self._status = status
@@ -49,9 +50,9 @@ class StatusView:
 
 
 def watch(look: Callable[[], WarehouseStatus], seconds: float, looks: int | None = None) -> None:
-    """Displays a status and replaces it every so many seconds, until Ctrl-C, or for a number of ``looks``.
+    """Displays a status and updates it every ``seconds``, until Ctrl-C or for ``looks`` updates.
 
-    An interrupt ends it without an error; the newest status stays.
+    An interrupt ends the call without an error; the newest status stays visible.
     """
     show: Any = display
     handle = show(StatusView(look()), display_id=True)

@@ -46,7 +46,10 @@ __all__ = [
 ]
 
 _HOMES = {"JobStore": "rw_sql.metastore.runtime", "Metastore": "rw_sql.metastore.store"}
-"""Where the classes are that need delta-rs and PyArrow: a light installation has neither."""
+"""The modules of the classes that need delta-rs and PyArrow.
+
+They are imported lazily, because a light installation has neither library.
+"""
 
 
 def __getattr__(name: str) -> Any:

@@ -1,8 +1,8 @@
 """Reads ``catalog/NNNN_*.sql``: the metastore's tables as Delta schemas, and its views as templates.
 
-The files contain only CREATE TABLE, ALTER TABLE … ADD COLUMNS and CREATE VIEW, in Spark's SQL. This module reads them
-with a few rules instead of the SQL parser: opening a metastore then needs neither grammar nor Spark, and the text of a
-view reaches Spark as written.
+The files contain only CREATE TABLE, ALTER TABLE … ADD COLUMNS and CREATE VIEW, in Spark's SQL. This module reads
+them with a few simple rules instead of a SQL parser, so that opening a metastore needs neither the grammar nor
+Spark, and the text of a view reaches Spark unchanged.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _SIMPLE = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreateTable:
-    """Creates a table with this schema, unless the table exists."""
+    """A migration step that creates a table with this schema, unless the table exists."""
 
     name: str
     schema: Schema
@@ -51,7 +51,7 @@ class CreateTable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AddColumns:
-    """Adds nullable columns to a table, unless they exist."""
+    """A migration step that adds nullable columns to a table, unless they exist."""
 
     name: str
     schema: Schema
@@ -92,10 +92,10 @@ class Catalog:
 
 
 def load_catalog() -> Catalog:
-    """The catalog that this version of rw_sql ships.
+    """The catalog of this version of rw_sql.
 
-    The files of ``catalog/views`` hold views alone, which replace those of the numbered files. They do not
-    make a warehouse newer: older versions of rw_sql can open it afterwards.
+    The files of ``catalog/views`` contain only views, which replace those of the numbered files. They do not change
+    the version of a warehouse, so older versions of rw_sql can still open it.
     """
     catalog = parse_catalog((name, read_asset("catalog", name)) for name in list_assets("catalog", ".sql"))
     views = dict(catalog.views)
@@ -192,7 +192,10 @@ def _without_comments(text: str) -> str:
 
 
 def _quiet(text: str) -> str:
-    """The text with quoted parts blanked out, so that a search matches only structure. Offsets do not change."""
+    """The text with quoted parts replaced by blanks, so that a search does not match inside quotes.
+
+    Offsets do not change.
+    """
     return re.sub(r"'(?:[^']|'')*'", lambda found: " " * len(found[0]), text)
 
 

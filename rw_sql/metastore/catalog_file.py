@@ -1,6 +1,7 @@
 """A catalog as one JSON file, for checking a script where its warehouse cannot be reached.
 
-The file contains definitions, assigned splits and the positions that statements set; it contains no values of secrets.
+The file contains definitions, assigned splits and the positions that statements set; it does not contain the values
+of secrets.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ class _File(msgspec.Struct, kw_only=True):
 
 
 def catalog_to_json(snapshot: Snapshot) -> str:
-    """The file's text, readable and in an order that does not change from one export to the next."""
+    """The file's text: human-readable, and in the same order at each export."""
     file = _File(
         epoch=snapshot.epoch,
         objects=[_public(snapshot.records[id_]) for id_ in sorted(snapshot.records)],
@@ -50,7 +51,7 @@ def _public(record: ObjectRecord) -> ObjectRecord:
 
 
 def catalog_from_json(text: str, name: str) -> Snapshot:
-    """The catalog of a file's text; ``name`` is the name of the file in messages.
+    """Parses a file's text; ``name`` is the file's name in messages.
 
     Raises SqlError INVALID_OPTION for a file of another kind, and METASTORE_IS_NEWER for a file that a newer rw_sql
     wrote.

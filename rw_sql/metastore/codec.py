@@ -1,8 +1,8 @@
 """Converts records, changes and before-images to JSON and back.
 
 msgspec writes the fields of the dataclasses in order, and checks the types of the values that it reads. Reading is
-strict. A kind or field unknown to this version comes from a newer version, and ignoring it would lose it at the next
-write.
+strict, because an unknown kind or field comes from a newer version and would be lost at the next write if it were
+ignored.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def record_to_json(record: ObjectRecord) -> str:
 
 
 def record_from_json(text: str) -> ObjectRecord:
-    """The record. Fields that an older version did not write get their defaults.
+    """Parses one record. Fields that an older version did not write get their defaults.
 
     Raises SqlError METASTORE_IS_NEWER for a kind or field unknown to this version, and ValueError for text that is not
     a record.
@@ -57,7 +57,7 @@ def record_from_json(text: str) -> ObjectRecord:
 
 
 def record_from_data(data: Any) -> ObjectRecord:
-    """The record of decoded JSON. Raises like :func:`record_from_json`."""
+    """Converts decoded JSON to a record. Raises like :func:`record_from_json`."""
     if not isinstance(data, dict) or not isinstance(data.get("kind"), str):
         raise ValueError("not a record: it has no kind")
     kind = data["kind"]
@@ -76,7 +76,7 @@ def record_from_data(data: Any) -> ObjectRecord:
 
 
 def _require_known(what: str, record: type[Any], data: Any) -> None:
-    """msgspec itself would skip fields that a dataclass does not have."""
+    """Raises SqlError METASTORE_IS_NEWER for fields that the dataclass lacks, which msgspec would silently skip."""
     if isinstance(data, dict) and (unknown := data.keys() - _FIELDS[record]):
         raise SqlError(METASTORE_IS_NEWER, f'{what} has a field "{min(unknown)}", unknown here', hint=_UPGRADE)
 
@@ -164,8 +164,8 @@ def before_from_json(text: str) -> BeforeImage:
 def apply_before(operation: OperationRecord) -> tuple[Change, ...]:
     """The changes that restore the definitions, assignments and positions from before an operation.
 
-    Applied right after the operation, they restore the catalog's content; its epoch still grows. Drops come first, so
-    that a name is free before its former owner takes it back.
+    Applied right after the operation, they restore the catalog's content, as a new epoch. Drops come first, so that
+    a name is free before its former owner is restored.
     """
     return changes_back(before_from_json(operation.before))
 

@@ -1,5 +1,4 @@
-"""The outcome of a commit of the metastore: the new epoch, or a conflict with a statement that was committed
-earlier."""
+"""The result of a commit to the metastore: the new epoch, or a conflict with a statement that was committed first."""
 
 from __future__ import annotations
 
@@ -13,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class ConcurrentCommit(SqlError):  # noqa: N818 - it is an event that callers plan for
-    """Another statement was committed after the snapshot that an operation was planned on. Nothing was written.
+    """Another statement was committed after the snapshot on which an operation was planned. Nothing was written.
 
     The caller takes a new snapshot, plans again and commits again.
     """

@@ -32,7 +32,7 @@ class Lease:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """One start of a job. Runs of a job are numbered from 1; a later run fences all earlier ones."""
+    """One run of a job. Runs are numbered from 1 for each job; a later run fences all earlier ones."""
 
     job: str
     run: int
@@ -59,7 +59,7 @@ class JobStatus:
 class BackfillProgress:
     """Progress of a view's backfill: ``done`` of ``total`` offsets. ``is_over``: the backfill is complete.
 
-    ``phase`` is a description for people. ``generation`` is the generation of the view.
+    ``phase`` is a human-readable description. ``generation`` is the generation of the view.
     """
 
     job: str
@@ -75,7 +75,7 @@ class BackfillProgress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NotedPosition:
-    """A split's position that the ingest job recorded at a barrier; it covers the log up to ``log_version``."""
+    """A split's position recorded by the ingest job. It includes all commits of the log up to ``log_version``."""
 
     fragment: str
     split: str
@@ -89,7 +89,7 @@ class NotedPosition:
 class QuiesceLock:
     """A request to stop the readers of a source while the COMMIT of a block runs.
 
-    ``epoch`` is the epoch of the catalog that the block is committed on; ``pid`` is a process id on ``host``.
+    ``epoch`` is the epoch of the catalog on which the block was planned; ``pid`` is a process id on ``host``.
     ``is_taken``: the readers have stopped.
     """
 
@@ -108,8 +108,9 @@ class QuiesceLock:
 class PointDependent:
     """A dependent of a source, direct or indirect, as it was at a rewind point.
 
-    ``version`` is the version of its table that includes every batch up to ``batch``, its newest committed one (-1:
-    none). ``reads`` are pairs (input, first version of the input's table that the dependent has not read).
+    ``batch`` is its newest committed batch (-1: none), ``version`` the version of its table that includes every
+    batch up to that one. ``reads`` are pairs (input, first version of the input's table that the dependent has not
+    read).
     """
 
     id: int

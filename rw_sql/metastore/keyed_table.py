@@ -1,4 +1,4 @@
-"""A metastore table in which the newest row per key is the current one."""
+"""A metastore table in which the newest row of each key is the current one."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ _log = logging.getLogger(__name__)
 class KeyedTable:
     """An append-only table whose current rows, the newest per key, are cached in memory and updated incrementally.
 
-    ``trim`` receives the current rows and returns the rows to keep when the table is folded. Upkeep folds the table
-    when folding removes more rows than it keeps, as ``worth_folding`` decides.
+    Upkeep *folds* the table (replaces it by its current rows) if that removes more rows than it keeps, as determined
+    by ``worth_folding``. ``trim`` receives the current rows and returns those to keep when the table is folded.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class KeyedTable:
         """Appends the rows that ``choose`` computes from the current rows, by compare-and-set.
 
         If another process commits first, ``choose`` is called again with the new rows. Returns the rows that were
-        written; nothing is written if ``choose`` returns none.
+        written. If ``choose`` returns no rows, nothing is written.
         """
         with self._lock:
             while True:
@@ -87,8 +87,10 @@ class KeyedTable:
             return True
 
     def _tend(self) -> None:
-        """Runs upkeep on another thread: in an object store it takes hundreds of requests, too long for a writer to
-        wait."""
+        """Runs upkeep on another thread.
+
+        In an object store it takes hundreds of requests, for which a writer should not wait.
+        """
         if self._table.is_local:
             self._table.upkeep(replace=self._folded)
         elif self._tending.acquire(blocking=False):
@@ -106,7 +108,8 @@ class KeyedTable:
         return tuple(row[name] for name in self._keys)
 
     def _folded(self, table: StoredTable) -> pa.Table | None:
-        """The rows worth keeping, from a handle on this table; None if folding would remove too few."""
+        """The rows to keep when the table is folded, read through a handle on this table; None if folding would
+        remove too few rows."""
         with self._lock:
             present = list(self._rows.values())
         # Rows that are cached need not be read: in an object store, reading costs three requests a file.

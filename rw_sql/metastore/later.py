@@ -13,11 +13,11 @@ _LOOK_SECONDS = 0.1
 
 
 class DebouncedTask:
-    """A piece of work that runs on another thread, once for all requests that arrive before it starts. Thread-safe.
+    """Work that runs on another thread, once for all requests that arrive before it starts. Thread-safe.
 
-    The work starts ``seconds`` after the first request. It starts at once if :meth:`flush` is called or the interpreter
-    exits, and the exit waits for it. ``work`` must handle its own errors. A request that arrives while the work runs
-    starts another thread, so that ``work`` may run on several threads at once.
+    The work starts ``seconds`` after the first request, or at once if :meth:`flush` is called or the interpreter
+    exits (the exit waits for the work). ``work`` must handle its own errors. A request that arrives while the work
+    is running starts another thread, so ``work`` may run on several threads at once.
     """
 
     def __init__(self, work: Callable[[], None], name: str, *, seconds: float = 0.0) -> None:
@@ -30,8 +30,10 @@ class DebouncedTask:
         self._threads: list[Thread] = []
 
     def schedule(self) -> None:
-        """Requests the work. If no thread can be started (since Python 3.12: during interpreter exit), does the work
-        before returning."""
+        """Requests the work.
+
+        If no thread can be started (during interpreter exit, since Python 3.12), does the work before returning.
+        """
         with self._lock:
             if self._is_due:
                 return

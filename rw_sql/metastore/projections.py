@@ -25,7 +25,7 @@ _WORTH_FOLDING = 2_000
 
 
 def projection_rows(projection: Projection, effects: Iterable[Effect], schema: pa.Schema) -> pa.Table:
-    """The rows that the effects add to a projection, by column, in pieces of at most ten thousand states."""
+    """The rows that the effects add to a projection, as columns, in pieces of at most ten thousand states."""
     columns: dict[str, list[Any]] = {name: [] for name in schema.names}
     for effect in effects:
         match projection:
@@ -62,7 +62,7 @@ def _extend(columns: dict[str, list[Any]], times: int, **values: Any) -> None:
 
 
 def snapshot_from(tables: Mapping[Projection, pa.Table], epoch: int) -> Snapshot:
-    """The snapshot that complete projections describe. The newest row of a key wins."""
+    """Builds a snapshot from complete projections. The newest row of a key applies."""
     folding = Folding(Snapshot())
     objects: dict[int, tuple[int, str | None]] = {}
     for id, at, text in zip(*_sorted_columns(tables["objects"], "id", "epoch", "record"), strict=True):
@@ -106,10 +106,10 @@ def newest_rows(table: pa.Table, keys: Sequence[str], order: str) -> pa.Table:
 
 
 def fold_rows(projection: Projection, table: pa.Table) -> pa.Table | None:
-    """The rows to keep, or None while most rows are still needed.
+    """The rows to keep when the projection is folded; None if most rows are still needed.
 
-    The row of a dropped object stays, because ids are never reused. The row of an unassigned split or a forgotten state
-    stays while it is its fragment's newest change, because it determines the fragment's epoch.
+    The row of a dropped object is kept, because ids are never reused. The row of an unassigned split or a forgotten
+    state is kept while it is its fragment's newest change, because it determines the fragment's epoch.
     """
     kept = newest_rows(table, KEYS[projection], "epoch")
     if projection != "objects":

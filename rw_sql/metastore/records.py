@@ -8,19 +8,19 @@ from dataclasses import dataclass, field
 from rw_sql.metastore.refresh_records import RefreshRecord
 
 PARALLELISM = 2
-"""The number of partitions of a query's state if nothing else was set: few, because each adds to a batch's cost."""
+"""The default number of partitions of a query's state. It is small, because each partition adds to a batch's cost."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceRecord:
     """A source. ``definition`` is its canonical CREATE SOURCE text; the other fields are derived from it.
 
-    ``options`` is the WITH list as (key, text) pairs in the order written; it contains references by name and never the
-    value of a secret. ``uses`` are the ids of its connection and secrets. Each new ``generation`` has a new log.
-    ``birth`` are the end offsets of its splits at creation, in the format of :mod:`rw_sql.model.backfill_ranges`.
-    ``snapshot`` is the epoch of the statement since which the tables of a change data capture source read their
-    snapshots anew; 0: each since its creation.
-    ``added_columns`` are (name, id): objects with a lower id were created before the column and do not see it.
+    ``options`` is the WITH list as (key, text) pairs in the order written. It contains references to secrets by
+    name, never their values. ``uses`` are the ids of its connection and secrets. Each new ``generation`` has a new
+    log. ``birth`` are the end offsets of its splits at creation, in the format of
+    :mod:`rw_sql.model.backfill_ranges`. ``snapshot`` is the epoch of the statement that made the tables of a change
+    data capture source repeat their snapshots; 0 if there was none. ``added_columns`` are (name, id): objects with a
+    lower id were created before the column and do not see it.
     """
 
     id: int
@@ -39,24 +39,28 @@ class SourceRecord:
 
 
 UPSERT, SIGNED, CHANGES, KEYS, DIFF = "upsert", "signed", "changes", "keys", "diff"
-"""The strategies of views. UPSERT: Spark keeps the groups. SIGNED: groups over signed changes. CHANGES: changed rows of
-one input, filtered and projected. KEYS: recompute the rows that a change affects. DIFF: recompute all rows and compare.
+"""The strategies for maintaining views.
+
+UPSERT: Spark's state holds the groups of an aggregation. SIGNED: an aggregation over changes with a sign. CHANGES:
+filters and projects the changed rows of one input. KEYS: recomputes the rows affected by a change. DIFF: recomputes
+all rows and compares them.
 """
 
 KEYED = "keyed"
-"""The strategy of tables with a primary key: apply the newest record of each key."""
+"""The strategy for tables with a primary key: applies the newest record of each key."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Maintenance:
-    """The way in which a view's table is kept up to date. It is decided when the view is created; ``reason`` is the
-    cause of the decision.
+    """How a view's table is kept up to date.
 
-    With an empty ``strategy``, a view without keys appends the rows of its query, and a view with keys replaces rows by
-    key. ``query`` is the job's query if it differs from the view's own: it also yields the ``hidden`` columns (a Spark
-    schema in JSON), which only the stored table has. ``touched`` is a query for the values of the columns ``partition``
-    in changed input rows: the view's rows with these values are recomputed. ``is_one_row``: an aggregation without
-    groups, which returns a row even for empty input.
+    This is decided when the view is created; ``reason`` explains the decision.
+
+    With an empty ``strategy``, a view without keys appends the rows of its query; a view with keys replaces rows by
+    key. ``query`` is the job's query if it differs from the view's query: it also returns the ``hidden`` columns (a
+    Spark schema in JSON), which only the stored table has. ``touched`` is a query that returns the values of the
+    columns ``partition`` in changed input rows; the view's rows with these values are recomputed. ``is_one_row``: an
+    aggregation without groups, which returns a row even for empty input.
     """
 
     strategy: str = ""
@@ -82,16 +86,17 @@ class Maintenance:
 class MaterializedViewRecord:
     """A materialized view. ``inputs`` are the ids of the sources and views that its query reads.
 
-    ``query`` is Spark SQL; ``dialect`` is the dialect of the definition's query, 'spark' or 'risingwave'. ``schema`` is
-    its Delta schema as Spark's JSON. ``keys`` are the columns that identify a row if rows are replaced (aggregates);
-    empty if rows are only appended. ``has_change_feed``: its table keeps the changes of its rows, because a sink or
-    another view reads them. ``histories`` are the backfills of its sources, as :mod:`rw_sql.model.backfill_ranges`
-    writes them. A source whose log the view reads from the beginning has none. ``backfill_rate_limit`` is the number of
-    backfill records that it reads per second (None: no limit; 0: none). ``kept_generation`` is the generation besides
-    the view's own whose table and checkpoint are kept, because it served last (0: the generation before).
-    ``last_generation`` is the newest generation that ever existed, if that is not the view's own. ``sees`` is the first
-    id that was still free when the view got its present query, if that was after its creation. ``parallelism`` is the
-    number of partitions of its query's state, which never changes within a generation.
+    ``query`` is Spark SQL; ``dialect`` is the dialect of the definition's query, 'spark' or 'risingwave'. ``schema``
+    is its Delta schema as Spark's JSON. ``keys`` are the columns that identify a row if rows are replaced
+    (aggregates); empty if rows are only appended. ``has_change_feed``: its table has a change feed, because a sink
+    or another view reads its changes. ``histories`` are the backfills of its sources, in the format of
+    :mod:`rw_sql.model.backfill_ranges`. A source whose log the view reads from the beginning has no history.
+    ``backfill_rate_limit`` is the maximum number of backfill records per second (None: no limit; 0: backfill is
+    stopped). ``kept_generation`` is the previously used generation, whose table and checkpoint are kept too (0: the
+    generation number before the view's). ``last_generation`` is the newest generation that ever existed, if it
+    differs from the view's. ``sees`` is the first unused id at the time when the view got its current query, if that
+    was after its creation: columns added later are invisible to the query. ``parallelism`` is the number of
+    partitions of its query's state, which never changes within a generation.
     """
 
     id: int
@@ -116,26 +121,28 @@ class MaterializedViewRecord:
 
 
 OVERWRITE, IGNORE, IF_NOT_NULL = "overwrite", "ignore", "if_not_null"
-"""The effect of an insert whose key exists: it replaces the row; it is ignored; it replaces only with the values that
-are not null.
-"""
+"""The effect of inserting a row whose key already exists: the row is replaced; the insert is ignored; only values
+that are not null replace the old ones."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableRecord(MaterializedViewRecord):
-    """A table with a connector: a source, and the rows made from its records. Its job is like that of a view.
+    """A table with a connector: consists of a source and of rows made from its records.
 
-    ``definition`` is its canonical CREATE TABLE text. ``source_id`` is its associated source, which has the same name
-    and cannot be dropped without it; None after DROP CONNECTOR. ``inputs`` is that source, or empty; ``query`` computes
-    the table's columns from a row of the source. ``primary_key`` are the columns that identify a row; ``keys`` are the
-    same columns if rows are replaced, and empty if rows are only appended. ``conflict`` is OVERWRITE, IGNORE or
-    IF_NOT_NULL; a row is ignored if its ``version_columns`` are older than those of the existing row with its key.
-    ``added_columns`` are (name, id): objects with a lower id were created before the column and do not see it.
-    ``dropped_columns`` are columns that remain only in the table's files; ``dropped_fields`` remain only in the
-    source's log. ``stored_names`` are (name, name in the files) of columns whose names differ there: renaming a column
-    rewrites no file. A table of a change data capture source (``FROM source TABLE 'name'``) has no ``source_id``, and
-    that source as its only input; ``live_from`` is the source's place at its creation: the epoch of the statement that
-    set the source's position, the position, and the hour (since 1970) of the log. Earlier changes are not the table's.
+    Its job works like that of a view.
+
+    ``definition`` is its canonical CREATE TABLE text. ``source_id`` is its associated source, which has the same
+    name and cannot be dropped without it; None after DROP CONNECTOR. ``inputs`` is that source, or empty; ``query``
+    computes the table's columns from a row of the source. ``primary_key`` are the columns that identify a row;
+    ``keys`` are the same columns if rows are replaced, and empty if rows are only appended. ``conflict`` is
+    OVERWRITE, IGNORE or IF_NOT_NULL. An inserted row is ignored if its ``version_columns`` are older than those of
+    the existing row with its key. ``added_columns`` are (name, id): objects with a lower id were created before the
+    column and do not see it. ``dropped_columns`` are columns that remain only in the table's files;
+    ``dropped_fields`` are fields that remain only in the source's log. ``stored_names`` has a pair (name, name in
+    the files) for each renamed column, because renaming does not rewrite files. A table of a change data capture
+    source (``FROM source TABLE 'name'``) has no ``source_id``, and that source as its only input; ``live_from`` is
+    the source's position at the table's creation: the epoch of the statement that set the position, the position,
+    and the hour (since 1970) of the log. The table ignores earlier changes.
     """
 
     source_id: int | None = None
@@ -153,11 +160,12 @@ class TableRecord(MaterializedViewRecord):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeltaTableRecord:
-    """A Delta table that rw_sql does not manage and that a view or sink reads. It is listed as long as an object reads
-    it.
+    """A Delta table that rw_sql does not manage and that a view or sink reads.
 
-    ``name`` is its name in the queries that Spark runs, ``written`` its name in statements; ``schema`` is the schema of
-    its rows, as Spark's JSON. Without ``has_change_feed``, only appends to the table are supported.
+    The record exists as long as an object reads the table.
+
+    ``name`` is the table's name in the queries that Spark runs, ``written`` its name in statements; ``schema`` is
+    the schema of its rows, as Spark's JSON. Without ``has_change_feed``, only appends to the table are supported.
     """
 
     id: int
@@ -174,12 +182,12 @@ class DeltaTableRecord:
 class SinkRecord:
     """A sink. ``definition`` is its canonical CREATE SINK text; the other fields are derived from it.
 
-    ``inputs`` are the ids of the objects it reads; ``query`` is Spark SQL over them, empty if the sink writes one input
-    unchanged. ``replaces``: the query aggregates, so that later rows of a key replace earlier ones. ``schema`` is the
-    schema of its rows, as Spark's JSON; ``type`` is append-only, upsert or debezium; ``keys`` are the columns of its
-    primary key. ``starts`` are (input id, version of the input's table after which the sink begins), for inputs that it
-    does not read from the beginning. A paused sink keeps its positions. ``parallelism`` is the number of partitions of
-    its query's state.
+    ``inputs`` are the ids of the objects it reads; ``query`` is Spark SQL over them, empty if the sink writes one
+    input unchanged. ``replaces``: later rows of a key replace earlier ones, because the query aggregates. ``schema``
+    is the schema of its rows, as Spark's JSON; ``type`` is append-only, upsert or debezium; ``keys`` are the columns
+    of its primary key. ``starts`` has a pair (input id, version of the input's table after which the sink begins)
+    for each input that it does not read from the beginning. A paused sink keeps its positions. ``parallelism`` is
+    the number of partitions of its query's state.
     """
 
     id: int
@@ -220,7 +228,7 @@ class ConnectionRecord:
 class SecretRecord:
     """A secret. ``definition`` is its CREATE SECRET text without the value; ``backend`` is where the value is stored.
 
-    ``sealed`` is the encrypted value of the backend ``meta``, None for other backends; no ``repr`` shows it.
+    ``sealed`` is the encrypted value for the backend ``meta``, None for other backends. ``repr`` omits it.
     """
 
     id: int
@@ -233,8 +241,10 @@ class SecretRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchemaRecord:
-    """A schema other than ``public``, which every warehouse has. The names of its objects begin with its own:
-    ``raw.orders``."""
+    """A schema other than ``public`` (which every warehouse has).
+
+    The names of its objects begin with the schema's name: ``raw.orders``.
+    """
 
     id: int
     name: str
@@ -266,9 +276,11 @@ class ParameterRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RewindRecord:
-    """The newest REWIND of a source: it restores the state before ``operation``; its own number is ``epoch``.
+    """The newest REWIND of a source.
 
-    The source's dependents run again when the owner has completed it.
+    It restores the state before ``operation``; ``epoch`` is the REWIND's own operation number.
+
+    The source's dependents run again when the owner has completed the REWIND.
     """
 
     id: int
@@ -283,10 +295,10 @@ class RewindRecord:
 class RebuildRecord:
     """The rebuild of a view: a second table that replaces the view's table when it has caught up.
 
-    ``histories`` are those of the new table, as in :class:`MaterializedViewRecord`; ``created_at_ms`` is 0 in rebuilds
-    by older versions, which did not record it. ``view`` is the new record if the view, or a view that it reads, has
-    another query; None if the rebuild repeats the same query. ``parallelism`` is that of the new table's query; 0 for
-    the view's own.
+    ``histories`` are the backfills of the new table, as in :class:`MaterializedViewRecord`. ``created_at_ms`` is 0
+    in rebuilds by older versions, which did not record it. ``view`` is the view's new record if its query, or that
+    of a view that it reads, changes; None if the rebuild repeats the same query. ``parallelism`` is the number of
+    state partitions of the new table's query; 0 for the same number as the view's.
     """
 
     id: int
@@ -319,7 +331,7 @@ ObjectRecord = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AssignedSplit:
-    """A split that a fragment reads; ``epoch`` is the epoch of the statement that assigned it."""
+    """A split assigned to a fragment; ``epoch`` is the epoch of the statement that assigned it."""
 
     fragment: str
     split: str
@@ -332,7 +344,7 @@ FORGOTTEN = ""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredState:
-    """A split's position as a statement set it: ``state`` is the connector's JSON (or FORGOTTEN).
+    """A split's position as set by a statement. ``state`` is the connector's JSON (or FORGOTTEN).
 
     ``epoch`` is the statement's epoch, ``log_version`` the version of the fragment's log at that time. Commits after
     that version, by runs that started at or after ``epoch``, advance the position.
@@ -375,7 +387,7 @@ class AssignSplits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnassignSplits:
-    """Unassigns splits of a fragment; their states stay."""
+    """Unassigns splits of a fragment. Their states are kept."""
 
     change: str = field(default="unassign_splits", init=False)
     fragment: str
@@ -410,11 +422,11 @@ DISCOVERY, REWIND, INJECT_CHECKPOINT = "DISCOVER SPLITS", "REWIND SOURCE", "INJE
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operation:
-    """A statement that changes the catalog, before its commit. ``statement`` is canonical and redacted.
+    """A statement that changes the catalog, before its commit. ``statement`` is its canonical text without secrets.
 
-    ``kind`` is the statement's name (``CREATE SOURCE``, ``UNSAFE SET``, ``RESET SOURCE SPLITS``); ``objects`` are the
-    names of all affected objects, dependents included. ``plan`` is the text of EXPLAIN. ``prediction`` is JSON that is
-    compared with the actual effect afterwards.
+    ``kind`` is the statement's name (``CREATE SOURCE``, ``UNSAFE SET``, ``RESET SOURCE SPLITS``); ``objects`` are
+    the names of all affected objects, dependents included. ``plan`` is the text of EXPLAIN. ``prediction`` is the
+    predicted effect as JSON, which is later compared with the actual effect.
     """
 
     kind: str

@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 IDLE, REFRESHING, FINISHING = "IDLE", "REFRESHING", "FINISHING"
-"""The states of a refreshable table, with RisingWave's names. IDLE: no refresh runs. REFRESHING: the whole upstream is
-being loaded into a staging table. FINISHING: the rows that differ are being merged; then the staging table is dropped.
+"""The states of a refreshable table, with RisingWave's names.
+
+IDLE: no refresh is in progress. REFRESHING: the whole upstream is being loaded into a staging table. FINISHING: the
+differing rows are being merged, before the staging table is dropped.
 """
 
 
@@ -14,10 +16,10 @@ being loaded into a staging table. FINISHING: the rows that differ are being mer
 class RefreshRecord:
     """The refresh state of a table. Only refreshable tables have one.
 
-    ``refresh`` counts the refreshes started so far; ``interval_s`` is the interval of automatic ones. ``triggered_ms``
-    is the start of the newest refresh, ``succeeded_ms`` the end of the newest successful one; ``failure`` is the error
-    of the newest one. While FINISHING, ``chunks`` chunks with ``rows`` rows in total are merged as the batches of the
-    table's job from ``first_batch`` on.
+    ``refresh`` counts the refreshes started so far; ``interval_s`` is the interval of automatic refreshes.
+    ``triggered_ms`` is the start of the newest refresh, ``succeeded_ms`` the end of the newest successful one;
+    ``failure`` is the error of the newest refresh. While FINISHING, ``chunks`` chunks with ``rows`` rows in total
+    are merged. Each is a batch of the table's job; the first has the number ``first_batch``.
     """
 
     id: int
@@ -37,7 +39,7 @@ class RefreshRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RefreshChunk:
-    """Progress of one chunk of a refresh; chunk -1 is the loading that precedes the merge.
+    """Progress of one chunk of a refresh. The chunk number -1 stands for the loading phase before the merge.
 
     ``position`` is the last key of the chunk, as JSON; ``rows`` is the number of rows that differ. ``epoch`` is the
     catalog's epoch at the merge, ``run`` the run of the table's job.

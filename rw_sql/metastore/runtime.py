@@ -1,7 +1,8 @@
 """Facts about the running jobs: the lease, runs, statuses, progress and positions.
 
-Writing them does not advance the epoch. Each table is appended to by compare-and-set. The newest row of a key is the
-current one, and upkeep removes the others. Days of heartbeats every two seconds therefore leave only a few dozen files.
+Writing facts does not advance the epoch. Rows are appended by compare-and-set. The newest row of a key is the
+current one, and upkeep removes the others, so that even days of heartbeats every two seconds leave only a few dozen
+files.
 """
 
 from __future__ import annotations
@@ -75,7 +76,8 @@ class JobStore:
 
     @contextmanager
     def telling(self, event: Event) -> Iterator[None]:
-        """Sets ``event`` on each write of a job's status or progress through this object."""
+        """A context manager inside which each write of a job's status or progress through this object sets
+        ``event``."""
         self._told.add(event)
         try:
             yield
@@ -100,7 +102,7 @@ class JobStore:
         return bool(self._leases().write(choose))
 
     def renew_lease(self, lease: Lease) -> bool:
-        """Replaces the holder's lease with a later state of it; returns False if it was lost or released."""
+        """Replaces the holder's lease by a newer state of it; returns False if the lease was lost or released."""
 
         def choose(present: Mapping[_Key, _Row]) -> Sequence[_Row]:
             return [_lease_row(lease)] if _is_held(_lease(present), lease) else []
@@ -173,7 +175,7 @@ class JobStore:
         self._tell()
 
     def backfills(self) -> Mapping[str, BackfillProgress]:
-        """The backfill progress of each view, by job; views without a backfill are missing."""
+        """The backfill progress of each view, by job. Views without a backfill are absent."""
         rows = self._backfills().rows().values()
         return {row["job"]: msgspec.convert(row, BackfillProgress) for row in rows}
 
@@ -182,15 +184,16 @@ class JobStore:
         self._chunks().write(lambda _: [msgspec.to_builtins(chunk) for chunk in chunks])
 
     def chunks_of(self, table_id: int) -> tuple[RefreshChunk, ...]:
-        """The chunks of a table's newest refresh, the loading first."""
+        """The chunks of a table's newest refresh. The loading phase comes first."""
         rows = [row for row in self._chunks().rows().values() if row["table_id"] == table_id]
         newest = max((row["refresh"] for row in rows), default=0)
         found = [msgspec.convert(row, RefreshChunk) for row in rows if row["refresh"] == newest]
         return tuple(sorted(found, key=lambda chunk: chunk.chunk))
 
     def note_positions(self, positions: Sequence[NotedPosition]) -> tuple[NotedPosition, ...]:
-        """Records positions per fragment and split; returns the positions that were refused because a newer one is
-        stored.
+        """Records positions per fragment and split.
+
+        Returns the positions that were refused because a newer one is stored.
 
         Positions are compared by (epoch, run, log_version). A position that is already stored is not written again.
         """
@@ -232,7 +235,7 @@ class JobStore:
         return tuple(msgspec.convert(row, QuiesceLock) for row in rows if not row["is_released"])
 
     def acknowledge_locks(self, locks: Sequence[QuiesceLock]) -> None:
-        """Records that the readers have stopped."""
+        """Records that the readers affected by quiesce locks have stopped."""
         self._change_locks(locks, is_taken=True)
 
     def release_locks(self, locks: Sequence[QuiesceLock]) -> None:
@@ -251,7 +254,7 @@ class JobStore:
         self._rewind_points().write(lambda _: [_point_row(point) for point in points])
 
     def rewind_points(self, source_id: int | None = None) -> tuple[RewindPoint, ...]:
-        """All rewind points, by ascending operation; those of one source if ``source_id`` is given."""
+        """All rewind points, or those of one source, in ascending order of their operations."""
         rows = self._rewind_points().rows()
         return tuple(
             _point(rows[key])
@@ -265,7 +268,8 @@ class JobStore:
         return frozenset(operation for of_source, operation in rows if of_source == source_id)
 
     def rewind_stamp(self) -> tuple[object, ...]:
-        """A tuple of objects that stay identical until a job starts or a rewind fact is written."""
+        """A value for detecting changes: a tuple whose items stay the same objects until a job starts or a rewind
+        fact is written."""
         return self._run_table().rows(), self._rewind_points().rows(), self._rewinds().rows()
 
     def drop_rewind_points(self, points: Sequence[RewindPoint]) -> None:

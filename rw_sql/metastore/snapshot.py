@@ -1,7 +1,7 @@
 """The catalog at one epoch, and the effect of an operation on it.
 
-A snapshot never changes. Applying an operation copies the dictionaries that it modifies and shares the others: a flat
-copy of 10,000 entries takes a tenth of a millisecond, much less than a persistent tree in pure Python.
+A snapshot is immutable. Applying an operation copies the dictionaries that the operation modifies and shares the
+others. Copying 10,000 entries takes a tenth of a millisecond, much less than a persistent tree in pure Python would.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class Snapshot:
     touched: Mapping[Projection, int] = field(default_factory=dict)
     """The newest epoch that added rows to each projection."""
     ordered: dict[str, tuple[ObjectRecord, ...]] = field(default_factory=dict)
-    """Cache of :meth:`all`; two threads may store equal values."""
+    """The cache of :meth:`all`. No lock is needed, because concurrent threads store equal values."""
 
     @overload
     def find(self, kind: Literal["source"], name: str) -> SourceRecord | None: ...
@@ -158,7 +158,10 @@ class Snapshot:
 
     @property
     def kept(self) -> tuple[MaterializedViewRecord, ...]:
-        """All objects whose jobs maintain a table: tables, then views. The logs of sources are not included."""
+        """All objects whose jobs maintain a table of rows: tables, then views.
+
+        Sources, which have logs, are not included.
+        """
         return (*self.all("table"), *self.all("materialized_view"))
 
     def table_of(self, source_id: int) -> TableRecord | None:
@@ -168,7 +171,7 @@ class Snapshot:
         return table if table is not None and table.source_id == source_id else None
 
     def parameter(self, name: str) -> str | None:
-        """The text of a parameter that ALTER SYSTEM SET set."""
+        """The value of a system parameter set by ALTER SYSTEM SET, as text."""
         record = self.find("parameter", name)
         return None if record is None else record.value
 
@@ -201,7 +204,7 @@ class Snapshot:
         return self.stored.get(fragment, _NO_STATES)
 
     def object_epoch(self, id: int) -> int:
-        """The epoch of the object's last change, its drop included; 0 if it never existed."""
+        """The epoch of the object's last change, including its drop; 0 if it never existed."""
         return self.object_epochs.get(id, 0)
 
     def fragment_epoch(self, fragment: str) -> int:
@@ -348,7 +351,10 @@ class Folding:
         self._fragment_epochs: dict[str, int] | None = None
 
     def put_objects(self, epoch: int, objects: Mapping[int, ObjectRecord | None]) -> None:
-        """Stores objects. All old names are freed before new ones are taken, so that two objects may swap names."""
+        """Stores objects.
+
+        All old names are freed before new names are registered, so that two objects may swap names.
+        """
         if not objects:
             return
         self._touch("objects", epoch)

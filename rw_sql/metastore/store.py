@@ -1,9 +1,9 @@
 """The metastore: commits statements and reads the catalog.
 
 Appending a row to ``operations`` by compare-and-set commits a statement. ``objects``, ``fragment_splits`` and
-``source_state`` are projections of that log. Each append to a projection records, as Delta's app transaction, the epoch
-up to which the projection is complete: any process may write the projection, each part is written once, and a reader
-applies only the later operations.
+``source_state`` are projections of that log. Each append to a projection records, as a Delta app transaction, the
+epoch up to which the projection is complete. Any process may therefore extend a projection, each part is written
+only once, and readers apply just the operations after that epoch.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def _no_faults(_: str) -> None:
 
 
 class Metastore:
-    """The metastore of one warehouse. Any number of processes and threads may use it at once."""
+    """The metastore of one warehouse. Any number of processes and threads may use it concurrently."""
 
     def __init__(self, directory: str, catalog: Catalog) -> None:
         self.directory = directory
@@ -93,9 +93,9 @@ class Metastore:
         """Opens the metastore of a warehouse (a path or URI), creating or migrating it first.
 
         Completes projections that a crashed process left incomplete. For a URI, the object store's options come from
-        the environment. With ``only_reads`` nothing is written. Raises SqlError METASTORE_IS_NEWER if a newer version
-        wrote it, and INVALID_PARAMETER for a path that Delta cannot address. With ``only_reads``, raises NOT_SUPPORTED
-        for a warehouse that must be migrated first.
+        the environment. With ``only_reads``, nothing is written, and a warehouse that must be migrated first raises
+        NOT_SUPPORTED. Raises SqlError METASTORE_IS_NEWER if a newer version of rw_sql wrote the warehouse, and
+        INVALID_PARAMETER for a path that Delta cannot address.
         """
         catalog = catalog or load_catalog()
         directory = _directory(warehouse)
@@ -109,10 +109,10 @@ class Metastore:
 
     @classmethod
     def peek(cls, warehouse: str) -> Snapshot:
-        """The present catalog of a warehouse; nothing is created, migrated or completed there.
+        """The current catalog of a warehouse. Nothing is created, migrated or completed in the warehouse.
 
-        Raises SqlError FILE_UNREADABLE if there is no warehouse that this version can read, and the errors of
-        :meth:`open`.
+        Raises SqlError FILE_UNREADABLE if there is no warehouse that this version can read, and otherwise the errors
+        of :meth:`open`.
         """
         try:
             return cls(_directory(warehouse), load_catalog()).snapshot()
@@ -128,7 +128,7 @@ class Metastore:
         return self._catalog.view_definitions(self.directory)
 
     def version(self) -> int:
-        """A number that grows with every write, outcomes and upkeep included. Cheap enough for polling."""
+        """A number that increases with every write, including outcomes and upkeep. Cheap enough for polling."""
         return self._operations.latest_version()
 
     def snapshot(self) -> Snapshot:
@@ -145,9 +145,9 @@ class Metastore:
         """Commits an operation that was planned on a snapshot, atomically, as the next epoch.
 
         ``on_append`` is called right after the commit and must not block. Another thread updates the projections,
-        together with those of operations that follow shortly. It does so at once if a caller waits for them. Raises
-        ConcurrentCommit if another operation came first, and ValueError if the changes do not fit the snapshot.
-        Outcomes and upkeep in between do not conflict.
+        either at once if a caller waits for them, or after a short time, together with those of subsequent
+        operations. Raises ConcurrentCommit if another operation came first, and ValueError if the changes do not fit
+        the snapshot. Writes of outcomes and upkeep do not cause conflicts.
         """
         with self._lock:
             epoch = based_on.epoch + 1
@@ -190,10 +190,8 @@ class Metastore:
 
     @contextmanager
     def telling(self, event: Event) -> Iterator[None]:
-        """Sets ``event`` at each commit through this object, so that a waiting caller can poll less often.
-
-        Commits of other processes do not set it; they are seen only by polling.
-        """
+        """A context manager inside which each commit through this object sets ``event``, so that a waiting caller
+        can poll less often. Commits of other processes do not set it and are only seen by polling."""
         self._told.add(event)
         try:
             yield
@@ -212,7 +210,7 @@ class Metastore:
                     self._forget(self._recent.popleft())
 
     def record_outcome(self, epoch: int, outcome: str, duration_ms: int | None = None) -> None:
-        """Records the outcome of an operation; the newest outcome wins. Does not advance the epoch."""
+        """Records the outcome of an operation, replacing an earlier outcome. Does not advance the epoch."""
         self._record([outcome_row(epoch, outcome, duration_ms)])
 
     def _record(self, rows: list[dict[str, Any]]) -> None:
@@ -224,7 +222,7 @@ class Metastore:
             self._turns.schedule()
 
     def record_outcome_later(self, epoch: int, outcome: str, duration_ms: int | None = None) -> None:
-        """Like :meth:`record_outcome`, but on another thread: outcomes that arrive shortly after share one commit.
+        """Like :meth:`record_outcome`, but on another thread, so that outcomes in quick succession share one commit.
 
         The method :meth:`operations` of this object includes outcomes that are not written yet.
         """
@@ -240,8 +238,10 @@ class Metastore:
             self._turns.flush()
 
     def flush_projections(self) -> None:
-        """Blocks until all commits and job facts of this object are in the tables: at most a hundredth of a second,
-        usually none."""
+        """Blocks until the projections contain all commits of this object, and all its job facts are written.
+
+        This usually takes no time, at most a hundredth of a second.
+        """
         self._projecting_later.flush()
         with self.jobs.saying:
             pass
@@ -261,7 +261,8 @@ class Metastore:
             _log.warning("what came of these operations could not be written down: %s: %s", told, error)
 
     def has_made(self, after: int, upto: int) -> bool:
-        """True if this object committed every epoch of ``(after, upto]``; False if it does not remember."""
+        """True if this object committed every epoch in ``(after, upto]``; False if it did not, or if its memory does
+        not reach back that far."""
         return all(epoch in self._made for epoch in range(after + 1, upto + 1))
 
     def unsafe_since(self, epoch: int) -> tuple[OperationRecord, ...]:
@@ -324,8 +325,10 @@ class Metastore:
         return tuple(sorted(records, key=lambda record: -record.epoch))
 
     def _append(self, entries: list[dict[str, Any]], based_on: int | None) -> int:
-        """Appends rows to the log and returns the version before them; with ``based_on``, only if that is still the
-        newest epoch."""
+        """Appends rows to the log and returns the version before the append.
+
+        With ``based_on``, only appends if that is still the newest epoch.
+        """
         table = self._operations
         rows = pa.Table.from_pylist(entries, table.schema)
         transaction = None if based_on is None else (_EPOCH, based_on + 1)
@@ -351,13 +354,18 @@ class Metastore:
                 return before
 
     def _is_mine(self, row: dict[str, Any]) -> bool:
-        """True if the log contains a commit that was reported as failed: an object store may retry a completed
-        write."""
+        """True if the log contains this object's commit although it was reported as failed.
+
+        This can happen because an object store's client may retry a write that has already succeeded.
+        """
         rows = self._operations.read(["epoch", "commit_id"], above=("epoch", row["epoch"] - 1))
         return row["commit_id"] in rows["commit_id"].to_pylist()
 
     def _load(self) -> None:
-        """Reads everything: projections first, then the log, which is then never older than a projection."""
+        """Reads the whole catalog.
+
+        Projections are read before the log, so that the log is never older than a projection.
+        """
         tables: dict[Projection, pa.Table] = {}
         projected: dict[Projection, int] = {}
         for name, projection in self._projections.items():
@@ -447,7 +455,10 @@ class Metastore:
                 _log.warning("upkeep of %s: %s", self.directory, error)
 
     def _upkeep(self) -> None:
-        """Upkeep of the log. Also advances the epoch of projections without changes, to keep opening fast."""
+        """Runs upkeep of the log.
+
+        Also advances the recorded epoch of projections without changes, which keeps opening fast.
+        """
         # A separate handle, so that commits do not wait for upkeep.
         StoredTable(self._operations.uri).upkeep()
         snapshot = self._seen[1]

@@ -1,4 +1,4 @@
-"""One Delta table of the metastore: appends by compare-and-set, incremental reads, upkeep by its writers."""
+"""A Delta table of the metastore: appends by compare-and-set, incremental reads, and upkeep by the writers."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _log = logging.getLogger(__name__)
 
 
 class Moved(Exception):  # noqa: N818 - an ordinary event
-    """The table has a later version than the one that the commit was based on. The commit wrote nothing."""
+    """The table has a newer version than the one on which the commit was based. The commit wrote nothing."""
 
 
 def join(directory: str, name: str) -> str:
@@ -81,7 +81,8 @@ def create_table(
 class NewRows:
     """Rows up to ``version``.
 
-    With ``is_whole`` they are all rows of the table; otherwise they are additions, and some may be returned twice.
+    With ``is_whole``, these are all rows of the table; otherwise they are the added rows, some of which may be
+    returned twice.
     """
 
     rows: pa.Table
@@ -93,7 +94,7 @@ class StoredTable:
     """A handle on one version of a table. Thread-safe.
 
     Reads and writes use the handle's version; :meth:`refresh` advances it. ``upkeep_offset`` spreads the upkeep of
-    tables that are written together over different commits.
+    tables that are written together across different commits.
     """
 
     def __init__(self, uri: str, *, upkeep_offset: int = 0) -> None:
@@ -162,8 +163,8 @@ class StoredTable:
     def append(self, rows: pa.Table, *, transaction: tuple[str, int] | None = None, overwrite: bool = False) -> None:
         """Commits rows as the version after the handle's and advances the handle. Raises Moved if that version exists.
 
-        ``overwrite`` replaces all rows of the handle's version. :meth:`read_new` skips rows appended here, unless other
-        rows are new too.
+        ``overwrite`` replaces all rows of the handle's version. :meth:`read_new` does not return rows appended by
+        this method, unless there are other new rows too.
         """
         with self.lock:
             before = self.version
@@ -194,8 +195,8 @@ class StoredTable:
     def read_new(self, columns: list[str] | None = None, *, above: tuple[str, int] | None = None) -> NewRows:
         """The rows added since the last call, up to the newest version. ``above`` is as in :meth:`read`.
 
-        If no file was removed, reads only the new commits and files, half a millisecond on a local path, and does not
-        move the handle.
+        If no file was removed, reads only the new commits and files, which takes half a millisecond on a local path,
+        and does not advance the handle.
         """
         with self.lock:
             for _ in range(_MOST_TRIES):
@@ -223,8 +224,10 @@ class StoredTable:
         raise OSError(f"the files of {self.uri} are gone")
 
     def read(self, columns: list[str] | None = None, *, above: tuple[str, int] | None = None) -> pa.Table:
-        """The rows at the handle's version. ``above`` (column, value) skips files that have no larger value by their
-        statistics."""
+        """The rows at the handle's version.
+
+        ``above`` (column, value) skips files that contain no larger value according to their statistics.
+        """
         with self.lock:
             for _ in range(_MOST_TRIES):
                 files = self._files()
@@ -237,13 +240,13 @@ class StoredTable:
         raise OSError(f"the files of {self.uri} are gone")
 
     def has_above(self, column: str, value: int) -> bool:
-        """True if the handle's version may have rows with a larger value in a column, by the statistics of its
-        files."""
+        """True if the handle's version may contain rows with a larger value in a column, according to the files'
+        statistics."""
         with self.lock:
             return bool(self._files_above(column, value))
 
     def count(self) -> int:
-        """The number of rows at the handle's version, by the statistics of its files."""
+        """The number of rows at the handle's version, from the files' statistics."""
         with self.lock:
             return int(self._handle.count())
 
@@ -264,12 +267,12 @@ class StoredTable:
         *,
         replace: Callable[[StoredTable], pa.Table | None] | None = None,
     ) -> None:
-        """Removes replaced files, compacts or folds the others, writes a checkpoint, cleans the log.
+        """Removes replaced files, compacts or folds the other files, writes a checkpoint, and cleans the log.
 
         ``fold`` receives all rows and returns those to keep, or None to skip folding; ``replace`` does the same from
-        the handle, for a caller that has cached the rows. If another process commits first, the remaining work is left
-        to the next run. Files that one run replaces are removed by the next one, so that readers of an older version
-        have time to finish; files of commits that failed are removed after a day.
+        the handle, for a caller that has cached the rows. If another process commits first, the next run does the
+        remaining work. Files that one run replaces are removed by the next run, so that readers of an older version
+        have time to finish. Files of failed commits are removed after a day.
         """
         with self.lock:
             version = self._handle.version()
@@ -304,9 +307,9 @@ class StoredTable:
         self._transactions.clear()
 
     def _added(self, since: int, until: int) -> set[str] | None:
-        """The files that the commits in ``(since, until]`` added, if they removed none. Local paths only.
+        """The files added by the commits in ``(since, until]``, if these removed no files. For local paths only.
 
-        None if the commits do not show it; then the handle is needed.
+        None if the commits do not contain this information; the caller must then use the handle.
         """
         if self._log_directory is None or since < 0 or until - since > UPKEEP_EVERY:
             return None
@@ -360,7 +363,8 @@ class StoredTable:
 
 
 def _conformed(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """The table with all columns of the schema: files written before a column was added lack it."""
+    """Adds the columns of the schema that are missing in the table, because files written before a column was added
+    lack it."""
     columns: list[Any] = [
         table.column(f.name).cast(f.type) if f.name in table.column_names else pa.nulls(table.num_rows, f.type)
         for f in schema

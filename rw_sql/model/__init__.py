@@ -1,4 +1,4 @@
-"""The domain model: the meaning of the catalog's records, independent of statements and of running jobs.
+"""The domain model: interprets the catalog's records, independently of statements and running jobs.
 
 It covers definitions, options, names, parameters, the inputs of views, the jobs of a catalog, and offset ranges.
 Everything is computed from records; nothing here reads a table, an upstream or a clock.

@@ -1,8 +1,9 @@
-"""The backfill of a view's input: the upstream records from before the view, fixed by the commit that created the view.
+"""The backfill of a view's input: the range of older upstream records that the view reads, fixed by the commit that
+created the view.
 
-A view sees, of each source, its *history* (every offset in ``[start, end)`` of each split, once) and all live rows (the
-rows after ``log_version`` in the log, from the splits' positions at that version). The result therefore depends neither
-on earlier moves of the source nor on later ones while the backfill still runs.
+From each source, a view sees its *history* (every offset in ``[start, end)`` of each split exactly once) and all
+*live* rows (the rows after ``log_version`` in the log, which continue at the splits' positions at that version). The
+view's content therefore depends neither on earlier moves of the source nor on moves during the backfill.
 """
 
 from __future__ import annotations
@@ -26,11 +27,11 @@ _NUMBERED = re.compile(r"(.*?)(0|[1-9][0-9]{0,17})")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SplitHistory:
-    """The history of one split: offsets ``[start, end)`` of this incarnation, except the ranges in ``gone``.
+    """The history of one split: offsets ``[start, end)`` of this incarnation, except for the ranges in ``gone``.
 
-    ``start`` may lie after the reader's position; then ``end`` equals ``start``, and rows below it are not live.
-    ``since`` is the epoch of the statement that set the split's position. ``is_guarded``: of the rows read from that
-    position, only those at or above ``start`` are live. Rows read from an earlier position are not live at all.
+    If ``start`` is after the reader's position, ``end`` equals ``start``, and rows below ``start`` are not live.
+    ``since`` is the epoch of the statement that set the split's position. Rows that were read from an older position
+    are never live. ``is_guarded``: of the rows read from this position, only those at or above ``start`` are live.
     """
 
     split: str
@@ -60,7 +61,7 @@ class History:
     def live_version(self) -> int:
         """The first version of the log that the view reads directly, after its backfill.
 
-        It is at least 1: the first commit has no rows, and no stream can start there.
+        It is at least 1, because the first commit has no rows, and no stream can start there.
         """
         return max(1, self.log_version + 1)
 
@@ -142,7 +143,10 @@ def _group(key: tuple[Any, ...], members: list[SplitHistory]) -> dict[str, Any]:
 
 
 def _closed(numbers: Sequence[int | str]) -> list[int | str | list[int]]:
-    """Ascending numbers, with runs as [first, last]; a name without a number is the empty text."""
+    """Encodes ascending numbers, with consecutive numbers as [first, last].
+
+    A name without a number is the empty text.
+    """
     found: list[int | str | list[int]] = []
     for number in numbers:
         last = found[-1] if found else None
@@ -166,7 +170,7 @@ def _opened(numbers: Iterable[int | str | list[int]]) -> list[int | str]:
 
 
 def _counted(values: Sequence[int]) -> list[int | list[int]]:
-    """Values in order, with repeated ones as [value, times]."""
+    """Encodes values in order, with repeated values as [value, times]."""
     found: list[int | list[int]] = []
     for value in values:
         last = found[-1] if found else None
@@ -188,8 +192,10 @@ def _spread(values: Iterable[int | list[int]]) -> list[int]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackfillChunk:
-    """A part of a history: offsets ``[start, end)`` of a split, read from the log's rows of ``runs`` or, if there are
-    none, from the upstream."""
+    """A part of a history: offsets ``[start, end)`` of a split.
+
+    They are read from the log's rows written by ``runs`` or, if that is empty, from the upstream.
+    """
 
     split: str
     start: int
@@ -199,7 +205,7 @@ class BackfillChunk:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HistoryPlan:
-    """The places from which the rest of a history is read. Its chunks do not overlap."""
+    """The remaining chunks of a history, and where each is read from. Chunks do not overlap."""
 
     from_log: tuple[BackfillChunk, ...] = ()
     from_upstream: tuple[BackfillChunk, ...] = ()
@@ -216,8 +222,10 @@ def same_incarnation(
 def plan_portions(
     history: History, pieces: Mapping[str, tuple[LogPiece, ...]], done: Mapping[str, Spans]
 ) -> HistoryPlan:
-    """The chunks of a history that are not ``done``: each offset comes from the log if it is there, else from
-    upstream."""
+    """The chunks of a history that are not ``done``.
+
+    Offsets are read from the log if it contains them, otherwise from upstream.
+    """
     from_log: list[BackfillChunk] = []
     from_upstream: list[BackfillChunk] = []
     for split in history.splits:
@@ -238,8 +246,10 @@ def plan_portions(
 
 
 def next_chunk(portions: Sequence[BackfillChunk], most: int) -> tuple[BackfillChunk, ...]:
-    """The next chunks to read together: at most ``most`` offsets in total, shared evenly among the splits; of each
-    split only its lowest contiguous range."""
+    """The next chunks to read together: at most ``most`` offsets in total, distributed evenly among the splits.
+
+    Only the lowest contiguous range of each split is included.
+    """
     first: dict[str, BackfillChunk] = {}
     for portion in portions:
         known = first.get(portion.split)

@@ -1,5 +1,7 @@
-"""Converts a catalog record back to its statement. The definition is authoritative; all other fields are derived from
-it."""
+"""Converts a catalog record back to its statement.
+
+The definition text is authoritative; all other fields are derived from it.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,7 @@ CHANGE_FORMATS = ("UPSERT", "DEBEZIUM", "MAXWELL", "CANAL")
 """The formats whose records describe changes of rows. Only a table with a primary key can read them."""
 
 REFRESH_OPTIONS = ("refresh_mode", "refresh_interval_sec")
-"""The options in a table's WITH list that configure its refresh. They are not properties of its source."""
+"""The options in a table's WITH list that configure its refresh. They do not belong to its source."""
 
 CHANGE_COLUMN = ("_rw_op", "BIGINT")
 """An extra column in the log of a source with a change format: 1 for an inserted or updated row, -1 for a deleted key.
@@ -68,10 +70,11 @@ CDC_COLUMNS = (
 the row after the change."""
 
 INDEX_COLUMN = ("_rw_index", "BIGINT")
-"""An extra column in the log of such a source: the order of the changes with the same offset."""
+"""An extra column in the log of a change data capture source: the order of the changes with the same offset."""
 
 UNKNOWN_COLUMN = ("_rw_unknown", "ARRAY<STRING>")
-"""An extra column in the table of such a source: the paths of omitted values that no earlier record provided."""
+"""An extra column in a table whose records may omit unchanged values: the paths of omitted values that no earlier
+record provided."""
 
 HIDDEN_COLUMNS = (
     ("_rw_split", "STRING"),
@@ -83,9 +86,10 @@ HIDDEN_COLUMNS = (
     ("_rw_raw", "BINARY"),
     ("_rw_bucket", "INT"),
 )
-"""The hidden columns of every log, in order: the row's origin (split and offset); the run and batch that wrote it (the
-batch is NULL in rows from before the column existed); the epoch of the statement whose position the run continued; the
-values that did not decode, and why; and the hour (since 1970) of the write, by which the log is partitioned."""
+"""The hidden columns of every log, in order: the row's origin (split and offset); the run and batch that wrote it
+(the batch is NULL in rows from before the column existed); the epoch of the statement whose position the run
+continued; the undecodable record and its error; and the hour (since 1970) of the write, by which the log is
+partitioned."""
 
 INCLUDE_TYPES = {
     "database_name": "STRING",
@@ -114,8 +118,10 @@ def source_definition(definition: str) -> CreateSource:
 
 @lru_cache(maxsize=16_384)
 def reader_definition(definition: str) -> str:
-    """A source's canonical definition with the connector but no other properties: the form of its rows, not their
-    origin."""
+    """A source's canonical definition with ``connector`` but no other properties.
+
+    It determines the form of the rows, not their origin.
+    """
     statement = source_definition(definition)
     return render(replace(statement, options=tuple(o for o in statement.options if o.key == "connector")))
 
@@ -177,8 +183,8 @@ def option_text(value: OptionValue) -> str:
 
 
 def listed_options(statement: CreateSource | CreateSink) -> tuple[tuple[str, str], ...]:
-    """The WITH list of a source or sink without ``connector``, references by name, as shown by the ``rw_catalog``
-    views."""
+    """The WITH list of a source or sink without ``connector``, with references by name, as shown by the
+    ``rw_catalog`` views."""
     return tuple(
         (option.key, option_text(option.value))
         for option in statement.options
@@ -229,20 +235,28 @@ def definition_of(record: SourceRecord) -> CreateSource:
 
 
 def is_cdc(statement: CreateSource) -> bool:
-    """True for a change data capture source: its records are changes of several tables, which it does not decode."""
+    """True for a change data capture source.
+
+    Its records are changes of several tables, which the source itself does not decode.
+    """
     return captures_changes(connector_of(statement) or "")
 
 
 def has_changes(statement: CreateSource | CreateTable) -> bool:
-    """True if the records describe changes of rows, not only new rows. The rows of a change data capture source are the
-    changes themselves; those of its tables are what has changed."""
+    """True if the records describe changes of rows, not only new rows.
+
+    False for a change data capture source, whose rows are the change records themselves; True for its tables.
+    """
     if isinstance(statement, CreateTable) and statement.cdc_table is not None:
         return True
     return statement.format is not None and statement.format.format in CHANGE_FORMATS
 
 
 def field_of(column: ColumnDefinition) -> str:
-    """The field of a record from which a column is read; the column of the table's source has the same name."""
+    """The field of a record from which a column is read.
+
+    The corresponding column of the table's source has the field's name.
+    """
     return column.name if column.field is None else column.field
 
 
@@ -252,7 +266,7 @@ def named_fields(table: CreateTable) -> dict[str, str]:
 
 
 def source_of_table(table: CreateTable) -> CreateSource:
-    """The source that belongs to a table: the form and origin of its records.
+    """The definition of a table's source: the form and origin of its records.
 
     For a change format the source also has the table's primary key, because decoding needs it.
     """
@@ -295,7 +309,7 @@ def encode_options(statement: CreateSource | CreateTable) -> dict[str, str]:
 
 
 def has_schema(statement: CreateSource | CreateTable) -> bool:
-    """True if a schema of a registry or file describes the records."""
+    """True if a schema from a registry or file describes the records."""
     return statement.format is not None and needs_schema(statement.format.encode, encode_options(statement))
 
 
@@ -305,7 +319,7 @@ def stored_schema(statement: CreateSource | CreateTable, *, of_key: bool = False
 
 
 def without_schema(format: FormatEncode | None) -> FormatEncode | None:
-    """FORMAT … ENCODE … as it was written: without the schema that the catalog stores."""
+    """FORMAT … ENCODE … as it was written, without the schema that the catalog adds."""
     if format is None:
         return None
     kept = tuple(option for option in format.options if option.key not in (SCHEMA, KEY_SCHEMA))
@@ -338,8 +352,8 @@ def log_columns(statement: CreateSource) -> tuple[tuple[str, str], ...]:
 
 
 def cdc_rows(table: CreateTable) -> CreateSource:
-    """The form of a table's own rows in the log of its change data capture source: its columns that are read from
-    fields, its key, and INCLUDE. The name is the source's."""
+    """A source definition that describes a table's rows in the log of its change data capture source: the columns
+    that are read from fields, the key, and INCLUDE. Its name is the source's."""
     if table.cdc_table is None:
         raise TypeError("the table has a connector of its own")
     return replace(source_of_table(table), name=table.cdc_table.source, options=(), cdc_table=table.cdc_table)

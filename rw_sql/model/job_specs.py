@@ -1,5 +1,7 @@
-"""The jobs that a catalog requires. Pure: the reconciler compares them with the running jobs, EXPLAIN with future
-ones."""
+"""The jobs that a catalog requires, computed without side effects.
+
+The reconciler compares them with the running jobs; EXPLAIN compares the required jobs before and after a statement.
+"""
 
 from __future__ import annotations
 
@@ -50,9 +52,9 @@ if TYPE_CHECKING:
 class CdcTableSpec:
     """One upstream table of a change data capture source, as the source's reader reads it.
 
-    ``snapshot`` names its snapshot: another name begins another one. ``repeats``: a table has rows of an earlier
-    snapshot. ``tables`` are the ids of the tables that read it, ``columns`` those that they read, ``key_columns`` those
-    by which its rows are read.
+    ``snapshot`` identifies its snapshot; a different value starts a new snapshot. ``repeats``: a table already has
+    rows of an earlier snapshot. ``tables`` are the ids of the tables that read it, ``columns`` the columns that
+    these tables read, ``key_columns`` the columns by which its rows are read in chunks.
     """
 
     upstream: str
@@ -67,7 +69,7 @@ class CdcTableSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IngestSpec:
-    """The shared reader of a source. Unequal specs cause a restart.
+    """The shared reader of a source. The reader restarts if its spec changes.
 
     ``definition`` has no properties; ``options`` are the sorted options that a reader uses, regardless of whether the
     source or its connection sets them. ``since`` is the epoch of the last statement that changed its splits or
@@ -86,7 +88,7 @@ class IngestSpec:
 
     @property
     def object_id(self) -> int:
-        """The id of the job's object."""
+        """The id of the object that the job belongs to."""
         return self.source_id
 
 
@@ -106,10 +108,10 @@ class ReaderSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyedRows:
-    """The way in which a table with a primary key applies its input; columns have the names used in its files.
+    """How a table with a primary key applies its input. Columns have the names used in the table's files.
 
-    ``paths``: the columns that are read from record fields, with each field's path, if records may omit unchanged
-    values. ``is_computed``: some columns are computed from others.
+    If records may omit unchanged values, ``paths`` maps the columns that are read from record fields to the fields'
+    paths. ``is_computed``: some columns are computed from others.
     """
 
     primary_key: tuple[str, ...]
@@ -122,11 +124,11 @@ class KeyedRows:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ViewSpec:
-    """The query of a table or materialized view, as its job runs it, and the columns of its Delta table.
+    """The job of a table or materialized view: its query, and the columns of its Delta table.
 
-    ``readers`` are its direct readers of sources. ``keyed`` is None for a view and for a table without a primary key.
-    ``stored_names`` are (column of the query, its name in the files) where the two differ. ``parallelism`` is the
-    number of partitions of its state.
+    ``readers`` are its direct readers of sources. ``keyed`` is None for a view and for a table without a primary
+    key. ``stored_names`` has a pair (column of the query, name in the files) for each column whose names differ.
+    ``parallelism`` is the number of partitions of its state.
     """
 
     job: str
@@ -146,13 +148,15 @@ class ViewSpec:
 
     @property
     def writer(self) -> str:
-        """The job under which the view and its rebuilds claim run numbers, so that the numbers of both form one
-        sequence."""
+        """The job id under which the view and its rebuilds claim run numbers.
+
+        They share one id, so that their run numbers form one sequence.
+        """
         return view_job(self.view_id)
 
     @property
     def object_id(self) -> int:
-        """The id of the job's object."""
+        """The id of the object that the job belongs to."""
         return self.view_id
 
     def reader_of(self, source_id: int) -> ReaderSpec | None:
@@ -164,8 +168,8 @@ class ViewSpec:
 class SinkSpec:
     """A sink's query. ``identity`` is its unique name in targets that record their writers.
 
-    ``replaces``: its query replaces rows by the shape's keys. ``starts`` are (input id, version after which it begins),
-    for inputs that it does not read from the beginning.
+    ``replaces``: its query replaces rows by the shape's keys. ``starts`` has a pair (input id, version after which
+    the sink begins) for each input that it does not read from the beginning.
     """
 
     job: str
@@ -184,16 +188,18 @@ class SinkSpec:
 
     @property
     def object_id(self) -> int:
-        """The id of the job's object."""
+        """The id of the object that the job belongs to."""
         return self.sink_id
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RefreshSpec:
-    """The job of a refreshable table, which is the only writer of the table's rows. Its next action is in the catalog.
+    """The job of a refreshable table.
 
-    ``keys`` are its primary key. The name and the upstream are read when needed, so that changing them causes no
-    restart.
+    It is the only writer of the table's rows; the catalog determines its next action.
+
+    ``keys`` are its primary key. The name and the upstream are not part of the spec but are read when needed, so
+    that changing them does not cause a restart.
     """
 
     job: str
@@ -205,22 +211,28 @@ class RefreshSpec:
 
     @property
     def object_id(self) -> int:
-        """The id of the job's object."""
+        """The id of the object that the job belongs to."""
         return self.table_id
 
 
 SNAPSHOT, SNAPSHOT_BATCH_SIZE = "snapshot", "snapshot.batch_size"
-"""The options of a table of a change data capture source: whether it begins with the rows that are there, and how many
-of them one query reads."""
+"""The options of a table of a change data capture source: whether it begins with a snapshot of the existing rows,
+and how many rows of the snapshot one query reads."""
 
 _READERS = (MaterializedViewRecord, SinkRecord, RebuildRecord)
-"""The kinds of records that read a source. A rebuild with another query reads its inputs before it serves."""
+"""The kinds of records that read a source.
+
+They include rebuilds, because a rebuild with a new query already reads that query's inputs.
+"""
 
 JobSpec = IngestSpec | ViewSpec | SinkSpec | RefreshSpec
 
 
 def named_splits(snapshot: Snapshot, source: SourceRecord, splits: Iterable[str]) -> tuple[str, ...]:
-    """The splits that belong to the objects that the source's properties name now; other splits are orphans."""
+    """The splits that belong to the objects (such as topics) named by the source's current properties.
+
+    Other splits are orphans.
+    """
     kind = connector(source.connector)
     topics = set(kind.named_topics(visible(source_options(snapshot, source))))
     return tuple(sorted(split for split in splits if kind.split_topic(split) in topics))
@@ -229,7 +241,7 @@ def named_splits(snapshot: Snapshot, source: SourceRecord, splits: Iterable[str]
 def ingest_spec(snapshot: Snapshot, source: SourceRecord) -> IngestSpec | None:
     """The shared reader that a source should run now; None if nothing reads the source, it is paused, or its rate is 0.
 
-    It is None too for a source that is not shared.
+    Also None for a source that is not shared.
     """
     is_read = any(isinstance(user, _READERS) for user in snapshot.users_of(source.id))
     if not source.is_shared or not is_read or is_suspended(snapshot, source):
@@ -251,7 +263,7 @@ def ingest_spec(snapshot: Snapshot, source: SourceRecord) -> IngestSpec | None:
 def cdc_tables(snapshot: Snapshot, source: SourceRecord) -> tuple[CdcTableSpec, ...]:
     """The upstream tables of a change data capture source, sorted; empty for another source.
 
-    Several tables may read one upstream table: the newest begins its snapshot.
+    If several tables read one upstream table, the newest of them determines its snapshot.
     """
     found: dict[str, CdcTableSpec] = {}
     for table in snapshot.users_of(source.id):
@@ -298,7 +310,7 @@ def reader_spec(snapshot: Snapshot, source: SourceRecord, fragment: str) -> Read
 
 
 def view_spec(snapshot: Snapshot, view: MaterializedViewRecord) -> ViewSpec:
-    """The job of a view. The job must not run while :func:`is_view_paused`."""
+    """The job of a view. The job must not run while :func:`is_view_paused` is true."""
     keyed = _keyed(view)
     return ViewSpec(
         job=view_job(view.id),
@@ -361,7 +373,7 @@ def rebuilt(snapshot: Snapshot) -> Snapshot:
 
 
 def rebuilt_view(view: MaterializedViewRecord, rebuild: RebuildRecord) -> MaterializedViewRecord:
-    """The view's record after its rebuild, with the changes that statements have made to the view meanwhile."""
+    """The view's record after its rebuild, including changes that statements made to the view during the rebuild."""
     made = view
     if rebuild.view is not None:
         made = replace(rebuild.view, has_change_feed=view.has_change_feed or rebuild.view.has_change_feed)

@@ -16,19 +16,19 @@ if TYPE_CHECKING:
 
 
 def rollback_window_ms(snapshot: Snapshot) -> int | None:
-    """The system parameter ``rollback_window`` in milliseconds; None for no end."""
+    """The system parameter ``rollback_window`` in milliseconds; None if there is no limit."""
     value = snapshot.parameter(ROLLBACK_WINDOW)
     return None if value in (None, NO_LIMIT) else int(value.removesuffix("ms"))
 
 
 def kept_generation(view: MaterializedViewRecord) -> int:
-    """The generation whose rows are kept beside those that serve; 0 if there was none before."""
+    """The generation whose rows are kept in addition to the current ones; 0 if there was no earlier generation."""
     return view.kept_generation or view.generation - 1
 
 
 def serves_since_ms(view: MaterializedViewRecord, newest_first: Iterable[OperationRecord]) -> int | None:
-    """The time at which the present table replaced the previous one, in milliseconds since 1970, according to the
-    operations; None if no operation replaced it."""
+    """The time at which the current table replaced the previous one, in milliseconds since 1970, according to the
+    log of operations; None if no operation replaced it."""
     for record in newest_first:
         before = before_from_json(record.before).objects.get(view.id)
         if not isinstance(before, MaterializedViewRecord) or before.generation == view.generation:

@@ -21,14 +21,14 @@ class Lineage:
     edges: tuple[tuple[int, int], ...]
 
     def inputs_of(self) -> dict[int, tuple[int, ...]]:
-        """Per object, the objects that it reads or uses."""
+        """For each object, the objects that it reads or uses."""
         found: dict[int, tuple[int, ...]] = {record.id: () for record in self.objects}
         for read, reader in self.edges:
             found[reader] = (*found[reader], read)
         return found
 
     def readers_of(self) -> dict[int, tuple[int, ...]]:
-        """Per object, the objects that read or use it."""
+        """For each object, the objects that read or use it."""
         found: dict[int, tuple[int, ...]] = {record.id: () for record in self.objects}
         for read, reader in self.edges:
             found[read] = (*found[read], reader)
@@ -36,7 +36,10 @@ class Lineage:
 
 
 def find_in_lineage(snapshot: Snapshot, name: str) -> ObjectRecord | None:
-    """The object with a name: a table rather than its source, and an object with rows rather than a connection."""
+    """Finds the object with a name.
+
+    If several match, prefers a table to its source, and an object with rows to a connection.
+    """
     found = (snapshot.find(kind, name) for kind in ("table", "source", "materialized_view", "sink", *KINDS))
     return next((record for record in found if record is not None), None)
 

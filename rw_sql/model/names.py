@@ -47,7 +47,7 @@ _LISTED_BY = {
 
 
 def spoken(kind: str) -> str:
-    """The word for a kind of object in messages."""
+    """The term for a kind of object in messages."""
     return kind.replace("_", " ")
 
 
@@ -74,7 +74,7 @@ def schema_of(snapshot: Snapshot, key: str) -> str:
 
 
 def is_schema(snapshot: Snapshot, name: str) -> bool:
-    """True if the warehouse has a schema of this name."""
+    """True if the warehouse has a schema with this name."""
     return name == PUBLIC or snapshot.find("schema", name) is not None
 
 
@@ -108,7 +108,7 @@ def require_schema(snapshot: Snapshot, name: Name) -> None:
 
 
 def find_source(snapshot: Snapshot, name: Name) -> SourceRecord:
-    """The source of that name. Raises SqlError UNDEFINED_OBJECT with similar names."""
+    """The source with that name. Raises SqlError UNDEFINED_OBJECT with similar names."""
     record = snapshot.find("source", object_name(name))
     if not isinstance(record, SourceRecord):
         raise undefined(snapshot, "source", name)
@@ -116,7 +116,7 @@ def find_source(snapshot: Snapshot, name: Name) -> SourceRecord:
 
 
 def find_table(snapshot: Snapshot, name: Name) -> TableRecord:
-    """The table of that name. Raises SqlError UNDEFINED_OBJECT with similar names."""
+    """The table with that name. Raises SqlError UNDEFINED_OBJECT with similar names."""
     record = snapshot.find("table", object_name(name))
     if record is None:
         raise undefined(snapshot, "table", name)
@@ -149,7 +149,7 @@ def find_source_of(snapshot: Snapshot, kind: str, name: Name) -> SourceRecord:
 
 
 def find_view(snapshot: Snapshot, name: Name) -> MaterializedViewRecord:
-    """The materialized view of that name. Raises SqlError UNDEFINED_OBJECT with similar names."""
+    """The materialized view with that name. Raises SqlError UNDEFINED_OBJECT with similar names."""
     record = snapshot.find("materialized_view", object_name(name))
     if not isinstance(record, MaterializedViewRecord):
         raise undefined(snapshot, "materialized_view", name)
@@ -157,7 +157,7 @@ def find_view(snapshot: Snapshot, name: Name) -> MaterializedViewRecord:
 
 
 def find_sink(snapshot: Snapshot, name: Name) -> SinkRecord:
-    """The sink of that name. Raises SqlError UNDEFINED_OBJECT with similar names."""
+    """The sink with that name. Raises SqlError UNDEFINED_OBJECT with similar names."""
     record = snapshot.find("sink", object_name(name))
     if not isinstance(record, SinkRecord):
         raise undefined(snapshot, "sink", name)
@@ -165,7 +165,7 @@ def find_sink(snapshot: Snapshot, name: Name) -> SinkRecord:
 
 
 def find_connection(snapshot: Snapshot, name: Name) -> ConnectionRecord:
-    """The connection of that name. Raises SqlError UNDEFINED_OBJECT with similar names."""
+    """The connection with that name. Raises SqlError UNDEFINED_OBJECT with similar names."""
     record = snapshot.find("connection", object_name(name))
     if record is None:
         raise undefined(snapshot, "connection", name)
@@ -173,7 +173,7 @@ def find_connection(snapshot: Snapshot, name: Name) -> ConnectionRecord:
 
 
 def find_secret(snapshot: Snapshot, name: Name) -> SecretRecord:
-    """The secret of that name. Raises SqlError UNDEFINED_OBJECT with similar names."""
+    """The secret with that name. Raises SqlError UNDEFINED_OBJECT with similar names."""
     record = snapshot.find("secret", object_name(name))
     if record is None:
         raise undefined(snapshot, "secret", name)
@@ -181,7 +181,7 @@ def find_secret(snapshot: Snapshot, name: Name) -> SecretRecord:
 
 
 def find_relation(snapshot: Snapshot, name: str) -> ObjectRecord | None:
-    """The table, source or view of that name; None if there is none. The three kinds share one namespace."""
+    """The table, source or view with that name; None if there is none. The three kinds share one namespace."""
     for kind in RELATION_KINDS:
         record = snapshot.find(kind, name)
         if record is not None:
@@ -190,7 +190,7 @@ def find_relation(snapshot: Snapshot, name: str) -> ObjectRecord | None:
 
 
 def find_operation(records: Iterable[OperationRecord], number: int, span: Span | None, listing: str) -> OperationRecord:
-    """The operation with that number. Raises SqlError UNDEFINED_OPERATION; its hint is the statement ``listing``."""
+    """The operation with that number. Raises SqlError UNDEFINED_OPERATION, with the statement ``listing`` as hint."""
     for record in records:
         if record.epoch == number:
             return record
@@ -202,7 +202,7 @@ def find_operation(records: Iterable[OperationRecord], number: int, span: Span |
 class OtherKindError(SqlError):
     """A statement names the object ``other``, but accepts only objects of the kind ``wanted``.
 
-    ``is_completed``: the hint has the right statement, if there is one.
+    ``is_completed``: the hint suggests the matching statement for the other kind, if there is one.
     """
 
     def __init__(self, wanted: str, other: ObjectRecord, *, hint: str, span: Span) -> None:
@@ -214,7 +214,7 @@ class OtherKindError(SqlError):
 
 
 def find_of_any_kind(snapshot: Snapshot, name: str) -> ObjectRecord | None:
-    """The object of that name, of whatever kind; None if there is none."""
+    """The object with that name, of any kind; None if there is none."""
     return next((record for kind in _LISTED_BY if (record := snapshot.find(kind, name)) is not None), None)
 
 
@@ -238,7 +238,10 @@ def undefined(snapshot: Snapshot, kind: str, name: Name) -> SqlError:
 
 
 def undefined_relation(snapshot: Snapshot, name: Name, listing: str) -> SqlError:
-    """The error for a name in FROM that no table, source or view has; ``listing`` says what lists them."""
+    """The error for a name in FROM that is not a table, source or view.
+
+    ``listing`` is the statement to list them, for the hint.
+    """
     if name.schema is not None and not is_schema(snapshot, name.schema):
         return undefined_schema(snapshot, name.schema, name.span)
     known = [record.name for kind in RELATION_KINDS for record in snapshot.all(kind)]
@@ -249,7 +252,7 @@ def undefined_relation(snapshot: Snapshot, name: Name, listing: str) -> SqlError
 
 
 def in_other_schemas(snapshot: Snapshot, known: Iterable[str], name: Name) -> str | None:
-    """The hint for a name that objects of other schemas have; None if there is none."""
+    """The hint for a name that only exists in other schemas; None if it does not exist there either."""
     found = [key for key in known if key != name.key and bare_name(snapshot, key) == name.last]
     if not found:
         return None
@@ -266,7 +269,7 @@ def bare_name(snapshot: Snapshot, key: str) -> str:
 
 
 def other_than_relation(snapshot: Snapshot, name: str, span: Span | None) -> SqlError | None:
-    """The error for a sink, connection or secret where a relation is read; None if none of these has the name."""
+    """The error for a sink, connection or secret in place of a relation; None if no such object has the name."""
     found = find_of_any_kind(snapshot, name)
     if found is None or found.kind in RELATION_KINDS:
         return None
@@ -280,7 +283,7 @@ def other_than_relation(snapshot: Snapshot, name: str, span: Span | None) -> Sql
 
 
 def connections_of(snapshot: Snapshot, kind: str) -> str:
-    """The hint for a connection of a wrong type."""
+    """The hint for a connection of the wrong type."""
     names = [record.name for record in snapshot.all("connection") if getattr(record, "connector", "") == kind]
     shown = (
         f"the connections of type '{kind}' are {', '.join(names)}" if names else f"no connection is of type '{kind}'"
@@ -300,10 +303,10 @@ def objects_in(snapshot: Snapshot, schema: str) -> tuple[ObjectRecord, ...]:
 
 
 def spark_query(text: str, relations: Iterable[str]) -> str:
-    """A query that a job can run, whose inputs are temporary views named as in the catalog.
+    """Rewrites a query for a job, in which the inputs are temporary views with the names used in the catalog.
 
-    ``public.orders`` becomes ``orders``, and ``raw.orders`` becomes the one word ``raw.orders`` in backquotes, with the
-    alias ``orders``. Nothing else of the text changes.
+    ``public.orders`` becomes ``orders``. ``raw.orders`` becomes the single identifier ``raw.orders`` in backquotes,
+    with the alias ``orders``. The rest of the text does not change.
     """
     keys = tuple(relations)
     names = {name.lower() for name in keys}
@@ -341,7 +344,7 @@ def require_free(snapshot: Snapshot, name: Name) -> None:
 
 
 def _taken(snapshot: Snapshot, kind: str, name: Name) -> SqlError:
-    """The error for a name that an object of that kind has, with a free one."""
+    """The error for a name that is already used by an object of that kind; suggests a free name."""
     free = next(other for number in count(2) if find_of_any_kind(snapshot, other := f"{name.key}_{number}") is None)
     shown = f"SHOW CREATE {spoken(kind).upper()} {sql_name(name.key)} shows what exists"
     hint = f"use another name: {sql_name(free)}; {shown}"

@@ -2,7 +2,7 @@
 
 The content determines the format:
 
-- ``map``: ours, ``{"orders:0": 1200, "orders:1": null}``; a value may be a whole split state
+- ``map``: rw_sql's own format, ``{"orders:0": 1200, "orders:1": null}``; a value may be a whole split state
 - ``connect``: Kafka Connect's offsets document of a sink connector (KIP-875)
 - ``csv``: the output of ``kafka-consumer-groups --reset-offsets --export``, with three or four columns
 - ``rpk``: the lines ``TOPIC PARTITION OFFSET`` of ``rpk group seek --to-file``
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
 FORMS = ("map", "connect", "csv", "rpk", "spark")
-"""The formats that offsets can be written in."""
+"""The formats in which offsets can be written."""
 
 EARLIEST = "earliest"
 LATEST = "latest"
@@ -85,8 +85,8 @@ def read_offsets(text: str, path: str) -> OffsetsText:
 def write_offsets(form: str, offsets: Mapping[str, int], *, group: str | None = None) -> str:
     """Writes next offsets in a format, in the order given. The text ends with a newline.
 
-    ``group`` gives the CSV a fourth column. Raises ValueError for an unknown format, and, except for ``map``, for a
-    split that is not ``topic:partition``.
+    ``group`` adds a group column to the CSV. Raises ValueError for an unknown format and, except for ``map``, for a
+    split whose id is not ``topic:partition``.
     """
     if form == "map":
         return json.dumps(dict(offsets), indent=2, ensure_ascii=False) + "\n"
@@ -162,7 +162,7 @@ def _read_json(text: str, path: str) -> tuple[str, list[WrittenOffset]]:
 
 
 def _is_topic(value: object) -> bool:
-    """True if a value is Spark's map for one topic, not one of our split states."""
+    """True if a value is Spark's map for one topic, not an rw_sql split state."""
     return isinstance(value, dict) and not value.keys() & _KNOWN_STATE_KEYS
 
 

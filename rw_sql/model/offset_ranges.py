@@ -12,7 +12,7 @@ Spans = tuple[tuple[int, int], ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadIncarnation:
-    """The offsets read of one incarnation of a split: ``spans``, and ``reached``, the end of the newest read.
+    """The offsets that were read from one incarnation of a split. ``reached`` is the end of the newest read.
 
     ``cluster`` and ``incarnation`` identify the incarnation, as in a split state; None if unknown.
     """
@@ -27,8 +27,8 @@ class ReadIncarnation:
 class LogPiece:
     """A range of offsets, ``[start, end)``, of one incarnation of a split, that the log contains exactly once.
 
-    Its rows are of the runs ``first_run`` to ``last_run``, each of which continued where the one before it ended. A
-    piece ends at a position that a statement set.
+    The runs ``first_run`` to ``last_run`` wrote its rows; each continued where the previous run ended. A new piece
+    begins where a statement set the position.
     """
 
     first_run: int
@@ -72,7 +72,7 @@ def with_span(spans: Spans, start: int, end: int) -> Spans:
 
 
 def covered(spans: Spans, start: int, end: int | None = None) -> int:
-    """The number of offsets of ``spans`` in ``[start, end)``; without ``end``, from ``start`` on."""
+    """The number of offsets of ``spans`` in ``[start, end)``; if ``end`` is None, of all offsets from ``start``."""
     found = 0
     for low, high in spans:
         top = high if end is None else min(high, end)

@@ -1,4 +1,4 @@
-"""The complete WITH list of a source or sink as planned: its connection merged in, its secrets referenced, not
+"""The complete WITH list of a source or sink for planning: connections are merged in, secrets are referenced but not
 resolved."""
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from rw_sql.syntax.statements import CreateConnection, CreateSink, Option
 
 HIDDEN = "[secret]"
-"""Replaces a secret's value wherever options are shown or checked without their secrets."""
+"""The text that replaces a secret's value wherever options are shown, or checked without secrets."""
 
 _OWN = frozenset({"connector", "connection", "type", PAUSED_AT_BIRTH})
 
@@ -43,8 +43,8 @@ class SecretReference:
     """A reference to a secret as the value of an option. ``is_file``: the option's value is the path of a file with the
     secret's value.
 
-    ``epoch`` is that of the secret's last change: a new value makes the references unequal, which restarts the jobs
-    that use it.
+    ``epoch`` is the epoch of the secret's last change. A new value therefore makes the references unequal, which
+    restarts the jobs that use the secret.
     """
 
     id: int
@@ -57,7 +57,8 @@ PlannedOptions = tuple[tuple[str, "str | SecretReference"], ...]
 
 
 def plan_options(snapshot: Snapshot, statement: CreateSource | CreateSink) -> PlannedOptions:
-    """The options of a source or sink: its connection's first, then its own, then those of its schema registry.
+    """The options of a source or sink: first those of its connection, then its own, then those of its schema
+    registry.
 
     Raises SqlError if options of a connection and the statement's own overlap.
     """
@@ -65,7 +66,7 @@ def plan_options(snapshot: Snapshot, statement: CreateSource | CreateSink) -> Pl
 
 
 def connector_options(snapshot: Snapshot, statement: CreateSource | CreateSink) -> PlannedOptions:
-    """The options of a source or sink for its connector alone. Raises SqlError as :func:`plan_options`."""
+    """The options of a source or sink for its connector alone. Raises SqlError like :func:`plan_options`."""
     return options_of(snapshot, statement.options, names_in_connection(statement))
 
 
@@ -79,7 +80,10 @@ def registry_options(snapshot: Snapshot, statement: CreateSource | CreateSink) -
 
 
 def options_of(snapshot: Snapshot, options: Sequence[Option], names: Mapping[str, str] | None = None) -> PlannedOptions:
-    """The options of a WITH list, its connection's first, renamed by ``names``. Raises SqlError if the two overlap."""
+    """The options of a WITH list.
+
+    Options of its connection come first, renamed by ``names``. Raises SqlError if the two overlap.
+    """
     connection = connection_of(snapshot, options)
     shared = () if connection is None else options_given(snapshot, connection, names or {})
     taken = {key for key, _ in shared}
@@ -117,8 +121,8 @@ def connection_options(snapshot: Snapshot, connection: ConnectionRecord) -> Plan
 
 
 def names_in_connection(statement: CreateSource | CreateSink) -> Mapping[str, str]:
-    """The options whose name in a connection differs from that in the source's connector: connection name → source
-    name."""
+    """The options whose name in a connection differs from their name in the source's connector: connection name →
+    source name."""
     name = connector_of(statement)
     if not isinstance(statement, CreateSource) or name not in connector_names():
         return {}
@@ -169,10 +173,9 @@ def uses_of(snapshot: Snapshot, statement: CreateSource | CreateSink) -> tuple[i
 def check_options(
     kind: Connector | SinkConnector, options: Mapping[str, str], written: Sequence[Option], otherwise: Span
 ) -> None:
-    """Checks that options belong to the connector and are consistent. Raises OptionError for the first option that does
-    not or is not.
+    """Checks that options belong to the connector and are consistent. Raises OptionError for the first wrong option.
 
-    If that option is not in ``written``, because it comes from a connection, the error points at ``otherwise``.
+    If that option is not in ``written`` because it comes from a connection, the error points at ``otherwise``.
     """
     try:
         keys = {option.key: option.key_place for option in written}
@@ -188,17 +191,15 @@ def check_options(
 
 
 def place_of_error(error: OptionError, option: Option) -> Span:
-    """The place of a connector's error in an option: its value, unless the option as such is wrong."""
+    """The position of a connector's error in an option: its value, unless the option itself is wrong."""
     is_of_key = error.kind is UNDEFINED_COLUMN or "has no meaning" in error.message
     return option.key_place if is_of_key else option.value_place
 
 
 def effective_options(spec: ConnectorSpec, options: PlannedOptions) -> PlannedOptions:
-    """The options that affect a job, sorted. Equal options give the same job, whether the source or its connection sets
-    them.
+    """The options that affect a job, sorted. It does not matter whether the source or its connection sets them.
 
-    Two kinds of options are left out: options that the client ignores, and options of a connection that only repeat a
-    default.
+    Options that the client ignores, and options of a connection that only repeat a default, are left out.
     """
     heeded = []
     for key, value in options:
@@ -217,7 +218,7 @@ def visible(options: PlannedOptions) -> dict[str, str]:
 
 
 def shown(options: PlannedOptions) -> dict[str, str]:
-    """The options as a preview shows them, with secrets by name."""
+    """The options as shown in a preview, with secrets by name."""
     return {key: f"SECRET {value.name}" if isinstance(value, SecretReference) else value for key, value in options}
 
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from rw_sql.metastore import Snapshot
 
 NO_LIMIT = "-1"
-"""The value for an unlimited rate, as RisingWave writes it."""
+"""The value for an unlimited rate, as in RisingWave."""
 
 
 ROLLBACK_WINDOW = "rollback_window"
@@ -23,7 +23,7 @@ STREAMING_PARALLELISM = "streaming_parallelism"
 """The system parameter with the parallelism of new queries."""
 
 MOST_PARALLELISM = 10_000
-"""The largest number of partitions of a query's state."""
+"""The maximum number of partitions of a query's state."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,8 +46,10 @@ def _boolean(text: str) -> str:
 
 
 def _seconds(text: str) -> str:
-    """Parses seconds with an optional unit, as PostgreSQL writes them: 60, 60s, 500ms, 2min. Canonical in
-    milliseconds."""
+    """Parses a duration in seconds or with a unit, as in PostgreSQL: 60, 60s, 500ms, 2min.
+
+    The canonical form is in milliseconds.
+    """
     word = text.strip().lower()
     for unit, factor in (("ms", 1), ("min", 60_000), ("s", 1_000), ("", 1_000)):
         number = word.removesuffix(unit).strip() if unit else word
@@ -85,7 +87,10 @@ _PERIODS = {"min": 60, "h": 3_600, "d": 86_400}
 
 
 def _period(text: str) -> str:
-    """Parses a period of at least a minute: 30min, 12h, 7d; -1 for one without end. Canonical in milliseconds."""
+    """Parses a period of at least a minute: 30min, 12h, 7d; -1 for an unlimited period.
+
+    The canonical form is in milliseconds.
+    """
     word = text.strip().lower()
     if word in ("-1", "default"):
         return NO_LIMIT
@@ -211,8 +216,8 @@ SESSION_PARAMETERS = {
 
 
 def streaming_parallelism(snapshot: Snapshot) -> int:
-    """The parallelism of a query that is created or rebuilt now and sets none itself: the number of partitions of its
-    state (Spark's shuffle partitions)."""
+    """The current default parallelism for a query that is created or rebuilt: the number of partitions of its state
+    (Spark's shuffle partitions)."""
     value = snapshot.parameter(STREAMING_PARALLELISM)
     return PARALLELISM if value is None else int(value)
 

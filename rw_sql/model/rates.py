@@ -18,7 +18,7 @@ BARRIER_INTERVAL = "barrier_interval_ms"
 """The minimum time between two batches, in milliseconds."""
 
 THROTTLED = "THROTTLED"
-"""The state of a source that is not paused and whose rate is 0."""
+"""The state of a source that is not paused but whose rate is 0."""
 
 
 def rate_limit(options: Mapping[str, str]) -> int | None:

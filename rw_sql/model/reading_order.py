@@ -11,8 +11,8 @@ if TYPE_CHECKING:
 
 
 def in_reading_order(views: Sequence[MaterializedViewRecord]) -> tuple[MaterializedViewRecord, ...]:
-    """The views, each after the views among them that it reads, directly or through others; otherwise in the given
-    order.
+    """The views, sorted so that each follows those of them that it reads, directly or indirectly; otherwise in the
+    given order.
 
     A view with a new query may read a view that was created later and has a higher id.
     """

@@ -1,8 +1,8 @@
 """The states of refreshable tables, and the operations that move from one to the next. Pure.
 
-IDLE → REFRESHING (REFRESH TABLE, or its interval has passed) → FINISHING (everything is loaded) → IDLE (everything is
-merged). If loading does not finish, the table returns to IDLE unchanged. A merge that has begun is always completed, if
-need be by another process.
+IDLE → REFRESHING (REFRESH TABLE, or its interval has passed) → FINISHING (everything is loaded) → IDLE (everything
+is merged). If loading does not finish, the table returns to IDLE unchanged. A merge that has begun is always
+completed, possibly by another process.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ REFRESH = "REFRESH TABLE"
 """The kind of the operation that starts a refresh."""
 
 STAGED, FINISHED, GIVEN_UP = "REFRESH STAGED", "REFRESH FINISHED", "REFRESH GIVEN UP"
-"""The kinds of the owner's operations: loading is complete; merging is complete; the refresh failed and changed
-nothing."""
+"""The kinds of operations that the owner commits: loading is complete; merging is complete; the refresh failed
+without changing the table."""
 
 KILLED = "the process that loaded it ended: the table is as it was"
-"""The reason of a refresh that failed because the loading process ended."""
+"""The failure reason of a refresh whose loading process ended."""
 
 
 def refresh_of(snapshot: Snapshot, table_id: int) -> RefreshRecord | None:
@@ -99,8 +99,8 @@ def is_due(snapshot: Snapshot, record: RefreshRecord, created_ms: int, now_ms: i
     """True if ``refresh_interval_sec`` has passed since the table's newest refresh began, or since the table was
     created.
 
-    False while its source is paused. If the newest refresh begins in the future by more than the interval, the clock
-    was set back, and the refresh is due.
+    False while its source is paused. If the newest refresh began more than one interval in the future, the clock was
+    set back, and a refresh is due.
     """
     if record.status != IDLE or record.interval_s is None:
         return False
@@ -113,7 +113,7 @@ def is_due(snapshot: Snapshot, record: RefreshRecord, created_ms: int, now_ms: i
 def refresh_state(
     record: RefreshRecord, status: JobStatus | None, progress: BackfillProgress | None
 ) -> tuple[str, str]:
-    """A refreshable table's state, and its progress or the reason why it does not progress."""
+    """A refreshable table's state, and its progress or the reason why it makes none."""
     if status is not None and status.state == "STALLED":
         return "STALLED", status.reason or ""
     if record.status == IDLE:
@@ -126,14 +126,14 @@ def refresh_state(
 
 
 def progress_of(progress: BackfillProgress) -> str:
-    """The progress of a refresh: ``merging: 45.00% (450/1000)``; only the phase if the total is unknown."""
+    """The progress of a refresh as text: ``merging: 45.00% (450/1000)``, or just the phase if the total is unknown."""
     if not progress.total:
         return progress.phase
     return f"{progress.phase}: {100 * progress.done / progress.total:.2f}% ({progress.done}/{progress.total})"
 
 
 def left_chunks(record: RefreshRecord, done: int) -> range:
-    """The chunks still to be merged; ``done`` is the newest batch in the table."""
+    """The numbers of the chunks that remain to be merged. ``done`` is the newest batch in the table."""
     return range(max(0, done - record.first_batch + 1), record.chunks)
 
 

@@ -35,7 +35,7 @@ def relation_of(record: ObjectRecord) -> Relation:
 
 
 def seen_columns(record: ObjectRecord, by: ObjectRecord) -> tuple[tuple[str, str], ...]:
-    """The columns of a relation that another object sees: all except those that were added after the object got its
+    """The columns of a relation that are visible to another object: all except those added after the object got its
     query."""
     until = max(by.id, by.sees) if isinstance(by, MaterializedViewRecord) else by.id
     later = (
@@ -47,14 +47,14 @@ def seen_columns(record: ObjectRecord, by: ObjectRecord) -> tuple[tuple[str, str
 
 
 def changes_rows(record: ObjectRecord | None) -> bool:
-    """True if rows of a relation are replaced or deleted, so that its readers need its change data feed."""
+    """True if rows of a relation may be replaced or deleted, so that its readers need its change data feed."""
     if isinstance(record, DeltaTableRecord):
         return record.has_change_feed
     return isinstance(record, MaterializedViewRecord) and bool(record.keys)
 
 
 def kept_watermark(record: MaterializedViewRecord) -> tuple[str, str] | None:
-    """The watermark for reading a table or view; only an append-only table has one."""
+    """The watermark for reading a table or view. Only append-only tables have one."""
     return source_watermark(table_definition(record.definition)) if isinstance(record, TableRecord) else None
 
 
@@ -83,7 +83,7 @@ def nullable_schema(schema: str) -> str:
 
 
 def nullable_fields(fields: Iterable[dict[str, object]]) -> str:
-    """As :func:`nullable_schema`, for a schema's fields."""
+    """Like :func:`nullable_schema`, for a schema's fields."""
     return json.dumps({"type": "struct", "fields": [{**field, "nullable": True} for field in fields]})
 
 

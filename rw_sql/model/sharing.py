@@ -1,5 +1,7 @@
-"""Determines whether a source has one shared reader or a direct reader per view. This is fixed when the source is
-created."""
+"""Determines whether a source has one shared reader, or one direct reader per view.
+
+The choice is fixed when the source is created.
+"""
 
 from __future__ import annotations
 

@@ -35,19 +35,21 @@ class Reader:
 
     @property
     def label(self) -> str:
-        """Its name in previews: the source, and the view if there may be several readers."""
+        """The reader's name in previews: the source, and the view if there may be several readers."""
         return f"source {self.source.name}" + (f", read by {self.view.name}" if self.view is not None else "")
 
     def dependents(self, snapshot: Snapshot) -> tuple[ObjectRecord, ...]:
-        """The objects that receive the records it reads, in creation order."""
+        """The objects that receive the records read by this reader, in creation order."""
         if self.view is None:
             return snapshot.dependents_of(self.source.id)
         return (self.view, *snapshot.dependents_of(self.view.id))
 
 
 def readers_of(snapshot: Snapshot, source: SourceRecord) -> tuple[Reader, ...]:
-    """The readers of a source: for a shared source its one reader, running or not; otherwise one per view that reads
-    the source."""
+    """The readers of a source.
+
+    A shared source has one, whether running or not; another source has one per view that reads it.
+    """
     if source.is_shared:
         fragment = ingest_fragment(source.id)
         return (Reader(source=source, fragment=fragment, job=fragment),)
@@ -59,7 +61,10 @@ def readers_of(snapshot: Snapshot, source: SourceRecord) -> tuple[Reader, ...]:
 
 
 def only_fragment(snapshot: Snapshot, source: SourceRecord, span: Span) -> str:
-    """The fragment with a source's positions. Raises SqlError if there is none, or if several may differ."""
+    """The only fragment with positions of a source.
+
+    Raises SqlError if there is none, or if there are several, whose positions may differ.
+    """
     readers = readers_of(snapshot, source)
     if len(readers) != 1:
         views = ", ".join(reader.view.name for reader in readers if reader.view is not None)

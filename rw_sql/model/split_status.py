@@ -1,4 +1,4 @@
-"""Compares a split of the catalog with the upstream: the STATUS of SHOW SOURCE SPLITS."""
+"""Compares a split in the catalog with the upstream, for the column STATUS of SHOW SOURCE SPLITS."""
 
 from __future__ import annotations
 
@@ -20,8 +20,10 @@ UNKNOWN = "UNKNOWN"
 
 
 def identity_status(state: SplitState, upstream: UpstreamSplit) -> str:
-    """Compares the identity of a state with the upstream split: OK, OTHER_CLUSTER or RECREATED. Unknown values are
-    equal."""
+    """Compares the identity of a state with the upstream split: OK, OTHER_CLUSTER or RECREATED.
+
+    Unknown values count as equal.
+    """
     if state.cluster and upstream.cluster and state.cluster != upstream.cluster:
         return OTHER_CLUSTER
     if state.incarnation and upstream.incarnation and state.incarnation != upstream.incarnation:
@@ -30,7 +32,7 @@ def identity_status(state: SplitState, upstream: UpstreamSplit) -> str:
 
 
 def split_status(state: SplitState | None, upstream: UpstreamSplit | None) -> str:
-    """The status of a split, as SHOW SOURCE SPLITS shows it."""
+    """The status of a split, as shown by SHOW SOURCE SPLITS."""
     if upstream is None:
         return ORPHAN
     if state is None:
@@ -44,7 +46,7 @@ def split_status(state: SplitState | None, upstream: UpstreamSplit | None) -> st
 
 
 def identified(state: SplitState, upstream: UpstreamSplit) -> SplitState:
-    """The state with the identity of the upstream split."""
+    """The state with the cluster and incarnation of the upstream split."""
     return SplitState(
         split=state.split, offset=state.offset, cluster=upstream.cluster, incarnation=upstream.incarnation
     )

@@ -1,4 +1,4 @@
-"""The start of reading: the startup options, and the meaning of ``latest`` for views over a source."""
+"""Where reading starts: the startup options, and the meaning of ``latest`` for views over a source."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ TIME = "scan.startup.timestamp.millis"
 
 
 def without_startup(options: PlannedOptions) -> dict[str, str]:
-    """The options without the startup options, fit to be checked."""
+    """The options without the startup options, in a form that can be checked."""
     return {key: value for key, value in visible(options).items() if key not in (MODE, TIME)}
 
 
 def birth_of(kind_name: str, options: PlannedOptions, upstream: Upstream) -> str:
-    """The end offsets of the splits when a source is created, as its record stores them.
+    """The end offsets of the splits when a source is created, in the form stored in its record.
 
-    Empty if no startup mode of the connector uses them: for 100,000 files the text would be long.
+    Empty if no startup mode of the connector uses them, because the text would be long for 100,000 files.
     """
     kind = connector(kind_name)
     if kind.spec.option(MODE) is None:

@@ -39,8 +39,7 @@ _NAMED_ZONE = re.compile(r"(.*[0-9])\s*([A-Za-z_]+(?:/[A-Za-z_+\-0-9]+)*)")
 def timestamp_milliseconds(text: str, span: Span) -> int:
     """Milliseconds since 1970 of ``2026-01-31 08:00:00+01:00``, ``…Z`` or ``… Europe/Berlin``.
 
-    A time without a zone is refused, because it means different instants to different readers. Raises SqlError
-    INVALID_OPTION.
+    A time without a zone is refused, because it is ambiguous. Raises SqlError INVALID_OPTION.
     """
     plain, zone = text.strip(), None
     if (named := _NAMED_ZONE.fullmatch(plain)) is not None and named[2].upper() not in ("Z", "T"):

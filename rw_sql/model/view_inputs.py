@@ -41,13 +41,14 @@ if TYPE_CHECKING:
 class ViewInput:
     """One relation that a table, view or sink reads: a source's log, or the rows of a table or another view.
 
-    ``columns`` are the columns that queries see; for a table with a primary key also the log's columns for order and
-    kind of change. ``stored`` are the columns of its files, ``aliases`` the pairs (column, name in the files) where the
-    names differ. ``keys`` are the columns, hidden ones included, by which its rows are replaced; empty if they are only
-    appended. ``history`` describes the backfill, unless the log is simply read from the beginning (see
-    :mod:`rw_sql.model.backfill_ranges`). An external Delta table has a ``path``, and ``has_feed`` if it keeps a change
-    feed. ``decoded_by`` is the form of the rows of a table of a change data capture source
-    (:func:`rw_sql.model.definitions.cdc_rows`), which decodes them itself; ``live_from`` is as in its record.
+    ``columns`` are the columns visible to queries; for a table with a primary key, they include the log's columns
+    for the order and kind of changes. ``stored`` are the columns of its files, ``aliases`` the pairs (column, name
+    in the files) for columns whose names differ. ``keys`` are the columns, including hidden ones, by which its rows
+    are replaced; empty if rows are only appended. ``history`` describes the backfill; None if the log is read from
+    the beginning (see :mod:`rw_sql.model.backfill_ranges`). ``path`` is set for an external Delta table;
+    ``has_feed``: that table has a change feed. A table of a change data capture source decodes its input itself:
+    ``decoded_by`` defines the form of its rows (:func:`rw_sql.model.definitions.cdc_rows`), and ``live_from`` is the
+    field of its record.
     """
 
     id: int
@@ -82,7 +83,7 @@ class ViewInput:
 
     @property
     def is_changing(self) -> bool:
-        """True if it is read through its change data feed, because its rows are not only appended."""
+        """True if the input is read through its change data feed, because its rows may be changed or deleted."""
         return bool(self.keys) or self.has_feed
 
 
@@ -156,8 +157,8 @@ def _stored(table: TableRecord) -> tuple[str, ...]:
 
 
 def keyed_query(table: TableRecord) -> str:
-    """The query of a table with a primary key over its source's log, extended by the columns for order and kind of
-    change."""
+    """The query of a table with a primary key over its source's log, extended by the columns for the order and kind
+    of changes."""
     query = table.maintenance.query
     if not has_unchanged(table_definition(table.definition)):
         return query

@@ -1,4 +1,5 @@
-"""Carries out plans: the owner of a warehouse, its jobs, and the reads and waits of statements.
+"""Carries out plans: runs the jobs of a warehouse in its owner process, reads facts for planning, and waits for
+statements to take effect.
 
 Rooms, from the top: ``control`` decides which jobs run; ``views``, ``ingest``, ``sinks`` and ``refresh`` are the jobs;
 ``observe``, ``sql``, ``backfill``, ``direct``, ``upkeep``, ``rewind`` and ``positions`` serve them; ``jobs`` is shared

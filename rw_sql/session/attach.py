@@ -108,7 +108,8 @@ class _Runtime:
             self.owner.start()
 
     def run_jobs(self) -> None:
-        """Lets this process run the jobs from now on, if all sessions so far were attached with ``run_jobs=False``."""
+        """Makes this process run the jobs from now on, if all earlier sessions were attached with
+        ``run_jobs=False``."""
         if self.owner is None:
             owner = Owner(self.context)
             owner.start()
@@ -125,7 +126,7 @@ class _Runtime:
 class Attached:
     """A Spark session that accepts rw_sql's statements, and their warehouse.
 
-    ``ask`` is called with a :class:`Question` before an unsafe statement; None if no one can answer.
+    ``ask`` is called with a :class:`Question` before each unsafe statement; None if nobody can answer.
     """
 
     def __init__(self, spark: SparkSession, runtime: _Runtime) -> None:
@@ -152,7 +153,7 @@ class Attached:
 
     @property
     def is_alive(self) -> bool:
-        """True if its Spark session still runs."""
+        """True if the Spark session is still running."""
         return self._runtime.context.sessions.is_alive()
 
     @property
@@ -168,7 +169,7 @@ class Attached:
         return None if block is None else "aborted" if block.is_aborted else "open"
 
     def abort_block(self) -> None:
-        """Aborts the block after an error: only ROLLBACK ends it now."""
+        """Aborts the block after an error, so that only ROLLBACK can end it."""
         if self._state.block is not None:
             self._state.block.is_aborted = True
 
@@ -200,15 +201,15 @@ class Attached:
         return serve_metrics(metrics, where)
 
     def served(self) -> ServedWarehouse:
-        """The data that ``rw-sql serve`` shows of the warehouse: its status page, metrics and readiness."""
+        """The data that ``rw-sql serve`` publishes about the warehouse: status page, metrics and readiness."""
         return ServedWarehouse(self._runtime.context)
 
     def has_object(self, name: Name) -> bool:
-        """True if an rw_sql object has this name."""
+        """True if an rw_sql object with this name exists."""
         return self._names.has_object(name)
 
     def has_parameter(self, name: str) -> bool:
-        """True if an rw_sql session parameter has this name."""
+        """True if an rw_sql session parameter with this name exists."""
         return self._names.has_parameter(name)
 
     def object_names(self) -> tuple[str, ...]:
@@ -217,8 +218,10 @@ class Attached:
         return tuple(sorted({record.name for kind in RELATION_KINDS for record in snapshot.all(kind)}))
 
     def route(self, text: str) -> Statement | None:
-        """The parsed statement if the text is an rw_sql statement; None if it is Spark's. Raises SqlError for an
-        invalid rw_sql statement."""
+        """Returns the parsed statement if the text is an rw_sql statement; None if it must be sent to Spark.
+
+        Raises SqlError for an invalid rw_sql statement.
+        """
         if not could_be_ours(text):
             return None
         try:
@@ -251,7 +254,8 @@ class Attached:
             self._state.waiting.end()
 
     def dry_run(self) -> DryRun:
-        """Explains statements one after the other, beginning with the present catalog and this session's parameters."""
+        """Returns a dry run that explains statements in order, beginning with the current catalog and this session's
+        parameters."""
         return DryRun(self._runtime.context, self._state.parameters)
 
     def refuse_changes(self, text: str) -> None:
@@ -262,9 +266,12 @@ class Attached:
             raise error.located(text) from None
 
     def before_spark(self, text: str) -> None:
-        """Called before a Spark statement or table name: makes the rw_sql objects that it may name readable.
+        """Makes the rw_sql objects that a Spark statement or table name may refer to readable.
 
-        Looks for views created by other sessions at most every LOOK_SECONDS, so that plain Spark statements stay fast.
+        Must be called before Spark runs it.
+
+        Checks for views created by other sessions at most every LOOK_SECONDS, so that plain Spark statements stay
+        fast.
         """
         self._views.before(text)
         metastore = self._runtime.context.metastore
@@ -286,7 +293,7 @@ class Attached:
             logger.warning("the catalog's views are not up to date: %s", cause_line(str(error)))
 
     def read(self, text: str, read: Callable[[], DataFrame]) -> DataFrame:
-        """Runs ``read`` for a Spark statement; sources that it names are read upstream, once.
+        """Runs ``read`` for a Spark statement. Sources in the statement are read once from their upstreams.
 
         Raises SqlError, located in ``text``, if a source cannot be read.
         """
@@ -317,9 +324,9 @@ def connect(
     """Returns a Spark session with Delta that accepts rw_sql's statements: the running session, or a new one.
 
     ``warehouse`` is a path or URI (default: ``$RW_SQL_WAREHOUSE``, else ``./rw_warehouse``). ``master`` is Spark's
-    (default: ``local[*]``), and ``config`` adds Spark settings. Both win over ``spark-defaults.conf``, and that file
-    wins over rw_sql's own settings. With ``run_jobs=False`` this process only commits statements and never runs the
-    jobs. Raises SqlError JAVA_MISSING if Java is missing or too old.
+    master (default: ``local[*]``), and ``config`` adds Spark settings. Both take precedence over
+    ``spark-defaults.conf``, which takes precedence over rw_sql's own settings. With ``run_jobs=False`` this process
+    only commits statements and never runs the jobs. Raises SqlError JAVA_MISSING if Java is missing or too old.
     """
     check_java()
     leave_dead_jvm()
@@ -347,10 +354,11 @@ def connect(
 
 
 def _leave_out_checksums(spark: SparkSession) -> None:
-    """Stops this JVM from writing a hidden ``.crc`` beside each local file. delta-rs writes none either.
+    """Stops this JVM from writing a hidden ``.crc`` checksum file for each local file. (delta-rs writes none
+    either.)
 
-    Without its native library, Hadoop starts a process for every file that it creates. That takes milliseconds for each
-    of the eight files of a streaming batch, and half of them are ``.crc`` files.
+    Without its native library, Hadoop starts a process for every file that it creates, which takes milliseconds. A
+    streaming batch creates eight files, half of which would be ``.crc`` files.
     """
     java = java_packages(spark)
     files = java.org.apache.hadoop.fs.FileSystem.get(java.java.net.URI("file:///"), hadoop_configuration(spark))
@@ -360,9 +368,9 @@ def _leave_out_checksums(spark: SparkSession) -> None:
 def attach(spark: SparkSession, warehouse: str | None = None, *, run_jobs: bool = True) -> Attached:
     """Extends an existing session: from now on ``spark.sql`` accepts rw_sql's statements.
 
-    If no process runs the warehouse's jobs, this process runs them from now on, unless all of its sessions were
-    attached with ``run_jobs=False``. Raises SqlError DELTA_MISSING, with the command line to use, if the session was
-    built without Delta.
+    If no other process runs the warehouse's jobs, this process runs them, unless all of its sessions are attached
+    with ``run_jobs=False``. Raises SqlError DELTA_MISSING, with the command line to use, if the session was built
+    without Delta.
     """
     ended = attached_to(spark)
     if ended is not None:
@@ -401,7 +409,7 @@ def attach(spark: SparkSession, warehouse: str | None = None, *, run_jobs: bool 
 
 
 def detach(spark: SparkSession) -> None:
-    """Reverts :func:`attach`. Detaching a warehouse's last session stops its jobs; they keep their positions."""
+    """Reverts :func:`attach`. Detaching the last session of a warehouse stops its jobs. Their positions are kept."""
     with _lock:
         attached = attached_to(spark)
         if attached is None:
@@ -420,7 +428,7 @@ def detach(spark: SparkSession) -> None:
 
 
 def _with_schemas(spark: SparkSession, text: str) -> str:
-    """A text for Spark with names that Spark finds: see :mod:`rw_sql.runtime.sql.spark_names`."""
+    """Rewrites the names in a statement so that Spark can resolve them: see :mod:`rw_sql.runtime.sql.spark_names`."""
     attached = attached_to(spark)
     if attached is None:
         return text
@@ -436,17 +444,17 @@ def _stop_all() -> None:
 
 
 def catalog_of(attached: Attached) -> Snapshot:
-    """The present catalog of a session's warehouse."""
+    """The current catalog of a session's warehouse."""
     return attached._runtime.context.metastore.snapshot()
 
 
 def statement_progress(attached: Attached) -> StatementProgress:
-    """The activity of a session's running statement, for a status line; another thread may call this."""
+    """The activity of a session's running statement, for a status line. May be called from another thread."""
     return progress_of(attached._runtime.context, attached._state.waiting)
 
 
 def status_shown(attached: Attached) -> AbstractContextManager[None]:
-    """Shows the status of a session's statement while the block runs it, at a prompt or in a notebook."""
+    """A context manager that shows the status of a session's statement while it runs, at a prompt or in a notebook."""
     return shown(attached, partial(statement_progress, attached))
 
 
@@ -478,7 +486,8 @@ def _require_delta(spark: SparkSession) -> None:
 
 
 def _default_ask() -> Callable[[Question], bool] | None:
-    """Asks the operator at an interactive Python prompt on a terminal; None elsewhere."""
+    """The default confirmation: asks the operator if this is an interactive Python prompt on a terminal; None
+    elsewhere."""
     is_prompt = hasattr(sys, "ps1") and sys.stdin is not None and sys.stdin.isatty()
     return _ask_at_prompt if is_prompt else None
 
@@ -492,6 +501,6 @@ def _ask_at_prompt(question: Question) -> bool:
 
 
 def other_kinds(attached: Attached) -> dict[str, str]:
-    """The names of the sinks and connections, which no query reads, with their kinds."""
+    """The names and kinds of objects that queries cannot read: sinks and connections."""
     snapshot = catalog_of(attached)
     return {record.name: kind for kind in ("connection", "sink") for record in snapshot.all(kind)}

@@ -11,21 +11,22 @@ from pathlib import Path
 from rw_sql.errors import CONNECT_SESSION, JAVA_MISSING, SqlError
 
 OLDEST_JAVA = 17
-"""The oldest Java that Spark 4 runs on."""
+"""The oldest Java version that Spark 4 supports."""
 
 _NEED = f"Spark needs Java {OLDEST_JAVA} or newer"
 _HINT = f"install one (Debian: apt-get install openjdk-{OLDEST_JAVA}-jre-headless) or point JAVA_HOME at one"
 _VERSION = re.compile(r'version "(?:1\.)?(\d+)')
 _suitable: set[Path] = set()
-"""The programs that a check in this process has found new enough."""
+"""The Java programs that this process has already checked and found new enough."""
 
 
 def check_java() -> None:
     """Checks that the Java version that Spark will start is new enough. Raises SqlError RW404 with the fix if it is
     not.
 
-    Spark starts ``$JAVA_HOME/bin/java`` if JAVA_HOME is set, else the first ``java`` on the PATH. Commands check before
-    they report that Spark starts, and :func:`rw_sql.connect` checks again; a suitable program is run only once.
+    Spark starts ``$JAVA_HOME/bin/java`` if JAVA_HOME is set, otherwise the first ``java`` on the PATH. Commands
+    check this before they report that Spark is starting, and :func:`rw_sql.connect` checks again. A successful check
+    is cached, so Java is started only once for it.
     """
     java, origin = _find_java()
     if java in _suitable:
@@ -40,7 +41,8 @@ def check_java() -> None:
 
 
 def connect_session_refused() -> SqlError:
-    """The error for a session of Spark Connect, whose JVM is on another machine and runs no jobs of this process."""
+    """The error for a Spark Connect session, which is not supported because its JVM is on another machine and cannot
+    run this process's jobs."""
     return SqlError(
         CONNECT_SESSION,
         "this is a session of Spark Connect, and rw_sql needs the JVM of its own process",

@@ -1,4 +1,4 @@
-"""The warehouse of a process that names none."""
+"""The default warehouse of a process."""
 
 from __future__ import annotations
 

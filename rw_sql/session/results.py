@@ -12,12 +12,12 @@ if TYPE_CHECKING:
     from rw_sql.plan.result.plan import Table
 
 MOST_ROWS = 1000
-"""The maximum number of rows shown; a script that needs more writes them to a table."""
+"""The maximum number of rows shown. A script that needs more rows should write them to a table."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rows:
-    """A result to display: every cell is text, None for NULL. ``has_more``: rows were left out."""
+    """A result to display. Every cell is text, or None for NULL. ``has_more``: not all rows are included."""
 
     columns: tuple[str, ...]
     rows: tuple[tuple[str | None, ...], ...]
@@ -32,14 +32,14 @@ class Rows:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Values:
-    """A result as Python values. ``has_more``: rows were left out."""
+    """A result as Python values. ``has_more``: not all rows are included."""
 
     columns: tuple[str, ...]
     rows: tuple[tuple[Any, ...], ...]
     has_more: bool = False
 
     def as_text(self) -> Rows:
-        """The result to display."""
+        """Converts the result to text for display."""
         rows = tuple(tuple(cell_text(value) for value in row) for row in self.rows)
         return Rows(columns=self.columns, rows=rows, has_more=self.has_more)
 
@@ -51,12 +51,12 @@ def read_values(result: DataFrame, *, most: int = MOST_ROWS) -> Values:
 
 
 def read_rows(result: DataFrame, *, most: int = MOST_ROWS) -> Rows:
-    """The same result as text cells."""
+    """Like :func:`read_values`, with the result as text cells."""
     return read_values(result, most=most).as_text()
 
 
 def rows_of(table: Table, *, most: int = MOST_ROWS) -> Rows:
-    """A statement's answer as text cells, without an intermediate DataFrame."""
+    """A statement's result as text cells, without an intermediate DataFrame."""
     return Rows(
         columns=tuple(name for name, _ in table.columns),
         rows=tuple(tuple(cell_text(local_time(value)) for value in row) for row in table.rows[:most]),
@@ -65,7 +65,7 @@ def rows_of(table: Table, *, most: int = MOST_ROWS) -> Rows:
 
 
 def local_time(value: object) -> object:
-    """A time in the time zone of this process, as in Spark's rows; any other value unchanged."""
+    """Converts a time to the time zone of this process, as in Spark's rows. Other values are returned unchanged."""
     return value.astimezone().replace(tzinfo=None) if isinstance(value, datetime) else value
 
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatementText:
-    """One statement of a script and its place; ``line`` and ``column`` are 1-based."""
+    """One statement of a script and its position; ``line`` and ``column`` are 1-based."""
 
     text: str
     line: int
@@ -39,8 +39,11 @@ def answering(
     answer: Callable[[Question], bool] | None,
     on_progress: Callable[[BackfillProgress], None] | None = None,
 ) -> Iterator[Attached]:
-    """The attached session, in which ``answer`` confirms unsafe statements (None: nobody can confirm) while a script
-    runs. ``on_progress`` receives the progress of a view that a statement waits for."""
+    """A context manager for running a script: sets the session's callbacks for its duration, and yields the session.
+
+    ``answer`` confirms unsafe statements (None: nobody can confirm). ``on_progress`` receives the progress of a view
+    that a statement waits for.
+    """
     attached = attached_to(spark) or attach(spark)
     before, attached.ask = attached.ask, answer
     told, attached.on_progress = attached.on_progress, on_progress
@@ -57,7 +60,7 @@ def run_part(
     file: str | None = None,
     on_result: Callable[[DataFrame], None] | None = None,
 ) -> None:
-    """Runs one statement of a script, rw_sql's or Spark's; ``on_result`` receives its rows.
+    """Runs one statement of a script, either rw_sql's or Spark's. ``on_result`` receives its rows.
 
     Raises SqlError located in the script.
     """
@@ -86,11 +89,13 @@ def run_statements(
     on_result: Callable[[StatementText, DataFrame | None], None],
     on_progress: Callable[[BackfillProgress], None] | None = None,
 ) -> None:
-    """Runs a script's statements until the first error; ``on_result`` receives each result before the next one starts.
+    """Runs a script's statements until the first error.
+
+    ``on_result`` receives each result before the next statement starts.
 
     ``answer`` confirms unsafe statements (None: nobody can confirm). ``on_progress`` receives the progress of a view
     that a statement waits for. Raises SqlError located in the script (file, line, column); the effects of the
-    statements before it remain.
+    preceding statements remain.
     """
     with answering(spark, answer, on_progress) as attached:
         for part in split_script(text):
@@ -99,9 +104,9 @@ def run_statements(
 
 
 def interrupted_at(done: int, total: int, place: str, why: str) -> str:
-    """The message after Ctrl-C: the interrupted statement, and how many statements before it are done.
+    """The message after Ctrl-C: names the interrupted statement and the number of completed statements before it.
 
-    ``place`` is the place of the interrupted statement, ``why`` an additional text about it.
+    ``place`` is the position of the interrupted statement, ``why`` an additional text about it.
     """
     before = {0: "nothing was done before it", 1: "the one before it is done"}.get(
         done, f"the {done} before it are done"

@@ -1,7 +1,7 @@
-"""The hook by which an interactive prompt or a notebook shows the status of a statement that takes long.
+"""A hook through which an interactive prompt or a notebook shows the status of a long-running statement.
 
-This package prints nothing: the front end installs what shows it. Commands, whose statements have a status line of
-their own, install nothing.
+This package itself prints nothing; the front end installs a display. Commands install none, because they have their
+own status line.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ if TYPE_CHECKING:
 
 
 class StatusDisplay(Protocol):
-    """What shows the status of one statement at a time."""
+    """A display of statuses, one statement at a time."""
 
     def running(self) -> AbstractContextManager[None]:
-        """Shows the status while the block runs, once it has run for a while."""
+        """A context manager that shows the status after its block has run for a while."""
         ...
 
     def hidden(self) -> AbstractContextManager[None]:
-        """Hides the status while the block runs."""
+        """A context manager that hides the status while its block runs."""
         ...
 
 
 class Asks(Protocol):
-    """A session with the function that confirms its unsafe statements."""
+    """A session with a callback that confirms its unsafe statements."""
 
     ask: Callable[[Question], bool] | None
 
@@ -43,8 +43,10 @@ class _Installed:
 
 
 def show_statements(make: Callable[[Callable[[], StatementProgress]], StatusDisplay]) -> None:
-    """Shows the statements of all sessions of this process. ``make`` gets the function that describes the running one,
-    and returns the display."""
+    """Installs the display for the statements of all sessions in this process.
+
+    ``make`` creates the display. It receives a function that describes the running statement.
+    """
 
     def describe() -> StatementProgress:
         from rw_sql.runtime.observe.waiting import StatementProgress
@@ -57,7 +59,10 @@ def show_statements(make: Callable[[Callable[[], StatementProgress]], StatusDisp
 
 @contextmanager
 def shown(session: Asks, describe: Callable[[], StatementProgress]) -> Iterator[None]:
-    """Shows a statement of the main thread while the block runs it; a statement inside of another adds nothing."""
+    """A context manager that shows the status of the statement that its block runs.
+
+    It has no effect outside the main thread or inside another statement.
+    """
     display = _Installed.display
     is_main = threading.current_thread() is threading.main_thread()
     if display is None or _Installed.describe is not None or not is_main:

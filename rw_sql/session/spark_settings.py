@@ -1,5 +1,6 @@
-"""Spark's settings for a session that rw_sql starts: the caller's first, then ``spark-defaults.conf``, then rw_sql's
-own.
+"""Spark's settings for a session that rw_sql starts.
+
+The caller's settings take precedence, then ``spark-defaults.conf``, then rw_sql's own.
 
 The file's format is that of ``java.util.Properties`` as Spark reads it: one key and value per line, separated by
 blanks, ``=`` or ``:``; lines that begin with ``#`` are comments.
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 _LISTS = ("spark.sql.extensions", "spark.jars.packages", "spark.jars.excludes", "spark.jars")
-"""Settings that are lists: rw_sql adds to the user's value."""
+"""The settings that are lists. rw_sql appends to the user's value instead of replacing it."""
 
 _OWN = {
     "spark.app.name": "rw_sql",
@@ -47,8 +48,9 @@ def session_settings(
 ) -> dict[str, str]:
     """The settings of a new session: those in ``given`` and in ``spark-defaults.conf`` override rw_sql's own.
 
-    ``needed`` are Delta's; their lists are joined with the user's. ``warehouse_dir`` is the default of
-    ``spark.sql.warehouse.dir``; ``defaults`` are further settings, which the user's settings override.
+    ``needed`` are the settings that Delta needs; list values among them are merged with the user's.
+    ``warehouse_dir`` is the default of ``spark.sql.warehouse.dir``; ``defaults`` are further settings that the
+    user's settings override.
     """
     own = {**_OWN, **(defaults or {})}
     if warehouse_dir is not None:
@@ -78,7 +80,7 @@ def defaults_of_file() -> dict[str, str]:
 
 
 def settings_of(master: str | None, settings: Iterable[str], driver_memory: str | None) -> dict[str, str]:
-    """The settings that ``--master``, ``--conf KEY=VALUE`` and ``--driver-memory`` give.
+    """The settings from the options ``--master``, ``--conf KEY=VALUE`` and ``--driver-memory``.
 
     Raises SqlError INVALID_OPTION.
     """

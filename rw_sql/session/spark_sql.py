@@ -22,11 +22,13 @@ if TYPE_CHECKING:
 
 
 class TakesStatements(Protocol):
-    """The handling of a text of ``spark.sql`` by an attached session; :class:`rw_sql.session.attach.Attached`
-    implements it."""
+    """The interface through which an attached session handles a text given to ``spark.sql``.
+
+    Implemented by :class:`rw_sql.session.attach.Attached`.
+    """
 
     def route(self, text: str) -> Statement | None:
-        """The parsed statement if it is rw_sql's, None if it is Spark's."""
+        """The parsed statement if the text is an rw_sql statement; None if it must be sent to Spark."""
         ...
 
     def run(self, text: str, statement: Statement) -> DataFrame:
@@ -38,15 +40,15 @@ class TakesStatements(Protocol):
         ...
 
     def before_spark(self, text: str) -> None:
-        """Called before a Spark statement or table name."""
+        """Must be called before Spark runs a statement or resolves a table name."""
         ...
 
     def read(self, text: str, read: Callable[[], DataFrame]) -> DataFrame:
-        """Runs ``read`` for a Spark statement, with the sources that it names."""
+        """Runs ``read`` for a Spark statement, with the sources in the statement made readable."""
         ...
 
     def abort_block(self) -> None:
-        """Aborts the block after an error: only ROLLBACK ends it now."""
+        """Aborts the block after an error, so that only ROLLBACK can end it."""
         ...
 
 
@@ -58,9 +60,11 @@ def wrap_sql(
     with_schemas: Callable[[SparkSession, str], str],
     shown: Callable[[_Session], AbstractContextManager[None]],
 ) -> None:
-    """Wraps the class's ``sql`` once. Calls with arguments and sessions that are not attached use the original.
+    """Wraps the class's ``sql`` method, unless it is already wrapped.
 
-    ``with_schemas`` rewrites a text for Spark so that Spark finds what its names mean. ``shown`` shows the status of a
+    Calls with arguments, and calls on sessions that are not attached, use the original method.
+
+    ``with_schemas`` rewrites the names in a text so that Spark can resolve them. ``shown`` shows the status of a
     statement while it runs.
     """
     original = SparkSession.sql
@@ -127,7 +131,7 @@ def _wrap_table(
 
 
 def wrap_shell_sql(spark: SparkSession) -> None:
-    """Rebinds the pyspark shell's own ``sql`` function, which was bound before the method was wrapped."""
+    """Rebinds the pyspark shell's ``sql`` function, which still refers to the unwrapped method."""
     shell = sys.modules.get("__main__")
     bound = getattr(shell, "sql", None)
     is_of_spark = getattr(bound, "__self__", None) is spark

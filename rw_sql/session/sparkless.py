@@ -1,5 +1,8 @@
-"""A warehouse without Spark, for two kinds of statements: those that read the catalog, the jobs' tables and the
-upstreams, and those that change the catalog for the process that runs the jobs."""
+"""A warehouse without Spark.
+
+It supports two kinds of statements: those that read the catalog, the jobs' tables and the upstreams, and those that
+change the catalog (another process then runs the jobs accordingly).
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def sparkless(location: str | None, *, only_reads: bool = False) -> Iterator[Context]:
-    """An existing warehouse, open while a command runs. With ``only_reads``, nothing is written to the warehouse.
+    """A context manager that opens an existing warehouse. With ``only_reads``, nothing is written to the warehouse.
 
     Raises SqlError UNDEFINED_OBJECT if the warehouse does not exist.
     """
@@ -44,8 +47,10 @@ def sparkless(location: str | None, *, only_reads: bool = False) -> Iterator[Con
 
 
 def answer(context: Context, statement: Statement, *, ask: Callable[[Question], bool] | None = None) -> Table:
-    """A statement's rows; ``ask`` confirms unsafe statements. Raises SqlError NO_SESSION if the statement needs
-    Spark."""
+    """Runs a statement and returns its rows.
+
+    ``ask`` confirms unsafe statements. Raises SqlError NO_SESSION if the statement needs Spark.
+    """
     from rw_sql.runtime.control.executor import Executor
     from rw_sql.runtime.control.session_state import SessionState
 
@@ -53,6 +58,6 @@ def answer(context: Context, statement: Statement, *, ask: Callable[[Question], 
 
 
 def records_of(table: Table) -> list[dict[str, object]]:
-    """Rows by their columns' names; times in the time zone of this process, as in Spark's rows."""
+    """The rows as dictionaries by column name. Times are in the time zone of this process, as in Spark's rows."""
     names = [name for name, _ in table.columns]
     return [dict(zip(names, map(local_time, row), strict=True)) for row in table.rows]

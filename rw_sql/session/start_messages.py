@@ -1,4 +1,4 @@
-"""Hides Spark's start-up messages, some dozen lines that need no action, from a terminal or notebook."""
+"""Hides Spark's start-up messages (some dozen lines that require no action) from a terminal or notebook."""
 
 from __future__ import annotations
 
@@ -26,10 +26,11 @@ _START_UP = re.compile(
 
 @contextmanager
 def without_start_messages() -> Iterator[None]:
-    """Filters the standard error of a process that is started inside the block, for as long as that process lives.
+    """A context manager that filters the standard error of a process started inside its block, for as long as the
+    process lives.
 
-    Its known start-up lines are left out; all other lines are passed on. If the block raises, the hidden lines are
-    written too, because one of them may be the reason.
+    Known start-up lines are hidden; all other lines are passed on. If the block raises, the hidden lines are written
+    too, because one of them may explain the error.
     """
     try:
         ours = os.dup(2)
@@ -74,7 +75,7 @@ class _Filter:
                         self._left_out.append(line)
 
     def show_all(self) -> None:
-        """Writes the hidden lines, and every later one."""
+        """Writes the hidden lines, and from now on all lines."""
         with self._lock:
             self._shows_all = True
             for line in self._left_out:
@@ -82,7 +83,7 @@ class _Filter:
             self._left_out.clear()
 
     def forget(self) -> None:
-        """Drops the hidden lines and stores no later ones, because the process may live for months."""
+        """Drops the hidden lines and stores no further ones, because the process may live for months."""
         with self._lock:
             self._keeps = False
             self._left_out.clear()

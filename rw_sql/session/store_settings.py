@@ -1,4 +1,4 @@
-"""Spark's settings for a warehouse in an object store, from the variables that the AWS tools read."""
+"""Spark's settings for a warehouse in an object store, from the environment variables that the AWS tools use."""
 
 from __future__ import annotations
 
@@ -20,10 +20,13 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _SDK_MODULES = ("s3", "s3-transfer-manager", "sts", "apache-client")
-"""The parts of the AWS SDK that S3A uses; the bundle of all services, which hadoop-aws names, has 680 MB."""
+"""The modules of the AWS SDK that S3A uses.
+
+The bundle on which hadoop-aws depends contains all services and has 680 MB.
+"""
 
 EXCLUDED = "software.amazon.awssdk:bundle"
-"""The package of :func:`store_packages` that Spark must not load."""
+"""A dependency of :func:`store_packages` that Spark must not load."""
 
 _S3A = "org.apache.hadoop.fs.s3a.S3AFileSystem"
 _HADOOP_PREFIX = "spark.hadoop."
@@ -39,11 +42,13 @@ def store_packages(uri: str) -> tuple[str, ...]:
 
 
 def store_settings(uri: str, environ: Mapping[str, str]) -> dict[str, str]:
-    """Spark's settings for a warehouse at this URI. Keys are not among them: Spark takes them from the environment.
+    """Spark's settings for a warehouse at this URI.
 
-    If the store is not Amazon's own, the bucket's name is put into the path, as most such stores require, unless
-    ``AWS_VIRTUAL_HOSTED_STYLE_REQUEST`` is true. ``AWS_PROFILE`` and a web identity (Kubernetes service accounts) are
-    followed, and read again when keys expire.
+    They contain no access keys, which Spark takes from the environment.
+
+    For stores other than Amazon's, the bucket's name is put into the path, as most of them require, unless
+    ``AWS_VIRTUAL_HOSTED_STYLE_REQUEST`` is true. Credentials from ``AWS_PROFILE`` or a web identity (Kubernetes
+    service accounts) are supported, and are refreshed when they expire.
     """
     if scheme_of(uri) not in S3_SCHEMES:
         return {}
@@ -66,10 +71,10 @@ def store_settings(uri: str, environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def require_store(spark: SparkSession, uri: str) -> None:
-    """Makes a session that somebody else has started read and write a warehouse at this URI.
+    """Configures a session that was not started by rw_sql for a warehouse at this URI.
 
-    Sets what the session's Hadoop configuration lacks. Raises SqlError LIBRARY_MISSING, with the options to start Spark
-    with, if the session has no S3A.
+    Adds missing settings to the session's Hadoop configuration. If the session has no S3A, raises SqlError
+    LIBRARY_MISSING with the options needed to start Spark.
     """
     if scheme_of(uri) not in S3_SCHEMES:
         return
@@ -91,12 +96,13 @@ def require_store(spark: SparkSession, uri: str) -> None:
 
 
 def _is_set(sources: Sequence[str] | None) -> bool:
-    """True if anything but Hadoop's own defaults has set a property."""
+    """True if a property was set by anything other than Hadoop's defaults."""
     return sources is not None and set(sources) != {"core-default.xml"}
 
 
 def _provider(environ: Mapping[str, str]) -> str | None:
-    """The AWS SDK's class for credentials that S3A's own order would not find."""
+    """The AWS SDK's credentials provider, for credentials that S3A's default providers would not find; None if they
+    suffice."""
     if "AWS_ACCESS_KEY_ID" in environ:
         return None
     if "AWS_WEB_IDENTITY_TOKEN_FILE" in environ:

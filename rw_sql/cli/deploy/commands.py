@@ -112,7 +112,9 @@ def apply_command(
     allow: AllowRows = None,
     allow_drop: Annotated[
         bool,
-        typer.Option("--allow-drop", help="Drop objects that the folder lacks, and those that must be created again."),
+        typer.Option(
+            "--allow-drop", help="Drop objects that are missing in the folder, and objects that must be re-created."
+        ),
     ] = False,
     keep: Annotated[
         str | None,
@@ -127,7 +129,10 @@ def apply_command(
     confirm: Confirm = None,
     output: Annotated[str, output_option(*OUTPUTS)] = "text",
 ) -> None:
-    """Bring a warehouse to the state of a folder of CREATE statements. After a failure the same command continues."""
+    """Bring a warehouse to the state of a folder of CREATE statements.
+
+    After a failure, run the same command again to continue.
+    """
     from rw_sql.plan.deploy.plan_file import from_json, require_current, saved_plan
 
     require_output(output, OUTPUTS)
@@ -151,7 +156,10 @@ def apply_command(
 
 
 def _keeping(keep: str | None) -> tuple[str, ...]:
-    """The statements of ``--keep``. Raises SqlError for a time that the parameter does not accept."""
+    """The statements for ``--keep``, which set a system parameter.
+
+    Raises SqlError for a time that the parameter does not accept.
+    """
     if keep is None:
         return ()
     try:
@@ -233,8 +241,8 @@ def _compared(
 
 
 def _stored_catalog(file: str) -> tuple[Warehouse, Snapshot]:
-    """A catalog from a file, and a warehouse path for callers that need one. The catalog does not belong to that
-    warehouse."""
+    """A catalog from a file, and the path of a warehouse to which the catalog does not belong, for callers that need
+    a path."""
     from rw_sql.metastore import catalog_from_json
     from rw_sql.runtime.support.warehouse import Warehouse
 
@@ -242,7 +250,7 @@ def _stored_catalog(file: str) -> tuple[Warehouse, Snapshot]:
 
 
 def _catalog(warehouse: str | None) -> tuple[Warehouse, Snapshot]:
-    """The warehouse and its catalog; an empty catalog if there is none yet."""
+    """The warehouse and its catalog; the catalog is empty if the warehouse does not exist yet."""
     from rw_sql.metastore import Snapshot
     from rw_sql.runtime.support.warehouse import Warehouse
 
@@ -263,8 +271,10 @@ def show_changes(
     *,
     is_counted: bool = True,
 ) -> None:
-    """Prints the changes, their statements, the amount of data to read for them, and a line with their number; prints
-    nothing without changes."""
+    """Prints the changes, their statements, the amount of data to read for them, and a line with their number.
+
+    Prints nothing if there are no changes.
+    """
     from rw_sql.plan.deploy.changes import may_ask
 
     if not changes:
@@ -306,8 +316,10 @@ def _show_reading(console: Console, warehouse: Warehouse, snapshot: Snapshot, ch
 
 
 def _require_allowed(changes: Sequence[DeployChange], *, allow_drop: bool) -> list[DeployChange]:
-    """The changes to carry out: without ``--allow-drop``, objects that the folder lacks stay. Raises SqlError if that
-    is impossible."""
+    """The changes to carry out.
+
+    Without ``--allow-drop``, objects that are missing in the folder are kept; raises SqlError if that is impossible.
+    """
     if allow_drop:
         return list(changes)
     for change in changes:
@@ -348,7 +360,7 @@ def _carry_out(
     is_confirmed: bool,
     tokens: frozenset[str],
 ) -> None:
-    """Runs the statements ``first``, and then those of the changes."""
+    """Runs the statements in ``first``, then the statements of the changes."""
     from rw_sql.cli.question import choose_answer
     from rw_sql.cli.spark_start import spark_for
     from rw_sql.cli.transcript import Transcript

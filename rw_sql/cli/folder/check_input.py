@@ -1,7 +1,7 @@
 """The input of ``rw-sql check``: files in the given order, and folders, whose statements are ordered by their
 dependencies.
 
-Variables are replaced first; findings have their places in the original files.
+Variables are replaced before checking; findings refer to positions in the original files.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ class CheckedFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckedGroup:
-    """Files that are checked together: a single file, whose statements form a script, or the files of a folder, which
-    define objects in any order."""
+    """Files that are checked together: either a single file, whose statements form a script, or the files of a
+    folder, whose statements define objects in any order."""
 
     files: tuple[CheckedFile, ...]
     is_folder: bool
@@ -51,8 +51,10 @@ class CheckedGroup:
 def read_groups(
     paths: Sequence[str], env: str | None, variables: Sequence[str]
 ) -> tuple[list[CheckedGroup], list[tuple[str, SqlError]]]:
-    """The groups of files that paths name, and the unreadable files with the reasons. Raises SqlError for a wrong
-    option, and for an environment that does not exist."""
+    """The groups of files for some paths, and the unreadable files with the reasons.
+
+    Raises SqlError for an invalid option, or an environment that does not exist.
+    """
     groups: list[CheckedGroup] = []
     unreadable: list[tuple[str, SqlError]] = []
     known = read_assignments(variables)
@@ -105,10 +107,12 @@ def check_group(group: CheckedGroup, checker: ScriptChecker) -> Iterable[tuple[C
 
 
 def _in_reading_order(files: Iterable[CheckedFile]) -> list[tuple[str, ScriptStatement, SqlError | None]]:
-    """The statements of a folder, each after the statements that it depends on, with the reason if a folder must not
-    contain it.
+    """The statements of a folder, sorted so that each follows the statements that it depends on.
 
-    Statements that do not parse come first, so that statements that depend on them find their names.
+    A statement that a folder must not contain comes with the reason.
+
+    Statements that do not parse come first, so that the names that they define are known to the statements that
+    depend on them.
     """
     wrong: list[tuple[str, ScriptStatement, SqlError | None]] = []
     objects: list[FolderObject] = []
@@ -148,7 +152,7 @@ def _in_reading_order(files: Iterable[CheckedFile]) -> list[tuple[str, ScriptSta
 
 
 def _as_written(file: CheckedFile, statements: Iterable[Checked]) -> list[Checked]:
-    """Findings moved from the expanded text to the original files, together with the findings of the expansion."""
+    """Maps findings from the expanded text to the original files, and adds the errors of the expansion itself."""
     expanded = file.expanded
     faults = list(expanded.faults)
     found: list[Checked] = []
@@ -189,4 +193,4 @@ def _of_fault(file: CheckedFile, fault: Fault) -> Checked:
 
 
 def _keep(_: SqlError) -> None:
-    """The expansion keeps its errors."""
+    """Ignores an error, because the expansion records its errors itself."""

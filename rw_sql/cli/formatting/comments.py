@@ -1,4 +1,4 @@
-"""The comments of a statement: where each one is, and where it goes in the formatted text."""
+"""The comments of a statement: finds their positions, and puts them back into the formatted text."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Comment:
     text: str
     start: int
     before: int
-    """The number of tokens before it."""
+    """The number of tokens before the comment."""
     begins_line: bool
     ends_line: bool
 
@@ -78,8 +78,10 @@ def without_comments(text: str, comments: Sequence[Comment]) -> str:
 
 
 def pairs_of(before: Sequence[Token], after: Sequence[Token]) -> dict[int, int]:
-    """Maps the position of each token of a text to its position in the formatted text. Formatting may drop words that
-    mean nothing, and may change the order of clauses."""
+    """Maps the position of each token of a text to its position in the formatted text.
+
+    The two may differ, because formatting may drop words without a meaning and may reorder clauses.
+    """
     old, new = [_key(token) for token in before], [_key(token) for token in after]
     same = 0
     while same < min(len(old), len(new)) and old[same] == new[same]:
@@ -96,7 +98,7 @@ def pairs_of(before: Sequence[Token], after: Sequence[Token]) -> dict[int, int]:
 
 
 def _pair_moved(old: Sequence[tuple[str, str]], new: Sequence[tuple[str, str]], pairs: dict[int, int]) -> None:
-    """Pairs the tokens of clauses that have changed places, where only one token can be meant."""
+    """Pairs the tokens of reordered clauses, where the counterpart is unambiguous."""
     taken = set(pairs.values())
     free: dict[tuple[str, str], list[int]] = {}
     for at, key in enumerate(new):
@@ -123,8 +125,10 @@ def _key(token: Token) -> tuple[str, str]:
 
 
 def is_any_inside(text: str, comments: Sequence[Comment], before: Sequence[Token]) -> bool:
-    """True if :func:`put_back` puts a comment between the tokens of the text, and not only after them. A comment
-    comes after them if it was in a last clause that formatting drops."""
+    """True if :func:`put_back` would put a comment between tokens of the text instead of after the last one.
+
+    A comment goes to the end if it was in a final clause that formatting drops.
+    """
     last = len(scan(text)) - 1
     pairs = pairs_of(before[:-1], scan(text)[:-1])
     return any(_gap(comment, pairs, len(before) - 1, last) < last for comment in comments)
@@ -133,8 +137,8 @@ def is_any_inside(text: str, comments: Sequence[Comment], before: Sequence[Token
 def put_back(text: str, comments: Sequence[Comment], before: Sequence[Token]) -> str:
     """The formatted text with the comments of the text whose tokens are ``before``.
 
-    A comment on a line of its own comes before the token that it was before, any other comment after the token that
-    it was after.
+    A comment on a separate line stays attached to the token after it; any other comment stays attached to the token
+    before it.
     """
     after = scan(text)
     pairs = pairs_of(before[:-1], after[:-1])
@@ -155,7 +159,7 @@ def put_back(text: str, comments: Sequence[Comment], before: Sequence[Token]) ->
 
 
 def _gap(comment: Comment, pairs: dict[int, int], old: int, new: int) -> int:
-    """The position of the token that a comment comes before."""
+    """The position of the token before which a comment is placed."""
     following = next((pairs[at] for at in range(comment.before, old) if at in pairs), None)
     preceding = next((pairs[at] + 1 for at in range(comment.before - 1, -1, -1) if at in pairs), None)
     first, second = (following, preceding) if comment.begins_line else (preceding, following)
@@ -169,7 +173,10 @@ def _margin(text: str, at: int) -> int:
 
 
 def _between(comments: Sequence[Comment], blank: str, margin: int, following: str) -> str:
-    """The comments between two tokens, with the blanks around them. ``blank`` is what is there without comments."""
+    """The comments between two tokens, with the white space around them.
+
+    ``blank`` is the white space to use if there are no comments.
+    """
     is_edge = "\n" in blank
     line = "\n" + " " * (len(blank) - blank.rfind("\n") - 1) if is_edge else "\n" + " " * (margin + _STEP)
     inner = line + " " * _STEP if is_edge and following in (")", "]") else line

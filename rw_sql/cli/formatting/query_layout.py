@@ -1,5 +1,7 @@
-"""The layout of a query: on one line if it is short, else a clause per line. Of the tokens,
-only reserved words change: their case."""
+"""The layout of a query: a short query is put on one line, a longer one gets a line per clause.
+
+The only change to tokens is the case of reserved words.
+"""
 
 from __future__ import annotations
 
@@ -24,14 +26,17 @@ _SPACED = frozenset({
     "ALL", "AND", "AS", "BETWEEN", "BY", "DISTINCT", "ELSE", "EXCEPT", "FROM", "HAVING", "IN", "INTERSECT", "JOIN",
     "LATERAL", "LIMIT", "NOT", "ON", "OR", "OVER", "SELECT", "THEN", "UNION", "USING", "VALUES", "WHEN", "WHERE",
 })  # fmt: skip
-"""Words that a blank separates from a parenthesis, because it does not contain arguments."""
+"""Words that are separated from a following parenthesis by a blank, because the parenthesis does not contain
+arguments."""
 
 _COMPARISONS = frozenset({"=", "==", "<>", "!=", "<=", ">=", "<=>"})
 
 
 def lay_out_query(text: str, *, is_broken: bool = False) -> str:
-    """Lays out a query without comments; returns it unchanged if it is not recognized as a query. With ``is_broken``
-    each clause begins a line, however short the query is."""
+    """Lays out a query without comments; returns it unchanged if it is not recognized as a query.
+
+    With ``is_broken``, each clause begins a new line even if the query is short.
+    """
     try:
         tokens = scan(text)
         reader = QueryReader(tokens, 0, len(tokens) - 1, tokens[-1])
@@ -49,7 +54,7 @@ def _meaning(tokens: Sequence[Token]) -> list[tuple[str, str]]:
 
 
 class _Layout:
-    """Writes ranges of tokens. ``margin`` is always the number of blanks that a new line begins with."""
+    """Writes ranges of tokens. ``margin`` is the indentation of a new line, in blanks."""
 
     def __init__(self, tokens: Sequence[Token], *, is_broken: bool) -> None:
         self._tokens = tokens
@@ -60,7 +65,7 @@ class _Layout:
         self._ends = _ends(self._words)
 
     def query(self, first: int, last: int, margin: int) -> str:
-        """A query: on one line if it fits, else a line for each clause."""
+        """Writes a query: on one line if it fits, otherwise with a line per clause."""
         if self._fits(first, last, margin):
             return self._flat(first, last)
         starts = [first, *(at for at in self._level(first, last) if at > first and self._begins_clause(at, first))]
@@ -88,7 +93,7 @@ class _Layout:
         return line.join(self._expression(*part, margin + _STEP * (at > 0)) for at, part in enumerate(conditions))
 
     def _expression(self, first: int, last: int, margin: int) -> str:
-        """Tokens on one line; what does not fit is broken at queries in parentheses, arguments, and WHEN."""
+        """Writes tokens on one line. If they do not fit, breaks the line at subqueries, arguments, and WHEN."""
         if self._fits(first, last, margin) and not (self._is_broken and self._has_query(first, last)):
             return self._flat(first, last)
         text, at = "", first
@@ -149,7 +154,7 @@ class _Layout:
         return word in _CLAUSES and not (word == "FROM" and before == "DISTINCT")
 
     def _split(self, first: int, last: int, is_edge: Callable[[int], bool]) -> list[tuple[int, int]]:
-        """The parts between commas, or those that begin with AND or OR."""
+        """Splits tokens at commas, or before AND and OR."""
         edges = [at for at in self._level(first, last) if at > first and is_edge(at)]
         starts = [first, *(at + self._is_comma(at) for at in edges)]
         return list(zip(starts, [*edges, last], strict=True))
@@ -170,7 +175,7 @@ class _Layout:
         return edges.__contains__
 
     def _level(self, first: int, last: int) -> Iterator[int]:
-        """The positions that are in no parentheses."""
+        """The positions outside all parentheses."""
         at = first
         while at < last:
             yield at
@@ -211,7 +216,7 @@ class _Layout:
 
 
 def _word(tokens: Sequence[Token], at: int) -> str:
-    """A word with a meaning of its own, in upper case; empty for any name."""
+    """The keyword in upper case; empty if the token is a name."""
     token = tokens[at]
     before = tokens[at - 1] if at else None
     if token.kind != WORD or (before is not None and before.text == "."):
@@ -238,7 +243,7 @@ _AFTER_AS = frozenset({"SELECT", "WITH", "NOT"})
 
 
 def _closing(tokens: Sequence[Token]) -> dict[int, int]:
-    """The position of each opening parenthesis, and that of its closing one."""
+    """Maps the position of each opening parenthesis to that of its closing one."""
     opened: list[int] = []
     pairs = {}
     for at, token in enumerate(tokens):
@@ -252,7 +257,7 @@ def _closing(tokens: Sequence[Token]) -> dict[int, int]:
 
 
 def _ends(words: Sequence[str]) -> dict[int, int]:
-    """The position of each CASE, and that of its END."""
+    """Maps the position of each CASE to that of its END."""
     opened: list[int] = []
     pairs = {}
     for at, word in enumerate(words):
@@ -264,7 +269,8 @@ def _ends(words: Sequence[str]) -> dict[int, int]:
 
 
 def _operators(tokens: Sequence[Token]) -> dict[int, int]:
-    """The positions of the signs of comparisons, each with that of its operator's first sign."""
+    """Maps the position of each character of a comparison operator to the position of the operator's first
+    character."""
     found = {}
     at = 0
     while at < len(tokens):

@@ -1,4 +1,4 @@
-"""A statement's formatted text: canonical except for comments, queries, and types, which keep their spelling."""
+"""Formats a statement in canonical form, except for comments, queries, and types, which keep their spelling."""
 
 from __future__ import annotations
 
@@ -22,12 +22,15 @@ if TYPE_CHECKING:
     from rw_sql.syntax.statements import Statement
 
 _TYPE = "rw_sql_type_{}"
-"""Stands for a type in the text that shows where the types are."""
+"""A placeholder for types, in a text that is only used to find the positions of types."""
 
 
 def format_statement(text: str, *, is_canonical: bool = False) -> str:
-    """Formats a statement of rw_sql. The result means the same: it parses to an equal statement, except for the layout
-    of queries. With ``is_canonical``, types have their canonical names. Raises SqlError."""
+    """Formats an rw_sql statement.
+
+    The result has the same meaning: it parses to an equal statement, except for the layout of queries. With
+    ``is_canonical``, types have their canonical names. Raises SqlError.
+    """
     tokens = scan(text)
     comments = comments_of(text, tokens)
     bare = without_comments(text, comments)
@@ -45,7 +48,7 @@ def format_statement(text: str, *, is_canonical: bool = False) -> str:
 
 
 def format_query(text: str) -> str:
-    """Formats a query of Spark's; returns it unchanged if Spark may read it differently from this module."""
+    """Formats a Spark query; returns it unchanged if Spark might parse it differently from this module."""
     try:
         tokens = scan(text)
     except SqlError:
@@ -61,7 +64,7 @@ def format_query(text: str) -> str:
 
 
 def _rendered(statement: Statement, types: Sequence[str], *, is_broken: bool) -> str:
-    """The statement's text with these names for its types, in order; canonical names if there are none."""
+    """Renders the statement with these spellings of its types, in order; without them, with canonical type names."""
     left = iter(types)
 
     def replaced(part: object) -> object:
@@ -80,7 +83,7 @@ def _rendered(statement: Statement, types: Sequence[str], *, is_broken: bool) ->
 
 
 def _mapped(part: Any, replaced: Callable[[object], object]) -> Any:
-    """The part of a statement with the parts inside it replaced, where ``replaced`` returns another part."""
+    """A copy of a part of a statement in which nested parts are replaced, where ``replaced`` returns a replacement."""
     found = replaced(part)
     if found is not None:
         return found
@@ -94,7 +97,7 @@ def _mapped(part: Any, replaced: Callable[[object], object]) -> Any:
 
 
 def _written_types(statement: Statement, tokens: Sequence[Token]) -> list[str]:
-    """The statement's types as its text writes them, in the order in which :func:`_mapped` meets them."""
+    """The statement's types as spelled in its text, in the order in which :func:`_mapped` visits them."""
     types: list[DataType] = []
 
     def numbered(part: object) -> object:
@@ -121,7 +124,8 @@ def _written_types(statement: Statement, tokens: Sequence[Token]) -> list[str]:
 
 
 def _type_behind(before: Token, tokens: Sequence[Token], start: int) -> tuple[str, int] | None:
-    """The type after the next token that equals ``before``, as it is written, and the position after the type."""
+    """The type that follows the next token equal to ``before``, as spelled in the text, and the position after the
+    type."""
     for at in range(start, len(tokens) - 1):
         if tokens[at].value != before.value:
             continue

@@ -1,4 +1,4 @@
-"""``rw-sql --install-completion [SHELL]``: completion of words in bash, zsh and fish, by the parser of the commands."""
+"""``rw-sql --install-completion [SHELL]``: completion of commands, options and values in bash, zsh and fish."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _VARIABLE = "_RW_SQL_COMPLETE"
 
 
 class RootGroup(TyperGroup):
-    """The root command; the completion options take a shell, or none for the one that runs."""
+    """The root command. Its completion options take an optional shell; the default is the running shell."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Inserts the running shell where the option names none."""
+        """Inserts the name of the running shell if the option has no value."""
         for option in (INSTALL, SHOW):
             if option in args:
                 at = args.index(option) + 1
@@ -32,7 +32,7 @@ class RootGroup(TyperGroup):
 
 
 def prepare_completion() -> None:
-    """Makes the process answer a shell that asks for completions."""
+    """Prepares the process to answer a shell's request for completions."""
     if _VARIABLE in os.environ:
         _typer().completion_init()
 
@@ -73,7 +73,7 @@ def _chosen(shell: str, option: str) -> str:
 
 
 def complete_words(*words: str) -> Any:
-    """Completion of an option's value from a few words."""
+    """Completes an option's value from a fixed list of words."""
 
     def complete(incomplete: str) -> list[str]:
         # Words of a list with commas are completed one by one.

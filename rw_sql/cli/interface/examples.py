@@ -1,4 +1,4 @@
-"""An example or two of each command, for ``--help`` and the reference page. A test parses every one."""
+"""One or two examples per command, for ``--help`` and the reference page. A test parses all of them."""
 
 from __future__ import annotations
 

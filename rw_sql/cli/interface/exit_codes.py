@@ -1,4 +1,4 @@
-"""The exit statuses of every command, by class."""
+"""The exit statuses of all commands, by class of error."""
 
 from __future__ import annotations
 
@@ -11,19 +11,22 @@ if TYPE_CHECKING:
 
 DONE, FAILED, UNUSABLE, REFUSED, UNREACHABLE, INTERRUPTED = 0, 1, 2, 3, 4, 130
 DIFFERS = UNUSABLE
-"""The status of ``diff --exit-code`` for a difference, as of ``terraform plan``; there every error has status 1."""
+"""The status of ``diff --exit-code`` if there is a difference, as in ``terraform plan``.
+
+With this option, every error has status 1.
+"""
 
 MEANINGS = {
-    DONE: "Everything is done.",
+    DONE: "Success.",
     FAILED: "A statement, a check or a test failed. With `fmt --check`, a file would change.",
-    UNUSABLE: "Nothing is done: the command line, a file, a variable or a catalog cannot be used. With "
-    "`diff --exit-code`, there is a difference; an error has status 1 there.",
-    REFUSED: "A confirmation is missing, or unsafe operations are off; nothing unsafe is done.",
+    UNUSABLE: "Nothing was done: the command line, a file, a variable or a catalog is invalid. With "
+    "`diff --exit-code`, there is a difference (an error then has status 1).",
+    REFUSED: "A confirmation is missing, or unsafe operations are disabled. Nothing unsafe was done.",
     UNREACHABLE: "A broker or another upstream does not answer, or the jobs have not applied a statement in time. The "
     "same command may succeed later. `run`, `shell` and `test` count it as a failed statement: 1.",
     INTERRUPTED: "Ctrl-C.",
 }
-"""What each status means, for the reference page."""
+"""The meaning of each status, for the reference page."""
 
 _UNUSABLE = frozenset(
     code.code

@@ -1,4 +1,4 @@
-"""The options that several commands have: each has one name and one meaning. Old names still work."""
+"""Options that several commands share, with the same name and meaning everywhere. Old names still work."""
 
 from __future__ import annotations
 
@@ -32,16 +32,18 @@ Env = Annotated[
     typer.Option(
         "--env",
         metavar="NAME",
-        help="Take ${variables} from NAME.env, in the folder of the SQL files or above; ${env} is NAME itself.",
+        help="Read ${variables} from NAME.env, in the folder of the SQL files or above it; ${env} is NAME.",
     ),
 ]
 Yes = Annotated[
     bool,
-    typer.Option("--yes", help="Confirm without asking; --allow, or the statement's ALLOW, must name predicted loss."),
+    typer.Option(
+        "--yes", help="Confirm without asking. Predicted gaps or duplicates need --allow or the statement's ALLOW."
+    ),
 ]
 Confirm = Annotated[
     list[str] | None,
-    typer.Option("--confirm", metavar="TOKEN", help="Confirm the request that was refused, by its token."),
+    typer.Option("--confirm", metavar="TOKEN", help="Confirm a refused request by the token in its message."),
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show the preview and change nothing.")]
 ShowSql = Annotated[bool, typer.Option("--show-sql", help="Print the statement and do nothing.")]
@@ -52,7 +54,7 @@ AllowRows = Annotated[
     typer.Option(
         "--allow",
         metavar="WORD",
-        help="gaps or duplicates: predicted loss to accept; repeatable.",
+        help="A predicted effect to accept, gaps or duplicates; repeatable.",
         autocompletion=complete_words("gaps", "duplicates"),
     ),
 ]
@@ -61,7 +63,7 @@ AllowOffsets = Annotated[
     typer.Option(
         "--allow",
         metavar="WORD",
-        help="gaps, duplicates or clamp: predicted loss to accept; repeatable.",
+        help="A predicted effect to accept: gaps, duplicates or clamp; repeatable.",
         autocompletion=complete_words("gaps", "duplicates", "clamp"),
     ),
 ]
@@ -76,7 +78,7 @@ Settings = Annotated[
     ),
 ]
 FileToRead = Annotated[
-    str | None, typer.Option("--file", "-f", metavar="FILE", help="Offsets from a file, in any known form.")
+    str | None, typer.Option("--file", "-f", metavar="FILE", help="A file of offsets, in any supported form.")
 ]
 FromGroup = Annotated[
     str | None, typer.Option("--from-group", metavar="GROUP", help="A consumer group's committed offsets.")
@@ -84,8 +86,8 @@ FromGroup = Annotated[
 FromCheckpoint = Annotated[
     str | None, typer.Option("--from-checkpoint", metavar="PATH", help="The positions of a checkpoint.")
 ]
-ToEarliest = Annotated[bool, typer.Option("--to-earliest", help="The first record that still exists.")]
-ToLatest = Annotated[bool, typer.Option("--to-latest", help="The present end.")]
+ToEarliest = Annotated[bool, typer.Option("--to-earliest", help="The first existing record of each split.")]
+ToLatest = Annotated[bool, typer.Option("--to-latest", help="The current end of each split.")]
 ToOffset = Annotated[int | None, typer.Option("--to-offset", metavar="N", help="The same position in every split.")]
 ToTimestamp = Annotated[
     str | None,
@@ -93,7 +95,7 @@ ToTimestamp = Annotated[
 ]
 ShiftBy = Annotated[int | None, typer.Option("--shift-by", metavar="±N", help="Move the position of each split by N.")]
 BackBy = Annotated[
-    str | None, typer.Option("--back-by", metavar="'2 hours'", help="The first record at or after this long ago.")
+    str | None, typer.Option("--back-by", metavar="'2 hours'", help="The first record within this period before now.")
 ]
 LastSeen = Annotated[
     bool, typer.Option("--last-seen", help="The given offsets are those of the last record read, not the next one.")
@@ -101,12 +103,12 @@ LastSeen = Annotated[
 
 
 def output_option(*forms: str, help: str = "The form in which results are printed.") -> Any:
-    """``--output``, with the forms that a command has; the first one is the default."""
+    """``--output`` with the forms that a command supports. The first form is the default."""
     return typer.Option("--output", "-o", metavar="|".join(forms), help=help, autocompletion=complete_words(*forms))
 
 
 def require_output(output: str, forms: Sequence[str], option: str = "--output") -> None:
-    """Raises SqlError INVALID_OPTION if a command has no such form."""
+    """Raises SqlError INVALID_OPTION if a command does not support the form."""
     if output not in forms:
         listed = f"one of {', '.join(forms)}" if len(forms) > 2 else " or ".join(forms)
         raise SqlError(INVALID_OPTION, f"{option} is {listed}, not {output!r}", hint=f"{option} {forms[-1]}")
@@ -114,7 +116,7 @@ def require_output(output: str, forms: Sequence[str], option: str = "--output") 
 
 PICTURES = ("mermaid", "svg")
 MOVE_OUTPUT = output_option("text", "json", *PICTURES, help="The form of the results; mermaid and svg need --dry-run.")
-"""``--output`` of the commands that move positions, whose preview can be a picture."""
+"""``--output`` for the commands that move positions. Their preview can be a picture."""
 
 
 def require_move_output(output: str, *, is_dry_run: bool) -> None:
@@ -126,7 +128,10 @@ def require_move_output(output: str, *, is_dry_run: bool) -> None:
 
 
 def old_name(old: str, new: str, **settings: Any) -> Any:
-    """A hidden option: an old name of another option or of its value. Its use is reported on standard error."""
+    """A hidden option: the old name of another option or of one of its values.
+
+    Using it prints a note on standard error.
+    """
     return typer.Option(old, hidden=True, help=f"The old name of {new}.", callback=_report(old, new), **settings)
 
 
@@ -140,10 +145,10 @@ def _report(old: str, new: str) -> Callable[[Any], Any]:
 
 
 def allow_words(given: Sequence[str] | None) -> list[str]:
-    """The words of ``--allow``, from several such options or from lists separated by commas."""
+    """The words of ``--allow``, which may be repeated or contain lists separated by commas."""
     return [word for each in given or () for word in each.replace(",", " ").split()]
 
 
 def given(*values: Any) -> tuple[Any, ...]:
-    """The given values of an option, under its name and its old names."""
+    """The values given for an option, under its current and old names."""
     return tuple(value for value in values if value is not None and value is not False)

@@ -1,4 +1,4 @@
-"""Prints the errors that ``rw-sql check`` found: as text, JSON, annotations of GitHub, SARIF and JUnit."""
+"""Prints the errors found by ``rw-sql check``: as text, JSON, GitHub annotations, SARIF or JUnit."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from rw_sql.plan.offline.report import Checked
 
 _MOST_SHOWN = 10
-"""The number of errors of a step that GitHub shows; it drops the rest."""
+"""The maximum number of errors that GitHub shows per step."""
 
 UNSAFE_RULE = "RW-UNSAFE"
 _SARIF_SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
@@ -30,7 +30,10 @@ _SARIF_SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 
 @dataclass(slots=True)
 class Report:
-    """The files in the given order, each with its text and statements, or the reason why it cannot be read."""
+    """The checked files in the given order.
+
+    Each has its text and statements, or the reason why it could not be read.
+    """
 
     files: list[tuple[str, str, tuple[Checked, ...]]] = field(default_factory=list)
     unreadable: list[tuple[str, SqlError]] = field(default_factory=list)
@@ -46,12 +49,12 @@ class Report:
 
     @property
     def errors(self) -> list[tuple[Checked, SqlError]]:
-        """Every error, file by file, in the order of their places."""
+        """Every error, by file and position."""
         return [(checked, error) for checked in self.statements for error in checked.errors]
 
     @property
     def summary(self) -> list[str]:
-        """The number of checked statements and errors, and the facts that were not checked."""
+        """The numbers of checked statements and of errors, and a list of what was not checked."""
         found, files = len(self.errors), len(self.files)
         lines = [
             f"{len(self.statements)} statement{_s(len(self.statements))} in {files} file{_s(files)}: "
@@ -80,7 +83,7 @@ class _Region:
 
 
 def _region(error: SqlError, checked: Checked) -> _Region:
-    """The place of an error, with columns counted in characters from 1; the end is after its last character."""
+    """The range of an error. Columns count characters from 1; the end is the position after the last character."""
     span, text = error.span, error.text or ""
     if span is None:
         return _Region(line=checked.line, column=checked.column, end_line=checked.line, end_column=checked.column + 1)
@@ -162,7 +165,7 @@ def _finding_json(checked: Checked, error: SqlError) -> dict[str, Any]:
 
 
 def github_lines(report: Report) -> list[str]:
-    """Workflow commands of GitHub: errors first, since GitHub shows only some of a step."""
+    """GitHub workflow commands. Errors come first, because GitHub shows only a limited number per step."""
     lines = []
     if len(report.errors) > _MOST_SHOWN:
         lines.append(
@@ -305,7 +308,7 @@ def _sarif_note(checked: Checked, places: dict[str, int]) -> dict[str, Any]:
 
 
 def junit_xml(report: Report) -> str:
-    """The report as JUnit XML, with elements that all dialects have: a suite per file, a case per statement."""
+    """The report as JUnit XML: a suite per file, a case per statement. Uses only elements that all dialects share."""
     now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S")
     lines = ['<?xml version="1.0" encoding="UTF-8"?>', "<testsuites>"]
     suites = [(path, _cases(checked), sum(bool(c.errors) for c in checked), 0, sum(_is_skipped(c) for c in checked),

@@ -25,7 +25,7 @@ def run_command(
         bool,
         typer.Option(
             "--dry-run",
-            help="Run nothing: EXPLAIN each statement on the catalog that the statements before it would produce.",
+            help="Run nothing: EXPLAIN each statement on the catalog that would result from the statements before it.",
         ),
     ] = False,
     keep_going: Annotated[
@@ -38,7 +38,7 @@ def run_command(
 ) -> None:
     """Run the statements of files one by one; stop at the first error.
 
-    The exit status is 0 if all statements are done, 1 if one failed, 3 if a statement lacks a confirmation, and 130
+    The exit status is 0 if all statements succeeded, 1 if one failed, 3 if a statement lacks a confirmation, and 130
     after Ctrl-C. It is 2 if nothing was run because the command line, a file or a variable is wrong.
     """
     from rw_sql.cli.output import print_error

@@ -25,8 +25,9 @@ def environment(folder: str, env: str | None) -> dict[str, str]:
 
 
 def environment_above(file: str, env: str | None) -> dict[str, str]:
-    """The variables of an environment for a file, from the nearest folder that has such an environment, beginning with
-    the file's own folder.
+    """The variables of an environment for a file.
+
+    They come from the nearest folder with that environment, beginning with the file's own folder and going up.
 
     Raises SqlError if no folder has the environment's file.
     """
@@ -45,12 +46,15 @@ def environment_above(file: str, env: str | None) -> dict[str, str]:
 
 
 def environments_of(env: str | None) -> Callable[[str], dict[str, str]] | None:
-    """:func:`environment_above` for an environment; None without one, where ``${name}`` is Spark's."""
+    """A function that returns :func:`environment_above` for a file.
+
+    None without an environment, because ``${name}`` is then left to Spark.
+    """
     return None if env is None else lambda file: environment_above(file, env)
 
 
 def given_variables(texts: Sequence[str]) -> dict[str, str]:
-    """The variables of ``--var NAME=VALUE`` for ``${NAME}``. Raises SqlError."""
+    """The variables given by ``--var NAME=VALUE``, for ``${NAME}``. Raises SqlError."""
     from rw_sql.syntax.variables.references import require_fit
 
     found: dict[str, str] = {}

@@ -1,4 +1,5 @@
-"""Reads the files of a command as statements: replaces variables and keeps each statement's place in its file."""
+"""Reads the files of a command as statements: replaces variables, and keeps the position of each statement in its
+file."""
 
 from __future__ import annotations
 
@@ -37,7 +38,7 @@ class Script:
 
 
 def read_assignments(texts: Iterable[str]) -> dict[str, str]:
-    """The variables of ``--var NAME=VALUE``. Raises SqlError INVALID_OPTION."""
+    """The variables given by ``--var NAME=VALUE``. Raises SqlError INVALID_OPTION."""
     variables = {}
     for text in texts:
         name, equals, value = text.partition("=")
@@ -56,12 +57,14 @@ def load_scripts(
     variables: Mapping[str, str],
     environment: Callable[[str], Mapping[str, str]] | None = None,
 ) -> tuple[list[Script], Callable[[str], str]]:
-    """The scripts of some files (``-`` is standard input). Variables that a file sets are available in the files after
-    it.
+    """Loads the scripts in some files (``-`` is standard input).
 
-    ``environment`` returns the variables of a file's environment. With it, ``${name}`` is replaced too, by these
-    variables and by ``variables``. The second result is a function that hides the values of variables whose names mark
-    them as secret. Raises SqlError if a file cannot be read, a variable is not set, or a backslash command is wrong.
+    Variables set in a file are available in the files after it.
+
+    ``environment`` returns the variables of a file's environment. If it is given, ``${name}`` is replaced too, from
+    these variables and from ``variables``. The second result is a function that hides the values of variables whose
+    names suggest that they are secret. Raises SqlError if a file cannot be read, a variable is not set, or a
+    backslash command is wrong.
     """
     scripts = []
     known = dict(variables)
@@ -82,12 +85,12 @@ def _secrets(variables: Mapping[str, str]) -> Iterable[str]:
 
 
 def hiding_of(variables: Mapping[str, str]) -> Callable[[str], str]:
-    """A function that replaces secrets by asterisks, including those of these variables."""
+    """A function that replaces secrets by asterisks, including the secret ones among these variables."""
     return hiding(_secrets(variables))
 
 
 def hiding(secrets: Iterable[str]) -> Callable[[str], str]:
-    """A function that replaces secrets by asterisks: the given ones, and the secrets in statements."""
+    """A function that replaces secrets by asterisks: the given secrets, and secrets in the text of statements."""
     # A value that contains another is replaced first.
     values = sorted({form for secret in secrets for form in (secret, secret.replace("'", "''"))}, key=len, reverse=True)
     pattern = re.compile("|".join(map(re.escape, values))) if values else None

@@ -41,13 +41,13 @@ class StatementRun:
 
 
 def status_of(error: SqlError) -> Status:
-    """The status for an error: failed, or refused for lack of a confirmation."""
+    """The status of a statement with an error: failed, or refused because a confirmation is missing."""
     return "refused" if is_refused(error) else "failed"
 
 
 @dataclass(slots=True)
 class RunReport:
-    """A run so far. ``hide`` replaces secrets by asterisks."""
+    """The results of a run so far. ``hide`` replaces secrets by asterisks."""
 
     hide: Callable[[str], str]
     is_dry: bool = False
@@ -81,7 +81,7 @@ class RunReport:
         return f"{total} statement{'' if total == 1 else 's'}: {told}{needs}; {self.seconds:.1f} s"
 
     def as_json(self) -> str:
-        """One document in which every key is always present."""
+        """The report as a JSON document. Every key is always present."""
         document = {
             "format": "rw-sql/run/1",
             "dry_run": self.is_dry,
@@ -126,7 +126,7 @@ class RunReport:
         }
 
     def as_junit(self) -> str:
-        """A suite per file, a case per statement."""
+        """The report as JUnit suites: a suite per file, a case per statement."""
         timestamp = self.started.replace(tzinfo=None).isoformat(timespec="seconds")
         suites = [
             Suite(name=file or "-", cases=[self._case(run) for run in runs], timestamp=timestamp)
@@ -153,12 +153,12 @@ class RunReport:
 
 
 def _dotted(file: str) -> str:
-    """A path in the form of class names."""
+    """Converts a path to the form of a class name, with dots."""
     return re.sub(r"[/\\]+", ".", re.sub(r"\.\w+$", "", file)).strip(".") or file
 
 
 def json_value(value: Any) -> Any:
-    """A value for JSON: numbers, booleans and NULL as such; exact decimals, times and bytes as text."""
+    """Converts a value for JSON: numbers, booleans and NULL stay as they are; decimals, times and bytes become text."""
     match value:
         case None | bool() | int() | str():
             return value

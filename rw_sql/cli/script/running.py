@@ -79,7 +79,7 @@ def run_scripts(scripts: Sequence[Script], options: RunOptions, hide: Callable[[
 
 
 class _RunStatus:
-    """The status line of a run: first that Spark starts, then the activity of the running statement."""
+    """The status line of a run. It first shows that Spark is starting, then the activity of the running statement."""
 
     def __init__(self, *, is_quiet: bool) -> None:
         self.spark: SparkSession | None = None
@@ -162,7 +162,7 @@ class ScriptRun:
                 self._leave_block(script)
 
     def _each(self, script: Script, act: Callable[[Script, ScriptStatement], _Outcome]) -> None:
-        """Applies one function to each statement, after printing the ``\\echo`` lines before it."""
+        """Applies a function to each statement, after printing the ``\\echo`` lines that precede the statement."""
         echoes = list(script.expanded.echoes)
         for part in script.parts:
             file, line, column = script.place(part)
@@ -208,7 +208,10 @@ class ScriptRun:
         )
 
     def _show(self, part: ScriptStatement, outcome: _Outcome) -> None:
-        """Prints the result of a statement. The statement is done, so Ctrl-C here stops the next one."""
+        """Prints the result of a statement.
+
+        Ctrl-C here does not affect this statement, which is done, but prevents the next one.
+        """
         if self._transcript is None:
             return
         try:
@@ -217,7 +220,10 @@ class ScriptRun:
             self._was_interrupted = True
 
     def _leave_block(self, script: Script) -> None:
-        """Handles a script that ends inside a block, which is never committed: its last statement counts as failed."""
+        """Handles a script that ends inside a block.
+
+        The block is never committed, and the script's last statement counts as failed.
+        """
         if self._is_over:
             return
         error = open_block(script.name)
@@ -255,7 +261,7 @@ class _Outcome:
 
 
 def open_block(script: str | None) -> SqlError:
-    """The error of a script that ends inside a block, which is never committed."""
+    """The error for a script that ends inside a block. The block is never committed."""
     return SqlError(
         BLOCK_LEFT_OPEN,
         f"{script or 'the script'} ends inside of a BEGIN UNSAFE block: nothing of the block was done",

@@ -1,4 +1,4 @@
-"""What the servers of ``rw-sql dev`` share: finding Java, ports, and the process that a folder remembers."""
+"""Code shared by the servers of ``rw-sql dev``: finds Java, free ports, and the running server of a folder."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def is_port_open(address: str) -> bool:
 
 
 def free_port() -> int:
-    """A port of this machine on which no process listens now."""
+    """A port of this machine on which no process is currently listening."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
@@ -57,7 +57,7 @@ def free_port() -> int:
 
 
 def remembered(file: Path) -> dict[str, Any] | None:
-    """The facts that a server's file contains about its last start; None without a file."""
+    """The facts about a server's last start from the file in its folder; None without a file."""
     try:
         told: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
     except (FileNotFoundError, ValueError):
@@ -66,13 +66,13 @@ def remembered(file: Path) -> dict[str, Any] | None:
 
 
 def running(file: Path) -> dict[str, Any] | None:
-    """As :func:`remembered`, if the server's process lives."""
+    """Like :func:`remembered`, but None if the server's process is not alive."""
     told = remembered(file)
     return told if told is not None and is_process_alive(told["pid"], told["started"]) else None
 
 
 def end_process(pid: int) -> None:
-    """Ends a process by SIGTERM, by SIGKILL if that takes too long, and returns when it is gone."""
+    """Ends a process and waits for its end: by SIGTERM, or by SIGKILL if that takes too long."""
     os.kill(pid, signal.SIGTERM)
     if not is_gone_within(pid, STOP_SECONDS):
         os.kill(pid, signal.SIGKILL)
@@ -80,7 +80,7 @@ def end_process(pid: int) -> None:
 
 
 def is_gone_within(pid: int, seconds: float) -> bool:
-    """Waits until a process has ended; False if it has not by then."""
+    """Waits until a process has ended; returns False at a timeout."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         with contextlib.suppress(ChildProcessError):

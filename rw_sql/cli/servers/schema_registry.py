@@ -1,7 +1,7 @@
-"""A real schema registry for development and tests: Apicurio's, which keeps its schemas in memory.
+"""A real schema registry for development and tests: Apicurio Registry, which keeps its schemas in memory.
 
-The first time, the resolver in Spark's jars downloads it. It is then unpacked into the user's cache folder. Its
-``/apis/ccompat/v7`` is Confluent's API.
+At the first start, the resolver in Spark's jars downloads it, and it is unpacked into the user's cache folder. It
+serves Confluent's API below ``/apis/ccompat/v7``.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from rw_sql.runtime.support.processes import process_start
 VERSION = "2.6.13.Final"
 START_SECONDS = 300.0
 API = "/apis/ccompat/v7"
-"""The path below which the registry has Confluent's API."""
+"""The path below which the registry serves Confluent's API."""
 
 _GROUP, _NAME = "io.apicurio", "apicurio-registry-app"
 _RESOLVE_ATTEMPTS = 3
@@ -69,10 +69,11 @@ class RegistryInfo:
 
 
 def start_registry(folder: str | Path, port: int = 8085) -> RegistryInfo:
-    """Starts a registry and returns when it answers; returns the folder's registry if it runs already.
+    """Starts a registry and returns when it answers. If the folder's registry is already running, returns that one.
 
-    ``port`` 0 takes a free port; the folder remembers it. The registry outlives this process, its schemas do not
-    outlive the registry. Raises SqlError UPSTREAM_UNREACHABLE with the end of its log if it does not start.
+    ``port`` 0 selects a free port, which is stored in the folder. The registry outlives this process, but its
+    schemas are lost when it stops. Raises SqlError UPSTREAM_UNREACHABLE with the end of its log if it does not
+    start.
     """
     home = Path(folder).absolute()
     home.mkdir(parents=True, exist_ok=True)
@@ -111,7 +112,7 @@ def start_registry(folder: str | Path, port: int = 8085) -> RegistryInfo:
 
 
 def stop_registry(folder: str | Path) -> bool:
-    """Stops the registry of a folder and returns when it is gone; False if none was running."""
+    """Stops the registry of a folder and waits for its end; returns False if none was running."""
     info = is_running(folder)
     if info is None:
         return False
@@ -120,7 +121,7 @@ def stop_registry(folder: str | Path) -> bool:
 
 
 def is_running(folder: str | Path) -> RegistryInfo | None:
-    """The registry of a folder, if its process lives."""
+    """The registry of a folder, if its process is alive; otherwise None."""
     told = running(Path(folder).absolute() / _FILE)
     return None if told is None else RegistryInfo(pid=told["pid"], url=told["url"], folder=told["folder"])
 
@@ -169,10 +170,8 @@ def registry_runner() -> Path:
 
 
 def _resolve(work: Path) -> Path:
-    """The downloaded archive, through Ivy, which is the resolver of ``spark-submit --packages``.
-
-    That command itself resolves jars only.
-    """
+    """Downloads the archive through Ivy, the resolver behind ``spark-submit --packages``. (That command itself
+    resolves jars only.)"""
     ivy = next((spark_home("registry") / "jars").glob("ivy-*.jar"))
     (work / "ivysettings.xml").write_text(_SETTINGS, encoding="utf-8")
     (work / "ivy.xml").write_text(_MODULE, encoding="utf-8")

@@ -1,4 +1,4 @@
-"""``rw-sql doctor``: finds contradictions in a warehouse, without Spark or Java."""
+"""``rw-sql doctor``: finds inconsistencies in a warehouse, without Spark or Java."""
 
 from __future__ import annotations
 
@@ -26,10 +26,11 @@ def doctor_command(
         bool, typer.Option("--repair", help="Remove what dead processes and dropped objects have left behind.")
     ] = False,
 ) -> None:
-    """Find contradictions in a warehouse: definitions that do not parse, checkpoints without tables, leftover folders
-    and locks, operations without an outcome, jobs that should run and do not. Starts no Spark.
+    """Find inconsistencies in a warehouse: definitions that do not parse, checkpoints without tables, leftover
+    folders and locks, operations without an outcome, jobs that should run but do not. Starts no Spark.
 
-    The exit status is 1 if something is found. --repair changes nothing that a job or a statement may still use.
+    The exit status is 1 if there are findings. --repair never removes anything that a job or a statement may still
+    use.
     """
     from rw_sql.cli.output import console_for
     from rw_sql.runtime.status.examination import examine

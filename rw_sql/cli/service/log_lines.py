@@ -13,11 +13,14 @@ from rw_sql.errors import INVALID_OPTION, SqlError
 FORMS = ("text", "json")
 
 said = logging.getLogger("rw_sql.serve")
-"""The logger of the command itself."""
+"""The logger for messages of the command itself."""
 
 
 def start_log(form: str, stream: TextIO | None = None) -> logging.Handler:
-    """Writes rw_sql's log from level INFO on to a stream (standard output). Raises SqlError INVALID_OPTION."""
+    """Writes rw_sql's log messages of level INFO and above to a stream (default: standard output).
+
+    Raises SqlError INVALID_OPTION.
+    """
     if form not in FORMS:
         raise SqlError(INVALID_OPTION, f"--log is text or json, not {form!r}", hint="--log json")
     handler = logging.StreamHandler(stream or sys.stdout)
@@ -39,14 +42,14 @@ class TextLines(logging.Formatter):
     escaped."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """One line, followed by the traceback, if any."""
+        """Formats a record as one line, followed by the traceback, if any."""
         message = "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in record.getMessage())
         line = f"{_at(record)} {record.levelname} {message}"
         return line if not record.exc_info else f"{line}\n{self.formatException(record.exc_info)}"
 
 
 class JsonLines(logging.Formatter):
-    """One object per line: ``at``, ``level``, ``logger``, ``message``, and for an event its fields."""
+    """One JSON object per line: ``at``, ``level``, ``logger``, ``message``, and the fields of an event."""
 
     def format(self, record: logging.LogRecord) -> str:
         """One line."""

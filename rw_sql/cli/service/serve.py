@@ -38,8 +38,8 @@ def serve_until_told(
 ) -> None:
     """Attaches to a warehouse, runs its jobs until SIGTERM or SIGINT, then stops them and releases the lease.
 
-    ``config`` are Spark's settings. If another process owns the warehouse, this one waits and takes over when the other
-    is gone. It ends with status 1 if it can no longer run the jobs because Spark has ended.
+    ``config`` are Spark's settings. If another process owns the warehouse, this process waits and takes over when
+    the other one has ended. It exits with status 1 if Spark has ended, because it can no longer run the jobs then.
     """
     told = threading.Event()
 
@@ -89,8 +89,8 @@ def serve_until_told(
 def listen(host: str, port: int | None, token_file: str | None) -> StatusServer:
     """Starts the status page's server. Raises SqlError if it cannot listen.
 
-    Without ``port``, it uses the default port, or a free one if another process (a standby on the same machine) uses
-    the default.
+    Without ``port``, it uses the default port, or a free port if another process (such as the active server on the
+    same machine) already uses the default.
     """
     from rw_sql.runtime.status.http_server import DEFAULT_PORT, StatusServer
 

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 OUTPUTS = ("text", "json")
 FORMATS = ("text", "mermaid", "json", "svg")
 LOOK_SECONDS = 0.7
-"""The maximum seconds for all upstreams together to report their ends, and again to report the age of their records."""
+"""The time limit in seconds for all upstreams together to report their ends; the same time again is allowed for the
+age of their records."""
 
 _WATCH_SECONDS = 2.0
 

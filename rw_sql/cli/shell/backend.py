@@ -1,4 +1,4 @@
-"""The shell's warehouse: Spark starts in the background, and some statements are answered before it is up."""
+"""The shell's warehouse. Spark starts in the background, and some statements are answered before Spark is up."""
 
 from __future__ import annotations
 
@@ -28,8 +28,10 @@ _STILL_STARTING = "Spark still starts: the shell ends once it has (Ctrl-C: at on
 
 
 class Backend:
-    """A warehouse with or without Spark. All methods except ``columns`` and similar ones may be called only from the
-    main thread."""
+    """A warehouse with or without Spark.
+
+    Except for the methods used by completion, all methods may be called only from the main thread.
+    """
 
     def __init__(self, warehouse: str | None) -> None:
         self._warehouse = warehouse
@@ -56,7 +58,7 @@ class Backend:
         return self._thread is not None and not self._ended.is_set()
 
     def start(self) -> None:
-        """Starts Spark in a separate thread, unless it runs or is being started."""
+        """Starts Spark in a separate thread, unless Spark is running or being started."""
         if self._thread is not None:
             return
         self._ended.clear()
@@ -83,8 +85,10 @@ class Backend:
         self._messages = text
 
     def attached(self) -> Attached:
-        """The attached session, once Spark is up. Raises the error that stopped Spark's start; the next call tries
-        again."""
+        """Waits until Spark is up, and returns the attached session.
+
+        If Spark's start failed, raises the error; the next call tries again.
+        """
         if self._attached is None:
             if self._thread is None:
                 check_java()
@@ -98,8 +102,10 @@ class Backend:
         return self._attached
 
     def go_to(self, warehouse: str) -> Attached:
-        """Attaches to another warehouse, which is created if it does not exist; the jobs of the present one stop
-        here."""
+        """Attaches to another warehouse, which is created if it does not exist.
+
+        This process stops running the jobs of the current warehouse.
+        """
         from rw_sql.session.attach import attach
 
         attached = attach(self.attached().spark, warehouse)
@@ -153,7 +159,8 @@ class Backend:
         return "opening the warehouse and starting its jobs"
 
     def answer_early(self, text: str) -> Table | None:
-        """A statement's rows if it only reads the catalog and Spark is not up; None if it needs Spark.
+        """The rows of a statement that only reads the catalog, if Spark is not up; None if the statement must be run
+        with Spark.
 
         Raises SqlError, located in ``text``.
         """
@@ -173,7 +180,7 @@ class Backend:
             raise error.located(text) from error.__cause__
 
     def answer(self, statement: Statement, text: str) -> Table | None:
-        """The rows of a statement that only reads the catalog; None if it must be sent to Spark as ``text``."""
+        """The rows of a statement that only reads the catalog; None if ``text`` must be sent to Spark."""
         context = None if self.is_up else self._early_context()
         return None if context is None else self._read(context, statement)
 
@@ -216,7 +223,7 @@ class Backend:
             return self._context
 
     def snapshot(self) -> Snapshot | None:
-        """The catalog; None where there is no warehouse yet."""
+        """The catalog; None if the warehouse does not exist yet."""
         if self._attached is not None:
             from rw_sql.session.attach import catalog_of
 
@@ -226,13 +233,13 @@ class Backend:
 
 
 class CatalogReader(Protocol):
-    """The names of a backend's warehouse that completion offers."""
+    """Reads the catalog of a backend's warehouse for completion."""
 
     @property
     def _attached(self) -> Attached | None: ...
 
     def snapshot(self) -> Snapshot | None:
-        """The catalog by now; None before it can be read."""
+        """The current catalog; None if it cannot be read yet."""
         ...
 
 
@@ -243,7 +250,7 @@ class CatalogNames:
         self._backend = backend
 
     def objects(self) -> dict[str, str]:
-        """The kind of each object by its name; tables and views of Spark's are of kind ``spark``."""
+        """The kind of each object by its name. Spark's own tables and views have the kind ``spark``."""
         from deltalake.exceptions import DeltaError
         from py4j.protocol import Py4JError
         from pyspark.errors import PySparkException

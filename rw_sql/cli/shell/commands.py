@@ -1,4 +1,4 @@
-"""Backslash commands, as in psql: how they are recognized in a text, and what each does."""
+"""Backslash commands as in psql: recognizes them in a text, and maps each to its effect."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ if TYPE_CHECKING:
 
 _COMMAND = re.compile(r"\\([A-Za-z]+\+?|[!?])[ \t]*([^\n]*)")
 _OF_SCRIPTS = frozenset(COMMANDS)
-"""Commands that scripts have too: they are replaced before statements are parsed (``rw_sql/syntax/variables``)."""
+"""Commands that are also available in scripts.
+
+They are processed before statements are parsed (``rw_sql/syntax/variables``).
+"""
 
 LISTS: Mapping[str, str] = {
     "ds": "SHOW SOURCES",
@@ -28,7 +31,7 @@ LISTS: Mapping[str, str] = {
     "dc": "SHOW CONNECTIONS",
     "dj": "SHOW JOBS",
 }
-"""Commands that list objects; a pattern after a command selects among them."""
+"""Commands that list objects. A pattern after the command selects objects by name."""
 
 HELP: tuple[tuple[str, str], ...] = (
     (r"\d [NAME]", "all objects, or the columns of one; \\d+ NAME adds its definition"),
@@ -66,8 +69,10 @@ class Piece:
 
 
 def split_commands(text: str) -> tuple[Piece, ...]:
-    """The pieces of the typed text, in order. A backslash inside a string, a quoted name or a comment begins no
-    command."""
+    """The pieces of the typed text, in order.
+
+    A backslash inside a string, a quoted name or a comment does not begin a command.
+    """
     pieces: list[Piece] = []
     start = at = 0
     while at < len(text):
@@ -91,13 +96,16 @@ def split_commands(text: str) -> tuple[Piece, ...]:
 
 
 def _statements(text: str, start: int, end: int) -> list[Piece]:
-    """A part of a text as a piece whose lines have the same numbers; none if the part is blank."""
+    """A part of a text as a piece with unchanged line numbers; empty if the part is blank."""
     lines = "\n" * text.count("\n", 0, start)
     return [Piece(kind="statements", text=lines + text[start:end])] if text[start:end].strip() else []
 
 
 def is_open(text: str) -> bool:
-    """True if a text ends inside a statement, a string or a comment. A command ends the statement before it."""
+    """True if a text ends inside a statement, a string or a comment.
+
+    A backslash command ends the statement before it.
+    """
     at, is_inside = 0, False
     while at < len(text):
         pattern = OURS if could_be_ours(text[at:]) else SPARKS

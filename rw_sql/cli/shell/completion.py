@@ -1,4 +1,4 @@
-"""The choices of Tab: the keywords that the grammar accepts next, and the matching names, properties, values and
+"""The choices of the Tab key: the keywords that the grammar accepts next, and matching names, properties, values and
 columns."""
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class Offer:
 
 
 class StatementCompleter(Completer):
-    """Completes the word before the cursor by the possible continuations of its statement."""
+    """Completes the word before the cursor with the possible continuations of its statement."""
 
     def __init__(
         self, names: Names, *, seconds_to_keep: float = 3.0, clock: Callable[[], float] = time.monotonic
@@ -100,7 +100,7 @@ class StatementCompleter(Completer):
         self._asked_at = -seconds_to_keep
 
     def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterator[Completion]:
-        """The choices at the cursor that begin like the word before it."""
+        """The choices at the cursor that begin with the word before it."""
         if command := _COMMAND.search(document.current_line_before_cursor):
             for name in NAMES:
                 if name.startswith(command[1]):
@@ -122,7 +122,7 @@ class StatementCompleter(Completer):
         return self._known
 
     def _offers(self, statement: str, place: int) -> tuple[str, Iterable[Offer]]:
-        """The word before the cursor, and the choices for its place."""
+        """The word before the cursor, and the choices for that position."""
         before = statement[:place]
         try:
             tokens = scan(before)
@@ -219,7 +219,7 @@ class StatementCompleter(Completer):
         return [] if option is None else _option_values(option)
 
     def _spec(self, statement: str, words: list[str], tokens: list[Token]) -> ConnectorSpec | None:
-        """The spec of the connector that a statement names, or that the statement's object has."""
+        """The spec of the connector named in a statement, or used by the object that the statement refers to."""
         from rw_sql.connectors.spec import load_sink_spec, load_spec
 
         named = _CONNECTOR.search(statement)
@@ -262,7 +262,7 @@ class StatementCompleter(Completer):
 
 
 def statement_around(text: str, place: int) -> tuple[int, int]:
-    """The range of the statement that a place is in."""
+    """The range of the statement that contains a position."""
     start = 0
     position = 0
     while position < len(text):
@@ -278,8 +278,8 @@ def statement_around(text: str, place: int) -> tuple[int, int]:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """The tokens that the grammar accepts at the end of a text: terminals, and the spellings of the keywords among
-    them."""
+    """The tokens that the grammar accepts at the end of a text: its terminals, and the spellings of those that are
+    keywords."""
 
     accepted: frozenset[str] = frozenset()
     keywords: tuple[str, ...] = ()
@@ -288,7 +288,10 @@ class Place:
 
     @classmethod
     def after(cls, text: str, tokens: list[Token]) -> Place:
-        """The place after tokens that begin an rw_sql statement; for a Spark statement, a place in a query."""
+        """The place after tokens that begin an rw_sql statement.
+
+        For a Spark statement, it is a place inside a query.
+        """
         prefix = _Prefix(text, [*tokens, scan("")[0]], 0, len(tokens))
         begun = cls._begun_keywords(text, tokens)
         try:
@@ -307,7 +310,7 @@ class Place:
 
     @staticmethod
     def _begun_keywords(text: str, tokens: list[Token]) -> tuple[str, ...]:
-        """The rest of keywords with several words, such as IF NOT EXISTS, whose first words are the last tokens."""
+        """The remaining words of multi-word keywords, such as IF NOT EXISTS, whose first words are the last tokens."""
         for size in (1, 2):
             begun = " ".join(token.upper for token in tokens[-size:]) + " "
             if len(tokens) <= size or not any(spelling.startswith(begun) for spelling in _spellings().values()):
@@ -332,8 +335,10 @@ class _Prefix(Parser):
     """A parser for the beginning of a statement: it builds no statement, and stops at the end of the text."""
 
     def read(self) -> bool:
-        """Reads all tokens; True if the text ends inside of a query or expression. Raises SqlError if the text begins
-        no statement."""
+        """Reads all tokens; returns True if the text ends inside a query or expression.
+
+        Raises SqlError if the text is not the beginning of a statement.
+        """
         while self.at < self.last:
             terminal = self.tables.captures[self.states[-1]]
             if terminal in ("QUERY", "EXPRESSION"):
@@ -361,7 +366,7 @@ class _Prefix(Parser):
             self.reduce(action)
 
     def reduce(self, rule: Reduction) -> None:
-        """Replaces the rule's symbols by one without a value."""
+        """Reduces a rule without building its value."""
         if rule.size:
             del self.states[-rule.size :], self.values[-rule.size :]
         self.values.append(None)
@@ -383,7 +388,7 @@ def _functions() -> tuple[str, ...]:
 
 
 def _aliases(tokens: list[Token], objects: dict[str, str]) -> dict[str, str]:
-    """The relations that a query names, by their names and aliases."""
+    """The relations of a query, by name and alias."""
     found: dict[str, str] = {}
     for index, token in enumerate(tokens):
         name = token.value

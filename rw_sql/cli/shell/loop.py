@@ -40,7 +40,7 @@ _CREATED = {"sink": "SINK", "connection": "CONNECTION", "secret": "SECRET", "sou
 
 
 class Shell:
-    """The state of one shell between the texts that it runs."""
+    """The state of one shell, which persists between inputs."""
 
     def __init__(self, backend: Backend, *, is_interactive: bool) -> None:
         self.backend = backend
@@ -63,7 +63,7 @@ class Shell:
         return self._is_over
 
     def run(self, text: str) -> int:
-        """Runs statements and commands up to the first error; prints results and errors. Returns an exit status."""
+        """Runs statements and commands until the first error, and prints results and errors. Returns an exit status."""
         try:
             for piece, after in _with_next(split_commands(text)):
                 if piece.kind == "command":
@@ -88,7 +88,7 @@ class Shell:
             self._console.print(Text(_duration(time.monotonic() - started), style="dim"))
 
     def _run_statements(self, text: str, layout: Layout) -> bool:
-        """Runs statements; False if the text contains none."""
+        """Runs statements; returns False if the text contains none."""
         expanded = expand(text, self._variables, read_text)
         self._variables = expanded.variables_after(self._variables)
         echoes = list(expanded.echoes)
@@ -143,7 +143,7 @@ class Shell:
         return found[0] if found else None
 
     def _show(self, rows: Rows, statement: str, layout: Layout) -> None:
-        """Prints a result: to the file of ``\\o``, else to the terminal, through the pager if it is long."""
+        """Prints a result to the file of ``\\o`` or, without one, to the terminal (through the pager if it is long)."""
         if not rows.columns:
             return
         definition = definition_of(statement, rows) if layout != "records" else None
@@ -323,7 +323,8 @@ def _duration(seconds: float) -> str:
 
 
 def _jobs_in_short(rows: Rows) -> tuple[Rows, str]:
-    """SHOW JOBS for a terminal that its table does not fit: the columns that matter first, and the reasons below."""
+    """A compact form of SHOW JOBS, for terminals that are too narrow for its table: the most important columns, with
+    the reasons below."""
     from rw_sql.session.results import Rows
 
     at = [rows.columns.index(column) for column in ("job", "object", "kind", "state", "lag")]
@@ -338,7 +339,7 @@ def _jobs_in_short(rows: Rows) -> tuple[Rows, str]:
 
 
 def definition_of(statement: str, rows: Rows) -> str | None:
-    """The result of SHOW CREATE as a statement that can be copied; None for other statements."""
+    """The result of SHOW CREATE as text that can be copied as a statement; None for other statements."""
     if not _SHOW_CREATE.match(statement) or len(rows.rows) != 1:
         return None
     text = rows.rows[0][-1]
@@ -346,8 +347,10 @@ def definition_of(statement: str, rows: Rows) -> str | None:
 
 
 def run_shell(*, warehouse: str | None, commands: Sequence[str] = (), files: Sequence[str] = ()) -> int:
-    """Runs ``commands`` and ``files``; without any, runs the text typed at a terminal or read from a pipe. Returns an
-    exit status."""
+    """Runs ``commands`` and ``files``.
+
+    If there are none, runs the text typed at a terminal or read from a pipe. Returns an exit status.
+    """
     backend = Backend(warehouse)
     is_interactive = not commands and not files and sys.stdin.isatty()
     shell = Shell(backend, is_interactive=is_interactive)
@@ -411,7 +414,7 @@ def _read_and_run(shell: Shell, backend: Backend) -> None:
 
 
 def prompt_of(block: str | None) -> str:
-    """The prompt, with psql's sign for an open block or an aborted one."""
+    """The prompt, with psql's sign for an open or aborted block."""
     return {None: "rw_sql> ", "open": "rw_sql*> ", "aborted": "rw_sql!> "}[block]
 
 

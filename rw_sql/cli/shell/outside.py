@@ -1,4 +1,4 @@
-"""The other programs that the shell starts: the pager, the editor, commands of the system."""
+"""The external programs that the shell starts: the pager, the editor, and system commands."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _LESS = "FRSX"
-"""The flags for ``less`` if the user has set none: end if all fits, keep colours, do not wrap, leave the text on the
-screen."""
+"""The flags for ``less`` if the user has set none: quit if the text fits on one screen, keep colours, do not wrap,
+leave the text on the screen."""
 
 
 @contextmanager
 def quiet_interrupts() -> Iterator[None]:
-    """Inside the block, Ctrl-C stops only the other program; the shell continues. A child process gets the default
-    handler."""
+    """A context manager inside which Ctrl-C stops only the external program, which gets the default handler, not the
+    shell."""
     before = signal.signal(signal.SIGINT, lambda _number, _frame: None)
     try:
         yield
@@ -35,7 +35,10 @@ def quiet_interrupts() -> Iterator[None]:
 
 
 def pager() -> list[str] | None:
-    """The pager's command: ``$RW_SQL_PAGER``, else ``$PAGER``, else less; None if it is empty or not installed."""
+    """The pager's command: ``$RW_SQL_PAGER``, otherwise ``$PAGER``, otherwise less.
+
+    None if it is empty or not installed.
+    """
     named = os.environ.get("RW_SQL_PAGER", os.environ.get("PAGER"))
     if named is not None:
         return shlex.split(named) or None
@@ -59,7 +62,8 @@ def show_paged(text: str, *, is_long: bool) -> None:
 
 
 def edited(text: str, path: str | None = None) -> str:
-    """A text, or a file, as the user's editor leaves it: ``$VISUAL``, ``$EDITOR``, else vi. Raises SqlError."""
+    """Opens a text or file in the user's editor (``$VISUAL``, otherwise ``$EDITOR``, otherwise vi), and returns the
+    edited text. Raises SqlError."""
     editor = os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi"
     with tempfile.TemporaryDirectory() as folder:
         file = Path(path) if path is not None else Path(folder) / "statement.sql"
@@ -79,6 +83,6 @@ def edited(text: str, path: str | None = None) -> str:
 
 
 def run_command(command: str) -> None:
-    """Runs a command of the system, or a shell of it."""
+    """Runs a system command; without one, starts the user's shell."""
     with quiet_interrupts():
         subprocess.run(command or os.environ.get("SHELL", "/bin/sh"), shell=True, check=False)

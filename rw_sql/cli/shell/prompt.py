@@ -1,4 +1,4 @@
-"""The shell's line editor: the rule for when Enter runs the text, the history, and the colours."""
+"""The shell's line editor: decides when Enter runs the text, stores the history, and colours the text."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 _MAY_HOLD_A_SECRET = re.compile(r"\b(secret|password|jaas|token|private_key)\b", re.IGNORECASE)
 _STARTING_SECONDS = 0.5
-"""The interval in seconds at which the prompt is redrawn while it shows that Spark starts."""
+"""The interval in seconds at which the prompt is redrawn while Spark is starting."""
 
 _STYLE = Style.from_dict(
     {
@@ -45,14 +45,16 @@ _STYLE = Style.from_dict(
 
 
 def is_complete(text: str) -> bool:
-    """True if the typed text is ready to run: it is empty, a command of the shell, or statements up to a final
-    ``;``."""
+    """True if the typed text is ready to run: it is empty, a backslash command, or consists of statements with a
+    final ``;``."""
     return text.strip().lower() in {"exit", "quit", "help"} or not is_open(text)
 
 
 class StatementHistory(FileHistory):
-    """The typed texts, kept across sessions in a file that only its user can read. A statement that may contain a
-    password or key is not stored."""
+    """The history of typed texts, in a file that only its user can read.
+
+    Statements that may contain a password or key are not stored.
+    """
 
     def store_string(self, string: str) -> None:
         """Appends one entry to the file."""
@@ -74,9 +76,11 @@ def history_file() -> Path:
 def make_prompt(
     completer: Completer | None, history: Path, starting: Callable[[], str | None] = lambda: None
 ) -> PromptSession[str]:
-    """The prompt: Enter runs a complete text and otherwise begins a new line; Alt-Enter always runs it.
+    """Creates the prompt.
 
-    ``starting`` returns the text at the right of the prompt while Spark starts; None once Spark runs.
+    Enter runs the text if it is complete and otherwise begins a new line; Alt-Enter always runs the text.
+
+    ``starting`` returns the text to show at the right while Spark is starting; None when Spark is running.
     """
     history.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     keys = KeyBindings()
@@ -102,13 +106,13 @@ def make_prompt(
 
 
 def prompt_for(session: PromptSession[str], message: str, *, default: str = "", is_starting: bool = False) -> str:
-    """Reads one text; while Spark starts, the prompt shows the present phase of the start."""
+    """Reads one text. While Spark is starting, the prompt shows the current phase of the start."""
     session.refresh_interval = _STARTING_SECONDS if is_starting else 0
     return session.prompt(message, default=default)
 
 
 class StatementLexer(Lexer):
-    """Colours statements by the tokens that the parser reads; for Spark's statements, by Spark's quoting."""
+    """Colours statements by the parser's tokens. Strings in Spark's statements follow Spark's quoting rules."""
 
     def lex_document(self, document: Document) -> Callable[[int], StyleAndTextTuples]:
         """The styled pieces of each line."""
@@ -152,7 +156,7 @@ def _style_of(piece: str, *, is_comment: bool) -> str:
 
 @cache
 def keywords() -> frozenset[str]:
-    """The words that have a colour: those of the grammar and of queries."""
+    """The words to colour: keywords of the grammar and of queries."""
     from rw_sql.syntax.parsing.lalr_tables import tables
 
     ours = {word for names in tables().spelled.values() for _, words in names for word in words}

@@ -1,4 +1,4 @@
-"""The status line of ``spark.sql`` at an interactive Python prompt: of ``rw-sql pyspark``, ``python`` and IPython."""
+"""The status line of ``spark.sql`` at an interactive Python prompt: in ``rw-sql pyspark``, ``python`` and IPython."""
 
 from __future__ import annotations
 
@@ -20,10 +20,8 @@ def show_at_prompt() -> None:
 
 
 class PromptStatus(StatusLine):
-    """A status line that gives way to Spark's progress bars, which use the same line of the terminal.
-
-    ``rw_sql.connect`` and ``rw-sql pyspark`` switch those off.
-    """
+    """A status line that is not shown while Spark's progress bars are enabled, because these use the same line of
+    the terminal. ``rw_sql.connect`` and ``rw-sql pyspark`` disable the progress bars."""
 
     def _show(self, progress: Progress, seconds: float) -> None:
         if not _has_bars():

@@ -1,4 +1,4 @@
-"""Words of Spark's SQL, which rw_sql's grammar does not list because it cuts queries out as text."""
+"""Words of Spark SQL. rw_sql's grammar does not contain them, because it treats queries as opaque text."""
 
 from __future__ import annotations
 

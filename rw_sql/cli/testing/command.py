@@ -29,7 +29,7 @@ def run_test_command(
     workers: Annotated[
         int,
         typer.Option(
-            "--jobs", "-j", metavar="N", min=1, help="The number of tests that run in parallel, on one Spark."
+            "--jobs", "-j", metavar="N", min=1, help="The number of tests that run in parallel, in one Spark."
         ),
     ] = 1,
     kafka: Annotated[
@@ -42,7 +42,7 @@ def run_test_command(
     ] = None,
     fail_fast: Annotated[bool, typer.Option("--fail-fast", help="Stop after the first failure.")] = False,
     override: Annotated[
-        bool, typer.Option("--override", help="Rewrite the expected rows of .slt files to those found.")
+        bool, typer.Option("--override", help="Replace the expected rows in .slt files by the actual rows.")
     ] = False,
     output: Annotated[
         str, output_option(*OUTPUTS, help="The form of the report; json and junit are written at the end.")

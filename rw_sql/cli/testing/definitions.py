@@ -1,4 +1,4 @@
-"""The pipeline under test: the CREATE statements of its files, and which object reads which."""
+"""The pipeline under test: the CREATE statements in its files, and the dependencies between their objects."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Defined:
 
     @property
     def reads(self) -> tuple[str, ...]:
-        """The names that it reads; only a view has any."""
+        """The names of the objects that it reads; empty unless it is a view."""
         if not isinstance(self.statement, ast.CreateMaterializedView):
             return ()
         if self.dialect == "risingwave":
@@ -89,20 +89,20 @@ def read_definitions(files: Sequence[str], variables: Mapping[str, str], env: st
 
 
 def input_columns(statement: Input) -> tuple[tuple[str, str], ...]:
-    """The columns that rows of an input can have, with their Spark types: including those of INCLUDE, excluding
-    generated ones."""
+    """The columns that the given rows of an input can have, with their Spark types: including INCLUDE columns,
+    excluding generated columns."""
     name = connector_of(statement) or ""
     plain = [(column.name, spark_type(column.data_type)) for column in statement.columns if column.generated is None]
     return (*plain, *((include_name(name, column), include_type(column)) for column in statement.include))
 
 
 def has_hidden_columns(statement: Input) -> bool:
-    """True if INCLUDE adds columns that only the connector can provide: no other column can have their names."""
+    """True if INCLUDE adds columns with reserved names, which only the connector can provide."""
     return any((column.alias or "_rw_").startswith("_rw_") for column in statement.include)
 
 
 def fed_from_delta(statement: Input, path: str) -> str:
-    """The statement with the same columns that reads a Delta table instead."""
+    """The statement with the same columns, changed to read a Delta table."""
     name = connector_of(statement) or ""
     columns = (*statement.columns, *(_plain_column(name, column) for column in statement.include))
     options = _options({"connector": "delta", "delta.path": path})
@@ -110,7 +110,7 @@ def fed_from_delta(statement: Input, path: str) -> str:
 
 
 def fed_from_kafka(statement: Input, topic: str, bootstrap: str) -> str:
-    """The statement with the same columns and format that reads a topic instead."""
+    """The statement with the same columns and format, changed to read a topic."""
     options = _options({"connector": "kafka", "topic": topic, "properties.bootstrap.server": bootstrap})
     return render(replace(statement, options=options))
 

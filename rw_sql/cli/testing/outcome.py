@@ -7,8 +7,10 @@ from typing import Literal
 
 
 class MismatchError(Exception):
-    """A result differs from a test's expectation: one line, and the details. ``line`` is the line number in the test's
-    file."""
+    """A result differs from a test's expectation.
+
+    Has a one-line message and details; ``line`` is the line number in the test's file.
+    """
 
     def __init__(self, message: str, detail: str = "", *, line: int | None = None) -> None:
         super().__init__(message)
@@ -18,7 +20,7 @@ class MismatchError(Exception):
 
 
 class WrongTestError(Exception):
-    """A test file is wrong, so that its result says nothing about the pipeline."""
+    """A test file is invalid, so its result says nothing about the pipeline."""
 
     def __init__(self, message: str, *, file: str, line: int | None = None) -> None:
         super().__init__(message)
@@ -34,7 +36,8 @@ class WrongTestError(Exception):
 class TestOutcome:
     """One executed test. ``failed``: a result differs from the expectation; ``error``: the test could not be run.
 
-    ``notes`` are warnings, also of a passed test; ``output`` is the file rewritten with the rows found, if any.
+    ``notes`` are warnings, which a passed test may have too. ``output`` is the file's text rewritten with the actual
+    rows, if requested.
     """
 
     __test__ = False
@@ -51,5 +54,5 @@ class TestOutcome:
 
     @property
     def id(self) -> str:
-        """The text that selects and names the test: ``file`` or ``file::name``."""
+        """The test's id, which also selects it on the command line: ``file`` or ``file::name``."""
         return f"{self.file}::{self.name}" if self.name else self.file

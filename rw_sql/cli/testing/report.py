@@ -47,7 +47,7 @@ class TestReport:
         return f"{len(statuses)} test{'' if len(statuses) == 1 else 's'}: {told}; {self.seconds:.1f} s"
 
     def as_json(self) -> str:
-        """One document in which every key is always present."""
+        """The report as a JSON document. Every key is always present."""
         document = {
             "format": "rw-sql/test/1",
             "started_at": self.started.isoformat(timespec="milliseconds"),
@@ -69,7 +69,7 @@ class TestReport:
         return json.dumps(document, indent=2, ensure_ascii=False)
 
     def as_junit(self) -> str:
-        """A suite per file, a case per test."""
+        """The report as JUnit suites: a suite per file, a case per test."""
         timestamp = self.started.replace(tzinfo=None).isoformat(timespec="seconds")
         suites = [
             Suite(name=file, cases=[self._case(outcome) for outcome in outcomes], timestamp=timestamp)
@@ -91,7 +91,7 @@ class TestReport:
 
 
 def print_outcome(console: Console, outcome: TestOutcome, hide: Callable[[str], str]) -> None:
-    """Prints one line for a finished test, and its failure below."""
+    """Prints one line for a finished test, followed by its failure, if any."""
     line = Text(f"{outcome.status:7} ", style=_STYLES[outcome.status])
     line.append(f"{outcome.id} ({outcome.seconds:.1f} s)", style="default")
     console.print(line, soft_wrap=True)

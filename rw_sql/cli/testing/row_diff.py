@@ -1,4 +1,4 @@
-"""Compares expected with found rows: which are missing, unexpected or changed, in aligned columns."""
+"""Compares expected with actual rows, and renders missing, unexpected and changed rows in aligned columns."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class Difference:
 
 
 def compare_rows(columns: Sequence[str], expected: Sequence[Row], found: Sequence[Row]) -> Difference:
-    """The difference between rows without regard to their order; a row that occurs twice is two rows."""
+    """The difference between rows regardless of their order. Duplicate rows are counted."""
     wanted, had = Counter(expected), Counter(found)
     missing, unexpected = list((wanted - had).elements()), list((had - wanted).elements())
     changed: list[tuple[Row, Row]] = []
@@ -86,7 +86,7 @@ def compare_rows(columns: Sequence[str], expected: Sequence[Row], found: Sequenc
 
 
 def compare_lists(columns: Sequence[str], expected: Sequence[Row], found: Sequence[Row]) -> str | None:
-    """The text of the difference between rows whose order counts; None if they are the same."""
+    """The difference between rows whose order matters, as text; None if there is none."""
     if list(expected) == list(found):
         return None
     if sorted(expected) != sorted(found):

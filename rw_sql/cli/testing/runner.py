@@ -49,7 +49,7 @@ TEST_SETTINGS = {
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m -XX:+UseSerialGC "
     "-Xmn256m -XX:MetaspaceSize=256m -Djdk.lang.Process.launchMechanism=VFORK",
 }
-"""The Spark settings for tests: few rows, a short life, and timeouts that do not depend on the machine."""
+"""The Spark settings for tests, which are short and have few rows. Timeouts do not depend on the machine's speed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +62,7 @@ class SltTest:
 
     @property
     def id(self) -> str:
-        """The text that selects this test."""
+        """The id that selects this test on the command line."""
         return self.file
 
 
@@ -75,7 +75,7 @@ class ViewTest:
 
     @property
     def id(self) -> str:
-        """The text that selects this test."""
+        """The id that selects this test on the command line."""
         return f"{self.test.file}::{self.test.name}"
 
 
@@ -99,15 +99,16 @@ class TestOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Collected:
-    """The tests of some paths, and the files that are wrong."""
+    """The tests found in some paths, and the invalid files."""
 
     tests: tuple[Test, ...]
     wrong: tuple[WrongTestError, ...]
 
 
 def collect(paths: Sequence[str], variables: Mapping[str, str], env: str | None = None) -> Collected:
-    """The tests of files and folders. ``file::name`` selects some of a file's tests; a name may contain ``*`` and
-    ``?``.
+    """Collects the tests of files and folders.
+
+    ``file::name`` selects tests of a file; the name may contain ``*`` and ``?``.
 
     Raises WrongTestError for a path that does not exist or contains no test.
     """
@@ -174,8 +175,10 @@ class Bench:
         self._is_over = threading.Event()
 
     def run_all(self, tests: Sequence[Test], tell: Callable[[TestOutcome], None]) -> list[TestOutcome]:
-        """Runs tests in parallel; ``tell`` receives each outcome as soon as it is known. The outcomes are in the tests'
-        order."""
+        """Runs tests in parallel.
+
+        ``tell`` receives each outcome as soon as it is known. The result has the outcomes in the order of the tests.
+        """
         with ThreadPoolExecutor(max_workers=self._options.workers, thread_name_prefix="rw_sql-test") as pool:
             running = [pool.submit(self._one, test, tell) for test in tests]
             try:
@@ -281,7 +284,10 @@ class Bench:
 
     @contextmanager
     def _own_topics(self, topics: frozenset[str]) -> Iterator[None]:
-        """Makes files that create the same topic run one after the other; each starts without the topic."""
+        """A context manager that makes files that create the same topic run one after another.
+
+        Each file starts without the topic.
+        """
         from rw_sql.cli.kafka_topics import delete_topic, partition_count
 
         with ExitStack() as held:

@@ -62,8 +62,8 @@ _WORDS = (
 class SltRecord:
     """One record: the words of its first line, the lines below it, and for a query the expected rows.
 
-    ``file`` and 1-based ``line`` are its place; ``rows_at`` is the index of the first expected row's line in the file,
-    ``end`` the index after the record's last line. ``conditions`` are its skipif and onlyif.
+    ``file`` and 1-based ``line`` are its position; ``rows_at`` is the index of the first expected row's line in the
+    file, ``end`` the index after the record's last line. ``conditions`` are its skipif and onlyif conditions.
     """
 
     file: str
@@ -156,12 +156,13 @@ def _included(record: SltRecord, within: tuple[str, ...]) -> list[SltRecord]:
 
 
 def topics_of(records: list[SltRecord]) -> frozenset[str]:
-    """The topics that a file creates: two files that create the same topic cannot run in parallel."""
+    """The topics that a file creates. Two files that create the same topic cannot run in parallel."""
     return frozenset(record.words[1] for record in records if record.words[0] == "topic" and len(record.words) > 1)
 
 
 def rewritten(text: str, file: str, records: list[SltRecord], found: dict[int, list[str]]) -> str:
-    """The file with the rows that its queries returned, each by the index of its first expected row's line."""
+    """The file's text with the expected rows replaced by the rows in ``found``, which are keyed by the index of the
+    first expected row's line."""
     lines = text.split("\n")
     for record in reversed(records):
         if record.file == file and record.rows_at in found:

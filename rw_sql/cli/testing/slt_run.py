@@ -37,12 +37,15 @@ _ORDERED = re.compile(r"\border\s+by\b", re.IGNORECASE)
 _NEEDS_BROKER = "needs a broker: run rw-sql test --kafka"
 _FAILING = ("stalled, not waited for", "not waited for", "except for rows missing in")
 _CATALOG = threading.Lock()
-"""Sessions of one Spark may be attached to several warehouses, but the views of ``rw_catalog`` show only one at a
-time."""
+"""A lock for statements on ``rw_catalog``.
+
+Sessions of one Spark may be attached to different warehouses, but the views of ``rw_catalog`` show only one
+warehouse at a time.
+"""
 
 
 def shown(value: object) -> str:
-    """A value in the form of the file."""
+    """A value as written in a ``.slt`` file."""
     match value:
         case None:
             return "NULL"
@@ -64,7 +67,7 @@ def shown(value: object) -> str:
 class SltRun:
     """One run of a file. ``names`` are the values of ``${…}``; ``found`` are the rows of queries to record.
 
-    With ``is_recording``, rows that differ are recorded instead of raised.
+    With ``is_recording``, differing rows are recorded instead of raising MismatchError.
     """
 
     attached: Attached
@@ -108,7 +111,10 @@ class SltRun:
             raise MismatchError(lacking, line=record.line)
 
     def _objects(self, record: SltRecord, folder: str) -> None:
-        """Creates the objects that a folder's files define; the test's own names are the values of their variables."""
+        """Creates the objects defined in a folder's files.
+
+        ``names`` of the test provide the values of variables in these files.
+        """
         try:
             files = folder_files(str(Path(record.file).parent / folder))
             ordered = in_order(read_folder([(file, read_text(file)) for file in files], self.names))
@@ -257,8 +263,10 @@ class SltRun:
 
 
 def passed_over(rows: Sequence[Sequence[Any]]) -> str | None:
-    """The objects that a FLUSH skipped because their jobs fail, as its answer names them; None if it names none. Paused
-    objects are intended and not among them."""
+    """The objects that a FLUSH skipped because their jobs fail, from its result; None if there are none.
+
+    Paused objects are not included, because pausing is intended.
+    """
     told = [f"{name}: {detail}" for name, _, detail in rows if detail.startswith(_FAILING)]
     return "; ".join(told) or None
 

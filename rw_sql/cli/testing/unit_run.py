@@ -1,4 +1,4 @@
-"""Runs a unit test of a view: its inputs get the given rows; the view and everything between run unchanged."""
+"""Runs a unit test of a view. The inputs get the given rows; the view and all objects between run unchanged."""
 
 from __future__ import annotations
 
@@ -166,7 +166,7 @@ class UnitRun:
         self._sql(source_of_rows(name, columns, self._delta(name, schema, rows)))
 
     def _schema_of(self, name: str, given: RowsGiven, defined: Defined | None) -> StructType:
-        """The columns of a given view, or of a table without a definition."""
+        """The columns of an input that is a view, or a table without a definition."""
         if defined is not None:
             return self._view_schema(name, defined)
         if given.sql is not None and not given.types:

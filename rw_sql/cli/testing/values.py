@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 _BITS = {ByteType: 7, ShortType: 15, IntegerType: 31, LongType: 63}
 _DIGITS = 12
-"""Floating-point numbers that agree in this many digits are equal: sums depend on the order of their rows."""
+"""Floating-point numbers count as equal if they agree in this many digits, because sums depend on the order of rows."""
 
 
 class MisfitError(Exception):
@@ -132,7 +132,7 @@ def _datetime(value: Any) -> dt.datetime:
 
 
 def collected(value: Any, kind: DataType) -> Any:
-    """A value from Spark's ``collect``, in the form of :func:`fitted`."""
+    """Converts a value returned by Spark's ``collect`` to the form of :func:`fitted`."""
     match kind:
         case _ if value is None:
             return None
@@ -151,7 +151,7 @@ def collected(value: Any, kind: DataType) -> Any:
 
 
 def text_of(value: Any) -> str:
-    """A fitted value as a table of rows shows it; equal values have equal texts."""
+    """A fitted value as text for a table of rows. Equal values have equal texts."""
     match value:
         case None:
             return "NULL"

@@ -1,4 +1,4 @@
-"""Converts a datagen source's options and columns to a plan for its rows."""
+"""Converts a datagen source's options and columns to a row plan: how to generate each field."""
 
 from __future__ import annotations
 

@@ -71,8 +71,10 @@ def split_index(split: str) -> int:
 
 
 class DatagenStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Generates the rows of a plan. With a rate, its clock starts at this reader's first look, from the positions at
-    that moment."""
+    """Generates the rows of a plan.
+
+    With a rate, rows become available over time, counted from the first request for the latest offset.
+    """
 
     def __init__(self, options: Mapping[str, str]) -> None:
         self._plan: RowPlan = datagen_rows.row_plan(options["plan"])
@@ -189,7 +191,7 @@ class DatagenDataSource(DataSource):
 
 
 def share_out(left: NDArray[np.int64], most: int) -> NDArray[np.int64]:
-    """Splits ``most`` rows evenly among the splits; none gets more than its ``left``."""
+    """Distributes ``most`` rows evenly among the splits; no split gets more than its ``left``."""
     if int(left.sum()) <= most:
         return left
     low, high = 0, int(left.max())

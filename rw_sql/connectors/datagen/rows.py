@@ -1,6 +1,7 @@
-"""Generates rows: each is a function of the seed, the split and the offset only.
+"""Generates rows. Each row depends only on the seed, the split and the offset.
 
-Imports nothing of this package, because Spark's workers receive it by value and may not have the package.
+Imports no other module of the package, because Spark's workers receive this module by value and may not have the
+package installed.
 """
 
 from __future__ import annotations
@@ -44,10 +45,11 @@ _BATCH_BYTES = 16 * 2**20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FieldPlan:
-    """The plan for one field. ``kind`` is INTEGER, REAL, DOUBLE, NUMERIC, TEXT, BOOLEAN, DATE, TIMESTAMP, TIMESTAMPTZ,
-    STRUCT or ARRAY. ``low`` and ``high`` are numbers (for NUMERIC in units of the last digit); times are microseconds.
+    """The plan for one field.
 
-    ``path`` is the field's full name; it is the random seed unless ``seed`` is set.
+    ``kind`` is INTEGER, REAL, DOUBLE, NUMERIC, TEXT, BOOLEAN, DATE, TIMESTAMP, TIMESTAMPTZ, STRUCT or ARRAY. ``low``
+    and ``high`` are the bounds of values: for NUMERIC in units of the last digit, for dates and times in
+    microseconds. ``path`` is the field's full name, which serves as the random seed unless ``seed`` is set.
     """
 
     name: str
@@ -67,7 +69,7 @@ class FieldPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowPlan:
-    """The plan for the rows of a source. There are at most ``total`` rows; the first has the time ``origin_us``."""
+    """The plan for the rows of a source: at most ``total`` rows; the first row's timestamp is ``origin_us``."""
 
     splits: int
     seed: int
@@ -120,8 +122,10 @@ def make_batches(plan: RowPlan, ranges: Iterable[SplitRange]) -> Iterator[pa.Rec
 
 
 def make_batch(plan: RowPlan, ranges: Sequence[SplitRange]) -> pa.RecordBatch:
-    """The rows of the ranges in the columns of every reader. A batch costs 30 µs, so that short ranges share one
-    batch."""
+    """The rows of the ranges, with the columns of :meth:`~rw_sql.connectors.base.Connector.read_stream`.
+
+    Short ranges share one batch, because each batch costs 30 µs.
+    """
     lengths = np.array([given.end - given.start for given in ranges], dtype=np.int64)
     count = int(lengths.sum())
     ends = np.cumsum(lengths)

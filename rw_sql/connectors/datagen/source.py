@@ -1,4 +1,4 @@
-"""The datagen connector: generates rows, each a function of the seed, the split and the offset only."""
+"""The datagen connector: generates rows that depend only on the seed, the split and the offset."""
 
 from __future__ import annotations
 
@@ -78,7 +78,8 @@ class DatagenConnector(PlainConnector):
         *,
         timeout: float = RESOLVE_TIMEOUT_SECONDS,
     ) -> Mapping[str, int]:
-        """Per split, the offset of the first row whose timestamp is at or after a time; its end if there is none."""
+        """The offset of each split's first row with a timestamp at or after a time; the split's end if there is no
+        such row."""
         from rw_sql.connectors.datagen import plan as datagen_plan
 
         plan = datagen_plan.plan_rows(self.spec, options, None)
@@ -91,7 +92,8 @@ class DatagenConnector(PlainConnector):
         return made
 
     def split_topic(self, split: str) -> str:
-        """The number of splits, because it determines how rows are distributed."""
+        """Returns the number of splits: a position is only valid for the same number, which determines how rows are
+        distributed."""
         return split.partition("-")[0]
 
     def named_topics(self, options: Mapping[str, str]) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""Parses commits of a Delta table: the files that each appended, and whether it did anything else.
+"""Parses commits of a Delta table: the files that a commit appended, and whether it changed existing rows.
 
 Delta protocol, "Actions": a commit is a file of JSON lines; ``add`` and ``remove`` with ``dataChange`` false move rows
 without changing them, as OPTIMIZE does.
@@ -32,7 +32,7 @@ class TableCommit:
 
 
 def read_commit(table: str, version: int) -> TableCommit | None:
-    """Reads a commit; None if it does not exist (any more). Raises OSError."""
+    """Reads a commit; None if it does not exist or was already cleaned up. Raises OSError."""
     try:
         files, path = fsspec.core.url_to_fs(
             f"{table.rstrip('/')}/_delta_log/{version:020d}.json", use_listings_cache=False

@@ -1,7 +1,7 @@
-"""Reads a small table's files as the Parquet files that they are.
+"""Reads the rows of a small Delta table directly from its Parquet files.
 
-For each version that it reads, Spark computes the state of a Delta table: two or three jobs, which take longer than
-a small table's rows. delta-rs lists the files of a version in milliseconds.
+Delta's Spark reader reconstructs the table's state for each version: two or three Spark jobs, which take longer than
+reading a small table's rows. delta-rs lists the files of a version in milliseconds.
 """
 
 from __future__ import annotations
@@ -21,16 +21,19 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 MOST_FILES = 32
-"""A table with more files is read by Delta. Spark starts a job to list more paths than these."""
+"""Tables with more files are read by Delta's reader, because Spark starts a job to list more paths than this."""
 
 _HARMLESS = frozenset({"timestampNtz"})
-"""Features of a table whose files can nevertheless be read by themselves."""
+"""Table features that do not prevent reading the files without Delta."""
 
 _PATTERN = re.compile(r"[*?\[\]{}\\%]")
 
 
 def rows_at(spark: SparkSession, path: str, version: int) -> DataFrame:
-    """The rows of the table at a version. Files are opened lazily and may be deleted by then."""
+    """The rows of the table at a version.
+
+    Files are opened lazily, when an action runs; they may have been deleted in the meantime.
+    """
     frame = _plain(spark, path, version)
     return table_at(spark, path, version) if frame is None else frame
 
@@ -42,8 +45,11 @@ def rows_now(spark: SparkSession, path: str) -> DataFrame:
 
 
 def _plain(spark: SparkSession, path: str, version: int | None) -> DataFrame | None:
-    """The rows of a version; None if its files do not say all, because of deletion vectors, renamed columns or columns
-    that are only in paths, or if delta-rs does not know the version."""
+    """The rows of a version.
+
+    None if the Parquet files alone do not determine the rows (deletion vectors, renamed columns, or partition
+    columns stored only in paths), or if delta-rs does not find the version.
+    """
     try:
         table = DeltaTable(path, version=version)
     except DeltaError:
@@ -62,5 +68,5 @@ def _plain(spark: SparkSession, path: str, version: int | None) -> DataFrame | N
 
 
 def _is_plain(file: str) -> bool:
-    """True for a local file whose path Spark takes as it is."""
+    """True for a local file whose path Spark accepts unescaped."""
     return _PATTERN.search(file) is None and file.startswith("/") and Path(file).is_file()

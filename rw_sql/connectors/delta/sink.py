@@ -1,9 +1,10 @@
 """The Delta sink: writes to a user's table, each batch exactly once.
 
-A batch's commit carries two application transactions (Delta protocol, "Transaction Identifiers"). The sink's identity
-has ``run × 2³² + batch + 1``, which fences earlier runs; the identity with the generation has the batch. Delta keeps
-both as long as the table, independently of its log and of other writers. A table property can limit that time; a table
-with this property is refused.
+A batch's commit carries two application transactions (Delta protocol, "Transaction Identifiers"). The first, named
+by the sink's identity, has the value ``run × 2³² + batch + 1`` and fences earlier runs. The second, named by the
+identity and the generation, has the batch's number. Delta keeps both for the lifetime of the table, regardless of
+log cleanup and other writers, unless a table property limits their retention. The sink refuses tables with that
+property.
 """
 
 from __future__ import annotations
@@ -42,10 +43,10 @@ def _faults() -> tuple[type[Exception], ...]:
 
 
 _VIOLATED = "failed validation check"
-"""The text in delta-rs's error if a constraint refuses rows."""
+"""The text in delta-rs's error when rows violate a constraint."""
 
 _CAST_ERROR = "Cast error: "
-"""The text in the exception, of any class, if values do not fit the table's current types."""
+"""The text in the exception (whose class varies) when values do not fit the table's current types."""
 
 _INDEX = "_rw_index"
 _RETENTION = "delta.setTransactionRetentionDuration"
@@ -167,7 +168,7 @@ class DeltaWriter:
         self._schema = pa.schema(wanted.to_arrow())
 
     def fence(self, run: int, generation: int) -> int:
-        """Commits an empty append with the run's number; later commits of earlier runs are then refused."""
+        """Commits an empty append with the run's number. Delta then rejects later commits of earlier runs."""
         self._run = run
         self._batches = f"{self._identity}/{generation}"
         empty = self._schema.empty_table()
@@ -251,7 +252,7 @@ class DeltaWriter:
             raise SinkError(f"batch {batch} is in the table already")
 
     def _commit(self, act: Callable[[], None]) -> None:
-        """Runs ``act`` on the table's newest version, and again if another writer commits in between."""
+        """Runs ``act`` on the table's newest version; retries if another writer commits in between."""
         for attempt in range(1, _ATTEMPTS + 1):
             try:
                 self._table.update_incremental()

@@ -41,7 +41,7 @@ class DeltaConnector(RangedConnector):
         return load_spec("delta")
 
     def check_options(self, options: Mapping[str, str]) -> None:
-        """Checks that the path is the same for every process."""
+        """Checks that the path has the same meaning in every process (for example, that it is absolute)."""
         check_option_values(self.spec, options)
         path = options[PATH].strip()
         if not path.startswith("/") and not urlsplit(path).scheme:
@@ -72,8 +72,10 @@ class DeltaConnector(RangedConnector):
         return Upstream(splits={split.split: split}, cluster=cluster)
 
     def stretches(self, options: Mapping[str, str], positions: Mapping[str, SplitState]) -> tuple[Stretch, ...]:
-        """The appends since the positions, up to the first commit that changed rows. Raises SqlError if that commit is
-        next."""
+        """The appends since the positions, up to the first commit that changed existing rows.
+
+        Raises SqlError if such a commit comes first.
+        """
         upstream = self.look(options)
         if upstream.error is not None:
             raise OSError(upstream.error)
@@ -96,8 +98,10 @@ class DeltaConnector(RangedConnector):
         return tuple(found)
 
     def _commits(self, options: Mapping[str, str], start: int, end: int) -> Iterator[TableCommit]:
-        """The commits of these versions; with the option, a commit that changes rows counts as a commit without
-        effect."""
+        """The commits of these versions.
+
+        If the option to ignore changes is set, commits that change existing rows count as empty.
+        """
         path = _path(options)
         skips = (options.get(SKIP_CHANGES) or "false").strip().lower() == "true"
         for version in range(start, end):
@@ -127,7 +131,7 @@ class DeltaConnector(RangedConnector):
     def sparse_topics(
         self, options: Mapping[str, str], *, timeout: float = RESOLVE_TIMEOUT_SECONDS
     ) -> Mapping[str, str]:
-        """All topics: an offset is a version."""
+        """Returns all topics: an offset counts versions, not records."""
         return {"": "offsets are versions of the table"}
 
     def read_batch(

@@ -1,4 +1,4 @@
-"""Reads a Delta table as of a version, however old."""
+"""Reads a Delta table as of any version, regardless of its age."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ therefore does not matter (decision 32).
 
 
 def table_at(spark: SparkSession, path: str, version: int) -> DataFrame:
-    """The rows of the table at a version. Files are opened lazily and may be deleted by then."""
+    """The rows of the table at a version.
+
+    Files are opened lazily, when an action runs; they may have been deleted in the meantime.
+    """
     before = spark.conf.get(BY_AGE, "true")
     if before == "true":
         # The session may be the user's own, so the setting is restored afterwards. Delta reads it while the frame is

@@ -47,7 +47,10 @@ Piece = tuple[str, int, int, "str | None"]
 
 
 class FileReader(DataSourceReader):
-    """Reads pieces of files, on the executors. The store's arguments are in a private file of the driver."""
+    """Reads pieces of files on the executors.
+
+    The arguments for the store come from a file that only the driver's user can read.
+    """
 
     def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
         config = json.loads(Path(options["config"]).read_text(encoding="utf-8"))
@@ -70,7 +73,7 @@ class FileReader(DataSourceReader):
         return [InputPartition(part) for part in parts] or [InputPartition([])]
 
     def _compression_of(self, path: str) -> str | None:
-        """fsspec's name of the compression of a file with lines; such a file is always read from its beginning."""
+        """fsspec's name for the compression of a file of lines. A compressed file is always read from its beginning."""
         if self._encode == "PARQUET":
             return None
         found: str | None = infer_compression(path) if self._compression is None else self._compression
@@ -219,9 +222,10 @@ def _require_same(path: str, now: str, known: str | None) -> None:
 
 
 def dealt(pieces: Sequence[Piece], tasks: int, is_cuttable: Callable[[str], bool]) -> list[list[Piece]]:
-    """The pieces in at most ``tasks`` parts of similar weight, in order.
+    """Groups the pieces, in order, into at most ``tasks`` parts of similar size.
 
-    A long piece is cut if its file can be; even a small file has some weight. Few bytes give few parts.
+    A long piece is split if its file allows it. Each file counts with a minimum size, because opening it takes time.
+    Few bytes result in few parts.
     """
     weights = [end - start + _BYTES_PER_FILE for _, start, end, _ in pieces]
     count = min(tasks, -(-sum(weights) // BYTES_PER_TASK)) or 1
@@ -254,8 +258,8 @@ def read_batch(
 ) -> DataFrame:
     """The records of pieces of files.
 
-    ``compression`` is fsspec's name, empty for none; None infers it from each file's name. ``is_strict``: a column that
-    is missing in a file's header or schema is an error.
+    ``compression`` is fsspec's name for it, empty for none; if it is None, each file's name determines it.
+    ``is_strict``: a column that is missing in a file's header or schema is an error.
     """
     given = encoding.options
     config: dict[str, Any] = {

@@ -1,11 +1,11 @@
 """Reads the records of a range of a file as Arrow arrays. A record belongs to the range that contains its offset.
 
-Offsets count bytes of the stored file. A line has the offset of its first byte. A file's decompressed length is unknown
-in advance, so the offsets of its lines are scaled to the stored size. The rows of a Parquet row group are counted from
-the offset of the group. Offsets therefore ascend in record order and are below the file's size, and reading adjacent
-ranges returns each record once.
+Offsets count bytes of the stored file. A line has the offset of its first byte. In a compressed file, the offsets of
+lines are scaled to the stored size, because the decompressed length is unknown in advance. The rows of a Parquet row
+group are counted from the offset of the group. Offsets therefore increase in record order and stay below the file's
+size, and reading adjacent ranges returns each record once.
 
-Spark's workers receive this module by value: it imports nothing else of the package.
+It imports no other module of the package, because Spark's workers receive it by value.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def compressed_lines(
     """The lines of a compressed file whose scaled offset is in ``[start, end)``. ``opened`` opens and decompresses the
     file.
 
-    The file is decompressed twice: scaling needs its full length and must not depend on how it is read.
+    The file is decompressed twice: scaling needs the exact full length before the first line gets its offset.
     """
     inside = 0
     with opened() as file:
@@ -122,7 +122,8 @@ def header_of(file: Any) -> bytes:
 
 
 def column_order(header: bytes, columns: Sequence[str], delimiter: str) -> list[int | None] | None:
-    """The index in a header line of each column, by exact name, else ignoring case; None if it is missing.
+    """The index of each column in a header line, matched by exact name, otherwise case-insensitively; None for a
+    missing column.
 
     Returns None if the header has exactly these columns in this order, so that lines need no reordering.
     """
@@ -135,7 +136,7 @@ def column_order(header: bytes, columns: Sequence[str], delimiter: str) -> list[
 
 
 def reordered(texts: list[bytes], order: list[int | None], count: int, delimiter: str) -> list[bytes]:
-    """Lines with their fields reordered. A line with another number of fields than the header stays malformed."""
+    """Lines with their fields reordered. A line whose number of fields differs from the header's stays malformed."""
     made = []
     for text in texts:
         fields = next(csv.reader([text.decode("utf-8", "surrogateescape")], delimiter=delimiter), [])
@@ -153,9 +154,11 @@ def reordered(texts: list[bytes], order: list[int | None], count: int, delimiter
 def parquet_rows(
     file: Any, size: int, start: int, end: int, row: pa.StructType, *, is_strict: bool = False
 ) -> Iterator[tuple[NDArray[np.int64], pa.StructArray, pa.StringArray]]:
-    """The rows of a Parquet file whose offsets are in ``[start, end)``, as structs, each with its error, if any.
+    """The rows of a Parquet file whose offsets are in ``[start, end)``, as structs, and the error of each row that
+    could not be read.
 
-    Columns are found by exact name, else ignoring case; a missing one is NULL, or with ``is_strict`` an error.
+    Columns are matched by exact name, otherwise case-insensitively. A missing column is NULL, or an error if
+    ``is_strict`` is set.
     """
     parquet = pq.ParquetFile(file)
     groups = _row_groups(parquet.metadata, size)

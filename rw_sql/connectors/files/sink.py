@@ -1,4 +1,4 @@
-"""The file sink: one file per batch in a folder, named after the batch's number. At least once."""
+"""The file sink: writes one file per batch to a folder, named after the batch's number. Delivery is at least once."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class FileSink:
             )
 
     def check_shape(self, options: Mapping[str, str], shape: SinkShape) -> None:
-        """Checks the types: CSV has no form for nested values and bytes."""
+        """Checks the types: CSV cannot represent nested values and bytes."""
         if shape.encode != "CSV":
             return
         for name, kind in shape.columns.items():
@@ -141,7 +141,7 @@ class FileWriter:
                 pyarrow.parquet.write_table(rows, file, coerce_timestamps="us")
 
     def cancel(self) -> None:
-        """Prevents the file being written from appearing."""
+        """Aborts a write in progress; its file does not appear."""
         self._is_cancelled = True
 
     def close(self) -> None:

@@ -1,6 +1,6 @@
 """Files as a source: a split is a file, named by its path below the root; an offset counts its bytes.
 
-``posix_fs``, ``s3``, ``gcs`` and ``azblob`` differ only in the place of the files.
+``posix_fs``, ``s3``, ``gcs`` and ``azblob`` differ only in where the files are stored.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class FileConnector(RangedConnector):
 
     name = ""
     packages: tuple[tuple[str, str], ...] = ()
-    """Further Python packages that it needs, each with the extra that installs it."""
+    """Additional Python packages that the connector needs, each with the extra that installs it."""
 
     offsets_per_record = 100
     poll_seconds = None
@@ -89,7 +89,7 @@ class FileConnector(RangedConnector):
         return self.store(options, timeout=timeout).files(options.get(PATTERN))
 
     def is_finished(self, state: SplitState) -> bool:
-        """True if the file was read to its end, by the size in its incarnation."""
+        """True if the position has reached the file's size, which its incarnation contains."""
         size = incarnation_size(state.incarnation)
         return size is not None and state.offset >= size
 
@@ -115,7 +115,7 @@ class FileConnector(RangedConnector):
         *,
         timeout: float = RESOLVE_TIMEOUT_SECONDS,
     ) -> Mapping[str, int]:
-        """0 for files written at or after a time, the size for others."""
+        """The offset 0 for files written at or after a time, and the end for older files."""
         wanted = set(splits)
         return {
             found.path: found.size if found.modified_ms is not None and found.modified_ms < milliseconds else 0
@@ -126,7 +126,7 @@ class FileConnector(RangedConnector):
     def sparse_topics(
         self, options: Mapping[str, str], *, timeout: float = RESOLVE_TIMEOUT_SECONDS
     ) -> Mapping[str, str]:
-        """All topics: offsets count bytes."""
+        """Returns all topics: offsets count bytes, not records."""
         return {"": "offsets of files count bytes"}
 
     def record_times(self, options: Mapping[str, str], offsets: Mapping[str, int]) -> Mapping[str, int]:
@@ -335,7 +335,7 @@ class AzblobConnector(FileConnector):
 
 
 def _compression(options: Mapping[str, str]) -> str | None:
-    """fsspec's name of the compression of all files; empty for none, None to infer it from each name."""
+    """fsspec's name for the compression of all files; empty for none; None if each file's name determines it."""
     given = options.get(COMPRESSION)
     if given is None:
         return None

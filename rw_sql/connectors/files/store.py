@@ -37,7 +37,10 @@ class FoundFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileStore:
-    """A root folder or bucket. ``arguments`` are fsspec's for the protocol, keys included; no ``repr`` shows them."""
+    """A root folder or bucket.
+
+    ``arguments`` are fsspec's arguments for the protocol, including access keys; ``repr`` omits them.
+    """
 
     protocol: str
     root: str
@@ -59,8 +62,9 @@ class FileStore:
         return f"{self.root.rstrip('/')}/{path}"
 
     def files(self, pattern: str | None = None) -> Iterator[FoundFile]:
-        """The files below the root whose path matches a pattern, in no particular order. Raises the file system's
-        exceptions.
+        """The files below the root whose path matches a pattern, in no particular order.
+
+        Raises the exceptions of the file system's client.
 
         ``*`` matches any characters, slashes included. Names that begin with a dot or an underscore, and everything
         below such a folder, are skipped: writers use such names for unfinished files and metadata.
@@ -108,13 +112,13 @@ class FileStore:
 
 
 def incarnation_size(incarnation: str | None) -> int | None:
-    """The size that an incarnation contains."""
+    """Extracts the file's size from an incarnation."""
     size = (incarnation or "").partition("-")[0]
     return int(size) if size.isdigit() else None
 
 
 def _literal_folder(pattern: str | None) -> str:
-    """The folder that contains all paths of a pattern."""
+    """The deepest folder that contains all paths matching a pattern."""
     literal = _LITERAL.match(pattern or "")
     return literal[0].rpartition("/")[0] if literal else ""
 

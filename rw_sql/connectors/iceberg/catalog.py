@@ -75,7 +75,7 @@ def table_name(options: Mapping[str, str]) -> str:
 
 
 def place_of(options: Mapping[str, str]) -> str:
-    """The identity of the catalog that has the table."""
+    """The identity of the catalog that contains the table."""
     return f"iceberg:{options['catalog.uri'].strip()}"
 
 
@@ -94,11 +94,11 @@ def load_table(spec: ConnectorSpec, options: Mapping[str, str]) -> Table:
 
 
 _NO_CATALOG, _NOT_THERE = "iceberg_tables", re.compile("no such table|does not exist")
-"""The words of a database that is no catalog yet, in SQLite and PostgreSQL."""
+"""Texts in the errors of SQLite and PostgreSQL for a database without the catalog's tables."""
 
 
 def open_catalog(spec: ConnectorSpec, options: Mapping[str, str]) -> Catalog:
-    """The catalog, which is kept open for all tables with the same options."""
+    """Opens the catalog. It stays open and is shared by all tables with the same options."""
     properties = _properties(spec, options)
     name = spec.value(options, "catalog.name") or "risingwave"
     # Without the lock two threads would open it twice, and one of its database connections would stay open.
@@ -114,7 +114,7 @@ def _opened(name: str, properties: tuple[tuple[str, str], ...]) -> Catalog:
 
 
 def _properties(spec: ConnectorSpec, options: Mapping[str, str]) -> dict[str, str]:
-    """The catalog's options under pyiceberg's names."""
+    """The options of the catalog, under the names that pyiceberg uses."""
     made = {
         option.client: options[option.key]
         for option in spec.options.values()
@@ -131,7 +131,7 @@ def _properties(spec: ConnectorSpec, options: Mapping[str, str]) -> dict[str, st
 
 
 def _database(uri: str, options: Mapping[str, str]) -> str:
-    """SQLAlchemy's URL for a JDBC URL."""
+    """Converts a JDBC URL to SQLAlchemy's form."""
     if uri.startswith("sqlite:"):
         return f"sqlite:///{uri.removeprefix('sqlite:').removeprefix('file:')}"
     user = quote(options.get("catalog.jdbc.user", ""), safe="")
@@ -155,5 +155,6 @@ def told(error: BaseException, options: Mapping[str, str]) -> str:
 
 
 def properties_of_files(table: Table) -> dict[str, Any]:
-    """The options with which another process reads the table's files: those of the catalog, and vended credentials."""
+    """The options that another process needs to read the table's files: the catalog's options and the credentials
+    that it issued for the table."""
     return {key: value for key, value in table.io.properties.items() if key != "uri"}

@@ -1,4 +1,4 @@
-"""Compares declared columns with those of a table."""
+"""Compares declared columns with a table's columns."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ if TYPE_CHECKING:
     from pyiceberg.table import Table
 
 _WHOLE = {"tinyint": 3, "smallint": 5, "int": 10, "bigint": 19}
-"""The types of whole numbers, with the number of digits that each needs as NUMERIC."""
+"""The integer types, with the number of NUMERIC digits that each requires."""
 
 _DOUBLES = ("float", "int", "smallint", "tinyint")
-"""The types whose values are all exact as DOUBLE PRECISION."""
+"""The types whose values DOUBLE PRECISION represents exactly."""
 
 _DECIMAL = re.compile(r"decimal\((\d+),(\d+)\)")
 
 
 def missing(table: Table, name: str, columns: Iterable[str]) -> ColumnMisfit | None:
-    """The first column that the table lacks; upper and lower case are the same."""
+    """The first declared column that the table lacks, ignoring case."""
     known = {field.name.lower(): field.name for field in table.schema().fields}
     for column in columns:
         if column.lower() not in known:
@@ -42,7 +42,8 @@ def missing(table: Table, name: str, columns: Iterable[str]) -> ColumnMisfit | N
 
 
 def misfit(table: Table, name: str, columns: Mapping[str, str]) -> ColumnMisfit | None:
-    """The first column (name to Spark type) that the table lacks, or whose values do not all fit the type."""
+    """The first declared column (name → Spark type) that the table lacks, or whose values do not all fit the
+    declared type."""
     if (found := missing(table, name, columns)) is not None:
         return found
     there = {field.name.lower(): spark_text(field.type) for field in arrow_schema(table.schema())}
@@ -58,7 +59,7 @@ def misfit(table: Table, name: str, columns: Mapping[str, str]) -> ColumnMisfit 
 
 
 def listed(table: Table) -> dict[str, str]:
-    """The columns with their types in SQL, in order."""
+    """The table's columns in order, with the SQL name of each type."""
     return {field.name: sql_text(field.type) for field in list(arrow_schema(table.schema()))[1:]}
 
 
@@ -83,7 +84,7 @@ _SQL = {
     "timestamp": "TIMESTAMP WITH TIME ZONE",
     "timestamp_ntz": "TIMESTAMP",
 }
-"""The SQL names of the types that Spark calls otherwise."""
+"""The SQL names of types whose Spark name differs."""
 
 
 def _name(field: str) -> str:
@@ -91,7 +92,7 @@ def _name(field: str) -> str:
 
 
 def holds(declared: str, has: str) -> bool:
-    """True if the declared type has every value of the other one; nested types must be equal."""
+    """True if the declared type can represent every value of the other type. Nested types must be equal."""
     if declared == has:
         return True
     if declared in _WHOLE and has in _WHOLE:
@@ -130,7 +131,7 @@ _NAMES = {
     "int64": "bigint",
     "date32[day]": "date",
 }
-"""Spark's names of the types that Arrow calls otherwise; float, double, string and binary are the same."""
+"""Spark's names of types whose Arrow name differs; float, double, string and binary have the same name."""
 
 
 def _plain(text: str) -> str:

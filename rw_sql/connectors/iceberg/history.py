@@ -1,4 +1,4 @@
-"""The snapshots of a table's main branch: their sequence numbers, and what each did."""
+"""The snapshots of a table's main branch: their sequence numbers and operations."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ class TableSnapshot:
 
     @property
     def changes(self) -> str:
-        """The operation, if it changes or removes rows that were there."""
+        """The snapshot's operation, if it changes or removes existing rows; otherwise empty."""
         return "" if self.operation in (APPEND, REPLACE) else self.operation
 
 
 class HistoryLostError(Exception):
-    """Snapshots that are wanted were expired. ``first`` is the oldest sequence number that is still there."""
+    """Requested snapshots have expired. ``first`` is the oldest sequence number that still exists."""
 
     def __init__(self, first: int) -> None:
         super().__init__(f"snapshots before {first} were expired")
@@ -39,7 +39,7 @@ class HistoryLostError(Exception):
 
 
 def end_of(table: Table) -> int:
-    """The offset behind the current snapshot; 0 for a table without snapshots."""
+    """The offset that follows the current snapshot; 0 for a table without snapshots."""
     current = table.current_snapshot()
     return 0 if current is None else _sequence(current) + 1
 
@@ -47,7 +47,8 @@ def end_of(table: Table) -> int:
 def snapshots(table: Table, start: int, end: int) -> tuple[TableSnapshot, ...]:
     """The snapshots of the main branch with sequence numbers in ``[start, end)``, oldest first.
 
-    Numbers without a snapshot belong to other branches. Raises HistoryLostError if some were expired.
+    Numbers without a snapshot belong to other branches. Raises HistoryLostError if any of the snapshots have
+    expired.
     """
     found: list[TableSnapshot] = []
     first: Snapshot | None = None
@@ -66,9 +67,10 @@ def snapshots(table: Table, start: int, end: int) -> tuple[TableSnapshot, ...]:
 
 
 def rolled_back(table: Table, position: int) -> int | None:
-    """The sequence number of the snapshot before a position, if the table was rolled back behind it; else None.
+    """The sequence number of the last snapshot that was read, if a rollback of the table has removed it from the
+    main branch; otherwise None.
 
-    A snapshot of another branch or of a tag was not read.
+    Snapshots of other branches and tags do not count, because they were never read.
     """
     last = next((each for each in table.snapshots() if _sequence(each) == position - 1), None)
     if last is None or any(each.snapshot_id == last.snapshot_id for each in _ancestors(table)):

@@ -1,4 +1,4 @@
-"""Reads rows of a table's snapshots as Arrow tables with types that Spark has."""
+"""Reads rows of a table's snapshots as Arrow tables, with types that Spark supports."""
 
 from __future__ import annotations
 
@@ -26,7 +26,10 @@ _PART_BYTES = 64 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Planned:
-    """The files of one snapshot that a range needs; ``parent``: only those that it added to that one."""
+    """The files of one snapshot that a range needs.
+
+    If ``parent`` is set, only the files that the snapshot added to its parent.
+    """
 
     offset: int
     snapshot: int
@@ -36,13 +39,14 @@ class _Planned:
 
 
 def projected(table: Table, columns: Sequence[str]) -> Schema:
-    """The table's schema with these columns only, by name in upper or lower case. Raises KeyError for a missing one."""
+    """The table's schema reduced to these columns, matched by name ignoring case. Raises KeyError for a missing one."""
     known = {field.name.lower(): field.name for field in table.schema().fields}
     return table.schema().select(*dict.fromkeys(known[column.lower()] for column in columns))
 
 
 def whole_table(table: Table, end: int, columns: Sequence[str]) -> tuple[list[dict[str, Any]], int]:
-    """The parts of the table as of the newest snapshot before ``end``, at offset 0, and their number of rows."""
+    """Divides the table, as of the newest snapshot before ``end``, into parts with offset 0; also returns their
+    total number of rows."""
     snapshot = snapshot_before(table, end)
     if snapshot is None:
         return [], 0
@@ -50,7 +54,8 @@ def whole_table(table: Table, end: int, columns: Sequence[str]) -> tuple[list[di
 
 
 def appended(table: Table, found: Sequence[TableSnapshot], columns: Sequence[str]) -> tuple[list[dict[str, Any]], int]:
-    """The parts of the rows that these snapshots appended, each at its sequence number, and their number of rows."""
+    """Divides the rows that these snapshots appended into parts, each with its snapshot's sequence number as offset;
+    also returns the total number of rows."""
     plans = [_plan(table, each, offset=each.sequence, is_whole=False) for each in found]
     return _parts(table, plans, columns)
 
@@ -70,7 +75,7 @@ def _tasks(table: Table, snapshot: int, parent: int | None, *, is_whole: bool) -
 
 
 def _parts(table: Table, plans: Sequence[_Planned], columns: Sequence[str]) -> tuple[list[dict[str, Any]], int]:
-    """The files in parts of about equal size, as JSON values for the processes that read them."""
+    """Groups the files into parts of about equal size, as JSON values for the processes that read them."""
     parts, rows = [], 0
     for plan in plans:
         held: list[str] = []
@@ -105,7 +110,10 @@ class IcebergPartReader:
     """Reads parts of a table. See :class:`rw_sql.connectors.support.table_reader.PartReader`."""
 
     def read(self, options: Mapping[str, str], part: Any) -> Iterator[pa.Table]:
-        """The rows of one part, with the offset of their snapshot. ``options`` are those of the table's files."""
+        """The rows of one part, with the offset of their snapshot.
+
+        ``options`` are the options for reading the table's files.
+        """
         from pyiceberg.table import StaticTable
 
         yield from read_files(StaticTable.from_metadata(part["metadata"], dict(options)), part)
@@ -125,7 +133,7 @@ def read_files(table: Table, part: Mapping[str, Any]) -> Iterator[pa.Table]:
 
 
 def arrow_schema(schema: Schema) -> pa.Schema:
-    """The types of the columns as Spark has them, with :data:`OFFSET` in front."""
+    """The Arrow schema of the columns with types that Spark supports, preceded by the column :data:`OFFSET`."""
     from pyiceberg.io.pyarrow import schema_to_pyarrow
 
     fields = schema_to_pyarrow(schema, include_field_ids=False)
@@ -133,7 +141,8 @@ def arrow_schema(schema: Schema) -> pa.Schema:
 
 
 def plain(kind: pa.DataType) -> pa.DataType:
-    """The type in which Spark reads a column: UUIDs and times of a day are text, and no type has 64-bit lengths."""
+    """The Arrow type in which Spark reads a column: UUID and TIME become strings, and types with 64-bit lengths
+    their 32-bit forms."""
     if pa.types.is_large_string(kind) or pa.types.is_time(kind) or kind == pa.uuid():
         return pa.string()
     if pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind):

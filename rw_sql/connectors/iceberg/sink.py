@@ -1,8 +1,9 @@
 """The Iceberg sink: writes to a user's table, each batch exactly once.
 
-A batch's rows and its number are one commit. The number is in the summary of the snapshot, and in a table property,
-which remains when snapshots are expired. A run begins with an empty snapshot: a commit that an earlier run has under
-way requires the snapshot before that, and fails (Iceberg's REST specification, "assert-ref-snapshot-id").
+One commit contains a batch's rows and its number. The number is stored in the snapshot's summary and in a table
+property, which remains when the snapshot expires. A run begins by committing an empty snapshot. A concurrent commit
+of an earlier run then fails, because it is based on an older snapshot (Iceberg's REST specification,
+"assert-ref-snapshot-id").
 """
 
 from __future__ import annotations
@@ -90,7 +91,7 @@ class IcebergSink:
         return SinkLook()
 
     def open(self, options: Mapping[str, str], shape: SinkShape, identity: str) -> IcebergWriter:
-        """Opens the table, creating it with the option."""
+        """Opens the table. Creates it if the option allows that."""
         try:
             table = self._table(options, shape)
         except (catalog.TableMissingError, catalog.CatalogError) as error:
@@ -168,9 +169,9 @@ class IcebergWriter:
         self._commit(marks, act)
 
     def _commit(self, marks: Any, act: Any) -> None:
-        """Commits on the table's newest snapshot, and again if another writer commits in between.
+        """Commits on top of the table's newest snapshot; retries if another writer commits in between.
 
-        ``marks`` returns what the commit stores about the sink; ``act`` adds the rows.
+        ``marks`` returns the properties that the commit stores for the sink; ``act`` adds the rows.
         """
         from pyiceberg import exceptions
 
@@ -200,10 +201,10 @@ class IcebergWriter:
                 return
 
     def _forbid_retries(self) -> None:
-        """Lets a commit that meets another one fail.
+        """Makes a commit fail if another writer has committed in between.
 
-        pyiceberg would rebase it onto the newest snapshot: a commit of an earlier run would then pass the fence. Only
-        this process sees the changed property.
+        By default pyiceberg rebases the commit onto the newest snapshot, which would let an earlier run's commit
+        pass the fence. The property is changed in this process only, not in the stored table.
         """
         properties = {**self._table.metadata.properties, _RETRIES: "0"}
         self._table.metadata = self._table.metadata.model_copy(update={"properties": properties})
@@ -227,18 +228,18 @@ class IcebergWriter:
         return schema_to_pyarrow(self._table.schema(), include_field_ids=False).empty_table()
 
     def _fitted(self, rows: pa.Table) -> pa.Table:
-        """The rows with the types of the table; its other columns are null."""
+        """Converts the rows to the table's types; columns that the sink lacks are null."""
         required = self._required()
         wanted = pa.schema([field.with_nullable(field.name not in required) for field in _wanted(self._shape)])
         return rows.select(wanted.names).cast(wanted)
 
     def _required(self) -> list[str]:
-        """The sink's columns in which the table takes no nulls."""
+        """The sink's columns that are NOT NULL in the table."""
         given = self._shape.columns
         return [field.name for field in self._table.schema().fields if field.required and field.name in given]
 
     def _require_values(self, rows: pa.Table) -> None:
-        """Raises RefusedRowsError for rows with a null that the table does not take."""
+        """Raises RefusedRowsError for rows with a null in a NOT NULL column."""
         found: dict[int, Refusal] = {}
         if required := self._required():
             numbered = rows.append_column(_INDEX, pa.array(range(rows.num_rows), pa.int64()))
@@ -265,7 +266,7 @@ def _creates(options: Mapping[str, str]) -> bool:
 
 
 def _wanted(shape: SinkShape) -> pa.Schema:
-    """The sink's columns with the types that Iceberg has for them."""
+    """The sink's columns with the corresponding Iceberg types."""
     from pyspark.sql.pandas.types import to_arrow_schema
     from pyspark.sql.types import StructType
 
@@ -289,7 +290,7 @@ def _types_of(table: Table) -> dict[str, pa.DataType]:
 
 
 def _rows_with(keys: pa.Table) -> BooleanExpression:
-    """A condition for the rows with one of these keys; a null is a key too."""
+    """The condition that selects rows with one of these keys; null matches null."""
     from functools import reduce
 
     from pyiceberg import expressions

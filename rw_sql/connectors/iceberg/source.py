@@ -25,7 +25,10 @@ if TYPE_CHECKING:
 SKIP_CHANGES = "iceberg.skip_change_snapshots"
 SMALL_ROWS = 100_000
 SMALL_BYTES = 16 * 1024 * 1024
-"""Up to so many rows, in files of at most so many bytes, are read in this process; Spark's processes read more."""
+"""Reads of at most this many rows and this many bytes of files run in this process.
+
+Larger reads run in Spark's processes.
+"""
 
 MOST_SNAPSHOTS = 100
 """The maximum number of snapshots in one batch."""
@@ -72,8 +75,10 @@ class IcebergConnector(RangedConnector):
         return Upstream(splits={name: split}, cluster=place)
 
     def stretches(self, options: Mapping[str, str], positions: Mapping[str, SplitState]) -> tuple[Stretch, ...]:
-        """The appends since the positions, up to the first snapshot that changed rows. Raises SqlError if that snapshot
-        is next."""
+        """The appends since the positions, up to the first snapshot that changed existing rows.
+
+        Raises SqlError if such a snapshot comes first.
+        """
         name = catalog.table_name(options)
         state = positions.get(name)
         if state is None:
@@ -104,8 +109,10 @@ class IcebergConnector(RangedConnector):
         return (Stretch(split=name, start=state.offset, end=upto),)
 
     def _snapshots(self, table: Table, options: Mapping[str, str], start: int, end: int) -> tuple[TableSnapshot, ...]:
-        """The snapshots of these sequence numbers; with the option, one that changes rows counts as one without
-        effect."""
+        """The snapshots with these sequence numbers.
+
+        If the option to ignore changes is set, snapshots that change existing rows count as empty.
+        """
         name = catalog.table_name(options)
         try:
             found = history.snapshots(table, start, end)
@@ -138,7 +145,10 @@ class IcebergConnector(RangedConnector):
             ) from error
 
     def record_times(self, options: Mapping[str, str], offsets: Mapping[str, int]) -> Mapping[str, int]:
-        """The time of the snapshot with each offset, if the catalog responds and has it."""
+        """The time of each offset's snapshot.
+
+        Offsets are absent if the catalog does not respond or lacks the snapshot.
+        """
         try:
             table = self._table(options)
             found = {
@@ -153,7 +163,7 @@ class IcebergConnector(RangedConnector):
     def sparse_topics(
         self, options: Mapping[str, str], *, timeout: float = RESOLVE_TIMEOUT_SECONDS
     ) -> Mapping[str, str]:
-        """All topics: an offset is a snapshot."""
+        """Returns all topics: an offset counts snapshots, not records."""
         return {"": "offsets are snapshots of the table"}
 
     def read_batch(
@@ -235,7 +245,7 @@ class IcebergConnector(RangedConnector):
         return catalog.table_name(options) if written.strip() in ("", "0") else written
 
     def _table(self, options: Mapping[str, str], incarnation: str | None = None) -> Table:
-        """The table. Raises OSError if it is missing, another one, or cannot be read."""
+        """Loads the table. Raises OSError if it is missing, was recreated, or cannot be read."""
         try:
             table = catalog.load_table(self.spec, options)
         except (catalog.TableMissingError, catalog.CatalogError) as error:
@@ -245,7 +255,7 @@ class IcebergConnector(RangedConnector):
         return table
 
     def _known(self, table: Table, options: Mapping[str, str], columns: list[str]) -> list[str]:
-        """The columns. Raises SqlError UNDEFINED_COLUMN for one that the table lacks."""
+        """Checks that the table has the columns. Raises SqlError UNDEFINED_COLUMN for a missing one."""
         from rw_sql.connectors.iceberg import columns as iceberg_columns
 
         missing = iceberg_columns.missing(table, catalog.table_name(options), columns)
@@ -257,7 +267,10 @@ class IcebergConnector(RangedConnector):
 def _frame(
     spark: SparkSession, table: Table, parts: list[dict[str, Any]], rows: int, columns: Sequence[str]
 ) -> DataFrame:
-    """The rows of the parts: few of them through Arrow in this process, more of them by Spark's."""
+    """The rows of the parts.
+
+    A small number is read through Arrow in this process, a larger one in Spark's processes.
+    """
     import pyarrow as pa
     from pyspark.sql.pandas.types import from_arrow_schema
 
@@ -283,4 +296,4 @@ def _refused(name: str, snapshot: TableSnapshot) -> SqlError:
 
 
 _SEQUENCES = 2
-"""The format version from which on snapshots have sequence numbers."""
+"""The first format version in which snapshots have sequence numbers."""

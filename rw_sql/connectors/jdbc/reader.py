@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from rw_sql.connectors.jdbc.types import PostgresColumn
 
 _BLOCK_BYTES = 1 << 25
-"""The size of a parsed block of text, in bytes, and so the maximum size of a row."""
+"""The size of a parsed block of text in bytes. No row can be larger."""
 
 _READ_BYTES = 1 << 20
 
@@ -112,7 +112,8 @@ def _condition(start: int, end: int) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Upstream:
-    """A table (quoted) in an exported snapshot of a database: its columns, and the parts in which it is read."""
+    """A table in an exported snapshot of a database: its quoted name, its columns, and the parts in which it is
+    read."""
 
     server: Mapping[str, str]
     snapshot: str
@@ -127,8 +128,11 @@ def read_snapshot(
     columns: Mapping[str, str],
     misfit: Callable[[str, Column, Mapping[str, Column]], Column],
 ) -> DataFrame:
-    """The rows of a table in these columns. A value that does not fit is an error. ``misfit`` makes the error's text
-    from the column's name, the value as text, and the texts of the row."""
+    """The rows of a table in these columns.
+
+    A value that does not fit is an error. ``misfit`` builds the error message from the column's name, the value as
+    text, and all values of the row as text.
+    """
     from pyspark.sql import functions as f
     from pyspark.sql.types import StructType
 
@@ -165,7 +169,7 @@ def _without_password(server: Mapping[str, str]) -> dict[str, str]:
 
 
 def _selected(name: str, kind: DataType, known: Mapping[str, PostgresColumn]) -> str:
-    """A column as text that :func:`_typed` parses."""
+    """The SQL expression that selects a column as text for :func:`_typed`."""
     from pyspark.sql.types import ArrayType, BinaryType, MapType, NumericType, StructType, TimestampType
 
     column = '"' + name.replace('"', '""') + '"'
@@ -203,7 +207,7 @@ def _typed(text: Column, kind: DataType, misfit: Column) -> Column:
 
 
 def _read(text: Column, kind: DataType) -> tuple[Column, Column | None]:
-    """The value of a text, and a check of the text if not every text is valid."""
+    """Expressions for the value of a text and, if some texts are invalid, for the check of the text."""
     from pyspark.sql import functions as f
     from pyspark.sql.types import (
         ArrayType,
@@ -239,7 +243,10 @@ def _read(text: Column, kind: DataType) -> tuple[Column, Column | None]:
 
 
 def _nested(text: Column, kind: DataType) -> tuple[Column, Column]:
-    """Decodes a value from JSON. The JSON is wrapped in an object, because only an object can report an unfit part."""
+    """Decodes a value from JSON.
+
+    The JSON is wrapped in an object, because Spark reports an invalid part only inside an object.
+    """
     from pyspark.sql import functions as f
     from pyspark.sql.types import ArrayType, BinaryType
 

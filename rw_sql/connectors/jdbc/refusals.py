@@ -24,7 +24,7 @@ _ROW_CLASSES = ("22", "23", "44", "P0")
 """SQLSTATE classes (PostgreSQL, appendix A): data exception, integrity constraint, WITH CHECK OPTION, RAISE."""
 
 _ROW_CODES = ("21000", "54000")
-"""A duplicate row in ON CONFLICT, and a value too large for its index."""
+"""The SQLSTATE codes for a duplicate row in ON CONFLICT and for a value too large for its index."""
 
 _TABLE_CLASSES = ("0A", "3F", "42", "55")
 _TABLE_CODES = ("428C9",)
@@ -43,7 +43,10 @@ WHERE i.indrelid = %s::regclass AND c.relname = %s
 
 
 def fault_of(error: psycopg.Error) -> Fault:
-    """Classifies an error. Errors of the client have no SQLSTATE: an unsupported value, or a broken connection."""
+    """Classifies an error.
+
+    Errors without an SQLSTATE come from the client: an unsupported value, or a broken connection.
+    """
     import psycopg
 
     state = error.sqlstate
@@ -59,7 +62,7 @@ def fault_of(error: psycopg.Error) -> Fault:
 
 
 def refusal_of(error: psycopg.Error, connection: psycopg.Connection[Any], table: str) -> Refusal:
-    """The refusal of a single row. ``table`` is quoted; it is read for details of a constraint."""
+    """The refusal of a single row. ``table`` is the quoted name, used to query details of a violated constraint."""
     said = error.diag
     reason = said.message_primary or " ".join(str(error).split())
     if said.message_detail and error.sqlstate in ("23503", "23505", "23P01"):

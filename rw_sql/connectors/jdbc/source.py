@@ -45,7 +45,7 @@ _PLAIN_TABLES = ("r", "p")
 """The kinds of relations that have pages: tables, partitioned or not."""
 
 LEAST_PAGES = 512
-"""The minimum number of pages in a part: one reader reads 4 MiB faster than two do."""
+"""The minimum number of pages in a part. For 4 MiB or less, one reader is faster than two."""
 
 _AGAIN = "run the statement again once the database answers"
 
@@ -102,7 +102,7 @@ class JdbcConnector(BatchOnly):
         columns: Mapping[str, str],
         misfit: Misfit,
     ) -> DataFrame:
-        """As :meth:`read_snapshot`; ``misfit`` makes the error text for a value that does not fit."""
+        """Like :meth:`read_snapshot`; ``misfit`` builds the error message for a value that does not fit."""
         import weakref
 
         import psycopg
@@ -144,7 +144,7 @@ class JdbcConnector(BatchOnly):
         return self._misfit(options, columns, there)
 
     def row_estimate(self, options: Mapping[str, str]) -> int | None:
-        """The estimate of the server's planner, or from the number of pages; None for a view."""
+        """The planner's estimate of the number of rows, or an estimate from the number of pages; None for a view."""
         import psycopg
 
         table = self._quoted(options)
@@ -220,7 +220,10 @@ def jdbc_misfit(name: str, text: Column, _texts: Mapping[str, Column]) -> Column
 
 
 def page_ranges(pages: int, count: int) -> list[tuple[int, int]]:
-    """``count`` ranges ``[start, end)`` that cover all pages; the last has no end (0), because the table may grow."""
+    """Divides the pages into ``count`` ranges ``[start, end)``.
+
+    The last range has no upper limit (end 0), because the table may grow.
+    """
     size = max(1, -(-pages // count))
     starts = [at * size for at in range(count) if at == 0 or at * size < pages]
     return [(start, start + size) for start in starts[:-1]] + [(starts[-1], 0)]

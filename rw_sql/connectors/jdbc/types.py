@@ -26,7 +26,7 @@ ORDER BY a.attnum
 BOOLEAN, WHOLE, NUMERIC, FLOAT, MONEY, TEXT, BYTES = "boolean", "whole", "numeric", "float", "money", "text", "bytes"
 DATE, TIMESTAMP, JSON, ARRAY, COMPOSITE, OTHER = "date", "timestamp", "json", "array", "composite", "other"
 UNKNOWN = "unknown"
-"""The family of a domain over a domain, which is not resolved further."""
+"""The family of a domain over another domain. Such domains are not resolved."""
 
 _FAMILIES = {
     "bool": BOOLEAN,
@@ -45,9 +45,10 @@ _KINDS = {"c": COMPOSITE, "d": UNKNOWN}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PostgresColumn:
-    """A column: its type as PostgreSQL writes it, the type's family and, for an array, that of its elements.
+    """A column: its type in PostgreSQL's notation, the type's family and, for an array, the family of its elements.
 
-    ``is_needed``: it is NOT NULL and has no default. ``is_generated``: it cannot be written.
+    ``is_needed``: the column is NOT NULL and has no default. ``is_generated``: the database computes the column, so
+    it cannot be written.
     """
 
     name: str
@@ -86,7 +87,10 @@ _INTO = {
 
 
 def fits_into(kind: Any, column: PostgresColumn) -> bool:
-    """True if a column accepts values of a type (in Spark's JSON form), apart from limits of single values."""
+    """True if a column accepts values of a type (in Spark's JSON form).
+
+    Single values may still exceed a limit of the column.
+    """
     if isinstance(kind, str):
         return _word_fits(kind, column.family)
     if column.family == UNKNOWN or kind["type"] == "udt":
@@ -120,7 +124,7 @@ _OUT_OF = {
 
 
 def comes_out_of(kind: str, column: PostgresColumn) -> bool:
-    """True if values of a column can have a type (as Spark DDL); text never becomes a number or time."""
+    """True if a column's values can be read as a type (in Spark DDL). Text is never read as a number or time."""
     text = kind.strip().upper()
     if column.family == ARRAY and text.startswith("ARRAY<"):
         # An int[] column accepts arrays of any number of dimensions.

@@ -1,4 +1,4 @@
-"""Writes batches to a PostgreSQL table, one transaction each, and finds the rows that it refuses.
+"""Writes batches to a PostgreSQL table, one transaction each, and finds the rows that the table refuses.
 
 COPY loads the rows into a temporary table; ``INSERT … ON CONFLICT DO UPDATE`` merges them into the target. If the
 server refuses a batch, bisection finds the refused rows, in a transaction that is rolled back.
@@ -88,7 +88,7 @@ class JdbcWriter:
             raise RefusedRowsError(found) if found else SinkError(str(error)) from error
 
     def _refuse(self, rows: pa.Table, error: psycopg.Error) -> None:
-        """Raises the SinkError that fits an error of a batch."""
+        """Raises the subclass of SinkError that matches a database error."""
         import psycopg
 
         if self._is_cancelled:
@@ -148,7 +148,7 @@ class JdbcWriter:
         return None
 
     def _apply(self, rows: pa.Table) -> None:
-        """Merges the rows into the table, one row per key."""
+        """Merges the rows into the table; only the last row per key applies."""
         changed, gone = split_by_op(rows, DELETE)
         if gone.num_rows and self._shape.type == UPSERT:
             self._delete(gone)
@@ -165,7 +165,7 @@ class JdbcWriter:
                 copy.write_row(row)
 
     def _column(self, rows: pa.Table, name: str) -> list[Any]:
-        """A column's values for COPY: nested ones as JSON, arrays of plain values as arrays."""
+        """A column's values for COPY: nested values as JSON, arrays of scalars as PostgreSQL arrays."""
         kind = rows.schema.field(name).type
         is_list = pa.types.is_list(kind) or pa.types.is_large_list(kind)
         is_json = pa.types.is_nested(kind.value_type if is_list else kind)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 REFUSED_GRACE_SECONDS = 3.0
-"""How long requests are retried while brokers refuse every connection, in seconds; the brokers may be restarting."""
+"""How long requests are retried while all brokers refuse connections, in seconds. They may be restarting."""
 
 _RETRY_SECONDS = 0.1
 _LOOK_SECONDS = 0.005
@@ -28,13 +28,14 @@ QUIET.propagate = False
 _NO_TLS_THERE = re.compile(
     "connecting to a PLAINTEXT broker listener|(Disconnected|transport error).* in state SSL_HANDSHAKE"
 )
-"""librdkafka's messages if the server closes the connection before or after the client's part of the TLS handshake."""
+"""librdkafka's messages when the server closes the connection during the TLS handshake, which suggests a port
+without TLS."""
 
 _ANY_OPERATION = frozenset({"ALL", "WRITE"})
 
 
 class BrokerError(Exception):
-    """The brokers did not fulfill a request. The text can be used in a message."""
+    """The brokers did not fulfill a request. The error's text is suitable for a message to the user."""
 
 
 @dataclass(slots=True)
@@ -138,7 +139,10 @@ class BrokerAdmin:
         self._admin = None
 
     def describe(self, topics: Iterable[str]) -> tuple[str | None, dict[str, TopicView], tuple[str, ...]]:
-        """The cluster's id, the existing topics, and the missing ones. Raises BrokerError."""
+        """Returns the cluster's id, the existing topics among the requested ones, and the names of the missing ones.
+
+        Raises BrokerError.
+        """
         from confluent_kafka import TopicCollection
 
         wanted = list(dict.fromkeys(topics))
@@ -173,8 +177,8 @@ class BrokerAdmin:
         return cluster_id, found, tuple(missing)
 
     def topic_names(self) -> tuple[str, ...]:
-        """The topics that this user may see, without Kafka's internal ones; empty if the brokers do not respond in
-        time."""
+        """The names of the topics visible to this user, without Kafka's internal ones; empty if the brokers do not
+        respond in time."""
         try:
             found = self._call(lambda: self._admin.list_topics(timeout=self._left()))
         except BrokerError:
@@ -182,8 +186,8 @@ class BrokerAdmin:
         return tuple(sorted(name for name in found.topics if not name.startswith("__")))
 
     def renew(self, timeout: float, *, since: float, is_read_committed: bool = True) -> None:
-        """Restarts the deadline, with the same connections: ``timeout`` seconds from ``since``
-        (``time.monotonic()``)."""
+        """Sets a new deadline, ``timeout`` seconds after ``since`` (``time.monotonic()``), and keeps the
+        connections."""
         self._timeout, self._deadline = timeout, since + timeout
         self._is_read_committed = is_read_committed
         self._faults.last, self._faults.fatal, self._faults.refused_since = "", None, None
@@ -205,9 +209,11 @@ class BrokerAdmin:
         return found
 
     def ask(self, start: Callable[[Any, float], Future[Any]]) -> Any:
-        """The result of one call, which receives librdkafka's client and the remaining seconds. Raises BrokerError.
+        """Runs one call, passing librdkafka's client and the remaining seconds, and returns its result.
 
-        Failures are retried until the deadline while a leader or a coordinator is moving.
+        Raises BrokerError.
+
+        Errors that a change of leader or coordinator causes are retried until the deadline.
         """
         while True:
             future = self._call(lambda: start(self._admin, self._left()))
@@ -222,8 +228,8 @@ class BrokerAdmin:
     def offsets(self, partitions: Iterable[tuple[str, int]], *whens: int) -> tuple[dict[tuple[str, int], int], ...]:
         """The offsets per partition at each of ``whens``: :data:`EARLIEST`, :data:`LATEST`, or milliseconds since 1970.
 
-        A time after the last record gives -1. All requests run concurrently; failures because a leader is moving are
-        retried until the deadline. Raises BrokerError.
+        A time after the last record gives -1. All requests run concurrently. Errors that a change of leader causes
+        are retried until the deadline. Raises BrokerError.
         """
         listed = list(partitions)
         answers: tuple[dict[tuple[str, int], int], ...] = tuple({} for _ in whens)
@@ -322,7 +328,7 @@ LATEST = -1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicView:
-    """A topic as the brokers report it; ``id`` is None if they do not report one."""
+    """A topic as the brokers report it. ``id`` is None if the brokers report no topic ids."""
 
     id: str | None
     partitions: tuple[int, ...]
@@ -330,7 +336,7 @@ class TopicView:
 
 
 def admin_module() -> Any:
-    """librdkafka's administrative classes. Untyped, because the module does not declare its exports."""
+    """The module of librdkafka's administrative classes. Untyped, because the module does not declare its exports."""
     import confluent_kafka.admin
 
     return confluent_kafka.admin

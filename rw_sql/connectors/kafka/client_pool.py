@@ -1,6 +1,6 @@
-"""A pool of Kafka clients that stay open for some seconds, because statements often follow each other.
+"""A pool of Kafka clients that stay open for some seconds between statements.
 
-Starting and ending a client's threads and connection takes longer than most requests.
+Starting and ending a client's threads and connections takes longer than most requests.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ T = TypeVar("T")
 C = TypeVar("C")
 
 KEPT_SECONDS = 5.0
-"""The seconds that an unused client is kept."""
+"""The time in seconds after which an unused client is closed."""
 
 LIFE_SECONDS = 30.0
-"""The maximum age of a client in seconds: broker names and certificate files may change their meaning."""
+"""The maximum age of a client in seconds. The limit exists because broker names and certificate files may change."""
 
 _MOST_KEPT = 16
 _STALE_SECONDS = 1.0
@@ -45,7 +45,10 @@ class _Kept(Generic[C]):
 
 
 class ClientPool(Generic[C]):
-    """Clients by their properties. One thread at a time uses a client; a client that is idle for a while is closed."""
+    """A pool of clients by their properties.
+
+    One thread at a time uses a client. Idle clients are closed after a while.
+    """
 
     def __init__(self, make: Callable[[Mapping[str, str]], C], end: Callable[[C], object]) -> None:
         self._make = make
@@ -60,7 +63,8 @@ class ClientPool(Generic[C]):
     def with_client(self, properties: Mapping[str, str], ask: Callable[[C], T]) -> T:
         """Calls ``ask`` with a client, which returns to the pool if ``ask`` raises nothing.
 
-        If a pooled client quickly fails with a BrokerError, a new client is tried, because the brokers may have moved.
+        If a pooled client fails quickly with a BrokerError, the call is retried with a new client, because the
+        brokers may have moved.
         """
         started = time.monotonic()
         key = _key(properties)
@@ -88,7 +92,7 @@ class ClientPool(Generic[C]):
         return found
 
     def renew(self, properties: Mapping[str, str]) -> None:
-        """Makes later calls with these properties use clients created from now on."""
+        """Discards the pooled clients with these properties, so that later calls create new ones."""
         now = time.monotonic()
         with self._lock:
             self._renewed = {key: at for key, at in self._renewed.items() if now - at < LIFE_SECONDS}
@@ -165,8 +169,10 @@ def with_client(
     timeout: float,
     is_read_committed: bool = True,
 ) -> T:
-    """Calls ``ask`` with an administrative client; all its calls together end within ``timeout`` seconds. Raises
-    BrokerError."""
+    """Calls ``ask`` with an administrative client.
+
+    All requests of this client together end within ``timeout`` seconds. Raises BrokerError.
+    """
     since = time.monotonic()
 
     def within(admin: BrokerAdmin) -> T:

@@ -1,7 +1,9 @@
-"""Fetches small batches of Kafka records in this process, with one consumer for all partitions, kept between batches.
+"""Fetches small batches of Kafka records in this process.
 
-Spark's reader uses a consumer, a task and three broker requests per partition and batch. With one or two records per
-partition, these take nearly all of the batch's time.
+One consumer reads all partitions and stays open between batches.
+
+Spark's reader uses one consumer, one task and three broker requests per partition and batch. With one or two records
+per partition, this overhead takes nearly all of the batch's time.
 """
 
 from __future__ import annotations
@@ -22,7 +24,10 @@ if TYPE_CHECKING:
     from confluent_kafka import Consumer, Message
 
 MOST_BYTES = 32 * 1024 * 1024
-"""Larger batches, by bytes of keys and values, are left to Spark's reader: here they would be in memory as a whole."""
+"""The maximum size of a batch, in bytes of keys and values.
+
+Larger batches are left to Spark's reader, because this reader holds the whole batch in memory.
+"""
 
 _SECONDS = 5.0
 _CONNECT_SECONDS = 0.2
@@ -44,7 +49,7 @@ _SCHEMA = pa.schema(
 
 
 class _GivenUpError(Exception):
-    """The batch is left to Spark's reader, which finds and reports the error."""
+    """Raised to leave the batch to Spark's reader, which encounters and reports the error itself."""
 
 
 @dataclass(slots=True)
@@ -59,10 +64,13 @@ class KafkaFetcher:
     _is_closing: bool = False
 
     def fetch(self, ranges: Mapping[str, tuple[int, int]]) -> pa.Table | None:
-        """The records ``[start, end)`` of each split, with the columns of the stream; those of a split are in order.
+        """The records ``[start, end)`` of each split, with the columns of the stream.
 
-        None if Spark's reader should read them, for one of three reasons: the first record no longer exists; the
-        brokers do not respond within 5 seconds or report an error; the batch is too large for memory.
+        Records of the same split are in order.
+
+        Returns None if Spark's reader should read the batch instead, for one of three reasons: the first record no
+        longer exists; the brokers do not respond within 5 seconds or report an error; the batch is too large for
+        memory.
         """
         import confluent_kafka as ck
 

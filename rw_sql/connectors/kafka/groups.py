@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def committed(
     properties: Mapping[str, str], group: str, partitions: Sequence[tuple[str, int]], *, timeout: float
 ) -> GroupOffsets:
-    """The offsets that a group has committed for these partitions, and its current number of members.
+    """The offsets that a group has committed for these partitions, and the group's current number of members.
 
     A committed offset is the next record that the group will read. Raises BrokerError.
     """

@@ -1,8 +1,8 @@
 """Reads single records of Kafka partitions, to find gaps between offsets and the times of records.
 
-Metadata shows whether a topic is compacted, but not whether it has transactions. Each transaction ends in a marker,
-which occupies an offset without a record. The last offsets of the partitions are therefore read; an offset without a
-record reveals transactions. Transactions that are not among these last offsets are not found.
+Metadata shows whether a topic is compacted, but not whether it contains transactions. Each transaction ends with a
+marker, which occupies an offset without a record. This module therefore reads the last offsets of the partitions; an
+offset without a record reveals a transaction. Transactions before these offsets are not detected.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ Lives = dict[str, tuple[str | None, str | None]]
 
 _MOST_TOLD = 64
 _TOLD: dict[tuple[frozenset[Any], ...], frozenset[str]] = {}
-"""The topics with gaps, by identity and offsets of the topics; oldest entry first."""
+"""A cache of the topics with gaps, keyed by the identity and offsets of the topics that were read; oldest entry
+first."""
 _telling = threading.Lock()
 
 
@@ -68,7 +69,7 @@ def sparse_topics(properties: Mapping[str, str], topics: Sequence[str], *, timeo
 
 
 def _known_holes(properties: Mapping[str, str], lives: Lives, tails: Tails, ends: Tails) -> frozenset[str]:
-    """As :func:`_topics_with_holes`, cached by the identity and the offsets of the topics."""
+    """Like :func:`_topics_with_holes`, cached by the identity and the offsets of the topics."""
     key = (frozenset(lives.items()), frozenset(tails.items()), frozenset(ends.items()))
     holes = _TOLD.get(key)
     if holes is None:
@@ -118,7 +119,9 @@ def _topics_with_holes(
 def _messages(
     consumer: Consumer, starts: Mapping[tuple[str, int], int], waiting: set[tuple[str, int]], *, seconds: float
 ) -> Iterator[Message]:
-    """The messages of partitions from given offsets, until none of them is in ``waiting`` or the time is over.
+    """The messages of partitions from given offsets.
+
+    Ends when ``waiting`` is empty (the caller removes finished partitions from it) or the time is over.
 
     Raises BrokerError.
     """
@@ -171,7 +174,7 @@ _CONSUMERS: ClientPool[Consumer] = ClientPool(_consumer, _close)
 def record_times(
     properties: Mapping[str, str], offsets: Mapping[tuple[str, int], int], *, timeout: float
 ) -> dict[tuple[str, int], int]:
-    """The time when the first record at or after an offset was written, in milliseconds since 1970.
+    """The write time of the first record at or after each partition's offset, in milliseconds since 1970.
 
     Partitions that do not respond in time, or have no such record, are missing from the result.
     """

@@ -31,7 +31,7 @@ CLIENT_ONLY = frozenset(
 )
 _CALL_TIMEOUT = "properties.sync.call.timeout"
 _POLL_MILLISECONDS = 30_000
-"""How long a task may wait for records that are known to exist, in milliseconds."""
+"""The maximum time in milliseconds that a task waits for records that are known to exist."""
 
 _LOGIN_MODULES = {
     "PLAIN": "org.apache.kafka.common.security.plain.PlainLoginModule",
@@ -52,7 +52,10 @@ def admin_properties(spec: ConnectorSpec, options: Mapping[str, str]) -> dict[st
 
 
 def producer_properties(spec: ConnectorSpec, options: Mapping[str, str]) -> dict[str, str]:
-    """The properties of librdkafka's producer. ``spec`` is the sink's; options that only readers have are left out."""
+    """The properties of librdkafka's producer.
+
+    ``spec`` is the sink's spec. Options that only apply to readers are left out.
+    """
     made: dict[str, str] = {}
     for option in spec.options.values():
         value = spec.value(options, option.key)
@@ -79,7 +82,7 @@ def spark_options(spec: ConnectorSpec, options: Mapping[str, str]) -> dict[str, 
 
 
 def call_timeout(spec: ConnectorSpec, options: Mapping[str, str], limit: float) -> float:
-    """The seconds that one look at the brokers may take: ``limit``, or less if the option is set to less."""
+    """The time limit in seconds for one look at the brokers: ``limit``, or the timeout option if it is lower."""
     wanted = duration_seconds(options.get(_CALL_TIMEOUT, ""))
     return limit if wanted is None else min(wanted, limit)
 

@@ -1,4 +1,5 @@
-"""Records of a Kafka sink with a schema registry: Avro in Confluent's frame, key and value by schemas of their own."""
+"""Records of a Kafka sink with a schema registry: Avro in Confluent's frame, with separate schemas for key and
+value."""
 
 from __future__ import annotations
 
@@ -32,7 +33,7 @@ class RegisteredSchemas:
 
     @staticmethod
     def of(shape: SinkShape, topic: str) -> RegisteredSchemas:
-        """Raises SqlError for columns that Avro does not have."""
+        """The schemas for a sink's columns. Raises SqlError for a column that Avro cannot represent."""
         given = dict(shape.encode_options)
         space, _, name = given.get(MESSAGE, "").rpartition(".")
         space = space if name else namespace_of(topic)
@@ -52,7 +53,7 @@ class RegisteredSchemas:
 
 
 def look(options: Mapping[str, str], shape: SinkShape, topic: str) -> SinkLook:
-    """Whether the registry answers and would take the schemas. Registers nothing."""
+    """Checks that the registry answers and would accept the schemas, without registering them."""
     client = RegistryClient(client_options(options))
     try:
         for subject, schema in RegisteredSchemas.of(shape, topic).pairs:
@@ -68,7 +69,10 @@ def look(options: Mapping[str, str], shape: SinkShape, topic: str) -> SinkLook:
 
 
 class RegisteredRecords:
-    """Makes the records of batches. Registers the schemas first; raises SinkError if that fails."""
+    """Encodes the rows of batches as records.
+
+    The constructor registers the schemas and raises SinkError if that fails.
+    """
 
     def __init__(self, options: Mapping[str, str], shape: SinkShape, topic: str) -> None:
         self._shape = shape

@@ -1,7 +1,7 @@
 """Keeps a Kafka client's secrets out of Spark's options, logs and pages.
 
-The JVM gets references instead of values. Kafka's own ``DirectoryConfigProvider`` reads the values from files that only
-this user can read.
+Options passed to the JVM contain references instead of secret values. Kafka's ``DirectoryConfigProvider`` resolves
+them from files that only this user can read.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ HIDDEN = frozenset(
         "kafka.ssl.truststore.certificates",
     }
 )
-"""Spark's names of options whose values may contain secrets."""
+"""The options of Spark's reader whose values may contain secrets."""
 
 _PROVIDER = "rw_sql"
 
 
 def renamed_secrets(spec: ConnectorSpec, options: Mapping[str, str]) -> frozenset[str]:
-    """Spark's names of a source's secret options that are passed to the client unchanged."""
+    """The names, in Spark's reader, of a source's secret options that are passed to the client unchanged."""
     named = (spec.option(key) for key, value in options.items() if isinstance(value, SecretText))
     return frozenset(option.spark for option in named if option is not None and option.spark is not None)
 
 
 def hide(options: Mapping[str, str], also: frozenset[str] = frozenset()) -> dict[str, str]:
-    """The options with references in place of secrets, and of the options in ``also``."""
+    """Replaces the values of secret options, and of the options in ``also``, by references."""
     made = dict(options)
     secrets = {key: value for key, value in options.items() if key in HIDDEN | also}
     if secrets:

@@ -1,4 +1,7 @@
-"""The Kafka sink: rows as JSON or Avro records, keyed by the primary key, in order. At least once."""
+"""The Kafka sink: writes rows as JSON or Avro records, keyed by the primary key, in order.
+
+Delivery is at least once.
+"""
 
 from __future__ import annotations
 
@@ -70,7 +73,8 @@ class KafkaSink:
         self._check_idempotence(options)
 
     def _check_idempotence(self, options: Mapping[str, str]) -> None:
-        """Refuses options with which librdkafka's idempotent producer could lose order or acknowledgements."""
+        """Refuses options that conflict with librdkafka's idempotent producer, because records could then be
+        reordered or lost."""
         if (self.spec.value(options, "properties.enable.idempotence") or "").lower() != "true":
             return
         bounds = (
@@ -88,7 +92,7 @@ class KafkaSink:
                 )
 
     def check_shape(self, options: Mapping[str, str], shape: SinkShape) -> None:
-        """Checks that the columns can be written: as JSON, every type can. Raises SqlError."""
+        """Checks that the columns can be written. JSON can represent every type. Raises SqlError."""
         if shape.encode == "AVRO":
             RegisteredSchemas.of(shape, *topics_of(options))
 
@@ -199,7 +203,7 @@ class KafkaWriter:
         return None
 
     def write(self, rows: pa.Table, batch: int) -> None:
-        """Returns when the brokers have acknowledged every record."""
+        """Writes the records; returns after the brokers have acknowledged all of them."""
         self._refused = {}
         if self._registered is not None:
             made = list(self._registered.numbered(rows))
@@ -221,7 +225,7 @@ class KafkaWriter:
             raise RefusedRowsError(told, is_rest_written=True)
 
     def _require_small(self, made: list[tuple[int, _Record]]) -> None:
-        """Raises RefusedRowsError for records that exceed the client's own limit."""
+        """Raises RefusedRowsError for records that exceed the client's size limit."""
         large = {index: size for index, record in made if (size := _size(record)) > self._limit}
         if large:
             hint = f"{_CLIENT_LIMIT} = '{min(2 * max(large.values()), _CLIENT_LIMIT_MOST)}'"
@@ -274,7 +278,7 @@ class KafkaWriter:
             self._fault = self._fault or error.str()
 
     def cancel(self) -> None:
-        """Discards records that the brokers have not received yet."""
+        """Discards records that have not been sent to the brokers yet."""
         self._is_cancelled = True
         self._producer.purge()
 

@@ -70,7 +70,7 @@ class KafkaConnector(PlainConnector):
         kafka_properties.check_security(options)
 
     def reconnect(self, options: Mapping[str, str]) -> None:
-        """Uses new clients from now on."""
+        """Replaces the pooled clients by new ones."""
         from rw_sql.connectors.kafka import client_pool as kafka_visits
 
         kafka_visits.ADMINS.renew(kafka_properties.admin_properties(self.spec, options))
@@ -94,7 +94,7 @@ class KafkaConnector(PlainConnector):
         *,
         timeout: float = RESOLVE_TIMEOUT_SECONDS,
     ) -> Mapping[str, int]:
-        """Per split, the offset of the first record at or after a time; its end if there is none.
+        """The offset of each split's first record at or after a time; the split's end if there is no such record.
 
         Raises SqlError UPSTREAM_UNREACHABLE, or UPSTREAM_MISSING if a split's topic does not exist.
         """
@@ -133,7 +133,7 @@ class KafkaConnector(PlainConnector):
     def sparse_topics(
         self, options: Mapping[str, str], *, timeout: float = RESOLVE_TIMEOUT_SECONDS
     ) -> Mapping[str, str]:
-        """The topics that are compacted, have transaction markers, or could not be checked."""
+        """The topics that are compacted, contain transaction markers, or could not be checked, with the reason."""
         from rw_sql.connectors.kafka import peek as kafka_peek
 
         return kafka_peek.sparse_topics(
@@ -143,7 +143,10 @@ class KafkaConnector(PlainConnector):
         )
 
     def record_times(self, options: Mapping[str, str], offsets: Mapping[str, int]) -> Mapping[str, int]:
-        """The time when the record at each partition's offset was written, if a broker responds soon."""
+        """The write time of the record at each partition's offset.
+
+        Partitions whose broker does not respond quickly are absent.
+        """
         from rw_sql.connectors.kafka import peek as kafka_peek
 
         found = kafka_peek.record_times(
@@ -290,9 +293,9 @@ class KafkaConnector(PlainConnector):
         return kafka_reader.write_offsets(positions)
 
     def beginning(self, positions: Mapping[str, int]) -> str | None:
-        """The positions, in the first format of Spark's ``KafkaSourceInitialOffsetWriter``.
+        """The positions, in version 1 of the format of Spark's ``KafkaSourceInitialOffsetWriter``.
 
-        Without it, Spark's source asks the brokers whether these offsets exist, which rw_sql has already checked.
+        Without this file, Spark's source queries the brokers for these offsets, which rw_sql has already checked.
         """
         return f"\0v1\n{self.write_positions(positions)}"
 

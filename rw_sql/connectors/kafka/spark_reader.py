@@ -24,8 +24,10 @@ _FETCH_BYTES, _MOST_FETCH_BYTES, _ALL_FETCH_BYTES = 1 << 20, 8 << 20, 64 << 20
 _POLL_RECORDS, _LEAST_POLL_RECORDS, _ALL_POLL_RECORDS = 5_000, 500, 40_000
 
 KEPT_CONSUMERS = 512
-"""The size of the consumer cache if the session does not set it. A missing consumer costs a batch 50 ms per partition;
-a cached consumer takes about 200 kB."""
+"""The size of the consumer cache if the session does not set it.
+
+Creating a consumer delays a batch by 50 ms per partition; a cached consumer takes about 200 kB of memory.
+"""
 
 # Set once per JVM: every setting is a call to the JVM.
 _keeps: WeakSet[SparkContext] = WeakSet()
@@ -33,7 +35,9 @@ _columns: WeakKeyDictionary[SparkContext, dict[bool, tuple[Column, ...]]] = Weak
 
 
 def keep_consumers(spark: SparkSession) -> None:
-    """Enlarges this JVM's consumer cache for topics with many partitions. Has no effect after its first read of Kafka.
+    """Enlarges this JVM's consumer cache for topics with many partitions.
+
+    Has no effect after the JVM's first read from Kafka.
 
     Executors on other machines use the setting from the session's start.
     """
@@ -99,13 +103,14 @@ def write_offsets(positions: Mapping[str, int]) -> str:
 
 
 def fetching(partitions: int) -> dict[str, str]:
-    """Spark's options for fetch sizes, for those that the source does not set.
+    """Defaults for Spark's options on fetch sizes that the source does not set.
 
-    A broker cuts a response at its size limit, even inside a record batch, and sends that batch again. With batches of
-    350 kB and responses of 1 MB, a sixth of all bytes is sent twice. Spark requests a partition's two ends after each
-    poll, which returns 500 records by default: with fewer than some thousand records, these requests take longer than
-    the records. The limits keep all consumers of a query within 64 MiB of fetched bytes, but at least 1 MiB per
-    partition, and 40,000 unpacked records: each consumer keeps the records of its last poll until the next.
+    A broker cuts a response at the size limit, even inside a record batch, and sends that record batch again in the
+    next response. With record batches of 350 kB and responses of 1 MB, a sixth of all bytes is sent twice. Spark
+    also requests a partition's first and last offset after each poll, which returns 500 records by default. Unless a
+    poll returns some thousand records, these requests take longer than reading the records. The limits keep all
+    consumers of a query within 64 MiB of fetched bytes, but at least 1 MiB per partition, and 40,000 unpacked
+    records: each consumer keeps the records of its last poll until the next.
     """
     fetch = min(max(_ALL_FETCH_BYTES // partitions, _FETCH_BYTES), _MOST_FETCH_BYTES)
     polled = min(max(_ALL_POLL_RECORDS // partitions, _LEAST_POLL_RECORDS), _POLL_RECORDS)

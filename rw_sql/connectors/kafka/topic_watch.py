@@ -14,7 +14,7 @@ _TIMEOUT_SECONDS = 10.0
 
 
 class TopicWatch:
-    """The topic ids of a cluster, read before each commit of a batch. One request takes about a millisecond."""
+    """Reads the topic ids of a cluster before each commit of a batch. One request takes about a millisecond."""
 
     def __init__(self, properties: Mapping[str, str]) -> None:
         self._properties = properties
@@ -27,4 +27,4 @@ class TopicWatch:
             raise ConnectionError(str(error)) from error
 
     def close(self) -> None:
-        """Nothing to do: the pool closes idle connections."""
+        """Does nothing: the pool closes idle connections."""

@@ -1,6 +1,6 @@
 """A synchronous client of NATS servers, and the pool that keeps clients open between requests.
 
-nats-py is asynchronous: one thread of this process runs its event loop for all clients.
+nats-py is asynchronous. One thread of this process runs its event loop for all clients.
 """
 
 from __future__ import annotations
@@ -22,10 +22,13 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 LIFE_SECONDS = 30.0
-"""The maximum age of an idle client in seconds: server names may change their meaning."""
+"""The maximum age of an idle client in seconds.
+
+The limit exists because server names may resolve to other servers later.
+"""
 
 LIMITS = "limits"
-"""The retention of a stream whose messages stay, whatever consumers acknowledge."""
+"""The name of the retention policy that keeps messages after consumers have acknowledged them."""
 
 _CONNECT_SECONDS = 3
 _MOST_IDLE = 16
@@ -45,7 +48,7 @@ class StreamMissingError(NatsError):
 
 
 class _Loop:
-    """The event loop of this process, in a thread of its own. A forked process starts a new one."""
+    """The event loop of this process, in a separate thread. A forked process starts its own."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -196,7 +199,7 @@ def _login(options: Mapping[str, str]) -> dict[str, Any]:
 
 
 class _Pool:
-    """Clients by their addresses. One thread at a time uses a client; others get another one."""
+    """A pool of clients by address. A client serves one thread at a time; concurrent threads get different clients."""
 
     def __init__(self) -> None:
         self._idle: list[NatsClient] = []
@@ -206,7 +209,7 @@ class _Pool:
     def use(self, address: Address, ask: Callable[[NatsClient], T]) -> T:
         """Calls ``ask`` with a client, which returns to the pool if ``ask`` raises nothing.
 
-        A pooled connection may have ended unnoticed: then ``ask`` is called once more, with a new client.
+        If a pooled connection turns out to be closed, ``ask`` is called again with a new client.
         """
         client = self._take(address)
         is_new = client is None
@@ -228,7 +231,7 @@ class _Pool:
         return found
 
     def use_new(self, address: Address, ask: Callable[[NatsClient], T]) -> T:
-        """As :meth:`use`, with a new client."""
+        """Like :meth:`use`, but always with a new client."""
         client = NatsClient(address)
         try:
             found = ask(client)
@@ -272,11 +275,14 @@ POOL = _Pool()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamInfo:
-    """A stream at one moment: it has the messages ``[first, end)`` except ``deleted`` ones in between.
+    """A stream at one moment.
 
-    ``created`` is the time of its creation, as the server writes it. ``most_per_subject`` is the number of messages
-    that it keeps of each subject; 0 without a limit. ``is_copy``: it takes messages from other streams, with subjects
-    that it does not list. ``retention`` is ``limits`` unless it removes messages that consumers have acknowledged.
+    It contains the sequence numbers ``[first, end)``, except for ``deleted`` messages in between.
+
+    ``created`` is the time of its creation, as the server writes it. ``most_per_subject`` is the maximum number of
+    messages kept per subject; 0 means no limit. ``is_copy``: the stream copies messages from other streams, so it
+    may contain subjects that it does not list. ``retention`` is ``limits`` unless the stream removes messages after
+    consumers have acknowledged them.
     """
 
     name: str
@@ -297,7 +303,10 @@ class StreamInfo:
 
 
 async def api(nc: Client, subject: str, request: Mapping[str, Any] | None, timeout: float) -> dict[str, Any]:
-    """A request to JetStream and its answer. Raises StreamMissingError, NatsError, and the errors of nats-py."""
+    """Sends a request to JetStream and returns the response.
+
+    Raises StreamMissingError, NatsError, and the errors of nats-py.
+    """
     data = b"" if request is None else json.dumps(request).encode()
     found: dict[str, Any] = json.loads((await nc.request(f"$JS.API.{subject}", data, timeout=timeout)).data)
     if (error := found.get("error")) is not None:
@@ -309,7 +318,7 @@ async def api(nc: Client, subject: str, request: Mapping[str, Any] | None, timeo
 
 
 async def info_of(nc: Client, stream: str, timeout: float) -> StreamInfo:
-    """The configuration and state of a stream. Raises as :func:`api`."""
+    """The configuration and state of a stream. Raises the errors of :func:`api`."""
     found = await api(nc, f"STREAM.INFO.{stream}", None, timeout)
     config, state = found["config"], found["state"]
     end = int(state["last_seq"]) + 1
@@ -329,7 +338,7 @@ async def info_of(nc: Client, stream: str, timeout: float) -> StreamInfo:
 
 
 async def stream_names(nc: Client, timeout: float) -> tuple[str, ...]:
-    """The streams of the account, sorted. Raises as :func:`api`."""
+    """The streams of the account, sorted. Raises the errors of :func:`api`."""
     found: list[str] = []
     while True:
         page = await api(nc, "STREAM.NAMES", {"offset": len(found)}, timeout)

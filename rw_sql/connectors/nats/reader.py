@@ -1,8 +1,8 @@
 """Reads ranges of a stream's sequence numbers, in batches of messages.
 
-An ephemeral pull consumer begins at the first sequence number and acknowledges nothing, so a range can be read any
-number of times and the server keeps no state afterwards. JetStream begins later without an error if the first messages
-were removed: each read therefore compares the range with the stream's first message.
+An ephemeral pull consumer begins at the first sequence number and acknowledges nothing. A range can therefore be
+read any number of times, and the server keeps no state afterwards. If the first messages of a range were removed,
+JetStream silently begins at a later message; each read therefore compares the range with the stream's first message.
 """
 
 from __future__ import annotations
@@ -50,26 +50,26 @@ SCHEMA = pa.schema(
         ("subject", pa.string()),
     ]
 )
-"""The columns of records: those of ``Connector.read_stream``, and the subject."""
+"""The Arrow schema of records: the columns of ``Connector.read_stream``, and the subject."""
 
 RECORDS = (
     "_rw_split string, _rw_offset bigint, key binary, value binary, partition string, timestamp timestamp, "
     "headers array<struct<key:string,value:binary>>, subject string"
 )
-"""The same for Spark."""
+"""The schema of records as Spark's DDL."""
 
 
 class RangeLostError(NatsError):
-    """Messages of the range were removed before they were read, or the stream is another one."""
+    """Messages of the range were removed before they were read, or the stream was recreated."""
 
 
 class TooLargeError(Exception):
-    """The range has more bytes than the caller can take."""
+    """The messages of the range exceed the caller's size limit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamRange:
-    """The sequence numbers ``[start, end)`` of a stream. ``created``: the expected incarnation, if it is known."""
+    """The sequence numbers ``[start, end)`` of a stream. ``created`` is the expected incarnation, if known."""
 
     stream: str
     start: int
@@ -87,8 +87,8 @@ def read_range(
 ) -> pa.Table:
     """The messages of a range with these subjects, in order.
 
-    Raises RangeLostError if some were removed before they were read, TooLargeError if they have more than
-    ``most_bytes``, NatsError if the server does not answer.
+    Raises RangeLostError if messages were removed before they were read, TooLargeError if the messages exceed
+    ``most_bytes``, and NatsError if the server does not answer.
     """
     if wanted.end <= wanted.start:
         return SCHEMA.empty_table()
@@ -199,7 +199,7 @@ class _Found:
             self.size += len(message.data)
 
     def _require_there(self, info: StreamInfo, *, is_read: bool = False) -> None:
-        """Checks that the stream is the expected one, and that no message was removed before it was read."""
+        """Checks that the stream was not recreated, and that no message was removed before it was read."""
         wanted = self.wanted
         if wanted.created is not None and info.created != wanted.created:
             raise RangeLostError(
@@ -264,7 +264,7 @@ class _Pull:
         )
 
     async def next(self, count: int, most_bytes: int | None) -> int:
-        """Requests the next messages and waits for them; their number, 0 if the next one is too large."""
+        """Requests the next messages and waits for them. Returns their number; 0 if the next message is too large."""
         self._done.clear()
         self._asked, self._taken = count, 0
         request: dict[str, Any] = {"batch": count, "no_wait": True}
@@ -285,7 +285,7 @@ class _Pull:
         return self._taken
 
     async def close(self) -> None:
-        """Removes the consumer. Raises nothing: the server removes it later by itself."""
+        """Removes the consumer. Raises nothing, because the server eventually removes unused consumers."""
         try:
             if self._subscription is not None:
                 await self._subscription.unsubscribe()
@@ -313,7 +313,7 @@ class _Pull:
             self._done.set()
 
     def _end(self, message: Msg) -> None:
-        """A message without content: the request has ended, or failed."""
+        """Handles a status message, which reports that the request has ended or failed."""
         headers = message.headers or {}
         status, told = headers.get("Status", ""), headers.get("Description", "")
         # 404: no more messages. 408: fewer than requested. 409 with "MaxBytes": the next message is too large.
@@ -325,10 +325,11 @@ class _Pull:
 
 
 def _parsed(message: Msg) -> tuple[int, int, int, int]:
-    """The sequence number, the time in nanoseconds since 1970, the consumer's own number, and the messages left.
+    """Parses a message's reply subject: the sequence number in the stream, the time in nanoseconds since 1970, the
+    sequence number in the consumer, and the number of messages left.
 
     Source: JetStream's reply subject, ``$JS.ACK.<stream>.<consumer>.<delivered>.<sequence>.<number>.<time>.<left>``;
-    newer servers put domain and account before the stream, and a token behind the end.
+    newer servers add domain and account before the stream, and a token at the end.
     """
     parts = message.reply.split(".")
     at = 5 if len(parts) < 11 else 7

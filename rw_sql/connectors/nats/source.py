@@ -40,10 +40,16 @@ if TYPE_CHECKING:
     from rw_sql.connectors.spec import ConnectorSpec
 
 SMALL_OFFSETS = 10_000
-"""Up to so many offsets are read in this process, which keeps its connection; Spark's processes read more."""
+"""Reads of at most this many offsets run in this process, over its open connection.
+
+Larger reads run in Spark's processes.
+"""
 
 SMALL_BYTES = 32 * 1024 * 1024
-"""More bytes than these would be in this process's memory as a whole: Spark's processes read them."""
+"""The maximum size in bytes of a read in this process, which holds all messages in memory.
+
+Larger reads run in Spark's processes.
+"""
 
 _PART_OFFSETS = 50_000
 _PART_BYTES = 32 * 1024 * 1024
@@ -112,7 +118,7 @@ class NatsConnector(RangedConnector):
                     )
 
     def reconnect(self, options: Mapping[str, str]) -> None:
-        """Uses new connections from now on."""
+        """Replaces the pooled connections by new ones."""
         nats_client.POOL.renew(nats_client.address_of(options))
 
     def look(self, options: Mapping[str, str], *, timeout: float = RESOLVE_TIMEOUT_SECONDS) -> Upstream:
@@ -137,7 +143,7 @@ class NatsConnector(RangedConnector):
         return Upstream(splits=splits, missing=unknown, present=_subjects(infos), part="subject", remedy=_ADD)
 
     def stretches(self, options: Mapping[str, str], positions: Mapping[str, SplitState]) -> tuple[Stretch, ...]:
-        """The messages since the positions. Raises OSError if a stream is another one, or lost messages."""
+        """The messages since the positions. Raises OSError if a stream was recreated or has lost unread messages."""
         upstream = self.look(options)
         if upstream.error is not None:
             raise OSError(upstream.error)
@@ -167,7 +173,8 @@ class NatsConnector(RangedConnector):
         *,
         timeout: float = RESOLVE_TIMEOUT_SECONDS,
     ) -> Mapping[str, int]:
-        """Per split, the first message at or after a time, of any subject; its end if there is none.
+        """The offset of each split's first message, of any subject, at or after a time; the split's end if there is
+        no such message.
 
         Raises SqlError UPSTREAM_UNREACHABLE, or UPSTREAM_MISSING if a stream does not exist.
         """
@@ -193,7 +200,10 @@ class NatsConnector(RangedConnector):
         return {name: reason for name, reason in found.items() if reason}
 
     def record_times(self, options: Mapping[str, str], offsets: Mapping[str, int]) -> Mapping[str, int]:
-        """The time when the message at each stream's sequence number was stored, if a server responds soon."""
+        """The time when the message at each stream's offset was stored.
+
+        Streams are absent if the server does not respond quickly.
+        """
         from rw_sql.connectors.nats import reader
 
         address = nats_client.address_of(options)
@@ -285,7 +295,10 @@ class NatsConnector(RangedConnector):
         encoding: Encoding | None = None,
         lives: Mapping[str, str | None] | None = None,
     ) -> DataFrame:
-        """The messages of these ranges: few of them through Arrow in this process, more of them by Spark's."""
+        """The messages of these ranges.
+
+        A small number is read through Arrow in this process, a larger one in Spark's processes.
+        """
         from rw_sql.connectors.nats import reader
         from rw_sql.connectors.support.table_reader import read_parts
 
@@ -404,7 +417,8 @@ def _listed(text: str) -> tuple[str, ...]:
 def _look(
     options: Mapping[str, str], timeout: float
 ) -> tuple[tuple[StreamInfo, ...], tuple[str, ...], tuple[str, ...]]:
-    """The streams of a source, the names of missing ones, and then those of the existing ones. Raises NatsError."""
+    """Returns the streams of a source, the names of missing streams and, if there are any, the names of existing
+    ones. Raises NatsError."""
     streams = streams_of(options)
 
     async def ask(nc: Any) -> tuple[tuple[StreamInfo, ...], tuple[str, ...], tuple[str, ...]]:
@@ -422,7 +436,7 @@ def _look(
 
 
 def _unknown_subjects(infos: Sequence[StreamInfo], subjects: Sequence[str]) -> tuple[str, ...]:
-    """The subjects of which no stream can have a message."""
+    """The source's subjects that none of its streams can contain."""
     if any(info.is_copy for info in infos) or not infos:
         return ()
     known = _subjects(infos)
@@ -444,7 +458,8 @@ def _sparse_reason(info: StreamInfo, subjects: tuple[str, ...]) -> str:
 
 
 def _part_length(info: StreamInfo) -> int:
-    """The number of offsets that one process reads at a time, by the mean size of the stream's messages."""
+    """The number of offsets that one process reads at a time, calculated from the mean size of the stream's
+    messages."""
     mean = max(1, info.bytes // max(1, info.messages))
     return max(1, min(_PART_OFFSETS, _PART_BYTES // mean))
 

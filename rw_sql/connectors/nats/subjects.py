@@ -1,4 +1,4 @@
-"""Subjects with wildcards: ``*`` matches one part, ``>`` at the end one part or more."""
+"""Subjects with wildcards: ``*`` matches one part, ``>`` at the end matches one or more parts."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def is_covered(subject: str, other: str) -> bool:
 
 
 def common(one: str, other: str) -> str | None:
-    """The subject that matches exactly what both match; None if nothing does."""
+    """The intersection of two subjects: it matches a name if both do. None if the two have no name in common."""
     ours, theirs = one.split("."), other.split(".")
     found: list[str] = []
     for at, our in enumerate(ours):
@@ -43,7 +43,8 @@ def common(one: str, other: str) -> str | None:
 
 
 def filters(subjects: tuple[str, ...], of_stream: tuple[str, ...]) -> tuple[str, ...]:
-    """The filters for messages with these subjects in a stream with those; ``(">",)`` for all of its messages.
+    """The filters that select messages with these subjects from a stream with the given subjects; ``(">",)`` selects
+    all of its messages.
 
     A server accepts only a filter that the stream's own subjects cover.
     """
@@ -54,12 +55,12 @@ def filters(subjects: tuple[str, ...], of_stream: tuple[str, ...]) -> tuple[str,
 
 
 def least(subjects: tuple[str, ...]) -> tuple[str, ...]:
-    """The subjects without those that another one covers, each once."""
+    """The subjects without duplicates and without those that another subject covers."""
     once = tuple(dict.fromkeys(subjects))
     return tuple(each for each in once if not any(other != each and is_covered(each, other) for other in once))
 
 
 def matcher(subject: str) -> Callable[[str], object]:
-    """A function that returns a true value for the subjects that this one matches."""
+    """A function that returns a truthy value for each name that the subject matches."""
     parts = {"*": r"[^.]+", ">": r".+"}
     return re.compile(r"\.".join(parts.get(part) or re.escape(part) for part in subject.split("."))).fullmatch

@@ -1,7 +1,7 @@
-"""Avro schemas: one self-contained schema without short names, and the columns that its records have.
+"""Avro schemas: converts a schema to its normal form and derives the columns of its records.
 
-A schema is JSON as ``json.loads`` returns it. In the normal form every name is a full name, each named type is defined
-where it first occurs, and the schemas of references are part of the schema.
+A schema is JSON as returned by ``json.loads``. In the normal form every name is a full name, each named type is
+defined at its first occurrence, and the schemas that it references are included.
 """
 
 from __future__ import annotations
@@ -37,7 +37,10 @@ _LOGICAL = {
     ("long", "local-timestamp-micros"): "TIMESTAMP",
     ("string", "uuid"): "CHARACTER VARYING",
 }
-"""The columns of logical types, besides decimals. A time is text, because Spark has no such type in tables here."""
+"""The column types of logical types except decimals.
+
+A time of day is text, because Spark's tables have no type for it.
+"""
 
 _REFUSED_LOGICAL = ("duration", "timestamp-nanos", "local-timestamp-nanos", "big-decimal")
 UNION_NAMES = frozenset((*_PRIMITIVES, "array", "map"))
@@ -46,7 +49,7 @@ _WIDEST_DECIMAL = 38
 
 @dataclass(slots=True)
 class _Names:
-    """The named types of a schema while it is brought into normal form."""
+    """The named types of a schema during its conversion to normal form."""
 
     imported: dict[str, Schema]
     defined: set[str] = field(default_factory=set)
@@ -81,7 +84,7 @@ def _full(name: str, namespace: str) -> str:
 
 
 def _collect(schema: Schema, namespace: str, into: dict[str, Schema]) -> None:
-    """The named types that a reference defines, each in the form in which it stands there, with its namespace."""
+    """The named types that a referenced schema defines, in their original form, each with its namespace."""
     if isinstance(schema, list):
         for branch in schema:
             _collect(branch, namespace, into)
@@ -158,7 +161,8 @@ def columns_of(
 ) -> tuple[tuple[str, str], ...]:
     """The columns of a schema in normal form, with their canonical types.
 
-    Raises SqlError for a field that no column can be; with ``needed``, such a field is left out unless it is needed.
+    Raises SqlError for a field that no column type can represent. If ``needed`` is given, such a field only raises
+    if its name is in ``needed``, and is left out otherwise.
     """
     if not isinstance(schema, dict) or schema.get("type") != "record":
         raise SqlError(
@@ -187,7 +191,7 @@ class _Types:
     map_mode: str
 
     def of(self, schema: Schema, path: tuple[str, ...], column: str) -> str:
-        """The canonical type of a value. ``path`` are the records around it."""
+        """The canonical type of a value. ``path`` names the enclosing records."""
         if isinstance(schema, str) and schema in self.named:
             schema = self.named[schema]
         if isinstance(schema, list):
@@ -245,7 +249,7 @@ class _Types:
 
 
 def is_widened(branches: Sequence[Schema]) -> bool:
-    """True for the unions that become the wider of two numbers, as Spark reads them."""
+    """True for a union of two numeric types that Spark reads as the wider one."""
     return len(branches) == 2 and all(isinstance(branch, str) for branch in branches) and set(branches) in (
         {"int", "long"},
         {"float", "double"},
@@ -253,7 +257,7 @@ def is_widened(branches: Sequence[Schema]) -> bool:
 
 
 def branch_name(branch: Schema) -> str:
-    """The name of a union's branch, which is its field in the column's struct."""
+    """The name of a union's branch, which names the field in the column's struct."""
     if isinstance(branch, str):
         return branch
     return str(branch["name"] if branch["type"] in ("record", "enum", "fixed") else branch["type"])
@@ -280,7 +284,10 @@ def _refused(column: str, what: str) -> SqlError:
 
 
 def narrowed(schema: Schema, names: Sequence[str]) -> Schema:
-    """The record with only these fields. A named type whose first occurrence is left out is defined at its next one."""
+    """The record reduced to these fields.
+
+    If the first occurrence of a named type is dropped, its definition moves to the next occurrence.
+    """
     kept = set(names)
     known = definitions(schema)
     seen: set[str] = set()

@@ -1,6 +1,6 @@
-"""Avro schemas of a sink's rows, and their values in Avro's binary form.
+"""Avro schemas for a sink's rows, and the rows' values in Avro's binary form.
 
-Columns may be NULL, so that each field is a union of ``null`` and the column's type.
+Each field is a union of ``null`` and the column's type, because every column may be NULL.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _MICROSECOND = datetime.timedelta(microseconds=1)
 def schema_of(name: str, namespace: str, columns: Mapping[str, Any]) -> dict[str, Any]:
     """The schema of records with these columns (name → type in Spark's JSON form).
 
-    Raises SqlError for a column's name or type that Avro does not have.
+    Raises SqlError for a column name or type that Avro does not support.
     """
     fields = [
         {"name": _checked(column), "type": ["null", _type(kind, column, (column,))], "default": None}
@@ -53,7 +53,7 @@ def schema_of(name: str, namespace: str, columns: Mapping[str, Any]) -> dict[str
 
 
 def namespace_of(topic: str) -> str:
-    """A topic's name as a namespace of Avro."""
+    """Converts a topic's name to a valid Avro namespace."""
     parts = (re.sub(r"[^A-Za-z0-9_]", "_", part) for part in topic.split(".") if part)
     return ".".join(part if not part[0].isdigit() else f"_{part}" for part in parts)
 
@@ -97,7 +97,7 @@ def _type(kind: Any, column: str, path: tuple[str, ...]) -> Any:
 
 
 def encoder_of(schema: Any) -> Encoder:
-    """The function that appends a value of a type to bytes."""
+    """Returns the function that appends a value of a type to a ``bytearray``."""
     if isinstance(schema, list):
         return _nullable(encoder_of(schema[1]))
     kind = schema if isinstance(schema, str) else schema["type"]
@@ -132,7 +132,10 @@ def encoder_of(schema: Any) -> Encoder:
 
 
 def encoded_rows(schema: Mapping[str, Any], columns: Sequence[Sequence[Any]], prefix: bytes) -> Iterator[bytes]:
-    """The records of rows, given by their columns in the order of the schema's fields, each behind ``prefix``."""
+    """Encodes rows as records, each preceded by ``prefix``.
+
+    The rows are given as columns, in the order of the schema's fields.
+    """
     encoders = [encoder_of(each["type"]) for each in schema["fields"]]
     for row in zip(*columns, strict=True):
         out = bytearray(prefix)
@@ -142,7 +145,7 @@ def encoded_rows(schema: Mapping[str, Any], columns: Sequence[Sequence[Any]], pr
 
 
 def _long(out: bytearray, value: int) -> None:
-    """Zigzag and groups of seven bits, the lowest first."""
+    """Encodes a number as Avro's variable-length zigzag integer: groups of seven bits, lowest group first."""
     rest = value << 1 if value >= 0 else ((-value) << 1) - 1
     while rest > 0x7F:
         out.append(rest & 0x7F | 0x80)

@@ -1,6 +1,6 @@
 """A client of a schema registry with Confluent's API. It needs only the standard library.
 
-Schemas never change under their id, so every process keeps each one that it has read.
+The schema of an id never changes, so each process caches the schemas that it has read.
 """
 
 from __future__ import annotations
@@ -30,21 +30,22 @@ _USER, _PASSWORD = "schema.registry.username", "schema.registry.password"
 _CONTENT = "application/vnd.schemaregistry.v1+json"
 _CALL_SECONDS = 10.0
 _MISSING = (40401, 40402, 40403)
-"""Confluent's codes of a missing subject, version and schema."""
+"""Confluent's error codes for a missing subject, version and schema."""
 _INCOMPATIBLE = (409, 42201)
 
 
 class RegistryError(Exception):
-    """The registry did not answer, or refused the request. It may answer a later one."""
+    """The registry did not answer, or refused the request. A later request may succeed."""
 
 
 class RefusedSchemaError(RegistryError):
-    """The registry refuses to register a schema, with its reason."""
+    """The registry refuses to register a schema. The text is the registry's reason."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reference:
-    """A schema that another one imports: the name by which it does, and where it is registered."""
+    """A schema that another schema imports: the name used in the import, and the subject and version where it is
+    registered."""
 
     name: str
     subject: str
@@ -53,8 +54,11 @@ class Reference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RegisteredSchema:
-    """A schema in a registry. ``kind`` is AVRO, PROTOBUF or JSON; ``imports`` are the texts of its references, by name,
-    those of their own references included."""
+    """A schema in a registry.
+
+    ``kind`` is AVRO, PROTOBUF or JSON; ``imports`` maps the names of its direct and indirect references to their
+    texts.
+    """
 
     id: int
     kind: str
@@ -64,7 +68,7 @@ class RegisteredSchema:
 
 
 _known: dict[tuple[str, int], RegisteredSchema] = {}
-"""By the registry's addresses and the id, for the life of the process."""
+"""The schemas that this process has read, by the registry's addresses and the schema's id."""
 _lock = threading.Lock()
 
 
@@ -77,11 +81,11 @@ class RegistryClient:
 
     @property
     def addresses(self) -> tuple[str, ...]:
-        """The registry's addresses, without slashes at their ends."""
+        """The registry's addresses, without trailing slashes."""
         return addresses_of(self.options.get(ADDRESSES, ""))
 
     def schema(self, id_: int) -> RegisteredSchema | None:
-        """The schema with this id; None if the registry has none. Raises RegistryError."""
+        """The schema with this id; None if it does not exist. Raises RegistryError."""
         key = (self.options.get(ADDRESSES, ""), id_)
         with _lock:
             if key in _known:
@@ -119,8 +123,8 @@ class RegistryClient:
         return int(self._post(f"/subjects/{quote(subject, safe='')}/versions", body)["id"])
 
     def incompatibility(self, subject: str, kind: str, text: str) -> str | None:
-        """Why the registry would refuse this schema as the subject's next version; None if it would take it. Raises
-        RegistryError."""
+        """The reason why the registry would refuse this schema as the subject's next version; None if it would
+        accept it. Raises RegistryError."""
         body = {"schema": text, **({} if kind == "AVRO" else {"schemaType": kind})}
         path = f"/compatibility/subjects/{quote(subject, safe='')}/versions/latest?verbose=true"
         try:
@@ -143,7 +147,7 @@ class RegistryClient:
         )
 
     def _import(self, told: dict[str, Any], imports: dict[str, str]) -> None:
-        """Adds the schemas that one refers to, innermost first."""
+        """Adds the schemas that a schema references, directly and indirectly, dependencies first."""
         for each in told.get("references") or ():
             if each["name"] in imports:
                 continue
@@ -164,7 +168,7 @@ class RegistryClient:
         return told
 
     def _request(self, verb: str, path: str, body: Mapping[str, object] | None) -> Any:
-        """The answer; None for what does not exist. Raises RegistryError after the last try."""
+        """The response; None if the requested object does not exist. Raises RegistryError after the last attempt."""
         spec = load_spec("schema_registry")
 
         def number(key: str) -> int:
@@ -234,11 +238,11 @@ class RegistryClient:
 
 
 class _Unanswered(Exception):  # noqa: N818 - tried again, and then a RegistryError
-    """One request without a usable answer."""
+    """A single request got no usable response."""
 
 
 def addresses_of(text: str) -> tuple[str, ...]:
-    """The addresses in a comma list."""
+    """The addresses in a comma-separated list."""
     return tuple(dict.fromkeys(part.strip().rstrip("/") for part in text.split(",") if part.strip()))
 
 

@@ -1,4 +1,7 @@
-"""The columns of a JSON Schema. Values are read as ENCODE JSON reads them; the schema only says what they are."""
+"""The columns of a JSON Schema.
+
+Values are decoded as with ENCODE JSON; the schema only determines the columns' names and types.
+"""
 
 from __future__ import annotations
 
@@ -17,8 +20,11 @@ _ANYTHING = "JSONB"
 
 
 def columns_of(text: str, imports: Sequence[tuple[str, str]] = ()) -> tuple[tuple[str, str], ...]:
-    """The properties of an object's schema, with their canonical types. ``imports`` are the texts of its references by
-    name. Raises SqlError for a schema that is not one of an object."""
+    """The properties of an object schema, with their canonical types.
+
+    ``imports`` maps the names of its references to their texts. Raises SqlError if the schema does not describe an
+    object.
+    """
     documents = {name: _parsed(imported) for name, imported in imports}
     root = _parsed(text)
     reading = _Reading({**documents, "": root})
@@ -47,7 +53,10 @@ class _Reading:
     documents: Mapping[str, Any]
 
     def resolved(self, schema: Any, base: str, path: tuple[str, ...]) -> tuple[Any, str]:
-        """What a ``$ref`` refers to, and the document that it stands in. Raises SqlError if that does not exist."""
+        """The schema that a ``$ref`` refers to, and the document that contains it.
+
+        Raises SqlError if the target does not exist.
+        """
         seen = set[str]()
         while isinstance(schema, dict) and isinstance(schema.get("$ref"), str):
             reference = schema["$ref"]
@@ -65,7 +74,7 @@ class _Reading:
         return schema, base
 
     def type_of(self, schema: Any, base: str, path: tuple[str, ...]) -> str:
-        """The canonical type of a value. ``path`` are the references around it."""
+        """The canonical type of a value. ``path`` are the references that led to it."""
         if isinstance(schema, dict) and isinstance(schema.get("$ref"), str):
             reference = schema["$ref"] if not schema["$ref"].startswith("#") else base + schema["$ref"]
             if reference in path:

@@ -1,4 +1,4 @@
-"""What a look at a registry or a schema's file shows."""
+"""Reads the newest schema from a registry, or a schema file."""
 
 from __future__ import annotations
 
@@ -17,9 +17,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchemaLook:
-    """A subject's newest schema; None if there is no such subject, and ``present`` are then the subjects that exist.
+    """A subject's newest schema.
 
-    If the registry cannot be read, ``error`` is the reason. ``is_unknown``: nothing was looked at.
+    If there is no such subject, the schema is None and ``present`` lists the existing subjects.
+
+    If the registry cannot be read, ``error`` is the reason. ``is_unknown``: the registry was not contacted.
     """
 
     schema: RegisteredSchema | None = None
@@ -54,7 +56,7 @@ def read_schema_file(location: str) -> bytes:
 
 
 def registry_error(options: Mapping[str, str]) -> str | None:
-    """Why a registry cannot be read; None if it answers. ``options`` are resolved."""
+    """The reason why a registry cannot be read; None if it answers. ``options`` are resolved."""
     try:
         RegistryClient(client_options(options)).subjects()
     except RegistryError as error:

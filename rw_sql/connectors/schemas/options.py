@@ -1,4 +1,4 @@
-"""The options of FORMAT … ENCODE … that say where the schema of a source or sink is."""
+"""The options of FORMAT … ENCODE … that locate the schema of a source or sink."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ RECORD_NAME = "record_name_strategy"
 
 
 def is_of_schema(key: str) -> bool:
-    """True if an option of FORMAT … ENCODE … says where the schema is."""
+    """True if an option of FORMAT … ENCODE … locates the schema."""
     return key == CONNECTION or load_spec("schema_registry").option(key) is not None
 
 
@@ -35,7 +35,7 @@ def needs_schema(encode: str, options: Mapping[str, str]) -> bool:
 
 
 def client_options(options: Mapping[str, str]) -> dict[str, str]:
-    """Those of some options that a registry's client takes."""
+    """The subset of the options that a registry's client needs."""
     known = load_spec("schema_registry").options
     return {key: value for key, value in options.items() if key in known and known[key].is_of_connection}
 
@@ -50,7 +50,10 @@ def subject_of(options: Mapping[str, str], topic: str, *, is_key: bool = False) 
 
 
 def schema_fault(format: str, encode: str, options: Mapping[str, str], connector: str) -> EncodeFault | None:
-    """The first of the options about a schema that does not fit the others; None if all do. RisingWave's messages."""
+    """The error of the first schema option that conflicts with the others; None without a conflict.
+
+    The messages are RisingWave's.
+    """
     if not needs_schema(encode, options):
         stray = next((key for key in options if is_of_schema(key)), None)
         if stray is None:

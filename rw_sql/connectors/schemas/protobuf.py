@@ -39,11 +39,11 @@ _NUMBERS = {
     10: "group", 11: "message", 12: "bytes", 13: "uint32", 14: "enum", 15: "sfixed32", 16: "sfixed64", 17: "sint32",
     18: "sint64",
 }  # fmt: skip
-"""The types of fields by their numbers in a descriptor."""
+"""The names of field types, by their numbers in a descriptor."""
 
 
 class NoMessageError(Exception):
-    """Bytes are no message of the schema."""
+    """The bytes are not a message of the schema."""
 
 
 def _missing(error: ModuleNotFoundError) -> SqlError:
@@ -57,7 +57,7 @@ def _missing(error: ModuleNotFoundError) -> SqlError:
 def compiled(text: str, imports: Sequence[tuple[str, str]] = ()) -> str:
     """The descriptor set of a schema's text, in base64. ``imports`` are the texts of its references by file name.
 
-    Raises SqlError for a text that protoc refuses, or without the packages.
+    Raises SqlError if protoc rejects the text or the packages are not installed.
     """
     try:
         import grpc_tools
@@ -126,7 +126,8 @@ class Messages:
     def columns(self, needed: Collection[str] | None = None) -> tuple[tuple[str, str], ...]:
         """The fields with their canonical types.
 
-        Raises SqlError for a field that no column can be; with ``needed``, it is left out unless it is needed.
+        Raises SqlError for a field that no column type can represent. If ``needed`` is given, such a field only
+        raises if its name is in ``needed``, and is left out otherwise.
         """
         message = self.descriptor
         found = []
@@ -167,7 +168,8 @@ class Messages:
     def reader(self, columns: Sequence[str], *, is_framed: bool) -> Callable[[bytes], dict[str, Any]]:
         """The function that reads a message as a row of these columns; it raises NoMessageError with the reason.
 
-        Absent fields are None where the schema tells them from their defaults: messages, ``optional`` and ``oneof``.
+        An absent field is None if the schema distinguishes absence from the default value (messages, ``optional``
+        and ``oneof``). Otherwise it has its default.
         """
         from google.protobuf import message as protobuf
         from google.protobuf import message_factory
@@ -187,7 +189,7 @@ class Messages:
         return read
 
     def _part(self, each: Any) -> Convert:
-        """The function that takes a field's value out of a message."""
+        """Returns the function that extracts a field's value from a message."""
         name = each.name
         if _is_map(each):
             key, item = (self._convert(each.message_type.fields_by_name[part]) for part in ("key", "value"))
@@ -237,7 +239,8 @@ def _is_map(each: Any) -> bool:
 
 
 def _unframed(data: bytes) -> bytes:
-    """A message behind Confluent's frame: a zero byte, the schema's id, and the path of the message in the schema."""
+    """Removes Confluent's frame from a message: a zero byte, the schema's id, and the path of the message in the
+    schema."""
     if data[:1] != b"\0":
         raise NoMessageError("failed to match the magic byte 0")
     if len(data) < 6:
@@ -250,7 +253,7 @@ def _unframed(data: bytes) -> bytes:
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:
-    """A zigzag number and the place behind it."""
+    """Decodes a zigzag number; also returns the index of the byte after it."""
     number = shift = 0
     while at < len(data) and shift < 35:
         byte = data[at]

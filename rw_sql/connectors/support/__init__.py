@@ -1,4 +1,5 @@
-"""Shared by several families: streams of ranges, readers of records, values of sinks, files with secrets.
+"""Code shared by several connector families: streams of ranges, readers of records, values of sinks, files with
+secrets.
 
 Imports: ``base``, ``sink``, ``spec``. Imported by: the families. Begin with ``range_stream``.
 """

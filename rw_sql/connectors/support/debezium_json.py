@@ -23,7 +23,10 @@ _WORDS = {
     "double": "double",
     "binary": "bytes",
 }
-"""Spark types with another name in Connect; text, NUMERIC and times are ``string``, like their values."""
+"""The names in Kafka Connect of Spark types whose name differs.
+
+Text, NUMERIC and times are ``string``, because their values are written as strings.
+"""
 
 _SOURCE_FIELDS = ({"field": "db", "type": "string"}, {"field": "table", "type": "string"})
 

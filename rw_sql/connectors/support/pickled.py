@@ -10,7 +10,7 @@ _OURS = "rw_sql"
 
 
 def frozen(connector: object) -> str:
-    """Serializes a connector; one of another package is serialized with its package."""
+    """Serializes a connector. A third-party connector is serialized together with its package."""
     from pyspark import cloudpickle
 
     package = type(connector).__module__.partition(".")[0]

@@ -1,6 +1,7 @@
 """Files that only this user can read, for values that must not appear in an option, a log or a page.
 
-They are in a folder of this process, which is deleted at exit; a new process deletes the folders of killed ones.
+Each process has its own folder for these files and deletes it at exit. New processes delete the folders that killed
+processes left behind.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ _PREFIX = "rw_sql-secrets-"
 
 
 class SecretText(str):
-    """A secret's value among options. ``str``'s methods return plain text."""
+    """Marks an option's value as secret. Methods inherited from ``str`` return unmarked strings."""
 
     __slots__ = ()
 

@@ -1,7 +1,8 @@
 """A stream without rows whose batches stand for ranges of splits.
 
-The ranges are distributed in this process, which looks at the upstream anyway, and Spark's stream receives one number
-per batch. A stream in a Python process of Spark's would start four of them per source, one after the other.
+This process assigns ranges to batches, because it already has the upstream's state; Spark's stream only carries one
+number per batch. A streaming source in Python would instead make Spark start four Python processes per source, one
+after the other.
 """
 
 from __future__ import annotations
@@ -24,10 +25,11 @@ MOST_SPLITS = 2_000
 """The maximum number of splits in one batch. The batch's commit names each of them."""
 
 Ranges = dict[str, tuple[int, int]]
-"""The range of offsets per split, without its end."""
+"""The range ``[start, end)`` of offsets per split."""
 
 Part = tuple[str, int, int, bool]
-"""The plain values of a Stretch: a split, its unread range, and whether one batch must read all of it."""
+"""The fields of a Stretch as a tuple: the split, the start and end of its unread range, and whether one batch must
+read the whole range."""
 
 
 class Stretches(Protocol):
@@ -59,7 +61,7 @@ def take(left: list[Part], most_offsets: int, most_splits: int = MOST_SPLITS) ->
 
 
 def entry_stream(spark: SparkSession) -> tuple[DataFrame, Callable[[], None]]:
-    """A stream of Spark's without rows of its own, and the function that adds the next entry to it."""
+    """Returns a Spark stream without meaningful rows, and the function that adds the next entry to it."""
     session: Any = spark
     jvm = session._jvm
     text = jvm.org.apache.spark.sql.Encoders.STRING()
@@ -75,9 +77,9 @@ def entry_stream(spark: SparkSession) -> tuple[DataFrame, Callable[[], None]]:
 class RangeFeed:
     """Distributes the unread ranges over the entries of a stream, one entry per batch.
 
-    At most one entry is ahead of the batch that runs. With ``poll_seconds`` a thread looks for more once everything is
-    read, until :meth:`close`. The ranges of an entry exist in this process only: each run of a reader begins at
-    explicit positions, with a new checkpoint.
+    At most one entry is queued behind the running batch. With ``poll_seconds``, a thread polls the upstream for new
+    ranges after everything is read, until :meth:`close`. The ranges of an entry are only kept in memory, which
+    suffices because each run of a reader begins at explicit positions with a new checkpoint.
     """
 
     def __init__(
@@ -104,22 +106,24 @@ class RangeFeed:
         self._is_closed = threading.Event()
 
     def begin(self, add: Callable[[], None]) -> None:
-        """Adds the first entry, by calling ``add``, and from now on the others."""
+        """Adds the first entry by calling ``add``, and starts the thread that adds later entries."""
         self._add = add
         self._offer()
         if self._left or self._poll_seconds is not None:
             threading.Thread(target=self._run, name="rw_sql-ranges", daemon=True).start()
 
     def open(self, spark: SparkSession) -> DataFrame:
-        """Spark's stream of the entries. Begins."""
+        """Creates Spark's stream of entries and calls :meth:`begin`."""
         frame, add = entry_stream(spark)
         self.begin(add)
         return frame
 
     def take(self, source_offset: str) -> Ranges:
-        """The ranges of a batch, by Spark's offset at its end: the number of its last entry.
+        """Returns the ranges of a batch.
 
-        Raises the error of the look at the upstream that failed, if the batch stands for that.
+        ``source_offset`` is Spark's offset at the batch's end: the number of its last entry.
+
+        If polling the upstream failed, the batch added for that failure raises the error here.
         """
         upto = int(source_offset)
         with self._changed:
@@ -134,7 +138,7 @@ class RangeFeed:
             return taken
 
     def close(self) -> None:
-        """Ends the thread; a look in progress may still return."""
+        """Ends the thread without waiting for a look in progress."""
         self._is_closed.set()
         with self._changed:
             self._changed.notify_all()
@@ -156,7 +160,7 @@ class RangeFeed:
             self._error = error
 
     def _offer(self) -> None:
-        """Adds the next entry, if there is anything to read or to raise."""
+        """Adds the next entry, if there are unread ranges or an error to raise."""
         from rw_sql.connectors.base import SplitState
 
         if self._is_closed.is_set() or (not self._left and self._error is None):

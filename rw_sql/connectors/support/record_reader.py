@@ -1,4 +1,4 @@
-"""A Spark Python data source for the records of a connector's own Python method."""
+"""A Spark Python data source for connectors that yield records from a Python method."""
 
 from __future__ import annotations
 

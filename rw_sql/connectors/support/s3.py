@@ -11,14 +11,16 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _ANSWERED = ("ACCESS_DENIED", "AccessDenied", "HTTP status 403 (Forbidden)")
-"""The answers to valid keys that are not allowed to list buckets."""
+"""The error codes that a store returns for valid keys without the permission to list buckets."""
 
 _UNKNOWN_KEYS = ("InvalidAccessKeyId", "INVALID_ACCESS_KEY_ID", "SignatureDoesNotMatch", "SIGNATURE_DOES_NOT_MATCH")
 
 
 def look_at_store(options: Mapping[str, str], *, timeout: float) -> SinkLook:
-    """Lists the buckets. Valid keys that are not allowed to list them pass the check. Errors are returned, never
-    raised."""
+    """Checks the keys by listing the buckets.
+
+    Valid keys without that permission pass the check. Errors are returned, never raised.
+    """
     from pyarrow.fs import AwsStandardS3RetryStrategy, FileSelector, S3FileSystem
 
     endpoint = urlsplit(options.get("s3.endpoint", ""))

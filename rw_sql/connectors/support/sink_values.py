@@ -81,8 +81,9 @@ def refused_rows(
 ) -> list[Refusal]:
     """Finds the rows that a target refuses, by bisection.
 
-    ``attempt`` writes rows one after the other. It either accepts all rows and returns None, or writes none and returns
-    the refusal of one of them. With a single row, that refusal is complete. Indexes refer to ``rows``.
+    ``attempt`` tries to write rows. It either accepts all rows and returns None, or writes none and returns the
+    refusal of one row. Only the refusal of a single-row attempt needs to have all details. Indexes in the result
+    refer to ``rows``.
     """
     found: list[Refusal] = []
 
@@ -155,7 +156,7 @@ def _key_text(key: Any) -> str:
 
 
 def last_per_key(rows: pa.Table, keys: Sequence[str]) -> pa.Table:
-    """The last row per key (null is an ordinary key value), in order."""
+    """The last row per key, in the original order. Null is treated as an ordinary key value."""
     if rows.num_rows < 2 or not keys:
         return rows
     at = "__at"

@@ -1,7 +1,7 @@
 """Split states as JSON. One format serves all connectors with counted positions: ``{"offset": 42, …}``.
 
 ``offset`` is the next record to read. ``cluster`` and ``incarnation`` are present only if known. A bare number is
-accepted as a state without both.
+accepted as a state without cluster and incarnation.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ def decode_state(split: str, text: str) -> SplitState:
 
 @lru_cache(maxsize=_KEPT)
 def _identity_before_offset(text: str) -> tuple[str | None, str | None] | None:
-    """Cluster and incarnation of all states that begin with ``text`` and end with the offset; None if there are
-    none."""
+    """Parses cluster and incarnation from the part of a state's JSON that precedes the offset; None if ``text`` is
+    not such a part."""
     try:
         state = _decode_any("", text + _OFFSET_LAST_NUMBER)
     except SqlError:

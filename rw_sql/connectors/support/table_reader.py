@@ -28,7 +28,7 @@ class PartReader(Protocol):
 
 
 class _TableReader(DataSourceReader):
-    """Reads each part in a task of its own."""
+    """Reads each part in a separate task."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
         config = json.loads(Path(options["config"]).read_text(encoding="utf-8"))

@@ -1,4 +1,4 @@
-"""Rows of a table as records of a source, with the error of a value that does not fit its column."""
+"""Converts rows of a table to records of a source; values that do not fit their column become errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Backfill: reads, in chunks, the records from before a view, and then lets the view's stream continue in the log.
+"""Backfill: reads, in chunks, the records that are older than a view; then the view's stream continues from the
+source's log.
 
 Imports: ``positions``, ``jobs``, ``delta`` and below. Imported by: ``views``. Begin with ``job``;
 ``model/backfill_ranges.py`` defines which records are read.

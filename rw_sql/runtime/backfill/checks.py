@@ -1,4 +1,4 @@
-"""The place where a backfill is staged, and the check that the rest of it can be read now."""
+"""Locates a backfill's staging table, and checks that the remaining records can be read now."""
 
 from __future__ import annotations
 
@@ -32,7 +32,8 @@ def history_path(context: Context, spec: ViewSpec, given: ViewInput) -> str:
 
 
 def filled_path(context: Context, spec: ViewSpec, given: ViewInput, is_direct: bool) -> str:
-    """The path of the table that an input's backfill is written to."""
+    """The path of the table to which the backfill of one input is written: its staging table, or the view's own
+    table."""
     if is_direct:
         return context.warehouse.data(spec.view_id, spec.generation)
     return history_path(context, spec, given)
@@ -41,8 +42,8 @@ def filled_path(context: Context, spec: ViewSpec, given: ViewInput, is_direct: b
 def require_history(context: Context, spec: ViewSpec, *, is_direct: bool) -> None:
     """Raises StalledError, with a remedy, if the rest of a view's backfill cannot be read now.
 
-    Called before a run is claimed: otherwise each attempt while the upstream is unavailable would add a run and a
-    fence.
+    Callers check this before they claim a run. Otherwise each attempt while the upstream is unavailable would add a
+    run and a fence.
     """
     snapshot = context.metastore.snapshot()
     for given in spec.inputs:
@@ -61,7 +62,7 @@ def require_history(context: Context, spec: ViewSpec, *, is_direct: bool) -> Non
 def require_readable(
     name: str, splits: Mapping[str, SplitHistory], upstream: Upstream, portions: tuple[BackfillChunk, ...]
 ) -> None:
-    """Raises StalledError, with a remedy, if an upstream lacks some of these offsets."""
+    """Raises StalledError, with a remedy, if an upstream no longer has some of these offsets."""
     if upstream.error is not None:
         raise StalledError(f"UNREACHABLE {upstream.error}")
     again = f"REBUILD MATERIALIZED VIEW {sql_name(name)} starts again with the existing records"
@@ -79,5 +80,5 @@ def require_readable(
 
 
 def state_at(split: SplitHistory, offset: int) -> SplitState:
-    """A position in the incarnation that a history describes."""
+    """A split state at the given offset, with the cluster and incarnation that the history recorded."""
     return SplitState(split=split.split, offset=offset, cluster=split.cluster, incarnation=split.incarnation)

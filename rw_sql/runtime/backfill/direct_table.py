@@ -1,9 +1,10 @@
-"""A direct backfill: chunks are written straight to the view's table. It is used only for queries that process each row
-by itself.
+"""Direct backfill: writes chunks straight to the view's table.
 
-Such a query returns the same rows for a stream and for chunks, so that no staging table is needed. The chunks are
-commits of generation 0, which the view's stream does not count. After the last chunk, the stream gets a checkpoint that
-starts in the log.
+Used only for queries that process each row independently.
+
+Such a query returns the same rows whether it reads a stream or chunks, so no staging table is needed. The chunks are
+commits of generation 0, which the view's stream ignores when it looks for its own commits. After the last chunk, the
+stream gets a checkpoint that starts in the log.
 """
 
 from __future__ import annotations
@@ -44,7 +45,10 @@ HISTORY_GENERATION = 0
 
 
 def is_direct(context: Context, spec: ViewSpec) -> bool:
-    """True if a view is backfilled directly; a backfill that began with a staging table continues with it."""
+    """True if a view is backfilled directly.
+
+    False if an unfinished backfill has a staging table, which it keeps using.
+    """
     if spec.keys or len(spec.inputs) != 1:
         return False
     (given,) = spec.inputs
@@ -58,8 +62,10 @@ def is_direct(context: Context, spec: ViewSpec) -> bool:
 
 @dataclass(slots=True)
 class DirectTable:
-    """The view's table during one run of a direct backfill. The interface is that of
-    :class:`rw_sql.runtime.backfill.staging_table.BackfillStaging`."""
+    """The view's table during one run of a direct backfill.
+
+    Has the same interface as :class:`rw_sql.runtime.backfill.staging_table.BackfillStaging`.
+    """
 
     context: Context
     spec: ViewSpec
@@ -99,8 +105,10 @@ class DirectTable:
         is_small: bool = True,
         expected: Expected = ANY,
     ) -> None:
-        """Writes the query's result for a chunk. It may have fewer rows than the chunk: ``expected`` is an upper
-        limit."""
+        """Writes the query's result for a chunk.
+
+        The result may have fewer rows than the chunk, so ``expected`` is an upper limit.
+        """
         ranges = {portion.split: (portion.start, portion.end) for portion in chunk}
         rows.where(f"{ERROR} IS NULL").selectExpr(*self.given.selected).createOrReplaceTempView(
             quoted_for_spark(self.given.name)

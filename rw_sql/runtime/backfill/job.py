@@ -1,9 +1,9 @@
 """Backfills a view: reads older records into a staging table, streams it through the view's query, then goes live.
 
-Each of the three phases resumes after a kill. The commits of the staging table record the offsets that the table
+Each of the three phases resumes after a crash. The commits of the staging table record the offsets that the table
 contains. The view's query reads that table as a stream to its end, with the view's own checkpoint. Then the
-checkpoint's newest entry is rewritten to point into the source's log, right after the version at which the backfill was
-planned, and the query continues there with its state.
+checkpoint's newest entry is rewritten to point into the source's log, right after the version at which the backfill
+was planned, and the query continues there with its state.
 """
 
 from __future__ import annotations
@@ -70,7 +70,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 CHUNK_RECORDS = 1_000_000
-"""The number of records in one read from upstream, and so the maximum that a backfill reads again after a kill."""
+"""The number of records in one read from upstream, and thus the maximum number that a backfill re-reads after a
+crash."""
 
 LOG_CHUNK_RECORDS = 8_000_000
 """The number of records in one read from the log."""
@@ -86,8 +87,8 @@ _REPORT_MS = 1000
 
 
 def is_live(context: Context, spec: ViewSpec, checkpoint: str) -> bool:
-    """True if a view's backfill is complete: no input has a backfill, or the view's checkpoint points into the inputs'
-    logs."""
+    """True if a view's backfill is complete: either no input needed one, or the view's checkpoint points into the
+    inputs' logs."""
     paths = [history_path(context, spec, given) for given in spec.inputs if given.history]
     if not paths:
         return True
@@ -194,7 +195,7 @@ class Backfill:
         return None if error is None else Failure(reason=f"{type(error).__name__}: {cause_line(str(error))}")
 
     def stop(self) -> None:
-        """Cancels reading; uncommitted chunks are discarded. The caller stops the view's query."""
+        """Cancels reading; uncommitted chunks are discarded. The caller must stop the view's query itself."""
         self.stopping.set()
         if self.throttle is not None:
             self.throttle.end()
@@ -265,7 +266,7 @@ class Backfill:
         move(self.checkpoint, moves)
 
     def _require_end(self, tables: Mapping[int, str]) -> None:
-        """Raises StalledError if the query ended early, because something else stopped it."""
+        """Raises StalledError if the query was stopped before the end of the staging tables."""
         reached = committed_versions(self.context.warehouse, self.checkpoint)
         for path in tables.values():
             last = _last_version_with_rows(self.context, path)
@@ -281,7 +282,7 @@ def _last_version_with_rows(context: Context, path: str) -> int:
 
 @dataclass(slots=True)
 class BackfillReader:
-    """Fills the table with one input's backfill."""
+    """Reads one input's backfill into its staging table or the view's table."""
 
     backfill: Backfill
     given: ViewInput
@@ -313,8 +314,10 @@ class BackfillReader:
         )
 
     def fill(self) -> int:
-        """Reads the missing offsets, from the log if it has them, else from upstream. Returns the number of offsets
-        done."""
+        """Reads the missing offsets: from the log if it contains them, otherwise from upstream.
+
+        Returns the number of offsets read so far.
+        """
         own = self.backfill
         warehouse = own.context.warehouse
         if own.direct_table is None and is_whole(warehouse, self.path):
@@ -348,7 +351,7 @@ class BackfillReader:
         self.backfill.report(READING, self.before + done, self.of_all)
 
     def _fill_chunk(self, spark: SparkSession, table: BackfillStaging | DirectTable) -> bool:
-        """Writes one chunk; False if nothing was left."""
+        """Writes one chunk; returns False if no offsets were left to read."""
         limit = self._limit()
         if limit == 0:
             self.backfill.stopping.wait(_LOOK_SECONDS)
@@ -418,7 +421,7 @@ class BackfillReader:
         return record.backfill_rate_limit if isinstance(record, MaterializedViewRecord) else None
 
     def _options(self) -> dict[str, str]:
-        """The source's current options: if the source was moved meanwhile, its backfill continues at the new place."""
+        """The source's current options. If the source has moved to another upstream, its backfill continues there."""
         snapshot = self.backfill.context.metastore.snapshot()
         source = snapshot.get(self.source.id)
         if not isinstance(source, SourceRecord):
@@ -429,7 +432,7 @@ class BackfillReader:
         return self.splits[split].cluster, self.splits[split].incarnation
 
     def _from_log(self, spark: SparkSession, chunk: tuple[BackfillChunk, ...], version: int) -> DataFrame:
-        """The rows of a chunk from the log at a fixed version, so that later deletions do not matter."""
+        """The rows of a chunk from the log. A fixed version is read, so that later deletions have no effect."""
         rows = table_at(spark, self.backfill.context.log_path(self.source), version).where(f"{ERROR} IS NULL")
         low, high = min(portion.start for portion in chunk), max(portion.end for portion in chunk)
         rows = rows.where((f.col(OFFSET) >= low) & (f.col(OFFSET) < high))
@@ -477,7 +480,8 @@ class BackfillReader:
                 self._forget(topic)
 
     def _prove_last_chunk(self) -> None:
-        """Checks the incarnations of the last chunk: a kill may have prevented the check after it."""
+        """Checks the incarnations of the last chunk, because a crash may have prevented the check after it was
+        written."""
         lives = unproved_lives(self.backfill.context.warehouse, self.path)
         if not lives:
             return
@@ -492,6 +496,9 @@ class BackfillReader:
                 self._forget(self.kind.split_topic(split))
 
     def _forget(self, topic: str) -> None:
-        """Discards the staging table, because the origin of its rows is unknown; all of it is read again."""
+        """Discards the staging table, because some of its rows may come from another incarnation.
+
+        Raises StalledError; the retry reads everything again.
+        """
         self.backfill.context.warehouse.remove(self.path)
         raise StalledError(f"RECREATED {topic} while history was read from it")

@@ -1,7 +1,7 @@
 """The staging table of a backfill. Each commit adds a chunk's rows together with the offsets that they cover.
 
-It belongs to one view and is deleted when the view has streamed it. Its last row is not a record. It marks the table as
-complete, and it gives the streaming query a row to start with even if the history is empty.
+It belongs to one view and is deleted when the view's query has read it. The last row is not a record: it marks the
+table as complete, and ensures that the streaming query has at least one row to read.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from rw_sql.runtime.support.warehouse import Warehouse
 
 _WHOLE = "the end of the history"
-"""The split name in the last commit's ranges, and the error text in its one row; no view reads that row."""
+"""The split name in the last commit's ranges, and the error text of that commit's only row. Views skip this row."""
 
 
 def is_there(warehouse: Warehouse, path: str) -> bool:
@@ -55,8 +55,10 @@ def held_spans(warehouse: Warehouse, path: str) -> dict[str, Spans]:
 
 
 def unproved_lives(warehouse: Warehouse, path: str) -> Mapping[str, SplitIdentity]:
-    """The splits that the newest chunk read from upstream, with their incarnations, which may not have been checked
-    since."""
+    """The splits that the newest chunk read from upstream, with their incarnations.
+
+    A crash may have prevented the check of these incarnations after the chunk.
+    """
     for _, commit in job_commits(warehouse, path):
         if commit.batch >= 0:
             return commit.lives

@@ -1,4 +1,7 @@
-"""Reads checkpoints and their upstreams' files for planning, and carries out effects on checkpoints. No Spark."""
+"""Reads checkpoints and the files that they refer to, for planning; carries out changes of checkpoints.
+
+Does not use Spark.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def nothing_runs(_: str) -> str | None:
-    """The default without Spark: no query runs in this process."""
+    """The default for processes without Spark, where no query can be running."""
     return None
 
 
@@ -62,7 +65,7 @@ class CheckpointFolders:
 def carry_out(effect: Effect, *, actor: str, running: Callable[[str], str | None] = nothing_runs) -> int:
     """Carries out an effect and returns the number of the rewrite in the checkpoint's journal.
 
-    Raises SqlError, with every file unchanged, if a job uses the checkpoint or has advanced it since it was read.
+    Raises SqlError, and changes no file, if a job uses the checkpoint or has advanced it since it was read.
     """
     files = CheckpointFiles.at(effect.path)
     checkpoint = read_checkpoint(files)

@@ -1,4 +1,7 @@
-"""The inspector for commands about foreign checkpoints: files and brokers only, no Spark, no warehouse."""
+"""The inspector for commands on foreign checkpoints.
+
+It reads files and brokers, and needs neither Spark nor a warehouse.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +49,9 @@ def secrets_of_environment(variables: Iterable[str]) -> Snapshot:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointInspector:
-    """An Inspector for statements about checkpoints. ``snapshot`` has the secrets that they may reference.
+    """An Inspector for statements about checkpoints.
+
+    ``snapshot`` contains the secrets that the statements may reference.
 
     Requests that only a warehouse can answer raise SqlError NOT_SUPPORTED.
     """

@@ -1,5 +1,7 @@
-"""Explains the statements of a script one after the other, each on the catalog that the statements before it
-produce."""
+"""Explains the statements of a script in order.
+
+Each is planned on the catalog that results from the statements before it.
+"""
 
 from __future__ import annotations
 
@@ -30,18 +32,22 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Foreseen:
-    """The predicted effect of one statement, line by line as in EXPLAIN. ``needs_confirmation``: it needs a
-    confirmation."""
+    """The predicted effect of one statement, as the lines of EXPLAIN.
+
+    ``needs_confirmation``: the statement is unsafe and must be confirmed.
+    """
 
     lines: tuple[str, ...]
     needs_confirmation: bool = False
 
 
 class DryRun:
-    """A session that commits and sets nothing. It is also the catalog by which the script's texts are routed.
+    """A session that predicts statements without committing anything.
 
-    A source that the script creates counts as having read nothing, and a source that the script pauses counts as
-    stopped.
+    It also serves as the catalog for routing the script's statements.
+
+    The prediction assumes that a source created by the script has read nothing, and that a source paused by the
+    script has stopped.
     """
 
     def __init__(self, context: Context, parameters: Mapping[str, str]) -> None:
@@ -64,25 +70,28 @@ class DryRun:
         return self._block is not None
 
     def has_object(self, name: ast.Name) -> bool:
-        """True if an object has this name after the statements so far."""
+        """True if an object with this name exists after the statements so far."""
         return is_relation(self._then, name, self._search_path)
 
     def has_schema(self, name: str | None = None) -> bool:
-        """True if a schema has this name after the statements so far; without a name: if there is any beside
-        ``public``."""
+        """True if a schema with this name exists after the statements so far; without a name, if any schema other
+        than ``public`` exists."""
         return is_schema(self._then, name) if name is not None else bool(self._then.all("schema"))
 
     def has_database(self, name: str) -> bool:
-        """True if Spark has a database of this name that is not a schema."""
+        """True if Spark has a database with this name that is not an rw_sql schema."""
         return self._real_inspector.tables.is_users_database(name)
 
     def has_parameter(self, name: str) -> bool:
-        """True if a session parameter has this name."""
+        """True if a session parameter with this name exists."""
         return name in SESSION_PARAMETERS
 
     def explain(self, statement: ast.Statement) -> Foreseen:
-        """The predicted effect of a statement. Later statements build on it. Raises SqlError like the statement itself,
-        except for a missing confirmation."""
+        """The predicted effect of a statement.
+
+        Later statements are planned on the resulting catalog. Raises the same SqlError as the statement itself
+        would, except for a missing confirmation.
+        """
         match statement:
             case ast.Explain(statement=inner):
                 return _foreseen(self._plan(inner))
@@ -116,7 +125,7 @@ class DryRun:
         return _foreseen(plan)
 
     def _collected(self, statement: ast.Statement, block: list[ast.Statement]) -> Foreseen:
-        """Explains a statement inside a block, on the result of the statements before it."""
+        """Explains a statement inside a block, on the catalog that results from the statements before it."""
         is_shown = isinstance(statement, SHOWN_INSIDE)
         if isinstance(statement, ast.SetParameter):
             return self._done(statement)

@@ -56,7 +56,10 @@ _CHANGES = (("object", "STRING"), ("change", "STRING"), ("detail", "STRING"))
 
 
 class Executor:
-    """Runs the statements of one attached warehouse. Thread-safe. ``owner`` is set once this process may run jobs."""
+    """Runs the statements of one attached warehouse.
+
+    Thread-safe. ``owner`` is set as soon as this process may run jobs.
+    """
 
     def __init__(self, context: Context, owner: Owner | None) -> None:
         self._context = context
@@ -65,7 +68,7 @@ class Executor:
     def run(self, statement: ast.Statement, session: SessionState) -> Table:
         """Runs one statement and returns its rows.
 
-        An SqlError means that nothing was changed, unless the error says that the statement is committed.
+        If it raises SqlError, nothing was changed, unless the message says that the statement is committed.
         """
         self._context.sessions.require_alive()
         if session.block is not None:
@@ -145,7 +148,7 @@ class Executor:
             raise
 
     def _collect(self, statement: ast.Statement, session: SessionState, block: Block) -> Table:
-        """Checks a statement against the state of the block, and keeps it for COMMIT. Answers SHOW."""
+        """Checks a statement against the state of the block and stores it until COMMIT. SHOW statements run at once."""
         match statement:
             case ast.BeginUnsafe():
                 detail = "there is a block in progress already"
@@ -193,11 +196,12 @@ class Executor:
         return snapshot, plan
 
     def _plan_as(self, shown: Plan | None, confirmed: Collection[str]) -> tuple[Snapshot, Plan] | None:
-        """The confirmed plan, if nothing that it depends on has changed. A new plan would resolve TO LATEST to other
-        offsets.
+        """Returns the confirmed plan, if nothing that it depends on has changed.
 
-        Only for INJECT, because there nothing advances the positions meanwhile: the source is paused, or the checkpoint
-        has no writer. Other plans contain epochs, and positions that advance.
+        A new plan would resolve TO LATEST to other offsets.
+
+        Applies only to INJECT, where no reader can have advanced the positions: the source is paused, or no job
+        writes the checkpoint. Other plans contain epochs, and positions that advance.
         """
         if shown is None or not isinstance(shown.statement, ast.InjectSourceOffsets | ast.InjectCheckpointOffsets):
             return None
@@ -271,10 +275,8 @@ class Executor:
         raise AssertionError("the last attempt returns or raises")
 
     def _lock(self, statement: ast.Statement, session: SessionState) -> tuple[int | None, tuple[QuiesceLock, ...]]:
-        """Stops the readers that a block or a REWIND moves, so that its preview is still exact when it is committed.
-
-        Returns the epoch of the quiesce locks and the locks; None for other statements.
-        """
+        """Stops the readers whose positions a block or a REWIND changes, so that the preview is still exact at the
+        commit. Returns the locks and their epoch; None for other statements."""
         if not isinstance(statement, ast.UnsafeBlock | ast.RewindSource):
             return None, ()
         snapshot, plan = self._plan(statement, session)
@@ -289,8 +291,10 @@ class Executor:
             self.owner.wake()
 
     def _carry_out(self, plan: Plan, epoch: int, started: float) -> None:
-        """Carries out the plan's external effect. If the external effect fails, the outcome records the failure, and
-        nothing has changed."""
+        """Carries out the plan's external effect.
+
+        If it fails, nothing has changed, and the operation's outcome records the failure.
+        """
         if plan.effect is None:
             return
         try:
@@ -303,7 +307,7 @@ class Executor:
     def _pass_gate(
         self, snapshot: Snapshot, plan: Plan, session: SessionState, confirmed: set[str], *, in_advance: bool
     ) -> None:
-        """Returns once this exact plan is confirmed. Raises SqlError with the preview otherwise."""
+        """Returns when this exact plan is confirmed. Otherwise raises SqlError with the preview."""
         require_switch(snapshot, plan.statement.span)
         question = question_of(snapshot, plan)
         shown = _shown(plan, question.token)
@@ -379,10 +383,10 @@ class Executor:
     def wait_applied(self, epoch: int, seconds: float, jobs: Collection[str] | None = None) -> bool:
         """Waits until the owner has applied an epoch; returns False at once if no process owns the warehouse.
 
-        Returns False too if neither the jobs nor the applied epoch make progress for ``seconds``, or for ten times as
-        long while heartbeats continue.
+        Also returns False if neither the jobs nor the applied epoch make progress for ``seconds`` (ten times as long
+        while heartbeats continue).
 
-        If the owner is in this process, waits only for ``jobs`` (None: all).
+        If the owner is in this process, only ``jobs`` are waited for (None: all).
         """
         owner, limit, awaited = self.owner, StallTimeout(seconds), frozenset(jobs or ())
         if owner is not None:
@@ -410,13 +414,15 @@ class Executor:
 
 
 def _is_awaited(plan: Plan) -> bool:
-    """True if the statement waits for the owner. A pause is complete once the owner has read it, even if no running job
-    has to stop."""
+    """True if the statement waits for the owner.
+
+    A pause always waits until the owner has read it, even if no running job has to stop.
+    """
     return isinstance(plan.statement, HOLDS) or any(not step.is_catalog for step in plan.steps)
 
 
 def _sleep_on() -> None:
-    """Does nothing: the owner polls, which is fast enough if no statement waits."""
+    """The default for waking the owner. Does nothing: the owner polls, which is fast enough if no statement waits."""
 
 
 def _set_parameter(session: SessionState, name: str, value: str | None) -> None:

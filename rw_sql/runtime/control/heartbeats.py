@@ -1,4 +1,5 @@
-"""Detects progress that the tables do not show yet: inside long batches, and while the first batch is planned."""
+"""Detects progress that is not visible in the tables yet: inside long batches, and during the planning of the first
+batch."""
 
 from __future__ import annotations
 

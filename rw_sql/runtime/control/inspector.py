@@ -58,11 +58,12 @@ if TYPE_CHECKING:
 
 
 class WarehouseInspector:
-    """The Inspector of a warehouse's own statements. It shares its looks at upstreams with the inspectors made by
-    ``after``.
+    """The Inspector for statements on a warehouse.
 
-    If ``as_if_after`` is set, the snapshot is not committed: it is the state after further statements on that
-    inspector's snapshot.
+    It shares the results of its looks at upstreams with the inspectors that ``after`` creates.
+
+    If ``as_if_after`` is set, the snapshot is hypothetical: the snapshot of that inspector plus the effect of
+    further statements.
     """
 
     def __init__(self, context: Context, snapshot: Snapshot, *, as_if_after: WarehouseInspector | None = None) -> None:
@@ -190,7 +191,7 @@ class _ReaderPositions:
         return replace(stands, lives=read.lives, sparse=read.sparse, is_complete=read.is_complete)
 
     def with_log(self, source_id: int) -> Positions:
-        """The positions of a source's reader, and the ranges it has read, if the log still contains them."""
+        """The positions of a source's reader and, if the log still contains them, the ranges that it has read."""
         source = self._snapshot.get(source_id)
         if not isinstance(source, SourceRecord):
             return Positions()
@@ -252,10 +253,10 @@ class _Jobs:
         return metrics_of(self._context).samples()
 
     def statuses(self) -> Mapping[str, JobStatus]:
-        """The status that the owner reported for each job, if still valid; STARTING if it has not reported one.
+        """The status that the owner reported for each job, if it is still valid; STARTING if none was reported.
 
-        Without an owner no job runs. While the owner has not applied a pause, the readers of the paused source count as
-        possibly running, whatever status was reported.
+        Without an owner no job runs. Until the owner has applied a pause, the readers of the paused source count as
+        possibly running, regardless of their reported status.
         """
         statuses = present_statuses(self._context)
         lease = self._context.metastore.jobs.lease()

@@ -21,14 +21,18 @@ FIRST_RETRY_SECONDS = 1.0
 _LAST_RETRY_SECONDS = 30.0
 _PASSING_SECONDS = 0.3
 _LONG_RETRY_SECONDS = 1.0
-"""A retry that takes longer than this is reported; on an idle machine most take less."""
+"""A retry that takes longer than this many seconds is reported. On an idle machine, most retries take less."""
 
 _SOUND_AFTER_SECONDS = 10.0
-"""The minimum seconds after which a run counts as recovered; it must also outlast the failed runs before it."""
+"""The minimum duration of a run, in seconds, before the job counts as recovered.
+
+The run must also last longer than the failed runs before it.
+"""
 
 _LONGER_THAN_FAILED = 2.0
 _MOST_SOUND_FACTOR = 60.0
-"""A run of this many times ``_SOUND_AFTER_SECONDS`` has recovered, however long the failed runs lasted."""
+"""After this multiple of ``_SOUND_AFTER_SECONDS``, a job counts as recovered regardless of how long the failed runs
+lasted."""
 
 _RESTARTS_OF_FLAPPING = 3
 """A job with more failed runs than this since its last recovery is flapping."""
@@ -38,8 +42,8 @@ _RESTARTS_OF_FLAPPING = 3
 class Trouble:
     """The failed runs of a job since its last recovery.
 
-    A run has recovered only if it lasts clearly longer than the failed ones: a job that commits a few batches and then
-    fails each time makes no lasting progress, however slow the machine is.
+    A job has recovered only when a run lasts clearly longer than the failed runs. A fixed duration would not do: on
+    a slow machine, a job that fails again and again after a few batches might exceed it.
     """
 
     failures: int = 0
@@ -61,7 +65,7 @@ class Trouble:
 
     @property
     def is_flapping(self) -> bool:
-        """True if there were too many failures for a short interruption."""
+        """True if there were more failures than a short interruption would cause."""
         return self.failures > _RESTARTS_OF_FLAPPING
 
     @property
@@ -81,7 +85,7 @@ class Trouble:
 class JobSlot:
     """One job: its desired spec, its running instance, and the time of its next retry.
 
-    ``awaiting`` is the spec that it adopts when the batch in progress has ended.
+    ``awaiting`` is the spec that the job adopts after the batch in progress.
     """
 
     job_id: str
@@ -106,7 +110,7 @@ class JobSlot:
 
     @property
     def is_working(self) -> bool:
-        """True while it is being stopped or started."""
+        """True while the job is being stopped or started."""
         return self.work is not None and not self.work.done()
 
     @property
@@ -125,9 +129,11 @@ class JobSlot:
         return self.wanted is not None and not self.is_final and now >= self.retry_at
 
     def back_off(self, reason: str, *, is_lasting: bool = False) -> None:
-        """Schedules a retry, with a growing delay; failed runs count even if new splits were found since.
+        """Schedules a retry with an increasing delay.
 
-        A lasting reason gives the maximum delay.
+        Earlier failed runs count even if new splits were discovered since.
+
+        If the reason is lasting, the delay is the maximum one.
         """
         self.reason = reason
         self.sound_since = None
@@ -188,13 +194,13 @@ class JobSlot:
         )
 
     def _is_in_long_retry(self, now: float) -> bool:
-        """True while a start after a failed start takes long, so that its outcome is open."""
+        """True if a start that follows a failed start has been in progress for long."""
         if not self.is_working or self.running is not None:
             return False
         return now - self.work_since >= _LONG_RETRY_SECONDS
 
     def is_passing(self, status: JobStatus) -> bool:
-        """True while starting or stopping; such short transitions are reported only if they take long."""
+        """True while the job is starting or stopping. Such transitions are reported only if they take long."""
         if status.state not in ("STARTING", "STOPPING") or status.reason is not None:
             self.passing_since = None
             return False

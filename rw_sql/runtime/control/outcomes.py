@@ -13,24 +13,24 @@ if TYPE_CHECKING:
     from rw_sql.metastore.records import OperationRecord
 
 NOT_YET_APPLIED = "committed, not yet applied"
-"""The outcome of a statement that did not wait to the end; the owner replaces it by APPLIED later."""
+"""The outcome of a statement that returned before the jobs matched it. The owner later replaces it with APPLIED."""
 
 APPLIED = "applied"
-"""The outcome of a statement when the jobs match it."""
+"""The outcome of a statement after the jobs have adopted its effect."""
 
 NOT_KNOWN = "committed; its process ended before it said whether it was carried out: SHOW CHECKPOINT tells"
-"""The outcome of a change of a foreign checkpoint by a killed process: no owner carries it out."""
+"""The outcome of a change to a foreign checkpoint whose process was killed. No owner completes such a change."""
 
 
 def completed(records: Iterable[OperationRecord], applied_epoch: int) -> tuple[OperationRecord, ...]:
-    """Fills in missing outcomes; operations up to ``applied_epoch`` are applied."""
+    """Fills in missing outcomes: operations up to ``applied_epoch`` get APPLIED."""
     return tuple(replace(record, outcome=_outcome(record, applied_epoch)) for record in records)
 
 
 def is_left_open(record: OperationRecord) -> bool:
     """True if the owner must record the outcome of an operation when it is applied.
 
-    Not for a safe operation without an outcome: it may have changed no job.
+    False for a safe operation without an outcome, because it may not have changed any job.
     """
     if record.outcome is None:
         return record.is_unsafe and record.kind != INJECT_CHECKPOINT

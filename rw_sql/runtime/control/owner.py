@@ -1,4 +1,5 @@
-"""The process that runs a warehouse's jobs: its lease, its heartbeat, its loop, its discovery of splits."""
+"""The process that runs a warehouse's jobs: takes and renews the lease, runs the reconciling loop, and discovers
+splits."""
 
 from __future__ import annotations
 
@@ -62,8 +63,10 @@ _LOOK_BACK = 50
 """The number of operations whose outcomes a new owner checks, because the previous owner may not have recorded them."""
 
 _TELL_SECONDS = 1.0
-"""The maximum delay before the lease advertises epochs committed by this process, because statements often follow each
-other."""
+"""The maximum delay before the lease advertises epochs committed by this process, in seconds.
+
+The delay merges the updates of statements in quick succession.
+"""
 
 _MOST_DISCOVERIES = 4
 _SWEEP_SECONDS = 60.0
@@ -71,7 +74,7 @@ _INTERVAL = "refresh.interval.sec"
 
 
 def _running_readers(snapshot: Snapshot, source: SourceRecord) -> list[tuple[str, JobSpec, tuple[str, ...]]]:
-    """The fragments of the source's readers that should run, with their jobs and splits."""
+    """The fragments of a source whose readers should run, with their jobs and splits."""
     found: list[tuple[str, JobSpec, tuple[str, ...]]] = []
     for reader in readers_of(snapshot, source):
         if reader.view is None:
@@ -86,7 +89,7 @@ def _running_readers(snapshot: Snapshot, source: SourceRecord) -> list[tuple[str
 
 
 class Owner:
-    """Takes the lease when it is free, then keeps the jobs as the catalog requires, until :meth:`stop`."""
+    """Takes the lease when it is free. Then keeps the running jobs in line with the catalog until :meth:`stop`."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -124,7 +127,7 @@ class Owner:
 
     @property
     def why_ended(self) -> str | None:
-        """The reason why this process will never run the jobs again; None if it runs them or may."""
+        """The reason why this process will never run the jobs again; None if it runs them or may still do so."""
         return self._why_ended if self._ended.is_set() else None
 
     def wake(self) -> None:
@@ -141,7 +144,7 @@ class Owner:
         return self._context.applied.wait(epoch, seconds, jobs=jobs, is_over=lambda: not self.is_owner)
 
     def discover_now(self, source_id: int) -> None:
-        """Checks a source for new splits soon, if this process runs the jobs."""
+        """Schedules an immediate check of a source for new splits, if this process runs the jobs."""
         self._next_discovery[source_id] = 0.0
         self.wake()
 
@@ -176,14 +179,20 @@ class Owner:
                 logger.warning("the catalog's projections are not complete; the next commit completes them: %s", error)
 
     def _disown_statuses(self) -> None:
-        """Discards the statuses that a killed owner reported, because FLUSH would skip jobs that were STALLED then."""
+        """Discards the statuses that a killed owner reported.
+
+        Otherwise FLUSH would skip jobs that were STALLED before the takeover.
+        """
         metastore = self._context.metastore
         stale = as_taken_over(metastore.jobs.job_statuses().values(), metastore.snapshot(), now_ms())
         if stale:
             metastore.jobs.write_job_status(stale)
 
     def _note_downtime(self) -> None:
-        """Must run before the lease is taken, because the new lease does not contain the time of the old one."""
+        """Records the time without an owner.
+
+        Must run before this process takes the lease, because that overwrites the time of the last heartbeat.
+        """
         last, at, is_local = self._context.metastore.jobs.lease(), now_ms(), self._context.warehouse.is_local
         if is_held(last, is_local=is_local, now_ms=at):
             return
@@ -193,7 +202,7 @@ class Owner:
             logger.warning("the time without an owner could not be recorded: %s", error)
 
     def _warn_of_orphan(self) -> None:
-        """Logs once that the jobs wait for another process, which a user has to end."""
+        """Logs a warning, once, that the jobs cannot start until the user ends another process."""
         if self._has_warned:
             return
         lease = self._context.metastore.jobs.lease()
@@ -253,8 +262,8 @@ class Owner:
             self._complete_outcomes()
 
     def _tell_applied(self, epoch: int, *, at_once: bool = False) -> None:
-        """Advertises the applied epoch in the lease: at once if another process may wait for it, else after a short
-        delay."""
+        """Advertises the applied epoch in the lease: at once if another process may be waiting for it, otherwise
+        after a short delay."""
         if epoch <= self._told_epoch:
             return
         now = time.monotonic()
@@ -285,8 +294,8 @@ class Owner:
             logger.warning("dropped objects could not be removed yet: %s", error)
 
     def _is_asked_after(self, epoch: int) -> bool:
-        """True if another process may wait for an epoch that the lease does not advertise yet: an epoch of its own, or
-        a pause that its next step needs."""
+        """True if another process may be waiting for an epoch that the lease does not advertise yet: one that the
+        other process committed, or a pause on which its next statement depends."""
         metastore = self._context.metastore
         if not metastore.has_made(self._told_epoch, epoch):
             return True
@@ -308,7 +317,7 @@ class Owner:
             self._incomplete_after = epoch
 
     def _renew(self, epoch: int) -> bool:
-        """Renews the lease, with the applied epoch if that is newer; False if the lease is another process's."""
+        """Renews the lease and updates its applied epoch; returns False if another process holds the lease."""
         with self._lease_lock:
             if self._lease is None:
                 return False
@@ -333,7 +342,7 @@ class Owner:
                 logger.warning("the heartbeat could not be written: %s", error)
 
     def _give_up(self) -> None:
-        """Stops the jobs and, when none of them can commit any more, releases the lease."""
+        """Stops the jobs, and releases the lease when no job can commit any more."""
         reconciler = self._reconciler
         try:
             if reconciler is not None:
@@ -376,7 +385,8 @@ class Owner:
         return all(splits for _, _, splits in _running_readers(snapshot, source))
 
     def _discovery_seconds(self, source_id: int) -> float:
-        """The seconds until a source is checked again: by its ``refresh.interval.sec``, if set."""
+        """The interval of split discovery for a source, in seconds: its option ``refresh.interval.sec``, or the
+        default."""
         snapshot = self._context.metastore.snapshot()
         source = snapshot.get(source_id)
         if not isinstance(source, SourceRecord):

@@ -25,20 +25,24 @@ if TYPE_CHECKING:
     from rw_sql.runtime.jobs.context import Context
 
 LOCK_SECONDS = 600.0
-"""The maximum age of a lock in seconds if the owner cannot see whether the locking process is alive."""
+"""The maximum age of a lock in seconds.
+
+It applies if the owner cannot determine whether the locking process is alive.
+"""
 
 COMMIT_SECONDS = 60.0
-"""A lock must be valid for at least this long to begin a commit, in seconds, so that it cannot expire meanwhile."""
+"""The minimum remaining validity of a lock in seconds to begin a commit, so that the lock cannot expire during the
+commit."""
 
 _LOOK_SECONDS = 0.02
 _MARK_SECONDS = 1.0
 
 
 def is_in_force(lock: QuiesceLock, snapshot: Snapshot, *, is_local: bool) -> bool:
-    """True if a lock still keeps its readers stopped.
+    """True if a lock still applies.
 
-    A lock is valid until the commit that follows its epoch. It also ends with its process, so that sources continue
-    after a session is killed.
+    A lock is valid until the commit that follows its epoch. It also becomes invalid when its process ends, so that
+    sources resume after a session is killed.
     """
     if lock.is_released or snapshot.epoch != lock.epoch:
         return False
@@ -61,7 +65,10 @@ def quiesced_jobs(context: Context, snapshot: Snapshot) -> dict[str, tuple[Quies
 
 
 def are_valid(context: Context, snapshot: Snapshot, locks: Iterable[QuiesceLock]) -> bool:
-    """True if locks are still valid for the commit after ``snapshot``: a confirmation may have taken long."""
+    """True if locks are still valid for the commit after ``snapshot``.
+
+    They may have expired during a long confirmation.
+    """
     is_local = context.warehouse.is_local
     ahead = int(COMMIT_SECONDS * 1000)
     return all(is_in_force(replace(h, expires_ms=h.expires_ms - ahead), snapshot, is_local=is_local) for h in locks)
@@ -70,10 +77,10 @@ def are_valid(context: Context, snapshot: Snapshot, locks: Iterable[QuiesceLock]
 def lock_sources(
     context: Context, snapshot: Snapshot, sources: Collection[int], seconds: float, wake: Callable[[], None]
 ) -> tuple[QuiesceLock, ...]:
-    """Locks sources for the commit that follows ``snapshot``; returns when their readers have stopped.
+    """Locks sources for the commit that follows ``snapshot``, and returns when their readers have stopped.
 
-    Without an owner no reader has to stop, and a new owner reads the lock. Raises SqlError SOURCE_IS_RUNNING, and
-    releases the lock, if a reader neither stops nor makes progress for ``seconds``.
+    Without an owner no reader runs, and a new owner respects the lock. If a reader neither stops nor makes progress
+    for ``seconds``, releases the lock and raises SqlError SOURCE_IS_RUNNING.
     """
     name = uuid.uuid4().hex
     locks = tuple(

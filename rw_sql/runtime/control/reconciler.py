@@ -47,10 +47,10 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 QUIESCED = "stopped while a block is committed"
-"""The reason of a reader that a quiesce lock keeps stopped."""
+"""The stop reason of a reader while a quiesce lock applies to its source."""
 
 WITHHELD = "waits for a rewind point or a REWIND"
-"""The reason of a job that waits for a rewind point or a REWIND between two runs."""
+"""The stop reason of a job that must wait until a rewind point is taken or a REWIND is done."""
 
 _LOOK_SECONDS = 0.2
 
@@ -87,7 +87,7 @@ class Reconciler:
         """The jobs that do not match ``acted_epoch`` yet; the statuses of all others are reported."""
 
     def reconcile(self) -> None:
-        """One pass; never blocks on a job. Updates ``applied_epoch`` afterwards.
+        """Runs one pass over all jobs, without waiting for any of them; then updates ``applied_epoch``.
 
         Does nothing after :meth:`stop_all`.
         """
@@ -191,7 +191,7 @@ class Reconciler:
                 slot.work = run_in_background(partial(self._suspend, slot, spec), slot.job_id)
 
     def _drop_stopped_readers(self, now: float) -> None:
-        """Drops the stopped readers whose sources will probably not be moved."""
+        """Drops stopped readers that are kept for a warm start, if their sources are unlikely to be moved soon."""
         for job_id, stopped in list(self._stopped_readers.items()):
             if stopped.query.done() and now - stopped.since > IDLE_AFTER_SECONDS:
                 with self._deciding:
@@ -200,7 +200,8 @@ class Reconciler:
                         run_in_background(stopped.close, f"{job_id}-close")
 
     def _is_quiet(self, spec: ViewSpec) -> bool:
-        """True if none of a view's inputs is being written: no source is read, and its tables and views are idle."""
+        """True if none of a view's inputs is being written: no reader of its sources runs, and its input tables and
+        views are idle."""
         if spec.readers or not spec.inputs:
             return False
         for given in spec.inputs:
@@ -213,7 +214,7 @@ class Reconciler:
         return True
 
     def _suspend(self, slot: JobSlot, spec: ViewSpec) -> None:
-        """Stops a view's query if it has read everything; its job still counts as running."""
+        """Stops a view's query if it has read all input. The job still counts as running."""
         try:
             running = slot.running
             idle = IdleView.of(self._context, spec, running)
@@ -238,14 +239,14 @@ class Reconciler:
         return slot.wanted is None or slot.reason is not None
 
     def wait_changed(self, seconds: float) -> bool:
-        """Waits at most ``seconds`` until an action on a job has ended; True if one has."""
+        """Waits at most ``seconds`` for the end of an action on a job; returns True if one has ended."""
         has_changed = self._changed.wait(seconds)
         if has_changed:
             self._changed.clear()
         return has_changed
 
     def wake(self) -> None:
-        """Ends a :meth:`wait_changed`."""
+        """Makes a :meth:`wait_changed` in progress return."""
         self._changed.set()
 
     def _advance(self, slot: JobSlot) -> None:
@@ -298,7 +299,10 @@ class Reconciler:
             slot.reason = None
 
     def _stop(self, slot: JobSlot, running: Job, *, is_sound: bool) -> None:
-        """Stops a job. The query of a paused reader may end in the background, and is kept for a warm start."""
+        """Stops a job.
+
+        The query of a paused reader may end in the background; the stopped reader is kept for a warm start.
+        """
         if not isinstance(running, Ingest) or self._context.metastore.snapshot().get(slot.object_id) is None:
             running.stop()
             return
@@ -309,8 +313,11 @@ class Reconciler:
             self._stopped_readers[slot.job_id] = StoppedReader(query=query, reader=reader, since=time.monotonic())
 
     def _await_batch(self, slot: JobSlot, running: Ingest) -> None:
-        """Lets a reader finish its batch before it restarts for discovered splits. A restart would repeat the batch,
-        and if splits are found faster than a batch takes, no batch would ever finish."""
+        """Lets a reader finish its batch before it restarts with newly discovered splits.
+
+        An immediate restart would discard the batch. If new splits appeared faster than a batch takes, no batch
+        would ever finish.
+        """
         try:
             while not self._is_closed and running.failure() is None:
                 wanted = slot.wanted
@@ -324,7 +331,7 @@ class Reconciler:
             slot.awaiting = None
 
     def _try(self, slot: JobSlot, act: Callable[[], None]) -> Failure | None:
-        """Runs one action on a job; returns the reason if it failed, else None."""
+        """Runs one action on a job; returns None, or the reason if it failed."""
         from deltalake.exceptions import DeltaError
         from py4j.protocol import Py4JError
         from pyspark.errors import PySparkException
@@ -351,7 +358,7 @@ class Reconciler:
     def _hold_back(self, slot: JobSlot, spec: JobSpec, problem: Failure) -> bool:
         """Schedules a retry of ``spec``, or none if the problem is final.
 
-        Returns False if the desired spec has changed meanwhile, so that the problem no longer matters.
+        Returns False if the desired spec has changed in the meantime, which makes the problem irrelevant.
         """
         with self._deciding:
             if slot.wanted != spec:
@@ -386,8 +393,10 @@ class Reconciler:
         return fresh
 
     def _renewed(self, now: float, told: Collection[str]) -> list[JobStatus]:
-        """The statuses of jobs that progress in a long batch, with a new time: the only sign of progress for other
-        processes."""
+        """The statuses of jobs with progress inside a long batch, with a new time.
+
+        Other processes see no other sign of that progress.
+        """
         running = {id_: slot.running for id_, slot in self._slots.items() if slot.running is not None}
         at, known = now_ms(), self._reported
         moved = [job for job in self._beats.of(running, now) if job in known and job not in told]
@@ -400,10 +409,12 @@ class Reconciler:
         return QUIESCED if slot.job_id in self._quiesced else WITHHELD
 
     def stop_all(self, *, is_owner: bool) -> None:
-        """Stops all jobs of this process for good. The jobs stay desired, and the next owner starts them.
+        """Stops all jobs of this process permanently.
 
-        After that, no job of this process commits. If another process already is the owner, the statuses that it
-        reported stay.
+        The catalog still requires them, so the next owner starts them.
+
+        Afterwards no job of this process commits. If another process is already the owner, its reported statuses are
+        kept.
         """
         with self._turn:
             self._is_closed = True
@@ -429,7 +440,8 @@ class Reconciler:
     def stall(self, spec: JobSpec, error: StalledError) -> None:
         """Stops a running job for an external reason; it is retried unless the reason is final.
 
-        ``spec`` is the spec that the reason applies to: if it has changed meanwhile, the job just restarts.
+        ``spec`` is the spec that the reason applies to. If the desired spec has changed in the meantime, the job
+        just restarts.
         """
         slot = self._slots.get(spec.job)
         if slot is None or slot.running is None:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Block:
-    """An open BEGIN UNSAFE block with its statements so far. After an error only ROLLBACK ends it."""
+    """An open BEGIN UNSAFE block with its statements so far. After an error, only ROLLBACK can end it."""
 
     reason: str | None
     statements: list[ast.Statement] = field(default_factory=list)
@@ -50,7 +50,7 @@ class SessionState:
 
     @property
     def search_path(self) -> tuple[str, ...]:
-        """The schemas in which bare names are looked for."""
+        """The schemas in which unqualified names are looked up."""
         return path_of(self.parameter(SEARCH_PATH))
 
     @property

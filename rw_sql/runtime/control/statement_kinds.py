@@ -1,4 +1,4 @@
-"""The statements that the executor treats specially."""
+"""The types of statements that the executor treats specially."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ HOLDS = (
     ast.UndoOperation,
     ast.UnsafeBlock,
 )
-"""Statements that are complete once the owner has read them, even if no job has to change."""
+"""Statements that wait until the owner has read them, even if no job has to change."""
 
 _UNSAFE = (
     ast.AlterSourceUnsafeSet,
@@ -32,7 +32,10 @@ _UNSAFE = (
 
 
 def may_be_unsafe(statement: ast.Statement) -> bool:
-    """True if an advance confirmation (SET unsafe_confirmation) applies to this statement, which consumes it."""
+    """True if an advance confirmation (SET unsafe_confirmation) applies to this statement.
+
+    The statement consumes the confirmation.
+    """
     match statement:
         case ast.CreateSource() | ast.CreateTable() | ast.CreateSink() | ast.CreateConnection():
             return statement.or_replace

@@ -1,4 +1,4 @@
-"""Looks at upstreams and at the targets of sinks, by their connectors."""
+"""Looks at upstreams and at the targets of sinks through their connectors."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from rw_sql.model.options import PlannedOptions
 
 Look = tuple[str, "PlannedOptions", tuple["SecretRecord", ...]]
-"""A connector, the options, and the candidates for secrets."""
+"""The key of a cached look: the connector, the options, and the candidate values for secrets."""
 
 
 class Resolve(Protocol):
@@ -32,7 +32,7 @@ class Resolve(Protocol):
 
 
 class Upstreams:
-    """Implements ``UpstreamPort``. ``looks`` are the looks taken so far: each upstream is looked at only once."""
+    """Implements ``UpstreamPort``. ``looks`` caches the results, so that each upstream is looked at only once."""
 
     def __init__(self, resolve: Resolve, looks: dict[Look, Upstream]) -> None:
         self._resolve = resolve

@@ -1,4 +1,5 @@
-"""Decodes records to rows: FORMAT and ENCODE as Spark expressions, with an error for each record that does not decode.
+"""Decodes records to rows: FORMAT and ENCODE as Spark expressions, with an error for each record that cannot be
+decoded.
 
 Formats of changes (Debezium, Maxwell, Canal) are in ``change_formats``.
 

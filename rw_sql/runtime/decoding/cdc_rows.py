@@ -1,7 +1,7 @@
-"""Decodes the rows of one table from the log of a change data capture source, by the table's own columns.
+"""Decodes the rows of one table from the log of a change data capture source.
 
-The log has the upstream's texts: a table that is created later, or with other types, reads the same log. A value that
-its column cannot hold makes the row an error, which ``<table>$errors`` lists.
+The log stores values as the upstream's text, so a table that is created later, or with other column types, can read
+the same log. A row with a value that does not fit its column becomes an error, which ``<table>$errors`` lists.
 """
 
 from __future__ import annotations
@@ -31,11 +31,13 @@ if TYPE_CHECKING:
     from rw_sql.syntax.statements import CreateSource, IncludeColumn
 
 TRUNCATE, SWEEP = -2, -3
-"""Values of ``_rw_op`` besides those of :mod:`rw_sql.runtime.decoding.change_formats.events`: the table is empty now;
-rows that have not come since the position was last set are gone."""
+"""Additional values of ``_rw_op`` (see :mod:`rw_sql.runtime.decoding.change_formats.events`).
+
+TRUNCATE removes all rows. SWEEP removes the rows that have not arrived since the source's position was last set.
+"""
 
 BEGIN_OF_SNAPSHOT, END_OF_SNAPSHOT = "b", "s"
-"""The ``op`` of the rows around a repeated snapshot, which the upstream did not send."""
+"""The ``op`` of the marker rows that rw_sql adds before and after a repeated snapshot."""
 
 INDEX, UNCHANGED = INDEX_COLUMN[0], UNCHANGED_COLUMN[0]
 
@@ -50,8 +52,8 @@ def cdc_frame(log: DataFrame, statement: CreateSource, live_from: tuple[int, int
     """A table's rows from the log: its columns, the columns that order them, ``_rw_op``, ``_rw_unchanged`` and
     ``_rw_error``.
 
-    ``statement`` is the form of its rows (:func:`rw_sql.model.definitions.cdc_rows`). ``live_from`` is the source's
-    place at the table's creation: (epoch of the position, position, hour).
+    ``statement`` defines the form of the rows (:func:`rw_sql.model.definitions.cdc_rows`). ``live_from`` is the
+    source's position when the table was created: (epoch of the position, position, hour).
     """
     if statement.cdc_table is None:
         raise TypeError("the rows of a table name the table")
@@ -77,7 +79,10 @@ def _members(column: str) -> Column:
 
 
 def _changes() -> Column:
-    """What a row of the log does: an update that changes the key deletes the row with the old key first."""
+    """The changes that a row of the log represents.
+
+    An update that changes the key first deletes the row with the old key.
+    """
     op, fields, keys = f.col("op"), f.col(_FIELDS), f.col(_KEYS)
     upsert = change_of(UPSERT, fields)
     return (

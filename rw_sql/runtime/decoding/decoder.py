@@ -1,5 +1,7 @@
-"""Decodes upstream records to a source's columns: FORMAT and ENCODE. A record that does not decode becomes a row
-too."""
+"""Decodes upstream records to a source's columns by FORMAT and ENCODE.
+
+A record that cannot be decoded becomes a row with an error.
+"""
 
 from __future__ import annotations
 
@@ -60,9 +62,9 @@ def log_schema(statement: CreateSource) -> StructType:
 
 
 def log_statistics(statement: CreateSource) -> tuple[str, ...]:
-    """The columns with statistics in the files of a log, however many columns a source has.
+    """The columns of a log for which its files contain statistics, regardless of the number of columns.
 
-    They are needed to count decode errors and to order files by the watermark's column.
+    The statistics serve to count decode errors and to order files by the watermark's column.
     """
     watermark = source_watermark(statement)
     # The setting is a list of unquoted names: a dot would separate a path.
@@ -72,8 +74,8 @@ def log_statistics(statement: CreateSource) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class _Written:
-    """The expressions for records with certain columns, and the log's columns before and after those that a run
-    adds."""
+    """The decoding expressions for records with certain columns: the log's columns that do not depend on the run, in
+    two groups. The columns of the run and batch go in between."""
 
     recipe: DeferredColumns
     first: tuple[Column, ...]
@@ -91,7 +93,8 @@ _written: WeakKeyDictionary[SparkContext, dict[tuple[CreateSource, int, tuple[st
 class Decoder:
     """Converts upstream records of one connector to the log's rows. The batches of a run share one decoder.
 
-    The last ``added`` columns were added later: in records without field names, older ones end before them.
+    The last ``added`` columns were added to the source later. In formats without field names, older records end
+    before these columns.
     """
 
     statement: CreateSource
@@ -105,7 +108,8 @@ class Decoder:
     def rows(self, records: DataFrame, *, batch: int, bucket: int, since: Mapping[str, int] | None = None) -> DataFrame:
         """The log's rows for upstream records (with the columns of :meth:`Connector.read_stream`).
 
-        ``since`` are the epochs of the statements that set the splits' positions; without it the column is NULL.
+        ``since`` maps splits to the epochs of the statements that set their positions; if it is None, the column is
+        NULL.
         """
         if self._is_to_do is None:
             self._is_to_do = self._known(records)
@@ -180,7 +184,7 @@ def decode(
 ) -> DataFrame:
     """The log's rows for a single batch of records. See :class:`Decoder`. ``options`` are the source's, resolved.
 
-    Records with a schema of a registry are read once more, for the schemas that they name.
+    Records with registered schemas are read twice, because the ids of their schemas must be collected first.
     """
     schemas = SchemaRecords.of(statement, options or {})
     if schemas is not None:
@@ -213,8 +217,10 @@ def encode_of(statement: CreateSource) -> str:
 
 
 def _without_frame(value: Column) -> Column:
-    """JSON without Confluent's frame of five bytes, which a writer with a registry puts before it. No JSON begins with
-    its zero byte."""
+    """JSON without Confluent's frame: five bytes that writers with a registry put before the JSON.
+
+    The frame is recognized by its zero byte, with which no JSON begins.
+    """
     return f.when(f.substring(value, 1, 1) == f.lit(b"\0"), f.substring(value, 6, 2**31 - 1)).otherwise(value)
 
 
@@ -228,12 +234,15 @@ def _decode_csv(records: DeferredColumns, statement: CreateSource, added: int) -
 
 
 def _by_reference(value: int) -> Column:
-    """A constant passed to the generated code; a literal would be part of the code, and each new value recompile it."""
+    """A constant passed to Spark's generated code by reference.
+
+    A literal would be part of the code, so that each new value would cause a recompilation.
+    """
     return f.expr(f"get(array(CAST({value} AS BIGINT)), CAST(CAST({OFFSET} AS BIGINT) % 1 AS INT))")
 
 
 def _since(epochs: Mapping[str, int]) -> Column:
-    """The epoch of each row's split. Usually all splits have the same."""
+    """The epoch of each row's split; usually the same for all splits."""
     by_epoch: dict[int, list[str]] = {}
     for split, epoch in epochs.items():
         by_epoch.setdefault(epoch, []).append(split)

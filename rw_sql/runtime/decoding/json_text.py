@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column
 
 SECRET = f"rw{secrets.token_hex(4)}"
-"""Text that no record contains: random per process, so that no record can be crafted to contain it."""
+"""Text that no record contains. It is random per process, so that nobody can craft a record with it."""
 
 END = f"{SECRET}end"
 """The name of the member that replaces the last brace, of type BOOLEAN."""
@@ -66,7 +66,7 @@ def characters(raw: Column) -> Column:
 
 
 def is_text(raw: Column) -> Column:
-    """True if the bytes are UTF-8 and every escape, alone or as a surrogate pair, is a character."""
+    """True if the bytes are UTF-8 and every JSON escape is a valid character or surrogate pair."""
     text = characters(raw)
     return f.is_valid_utf8(text) & ~(f.contains(text, f.lit("\\u")) & text.rlike(_HALF))
 
@@ -90,7 +90,8 @@ def with_end(raw: Column) -> Column:
 
 
 def is_changing(text: Column) -> Column:
-    """True if a JSON text may have numbers that Spark changes or cannot read, or strings that look like marks."""
+    """True if a JSON text may contain numbers that Spark would change or cannot read, or strings that look like
+    marked numbers."""
     return text.rlike(_CHANGING)
 
 
@@ -106,12 +107,13 @@ def without_marks(text: Column) -> Column:
 
 
 def exact(text: Column) -> Column:
-    """The JSON text, with its numbers marked if Spark would change one of them."""
+    """The JSON text; if Spark would change any of its numbers, with all numbers marked."""
     return f.when(is_changing(text), with_marks(text)).otherwise(text)
 
 
 def members(text: Column, schema: str, options: Mapping[str, str] | None = None) -> Column:
-    """Parses a text of :func:`with_end`: the members in a schema, and the fields that :func:`is_whole` checks."""
+    """Parses the result of :func:`with_end`: the members of the schema, plus the fields that :func:`is_whole`
+    checks."""
     return f.from_json(text, f"{schema}, `{END}` BOOLEAN, `{CORRUPT}` STRING", {**OPTIONS, **(options or {})})
 
 
@@ -132,7 +134,7 @@ def all_members(text: Column) -> Column:
 def part(text: Column, shape: str) -> Column:
     """The single JSON value in a text as a nested Spark type; NULL for any other text.
 
-    The text may come from inside a string of a record, and so may be any text. Numbers keep their digits.
+    The text may come from a string inside a record, so it may be invalid JSON. Numbers keep their digits.
     """
     # Any further text would come between the value and the null, or end the array or the object early.
     whole = f.concat(f.lit(f'{{"{_PART}":['), exact(text), f.lit(f',null],"{END}":true}}'))
@@ -154,18 +156,19 @@ def let(value: Column, use: Callable[[Column], Column]) -> Column:
 def once(value: Column) -> Column:
     """A column that is computed once, however often it is used.
 
-    Spark recomputes a deterministic column wherever it is used: a filter for errors would parse the value again. The
-    condition wraps the parsing, not its input: the argument of from_json is interpreted for each record, the code
-    around it is compiled.
+    Spark recomputes a deterministic column wherever it is used, so a filter on errors would parse each value again.
+    The non-deterministic condition wraps the call of from_json instead of its argument, because Spark compiles the
+    code around from_json but interprets its argument for each record.
     """
     return f.when(f.spark_partition_id() >= 0, value)
 
 
 def field_of(fields: Column, name: str, names: Iterable[str]) -> Column:
-    """The text of a field. If no field has this exact name, the last field whose name differs only in case.
+    """The text of the field with this exact name; if there is none, of the last field whose name differs only in
+    case.
 
-    ``fields`` has each name once (:func:`last_of_each`). ``names`` are all names that are read from the object: a name
-    that differs from another one only in case must match exactly.
+    ``fields`` has each name once (:func:`last_of_each`). ``names`` are all names that are read from the object.
+    Names among them that differ only in case must match exactly.
     """
     other = f.lit(None).cast("string")
     if sum(each.lower() == name.lower() for each in set(names)) <= 1:
@@ -201,5 +204,5 @@ def map_of(keys: Column, values: Column) -> Column:
 
 
 def has_twins(keys: Column) -> Column:
-    """True if a key occurs twice."""
+    """True if a map contains a key more than once."""
     return f.size(f.array_distinct(keys)) < f.size(keys)

@@ -1,8 +1,8 @@
 """Decodes records of FORMAT PLAIN to column values, by the rules in ``docs/reference/formats.md``.
 
-Spark reads most JSON values directly as their columns' types, which takes half the time of reading text. If that may
-have missed or changed a value, the record is read again as text, by the rules of the change formats: a value is exact,
-or the record is an error.
+Most JSON values are read directly as their columns' types, which takes half the time of reading them as text. If
+Spark may have missed or changed a value, the record is read again as text, by the rules of the change formats.
+Either every value is exact, or the record is an error.
 """
 
 from __future__ import annotations
@@ -63,13 +63,16 @@ FAULT = "_rw_fault"
 _TEXT, _COUNTS, _VALUES = "_rw_text", "_rw_counts", "_rw_values"
 
 _STRICT_LOCALE = {"locale": "de-CH"}
-"""A locale in which ``"1,5"`` is not a decimal. In Spark's default locale a comma is ignored: 15."""
+"""A locale in which ``"1,5"`` is not a decimal. In Spark's default locale, the comma is ignored and the value is 15."""
 
 _AS_TEXT = (*TEMPORAL, "BYTEA")
-"""The types that JSON writes as text or in several ways: Spark would read a number as seconds."""
+"""The types that are always read as text, because JSON has several forms for them.
+
+Spark, for example, would always read a numeric time as seconds.
+"""
 
 _CHANGED_NUMBER = r"^-?[0-9]+[.][0-9]+(E-?[0-9]+)?$|^0$"
-"""The form in which Spark writes a number that had another spelling into a text."""
+"""The pattern of a number as Spark writes it into text. The original may have been spelled differently."""
 
 _ESCAPED_NAME = rf'"[^"\\]*+(?:\\.[^"\\]*+)++"{SPACE}:'
 
@@ -164,7 +167,7 @@ def _quoted(name: str) -> str:
 
 
 def _parts(data_type: DataType) -> Iterator[DataType]:
-    """A type and all types inside it."""
+    """A type and all types nested inside it."""
     yield data_type
     inner = (data_type.element, data_type.key, data_type.value, *(field.data_type for field in data_type.fields))
     for part in inner:
@@ -173,7 +176,7 @@ def _parts(data_type: DataType) -> Iterator[DataType]:
 
 
 def _is_converted(data_type: DataType) -> bool:
-    """True if a value is read as another type than the column's type."""
+    """True if the type in which a value is read differs from the column's type."""
     return any(
         part.name in _AS_TEXT
         or precision_of(part) is not None
@@ -183,9 +186,9 @@ def _is_converted(data_type: DataType) -> bool:
 
 
 def _read_type(data_type: DataType) -> str:
-    """The Spark type that a value is read as.
+    """The Spark type in which a value is read.
 
-    Decimals get as many digits after the point as possible, to detect digits that the column lacks.
+    Decimals are read with as many digits after the point as possible, to detect digits that do not fit the column.
     """
     precision = precision_of(data_type)
     if data_type.name in _AS_TEXT:
@@ -203,7 +206,10 @@ def _read_type(data_type: DataType) -> str:
 
 
 def _converted(read: Column, data_type: DataType, rules: ValueRules) -> Column:
-    """Converts a value read as :func:`_read_type`; NULL, or NULL in a part, if it is not a value of the type."""
+    """Converts a value that was read as :func:`_read_type`.
+
+    If it does not fit the type, the result is NULL or contains NULL.
+    """
     if not _is_converted(data_type):
         return read
     if data_type.name in _AS_TEXT:
@@ -225,7 +231,7 @@ def _converted(read: Column, data_type: DataType, rules: ValueRules) -> Column:
 def _is_exact(
     raw: Column, read: Column, values: dict[str, Column], columns: Sequence[ColumnDefinition], rules: ValueRules
 ) -> Column:
-    """True if the values read are exactly the written ones, under exactly the written names."""
+    """True if the values that were read are exactly the written ones, with exactly matching names."""
     found = is_whole(read)
     for column in columns:
         fits = _fits(read[column.name], values.get(column.name), column.data_type, rules)
@@ -241,7 +247,8 @@ def _is_exact(
 
 
 def _fits(read: Column, value: Column | None, data_type: DataType, rules: ValueRules) -> Column | None:
-    """A column that is true where a value was read without loss; None for types whose values always are.
+    """A condition that is true if a value was read without loss; None for types whose values are always read without
+    loss.
 
     Strings are not tested.
     """
@@ -274,7 +281,7 @@ def _all_fit(items: Column, data_type: DataType, rules: ValueRules) -> Column | 
 
 
 def _may_be_numbers(read: Column, data_type: DataType) -> list[Column]:
-    """Tests of texts: whether a text is a number that may have had another spelling, or contains such numbers."""
+    """The conditions under which a text is, or contains, a number that may have been spelled differently."""
     if data_type.element is not None:
         return _some(read, data_type.element, _may_be_numbers)
     if data_type.value is not None:
@@ -291,14 +298,14 @@ def _may_be_numbers(read: Column, data_type: DataType) -> list[Column]:
 
 
 def _some(items: Column, data_type: DataType, tests: Callable[[Column, DataType], list[Column]]) -> list[Column]:
-    """A test whether any test is true for any item; empty if items of this type have no tests."""
+    """The condition that any test is true for any item; empty if the item type has no tests."""
     if not tests(f.lit(None), data_type):
         return []
     return [f.coalesce(f.exists(items, lambda item: reduce(or_, tests(item, data_type))), f.lit(False))]
 
 
 def _has_nulls(read: Column, data_type: DataType) -> list[Column]:
-    """Tests for NULL, of a value and its fields."""
+    """The conditions under which a value or one of its fields is NULL."""
     tests = [read.isNull()]
     if data_type.fields:
         tests += [test for field in data_type.fields for test in _has_nulls(read[field.name], field.data_type)]
@@ -310,12 +317,12 @@ def _has_nulls(read: Column, data_type: DataType) -> list[Column]:
 
 
 def _has_nulls_of_fields(read: Column, data_type: DataType) -> list[Column]:
-    """As :func:`_has_nulls`, but empty for a value without fields, which has no names to look up."""
+    """Like :func:`_has_nulls`, but empty for a value without fields, because there are no names to look up."""
     return _has_nulls(read, data_type) if any(part.fields for part in _parts(data_type)) else []
 
 
 def _has_other_case(text: Column, names: Sequence[str]) -> Column:
-    """True if a text may have one of the names in another case."""
+    """True if a text may contain one of the names in a different case."""
     # As JSON and Java's patterns write them.
     either = "|".join(re.escape(json.dumps(name, ensure_ascii=False)[1:-1]) for name in names)
     flags = "i" if either.isascii() else "iu"
@@ -361,7 +368,7 @@ def _read_texts(
 
 
 def _no_object(raw: Column) -> Column:
-    """The reason why a value is not one JSON object."""
+    """The reason why a value is not a single JSON object."""
     read = f.from_json(characters(raw), f"`{CORRUPT}` STRING", OPTIONS)
     return (
         f.when(raw.isNull(), f.lit(NO_VALUE))

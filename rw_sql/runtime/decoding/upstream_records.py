@@ -1,4 +1,4 @@
-"""Reads records of given ranges of an upstream, for a source's definition."""
+"""Reads given ranges of records from the upstream of a source."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ def offsets_per_record(kind: Connector) -> int:
 
 
 def has_small_batches(kind: Connector) -> bool:
-    """True if few offsets mean few records, so that this process may handle them."""
+    """True if a small range of offsets means few records, so that this process may handle them."""
     return not isinstance(kind, RangedConnector) or kind.has_small_batches
 
 
 def packages_of(kind: Connector, statement: CreateSource) -> tuple[str, ...]:
-    """The jars that reading a source's records needs: its connector's, and those of its encoding."""
+    """The jars needed to read a source's records: those of its connector and of its encoding."""
     is_avro = statement.format is not None and statement.format.encode == "AVRO"
     return (*kind.spark_packages(), *((installed_jars().avro,) if is_avro else ()))
 
 
 def encoding_of(statement: CreateSource) -> Encoding:
-    """The encoding in a source's FORMAT … ENCODE; JSON without one."""
+    """The encoding in a source's FORMAT … ENCODE clause; JSON if there is no such clause."""
     clause = statement.format
     row = ", ".join(f"`{column.name}` {spark_type(column.data_type)}" for column in statement.columns)
     if clause is None:

@@ -1,4 +1,5 @@
-"""Delta tables of jobs: reading their logs, writing batches fenced against a second writer, files, checksums.
+"""The Delta tables of jobs: reads their Delta logs, writes batches fenced against a second writer, and manages files
+and checksums.
 
 Imports: ``spark``, ``support``. Imported by: every room above. Begin with ``job_output`` (a batch's commit) and
 ``delta_log``.

@@ -1,4 +1,5 @@
-"""Begins the change feed of a Delta table, and finds where it began (Delta protocol, "Add CDC File")."""
+"""Enables the change feed of a Delta table, and finds the version at which it began (Delta protocol, "Add CDC
+File")."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ def feed_begin(warehouse: Warehouse, table: str, after: int) -> int:
     """The first version of a table's change feed to read: ``after``, or the version at which the feed began if that is
     later.
 
-    A commit that repeats the table's settings, such as one that adds a column, does not begin a feed.
+    A commit that only repeats the setting, such as one that adds a column, does not count as the beginning.
     """
     began: int | None = None
     for version, actions in commits(warehouse, table, down_to=after + 1):
@@ -33,10 +34,10 @@ def feed_begin(warehouse: Warehouse, table: str, after: int) -> int:
 
 
 def begin_feed(output: JobOutput) -> None:
-    """Makes a table keep a change feed from now on, between two commits of its job.
+    """Enables a table's change feed from now on, between two commits of its job.
 
-    Uses a handle of its own: the batch in progress may be reading that of the job, which looks for newer versions
-    before it commits.
+    Uses a separate handle, because the batch in progress may be reading through the job's handle. The job looks for
+    newer versions before each commit.
     """
     table = DeltaTable(output.path)
     if table.metadata().configuration.get(CHANGE_FEED) != "true":

@@ -24,12 +24,12 @@ SplitIdentity = tuple[str | None, str | None]
 class JobCommit:
     """The metadata of one job commit: the run and batch that wrote it, and the offsets that it covers.
 
-    ``ranges`` are the upstream offsets per split, ``[start, end)`` (ingest only). ``epoch`` is the epoch at which the
-    run started. ``batch`` is -1 for a fence. ``done`` is then the newest earlier batch of the generation (-1: none), so
-    that a start only needs to read the newest commit. ``generation`` is the checkpoint's (views only). ``lives`` are
-    the cluster and incarnation (Kafka: topic id) of each split when it was read. ``rewind`` is the epoch of the REWIND
-    that restored the table by this commit; 0 in other commits. ``tables`` is the progress of snapshots (change data
-    capture only); a commit that changes nothing of it may leave it out.
+    ``ranges`` are the upstream offsets per split, ``[start, end)`` (ingest only). ``epoch`` is the epoch at which
+    the run started. ``batch`` is -1 for a fence. In a fence, ``done`` is the newest earlier batch of the generation
+    (-1: none), so that a start only needs to read the newest commit. ``generation`` is the checkpoint's (views
+    only). ``lives`` are the cluster and incarnation (Kafka: topic id) of each split when it was read. ``rewind`` is
+    the epoch of the REWIND that restored the table with this commit; 0 in other commits. ``tables`` is the progress
+    of snapshots (change data capture only); commits without new progress may omit it.
     """
 
     job: str
@@ -105,7 +105,8 @@ _seen: dict[str, int] = {}
 def latest_version(warehouse: Warehouse, table: str) -> int:
     """The table's newest version, -1 if there is no table.
 
-    On a local path it looks for versions after the last one seen: listing a log of 100,000 commits takes half a second.
+    On a local path, it only checks for versions after the last one seen, because listing a log of 100,000 commits
+    takes half a second.
     """
     if not warehouse.is_local:
         return _listed_version(warehouse, table)
@@ -176,7 +177,7 @@ def restored_version(actions: list[dict[str, Any]]) -> int | None:
 
 
 def standing_commits(warehouse: Warehouse, table: str, *, down_to: int = 0) -> Iterator[tuple[int, JobCommit]]:
-    """As :func:`job_commits`, without those that a later RESTORE reverted."""
+    """Like :func:`job_commits`, without the commits that a later RESTORE reverted."""
     below: int | None = None
     for version, actions in commits(warehouse, table, down_to=down_to):
         if below is not None and version > below:
@@ -207,7 +208,7 @@ def committed_ms(actions: list[dict[str, Any]]) -> int | None:
 
 
 def added_rows(actions: list[dict[str, Any]]) -> int | None:
-    """The number of rows that a commit adds as new data; None if its statistics lack it."""
+    """The number of rows that a commit adds as new data; None if its file statistics do not contain it."""
     rows = 0
     for action in actions:
         add = action.get("add")
@@ -221,7 +222,7 @@ def added_rows(actions: list[dict[str, Any]]) -> int | None:
 
 
 def rows_without(actions: list[dict[str, Any]], column: str) -> int | None:
-    """The number of rows that a commit adds with NULL in a column; None if its statistics lack it."""
+    """The number of rows that a commit adds with NULL in a column; None if its file statistics do not contain it."""
     rows = 0
     for action in actions:
         add = action.get("add")
@@ -251,10 +252,10 @@ def column_count(actions: list[dict[str, Any]], column: str | None) -> int:
 
 
 def has_new_data(actions: list[dict[str, Any]]) -> bool:
-    """True if a commit adds rows (a fence and upkeep do not)."""
+    """True if a commit adds new rows. Fences and upkeep do not."""
     return any(action["add"].get("dataChange", True) for action in actions if "add" in action)
 
 
 def takes_data(actions: list[dict[str, Any]]) -> bool:
-    """True if a commit removes rows (upkeep does not)."""
+    """True if a commit removes rows. Upkeep does not."""
     return any(action["remove"].get("dataChange", True) for action in actions if "remove" in action)

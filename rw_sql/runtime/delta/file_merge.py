@@ -1,10 +1,11 @@
 """Merges many rows into a table in an object store: Spark computes and writes the files, delta-rs commits them.
 
-Each file that contains one of the keys is replaced by its remaining rows plus the new rows (copy on write, like Spark's
-own MERGE). If the table keeps a change feed and a commit has no explicit feed, the feed consists of all rows that the
-commit's files added and removed (Delta protocol, "Add CDC File"). Such files are therefore first split into rows that
-stay and rows that are removed, which changes no data. The batch's commit then removes exactly the latter and adds
-exactly the new rows. Readers of the feed see each changed row as one delete and one insert.
+Each file that contains one of the keys is replaced by its remaining rows plus the new rows (copy on write, like
+Spark's own MERGE). If the table has a change feed and a commit contains no explicit change files, readers derive the
+feed from all rows in the added and removed files (Delta protocol, "Add CDC File"). A first commit therefore rewrites
+each affected file into one file with the rows that stay and one with the rows to remove, without changing data. The
+batch's commit then removes exactly the latter files and adds exactly the new rows. Readers of the feed see each
+changed row as one delete and one insert.
 """
 
 from __future__ import annotations
@@ -39,10 +40,10 @@ Action = AddAction | RemoveAction
 
 @dataclass(slots=True)
 class FileMerge:
-    """One merge into an unpartitioned table at its handle's version.
+    """One merge into an unpartitioned table, at the version of ``table``.
 
-    ``frame`` has one row per key; if it has a column KEEP, rows with false delete their key. It is read several times:
-    the caller must persist it.
+    ``frame`` has one row per key. If it has a column KEEP, rows with the value false delete their key. The frame is
+    read several times, so the caller must persist it.
     """
 
     warehouse: Warehouse
@@ -55,7 +56,8 @@ class FileMerge:
     _gone: dict[str, int] | None = field(default=None, init=False)
 
     def split(self) -> list[Action]:
-        """The actions that move the rows to be replaced to files of their own, without changing any; empty if none.
+        """The actions that move the rows to be replaced into separate files, without changing data; empty if there
+        are none.
 
         After their commit, :meth:`merged` removes these files as a whole.
         """
@@ -101,7 +103,10 @@ class FileMerge:
         return touched
 
     def _rows_of(self, files: Collection[str]) -> DataFrame:
-        """The rows of some of the table's files. Read directly: the table would read all files."""
+        """The rows of some of the table's files.
+
+        Reads the files directly, because a read of the table would include all files.
+        """
         spark = self.frame.sparkSession
         return spark.read.schema(schema_of(self.table)).parquet(*(f"{self.path}/{unquote(path)}" for path in files))
 

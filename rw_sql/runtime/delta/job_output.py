@@ -1,9 +1,9 @@
 """Writes a job's batches to its Delta table: fenced, each exactly once, small ones by delta-rs and large ones by Spark.
 
 The fence uses one application id per job, with versions ``run × 2³² + batch`` (Delta protocol, "Transaction
-Identifiers"). A run starts by committing an empty append with its version for batch 0; later appends of older runs are
-then refused here, and skipped by Spark. A run that directly follows a run of the same process with nothing in progress
-needs no fence: its first batch is refused if anything else has been committed since.
+Identifiers"). A run starts by committing a fence: an empty append with its version for batch 0. This module then
+refuses later appends of older runs, and Spark skips them. A run needs no fence if it directly follows a run of the
+same process that has nothing in progress: its first batch is refused if anything else has been committed in between.
 """
 
 from __future__ import annotations
@@ -70,10 +70,10 @@ class JobOutput:
     """The table that one run of a job writes. Not thread-safe; one batch at a time.
 
     ``done`` is the newest batch of the generation that earlier runs wrote, -1 if there is none. ``lives`` are the
-    incarnations for a reader's commits. ``ranges`` are the ranges of the batch in progress, unless they are passed with
-    its rows. ``follows`` is the table's transaction version when a run started without a fence. ``before_commit`` is
-    called after a large batch has been read and before its commit; an exception ends the batch. ``tables`` is the
-    progress of snapshots that the batch in progress stores.
+    incarnations that a reader's commits record. ``ranges`` are the ranges of the batch in progress, unless the
+    caller passes them with the rows. ``follows`` is the table's transaction version at the start of a run without a
+    fence. ``before_commit`` is called between reading and committing a large batch; an exception aborts the batch.
+    ``tables`` is the progress of snapshots that the batch in progress stores.
     """
 
     warehouse: Warehouse
@@ -112,8 +112,9 @@ class JobOutput:
     ) -> JobOutput:
         """Opens the table, creating it if needed, and fences all earlier runs.
 
-        Adds missing columns of ``spark_schema``. With ``has_change_feed`` the table keeps a change feed from then on;
-        ``statistics`` are the columns with statistics. ``first_rows`` are the rows of a new table before any batch.
+        Adds missing columns of ``spark_schema``. ``has_change_feed`` enables the table's change feed; ``statistics``
+        are the columns with statistics. ``first_rows`` are the rows that a new table contains before the first
+        batch.
         """
         try:
             table = DeltaTable(path)
@@ -131,7 +132,7 @@ class JobOutput:
 
     @staticmethod
     def reopen(warehouse: Warehouse, path: str, *, job: str, run: int, epoch: int, generation: int = 1) -> JobOutput:
-        """As :meth:`open`, for an existing table. Raises TableNotFoundError."""
+        """Like :meth:`open`, for an existing table. Raises TableNotFoundError."""
         output = JobOutput(
             warehouse=warehouse, path=path, job=job, run=run, epoch=epoch, generation=generation, table=DeltaTable(path)
         )
@@ -139,11 +140,13 @@ class JobOutput:
         return output
 
     def followed_by(self, path: str, *, run: int, epoch: int) -> JobOutput | None:
-        """The output of the job's next run, without a fence, once this output can commit nothing more.
+        """Converts this output to the output of the job's next run, without a fence.
 
-        The old fence applies until that run's first batch, which is refused if another run has committed. None if a
-        fence is needed: something was committed meanwhile, another run was claimed, or the table is a different one. Do
-        not use this output afterwards.
+        The caller ensures that this output commits nothing more.
+
+        The old fence applies until the next run's first batch, which is refused if another run has committed.
+        Returns None if a fence is needed because something was committed in between, another run was claimed, or the
+        table was replaced. This output must not be used afterwards.
         """
         if path != self.path or run != self.run + 1:
             return None
@@ -175,7 +178,7 @@ class JobOutput:
         self._set(settings)
 
     def _is_own(self, seen: int | None) -> bool:
-        """True if a transaction version belongs to this run, or is the one that it follows."""
+        """True if a transaction version belongs to this run, or to the run that this one follows without a fence."""
         return seen is not None and (seen >> _RUN_SHIFT == self.run or seen == self.follows)
 
     def _add_columns(self, schema: Schema) -> None:
@@ -235,7 +238,7 @@ class JobOutput:
         )
 
     def _mark(self, done: int, *, rewind: int = 0) -> JobCommit:
-        """The metadata of a commit that is not a batch: ``done`` is the newest batch in the table."""
+        """The metadata of a commit that is not a batch. ``done`` is the newest batch in the table."""
         return JobCommit(
             job=self.job,
             run=self.run,
@@ -263,7 +266,7 @@ class JobOutput:
     def _newest_transaction(self) -> int | None:
         """Advances the handle to the newest version; returns the job's transaction version there.
 
-        On a local path the handle is refreshed only if a newer version exists, because that reads the log.
+        On a local path, the handle is refreshed only if a newer version exists, because a refresh reads the log.
         """
         at = self.table.version()
         if not self.warehouse.is_local or latest_version(self.warehouse, self.path) != at:
@@ -279,14 +282,14 @@ class JobOutput:
             raise FencedError(f"another run of {self.job} has taken over from run {self.run}")
 
     def _require_written(self, version: int) -> None:
-        """Checks the table, because Spark silently skips an append of a fenced run."""
+        """Checks that the batch is in the table, because Spark silently skips an append of a fenced run."""
         if self._newest_transaction() != version:
             raise FencedError(f"another run of {self.job} has taken over from run {self.run}")
 
     def restore(self, version: int, *, rewind: int, done: int) -> int:
         """Restores the table to a version, for the REWIND with that epoch; returns the version after it.
 
-        ``done`` is the newest batch in the table then. Raises FencedError if another run has taken over.
+        ``done`` is the newest batch in the restored table. Raises FencedError if another run has taken over.
         """
         self._require_turn(self._version_of(0))
         try:
@@ -304,7 +307,7 @@ class JobOutput:
             raise FencedError(f"another run of {self.job} has taken over from run {self.run}")
 
     def require_turn(self, batch: int) -> None:
-        """Raises FencedError if another run has taken over, or if the batch is committed."""
+        """Raises FencedError if another run has taken over, or if the batch has already been committed."""
         self._require_turn(self._version_of(batch))
 
     def is_written(self, batch: int) -> bool:
@@ -312,7 +315,10 @@ class JobOutput:
         return self._newest_transaction() == self._version_of(batch)
 
     def mark(self, batch: int) -> None:
-        """Commits the number of a batch that is complete elsewhere, without rows. Raises FencedError as above."""
+        """Commits only the number of a batch, without rows, because another table contains the rows.
+
+        Raises FencedError if another run has taken over.
+        """
         self.append_rows(self._empty(), batch)
 
     def append_rows(self, rows: pa.Table, batch: int, ranges: dict[str, tuple[int, int]] | None = None) -> None:
@@ -347,9 +353,10 @@ class JobOutput:
     ) -> None:
         """Appends a batch whose rows Spark writes. Raises FencedError if another run has taken over.
 
-        ``partition`` are the values of the table's partition columns, equal for all rows. Raises StalledError, without
-        a commit, if an executor does not share the table's folder, or the rows are not as ``expected``. ``check`` gets
-        the written files; if it raises, they are deleted, and nothing is committed.
+        ``partition`` are the values of the table's partition columns, equal for all rows. Raises StalledError and
+        commits nothing if an executor does not share the table's folder, or if the number of rows is not as
+        ``expected``. ``check`` receives the written files; if it raises, the files are deleted and nothing is
+        committed.
         """
         version = self._version_of(batch)
         fault("batch.before_append")
@@ -400,8 +407,9 @@ class JobOutput:
     def upsert_rows(self, rows: pa.Table, keys: Sequence[str], batch: int, *, within: str = "") -> None:
         """Replaces the rows with these keys (null-safe) and adds the new ones. One row per key.
 
-        If the rows have a column KEEP, those with false are deleted instead. ``within`` is a condition on the table's
-        rows, as ``t``, that holds for all rows with these keys. Files without such rows are not read.
+        If the rows have a column KEEP, keys with the value false are deleted instead. ``within`` is a condition on
+        the table's rows (alias ``t``) that is true for all rows with these keys. It lets the merge skip files
+        without such rows.
         """
         version = self._version_of(batch)
         fault("batch.before_merge")
@@ -432,10 +440,10 @@ class JobOutput:
         fault("batch.after_merge")
 
     def upsert_frame(self, frame: DataFrame, keys: Sequence[str], batch: int, *, rows: int | None = None) -> None:
-        """As :meth:`upsert_rows`, for a batch of ``rows`` rows that is too large for one process.
+        """Like :meth:`upsert_rows`, for a batch of ``rows`` rows that is too large for one process.
 
         The caller must persist the frame. Raises StalledError if an executor does not share the table's folder. On a
-        local path, where Spark itself commits, this may become visible only after the commit; the table is then
+        local path, where Spark itself commits, this problem may be detected only after the commit; the table is then
         restored.
         """
         fault("batch.before_merge")
@@ -446,8 +454,8 @@ class JobOutput:
         fault("batch.after_merge")
 
     def _merge_files(self, frame: DataFrame, keys: Sequence[str], batch: int) -> None:
-        """For an object store, where a commit by Spark could replace that of another process: delta-rs commits the
-        files."""
+        """Merges in an object store. delta-rs commits the files, because a commit by Spark could overwrite another
+        process's commit there."""
         version = self._version_of(batch)
         self._require_turn(version)
         merge = FileMerge(self.warehouse, self.path, self.table, frame, keys, job=self.job, run=self.run)
@@ -463,7 +471,10 @@ class JobOutput:
         self.tell_version(anew=True)
 
     def _merge_by_spark(self, frame: DataFrame, keys: Sequence[str], batch: int, rows: int | None) -> None:
-        """For a local path, where a version belongs to the process that links its file first, Spark included."""
+        """Merges on a local path.
+
+        Spark may commit there, because a hard link ensures that only one process creates a version's file.
+        """
         from delta.tables import DeltaTable as SparkDeltaTable
 
         version = self._version_of(batch)

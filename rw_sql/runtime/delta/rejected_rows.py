@@ -1,4 +1,4 @@
-"""Rows that a sink's target refuses: the messages that identify a row, and the table of such rows (``on_error =
+"""The rows that a sink's target refuses: messages that identify a row, and the table of refused rows (``on_error =
 'skip'``)."""
 
 from __future__ import annotations
@@ -29,14 +29,15 @@ REJECTED = "$rejected"
 
 BATCH = "_rw_batch"
 _TOLD = ((OP, "string"), ("_rw_column", "string"), ("_rw_reason", "string"), ("_rw_at", "timestamp"), (BATCH, "long"))
-"""The columns after the row's own: the operation, the refused column, the reason, the time, and the sink's batch."""
+"""The additional columns after the row's columns: the operation, the refused column, the reason, the time, and the
+sink's batch."""
 
 _MOST_CHARACTERS = 60
 _MOST_COLUMNS = 4
 
 
 def reason_of(rows: pa.Table, refusals: Sequence[Refusal], shape: SinkShape) -> str:
-    """The message for a batch: the refused row, its column, the reason and the remedy."""
+    """The error message for a batch: the refused row, its column, the reason and the remedy."""
     first = refusals[0]
     where = f'column "{first.column}" of ' if first.column else ""
     more = f" (and of {len(refusals) - 1} rows more)" if len(refusals) > 1 else ""
@@ -44,7 +45,7 @@ def reason_of(rows: pa.Table, refusals: Sequence[Refusal], shape: SinkShape) -> 
 
 
 def row_text(rows: pa.Table, index: int, shape: SinkShape) -> str:
-    """A row by its key, ``(id = 2)``, or by its first columns if it has none."""
+    """Text that identifies a row: its key, ``(id = 2)``, or its first columns if it has no key."""
     names = list(shape.keys) or list(shape.columns)[:_MOST_COLUMNS]
     cut = ", …" if not shape.keys and len(shape.columns) > len(names) else ""
     return "(" + ", ".join(f"{name} = {_value_text(rows, name, index)}" for name in names) + cut + ")"
@@ -73,7 +74,7 @@ def _ways_out(refusal: Refusal, shape: SinkShape) -> str:
 class RejectedRows:
     """The table of one sink's rejected rows, with the sink's columns and those that describe the refusal.
 
-    Only the sink's job writes it. For each batch it has the rows refused in the latest attempt.
+    Only the sink's job writes the table. For each batch, it contains the rows refused in the latest attempt.
     """
 
     path: str
@@ -88,7 +89,7 @@ class RejectedRows:
         return RejectedRows(path=path, shape=shape, total=rejected_count(path))
 
     def begin(self) -> None:
-        """Starts a batch without refused rows."""
+        """Begins a new attempt to write a batch, without refused rows so far."""
         self._pending = []
 
     def put(self, rows: pa.Table, refusals: Sequence[Refusal], batch: int) -> pa.Table:

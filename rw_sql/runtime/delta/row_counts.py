@@ -1,6 +1,6 @@
 """Compares the number of rows that a batch writes with independent counts. If they differ, nothing is committed.
 
-Spark, Delta and Arrow keep all these counts anyway, so nothing is read again for them.
+Spark, Delta and Arrow already provide these counts, so nothing has to be read again.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ class MiscountError(StalledError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowCount:
-    """The number of rows that a batch will commit, and the number of rows that it read; None if not counted."""
+    """The number of rows that a batch will commit, and the number of rows that it has read (None if they were not
+    counted)."""
 
     written: int
     read: int | None = None
@@ -40,10 +41,12 @@ class RowCount:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expected:
-    """The expected number of rows of a batch: between ``least`` and ``most``, according to ``told_by``.
+    """The expected number of rows of a batch: between ``least`` and ``most``.
 
-    ``of_read``: the limits apply to the rows read, not to those written. ``is_row_by_row``: each row read becomes one
-    row.
+    ``told_by`` names the source of these limits in an error message.
+
+    ``of_read``: the limits apply to the rows read, not to the rows written. ``is_row_by_row``: each row read becomes
+    one row.
     """
 
     least: int = 0
@@ -65,11 +68,11 @@ class Expected:
 
 
 ANY = Expected()
-"""Nothing is known about a batch's number of rows."""
+"""Accepts any number of rows."""
 
 
 def expected_of(kind: Connector, ranges: Mapping[str, tuple[int, int]], *, is_row_by_row: bool) -> Expected:
-    """The expectation that follows from a batch's offsets. ``is_row_by_row``: each record becomes one row."""
+    """The number of rows to expect from a batch's ranges of offsets. ``is_row_by_row``: each record becomes one row."""
     counts = getattr(kind, "offsets_count", None)
     if counts not in (EXACTLY, AT_MOST):
         return ANY
@@ -84,19 +87,19 @@ def expected_of(kind: Connector, ranges: Mapping[str, tuple[int, int]], *, is_ro
 
 
 def at_most(expected: Expected) -> Expected:
-    """The expectation if some of the rows may be left out."""
+    """Weakens an expectation for queries that may drop rows."""
     if expected.of_read:
         return ANY
     return Expected(most=expected.most, told_by=expected.told_by)
 
 
 def exactly(rows: int) -> Expected:
-    """The expectation for rows that were counted and persisted."""
+    """The expectation of exactly this number of rows, for persisted rows that have been counted."""
     return Expected(least=rows, most=rows, told_by="what was kept of the batch")
 
 
 def rows_read(plan: Any) -> int | None:
-    """The number of rows that the leaves of an executed plan returned; None if one of them has no count."""
+    """The number of rows that the leaves of an executed Spark plan returned; None if a leaf has no count."""
     leaves = plan.collectLeaves()
     if leaves.size() > _MOST_LEAVES:
         return None

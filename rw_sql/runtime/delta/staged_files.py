@@ -1,18 +1,18 @@
 """Writes a large batch with Spark as Parquet files in a table's folder, and makes the actions that add the files.
 
-On a local path, Spark writes plain files to a separate folder, delta-rs reads the statistics in their footers, and they
-are moved to the table's folder. The caller commits them, as it does for small batches; before that, nothing reads them.
-Delta's own writer in Spark would do all of this, but needs a quarter more CPU time, for its statistics per row and its
-lookup of the table per commit.
+On a local path, Spark writes plain files to a separate folder, delta-rs reads the statistics in their footers, and
+the files are moved to the table's folder. The caller commits them, as it does for small batches; uncommitted files
+are invisible to readers. Delta's own writer in Spark would do all of this, but needs a quarter more CPU time, for
+its statistics per row and its lookup of the table per commit.
 
 In an object store, moving a file is a copy, and Spark's plain writer would move each file twice. There, Delta's writer
 in Spark writes each file to its final place, into a separate table in a folder below the table's. The caller commits
 these files to the table, and the log of the separate table is deleted. Spark never commits to the table itself, because
 its log store for S3 may replace a version that another process has written.
 
-On a local path, the driver finds the files by listing the folder. That list lacks files that an executor wrote
-elsewhere or that were deleted, and may have files that no task reported. The rows and files that tasks report, which
-Spark adds up, are therefore compared with the footers of the files.
+On a local path, the driver finds the files by listing the folder. The listing lacks files that an executor wrote
+elsewhere or that were deleted, and it may contain files that no task reported. The rows and files that tasks report,
+which Spark adds up, are therefore compared with the footers of the files.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 _UNFINISHED = "_rw_writing"
 WRITTEN = "written"
-"""The folder below a table's, in an object store, with a folder for each batch that Spark wrote."""
+"""In an object store, the folder below the table's folder that contains one folder per batch written by Spark."""
 _STATISTICS = ("delta.dataSkippingStatsColumns", "delta.dataSkippingNumIndexedCols")
 _WRITING = {
     "mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
@@ -63,7 +63,7 @@ class Written:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Reported:
-    """The counts of one write, from the tasks whose output was committed."""
+    """The numbers of files and rows of one write, as reported by the tasks whose output was committed."""
 
     rows: int
     files: int
@@ -83,9 +83,10 @@ def write_files(
 ) -> Written:
     """Writes the rows of a frame to new files of the table; returns the actions that add them.
 
-    ``partition`` are the values of the table's partition columns, equal for all rows. The other columns are taken from
-    the frame by name and cast to the table's types; missing ones are NULL. ``is_new_data`` is false for rows that the
-    table has already. Raises MiscountError if the files do not have the rows that Spark's tasks report.
+    ``partition`` are the values of the table's partition columns, equal for all rows. The other columns are taken
+    from the frame by name and cast to the table's types; missing columns are NULL. ``is_new_data`` is false for rows
+    that the table already contains. Raises MiscountError if the number of rows in the files differs from the number
+    that Spark's tasks report.
     """
     if not warehouse.is_local:
         folder = f"{WRITTEN}/{job}-{run}-{uuid.uuid4().hex}"
@@ -123,7 +124,8 @@ def _added(file: Mapping[str, Any], place: str, partition: Mapping[str, object],
 
 
 def _save(rows: DataFrame, path: str) -> _Reported:
-    """Writes rows as Parquet files, as ``DataFrameWriter.save`` does, but returns the counts."""
+    """Writes rows as Parquet files like ``DataFrameWriter.save``, but also returns the counts that the tasks
+    reported."""
     command = save_command(rows, path, "parquet", _WRITING)
     frames = java_packages(rows.sparkSession).org.apache.spark.sql.classic.Dataset
     done = frames.ofRows(java_frame(rows).sparkSession(), command)
@@ -159,9 +161,10 @@ def _require_all(reported: _Reported, found: Sequence[Mapping[str, Any]], staged
 
 
 def merge_problem(warehouse: Warehouse, path: str, version: int, rows: int | None) -> str:
-    """The error in a commit by Spark's MERGE of ``rows`` rows; empty if it is correct.
+    """Checks a commit by Spark's MERGE of ``rows`` rows: returns the problem as text, empty if the commit is
+    correct.
 
-    Its files are those that tasks report, wherever they wrote them.
+    The commit lists the files that tasks report, even if an executor wrote them to another machine's disk.
     """
     actions = read_actions(warehouse, path, version)
     infos = [action["commitInfo"] for action in actions if "commitInfo" in action]
@@ -175,7 +178,8 @@ def merge_problem(warehouse: Warehouse, path: str, version: int, rows: int | Non
 
 
 def missing_files(warehouse: Warehouse, path: str, sizes: Mapping[str, int]) -> str:
-    """The error in files that tasks report below a local path, with their sizes; empty if all are correct."""
+    """Checks files that tasks report below a local path, with their sizes: returns the problem as text, empty if all
+    files are correct."""
     if not warehouse.is_local:
         return ""
     gone = [name for name, size in sizes.items() if not _is_whole(warehouse, f"{path}/{name}", size)]
@@ -204,7 +208,7 @@ def _written_in_place(
     *,
     is_new_data: bool,
 ) -> Written:
-    """As :func:`write_files`, to a folder below the table's, where the files stay."""
+    """Like :func:`write_files`, but writes to a folder below the table's folder, where the files remain."""
     place = f"{path}/{folder}"
     rows = fitted(frame, table, partition)
     columns = [column for column in table.schema().fields if column.name not in partition]
@@ -243,7 +247,7 @@ def _committed_rows(actions: Sequence[Mapping[str, Any]], place: str) -> int:
 
 
 def _forget_table(frame: DataFrame, place: str) -> None:
-    """Removes a table from Delta's cache, which would otherwise keep one table per batch for an hour."""
+    """Removes a table from Delta's cache, which would otherwise keep the table of each batch for an hour."""
     session = frame.sparkSession
     java = java_packages(session)
     java.org.apache.spark.sql.delta.DeltaLog.invalidateCache(
@@ -254,7 +258,7 @@ def _forget_table(frame: DataFrame, place: str) -> None:
 def forget_unfinished(warehouse: Warehouse, path: str, *, job: str, run: int) -> None:
     """Deletes files that earlier runs of a job wrote for the table at a path but did not commit.
 
-    In an object store such files lie beside committed ones: upkeep deletes them.
+    In an object store, such files are beside committed ones, so upkeep deletes them later.
     """
     if not warehouse.is_local:
         return

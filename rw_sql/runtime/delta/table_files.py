@@ -1,8 +1,9 @@
 """Limits the number of a Delta table's files: data files, commits, and replaced files.
 
-A commit's file also records which data files it replaced. Commits are therefore cleaned up in this order: the list of
-those files is written, then the commit is deleted, and the files in a list are deleted when nothing can be reading
-them. After a kill at any point, the next run completes the remaining steps; a file listed twice is deleted once.
+Only a commit's file records which data files the commit replaced. Cleaning up a commit therefore takes three steps:
+write a list of the replaced files, delete the commit's file, and delete the listed files when no reader can need
+them any more. After a crash at any point, the next run completes the remaining steps. Listing a file twice does no
+harm.
 """
 
 from __future__ import annotations
@@ -35,26 +36,34 @@ TARGET_BYTES = 32 << 20
 """Files are compacted up to about this size."""
 
 TURN_BYTES = 128 << 20
-"""The approximate maximum number of bytes that one run of upkeep rewrites, because pausing the job waits for it."""
+"""The approximate maximum number of bytes that one run of upkeep rewrites.
+
+Pausing the job must wait for upkeep to end.
+"""
 
 MOST_SMALL_FILES = 20
 """The number of small files that may remain in the part of a table that is still written to."""
 
 GRACE_SECONDS = 3600.0
-"""How long a replaced file is kept after its commit was cleaned up, for queries that read an older version."""
+"""How long in seconds a replaced file is kept after its commit was cleaned up, for queries that read an older
+version."""
 
 COMMITS_GRACE_SECONDS = 20.0
-"""How long commits are kept after a checkpoint covers them, for queries that listed them and are reading them.
+"""How long in seconds commits are kept after a checkpoint covers them, for queries that have listed them and are
+still reading.
 
-Every file in a log slows down each listing, and Spark's streams list it at every poll: the cost of a batch grows with
-this.
+Spark's streams list the log at every poll, and every file in the log slows down a listing. A longer time therefore
+makes each batch slower.
 """
 
 MOST_CHECKSUMS = 20
-"""The number of versions whose checksums are kept: a reader opens one of the newest versions. Others are recomputed."""
+"""The number of newest versions whose checksums are kept.
+
+Readers open one of the newest versions; for an older one, Spark computes the checksum again.
+"""
 
 ORPHAN_SECONDS = 24 * 3600.0
-"""The age at which a file that no commit references counts as left by a killed writer."""
+"""The age in seconds at which a file that no commit references counts as left behind by a killed writer."""
 
 _NO_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
 _CHECKSUM = re.compile(r"(\d{20})\.crc")
@@ -63,15 +72,15 @@ _WHOLE_CHECKPOINT = re.compile(r"(\d{20})\.checkpoint\.parquet")
 
 
 def maintenance_properties(what: str) -> CommitProperties:
-    """The properties of an upkeep commit; it is refused if anything was committed since the handle's version."""
+    """The commit properties for upkeep. The commit fails if anything was committed after the handle's version."""
     return CommitProperties(custom_metadata={"rw_sql_upkeep": what}, max_commit_retries=0)
 
 
 def compact(table: DeltaTable, partition: str | None = None) -> int:
     """Compacts small files; returns the number of files removed.
 
-    With a ``partition`` column, the partition with its newest value is still written to, and all others are closed.
-    Stream readers see no row twice, because compaction is not new data (Delta protocol, ``dataChange``).
+    With a ``partition`` column, only the partition with the newest value is still written to. Stream readers see no
+    row twice, because compaction is not new data (Delta protocol, ``dataChange``).
     """
     files = pa.table(table.get_add_actions(flatten=True))
     sizes = files.column("size_bytes").to_pylist()
@@ -103,16 +112,19 @@ def compact(table: DeltaTable, partition: str | None = None) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableFiles:
-    """The files of one table. ``pending`` is the folder with the lists of replaced files that still exist."""
+    """The files of one table.
+
+    ``pending`` is the folder with the lists of replaced files that have not been deleted yet.
+    """
 
     warehouse: Warehouse
     table: str
     pending: str
 
     def oldest_needed(self, bound: int) -> int | None:
-        """The newest version up to ``bound`` from which all readers can read the table.
+        """The newest version up to ``bound`` before which all commits can be deleted.
 
-        It has a complete checkpoint, old enough that no reader needs commits before it.
+        The version has a complete checkpoint that is old enough that no reader needs earlier commits.
         """
         names = self.warehouse.older_files(f"{self.table}/_delta_log", COMMITS_GRACE_SECONDS)
         found = [int(match[1]) for name in names if (match := _WHOLE_CHECKPOINT.fullmatch(name))]
@@ -149,7 +161,7 @@ class TableFiles:
     def clean_checksums(self, newest: int) -> int:
         """Deletes the version checksums of all but the newest versions; returns the number.
 
-        No reader requires them, and they are half of a log's files.
+        Checksums are optional for readers, and they are half of the files in a log.
         """
         old = [
             name
@@ -161,10 +173,11 @@ class TableFiles:
         return len(old)
 
     def remove_replaced(self, live: Collection[str]) -> int:
-        """Deletes the files of the lists that are old enough; returns the number.
+        """Deletes the files in all lists that are old enough; returns the number of files.
 
-        Keeps ``live`` files and files that an existing commit removed. A REWIND restores files that were replaced and
-        listed, and the versions between the REWIND and the files' second removal need them. They are listed again.
+        Keeps ``live`` files, and files that an existing commit removed. Such files exist because a REWIND restores
+        files that had been replaced and listed. They are needed by the versions between the REWIND and their second
+        removal, and are listed again when that removal is cleaned up.
         """
         removed = 0
         later: frozenset[str] | None = None
@@ -226,5 +239,5 @@ def _replaced(actions: Iterable[dict[str, Any]]) -> list[str]:
 
 
 def _is_data(path: str) -> bool:
-    """True if a file can be the table's data; below WRITTEN there may also be other files of a killed writer."""
+    """True if a file may be a data file of the table. Below WRITTEN, a killed writer may also have left other files."""
     return path.startswith(f"{WRITTEN}/") or (path.endswith(".parquet") and not path.startswith("_delta_log/"))

@@ -1,9 +1,9 @@
-"""Writes version checksum files, so that Spark need not compute the state of a table's version.
+"""Writes version checksum files, so that Spark does not have to compute the state of a table's version.
 
-Such a file has a table's protocol and metadata, its number of files and their bytes (Delta protocol, "Version Checksum
-File"). Without it, Spark reads every commit since the last checkpoint for protocol and metadata, in a job whose
-generated code differs for each version. delta-rs writes none, so rw_sql writes them for its commits. If one is missing,
-because a process was killed, Spark falls back to reading the log.
+A checksum file contains a table's protocol and metadata, its number of files and their total size (Delta protocol,
+"Version Checksum File"). Without it, Spark reads every commit since the last checkpoint to find protocol and
+metadata, in a job whose generated code differs for each version. delta-rs does not write checksum files, so rw_sql
+writes them for its commits. If a file is missing because a process was killed, Spark falls back to reading the log.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class VersionChecksums:
     def write(self, table: DeltaTable, *, anew: bool = False) -> None:
         """Writes the checksum of the handle's version, which was just committed through it.
 
-        ``anew`` recounts the table's files instead of updating the previous state.
+        If ``anew`` is set, counts the table's files again instead of updating the previous state.
         """
         try:
             version = table.version()
@@ -157,5 +157,5 @@ def _file(table: str, version: int) -> str:
 
 
 def _told(action: Mapping[str, Any] | None) -> Action | None:
-    """An action without null fields: a checkpoint has all fields, and delta-rs writes nulls for some."""
+    """An action without its null fields. Actions in a checkpoint have all fields, some of them null."""
     return None if action is None else {key: value for key, value in action.items() if value is not None}

@@ -1,7 +1,10 @@
-"""Tables with few commits, all of which only added rows: their rows and files are known from these commits.
+"""Young tables: tables with few commits, all of which only added rows.
 
-For a query's first batch, and for each read of a version, Spark computes the state of a Delta table: two to four jobs,
-whatever the size of the table, and most of the time of a small batch. The commits of a young table say the same.
+The commits alone determine their rows and files.
+
+For a query's first batch, and for each read of a version, Spark computes the state of a Delta table. That takes two
+to four Spark jobs regardless of the table's size, which is most of the time of a small batch. For a young table,
+reading the commits yields the same information faster.
 """
 
 from __future__ import annotations
@@ -16,17 +19,21 @@ if TYPE_CHECKING:
     from rw_sql.runtime.support.warehouse import Warehouse
 
 MOST_COMMITS = 20
-"""A table with more commits is not young: reading them takes longer than the jobs."""
+"""The maximum number of commits of a young table. Reading more commits takes longer than Spark's jobs."""
 
 MOST_BYTES = 64 * 2**20
-"""A table with more bytes is not young. A change feed gives a commit's rows in one batch, whatever their size."""
+"""The maximum size of a young table in bytes.
+
+A change feed delivers all rows of a commit in one batch, regardless of their size.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class YoungTable:
     """The commits of a table, from its creation.
 
-    ``feed_begin`` is the version from which its change feed has all of its rows; None if there is no such version.
+    ``feed_begin`` is the first version from which the change feed contains all of the table's rows; None if there is
+    no such version.
     """
 
     newest: int
@@ -34,7 +41,8 @@ class YoungTable:
 
     @staticmethod
     def of(warehouse: Warehouse, table: str) -> YoungTable | None:
-        """The table, if it is young: every commit exists and only adds rows, and the schema is that of its creation."""
+        """Returns the table if it is young: every commit still exists and only adds rows, and the schema has not
+        changed since the table was created."""
         if not warehouse.is_local:  # Each commit would be a request, one after the other.
             return None
         newest = latest_version(warehouse, table)

@@ -1,4 +1,6 @@
-"""Direct readers: views that read a source by themselves. Spark's checkpoint is the position.
+"""Direct readers: readers inside a view's own query, for sources that views do not share.
+
+Spark's checkpoint stores their positions.
 
 Before the query starts, ``align_checkpoint`` changes the checkpoint to match the catalog.
 

@@ -1,11 +1,11 @@
 """Aligns a view's checkpoint with the catalog's positions for its direct readers, before its query starts.
 
-Operator state is not changed. The newest committed entry of the offset log is replaced in place, so that batch numbers
-continue. A planned batch that has written nothing is removed; a batch whose rows are in the view must be finished
-first. No batch number is therefore reused for other rows, and none is skipped.
+Operator state is not changed. The newest committed entry of the offset log is replaced in place, so that batch
+numbers continue. A planned batch that has written nothing is removed. A planned batch whose rows are already in the
+view must be finished first. No batch number is therefore reused for other rows, and none is skipped.
 
-A kill may follow any step. A change first records the old content, and ends by updating the record. In between, the
-next start recomputes everything from the recorded content.
+The process may be killed after any step. A change therefore begins by recording the old content, and ends by
+updating the record. If it was interrupted, the next start recomputes everything from the recorded content.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DesiredReader:
-    """The catalog's requirement for one reader: its splits, the states that statements set, and the newest epoch of
-    both."""
+    """The catalog's requirement for one reader: its splits, the states that statements have set, and the newest
+    epoch of both."""
 
     fragment: str
     kind: Connector
@@ -51,8 +51,10 @@ class DesiredReader:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Alignment:
-    """The result of aligning: the state of every split, by fragment. ``unfinished``: this batch must be finished
-    first."""
+    """The result of aligning: the state of every split, by fragment.
+
+    ``unfinished`` is the number of a batch that must be finished first.
+    """
 
     states: Mapping[str, Mapping[str, SplitState]] = field(default_factory=dict)
     unfinished: int | None = None
@@ -61,7 +63,7 @@ class Alignment:
 def positions_of(
     head: Head, fragment: str, kind: Connector, stored: Mapping[str, StoredState]
 ) -> dict[str, SplitState]:
-    """The positions of a fragment's splits: as a later statement set them, else from the checkpoint."""
+    """The positions of a fragment's splits: those that a later statement has set, otherwise those of the checkpoint."""
     record = head.record or EMPTY
     reflected = record.epochs.get(fragment, -1)
     known = {**record.parked.get(fragment, {}), **(head.offsets(fragment, kind) or {})}
@@ -79,8 +81,8 @@ def positions_of(
 def align(files: CheckpointFiles, wanted: Iterable[DesiredReader], *, done: int) -> Alignment:
     """Aligns the checkpoint; ``done`` is the newest batch whose rows are in the view.
 
-    If a batch must be finished first, returns it in ``unfinished`` and changes nothing. Raises StalledError if the
-    checkpoint lacks what is needed.
+    If a batch must be finished first, returns its number in ``unfinished`` and changes nothing. Raises StalledError
+    if the checkpoint lacks needed information.
     """
     readers = tuple(wanted)
     head = read_head(files)
@@ -177,7 +179,7 @@ def _line(kind: Connector, states: Mapping[str, SplitState]) -> str:
 
 
 def _clear(files: CheckpointFiles) -> None:
-    """Empties a checkpoint without valid batches; the records about it stay."""
+    """Empties a checkpoint that has no valid batches. The records in ``_rw_sql`` are kept."""
     for name in ("offsets", "sources", "commits", "state", ".metadata.crc", "metadata"):
         _remove(files, name)
 

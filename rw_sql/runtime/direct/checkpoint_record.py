@@ -1,8 +1,10 @@
-"""A record, inside a view's checkpoint, of the catalog's state that it reflects. A copy of the checkpoint includes it.
+"""A record of the catalog state that a view's checkpoint reflects.
 
-``_rw_sql/readers.json`` has the fragment of each line of the offset log, the epoch up to which the offsets reflect the
-catalog's statements, and the positions of splits that are no longer read. ``_rw_sql/000001.json`` and so on have the
-content before each change by a statement, because undo needs the earlier positions of a reader.
+It is stored inside the checkpoint, so that copies include it.
+
+``_rw_sql/readers.json`` contains the fragment of each line of the offset log, the epoch up to which the offsets
+reflect the catalog's statements, and the positions of splits that are no longer read. ``_rw_sql/000001.json`` and
+later files contain the content before each change by a statement, because undo needs a reader's earlier positions.
 """
 
 from __future__ import annotations
@@ -29,8 +31,8 @@ class ReaderRecord:
     """The state that a checkpoint reflects. ``lines`` are the fragments of the offset log's lines, None for other
     sources.
 
-    ``epochs`` are by fragment, ``lives`` by fragment and split (cluster, incarnation) as last read, and ``parked`` by
-    fragment the offsets of splits that are no longer read.
+    ``epochs`` maps fragments to epochs. ``lives`` maps fragments and splits to the (cluster, incarnation) last read.
+    ``parked`` maps fragments to the offsets of splits that are no longer read.
     """
 
     lines: tuple[str | None, ...]
@@ -40,14 +42,14 @@ class ReaderRecord:
 
 
 EMPTY = ReaderRecord(lines=(), epochs={}, lives={}, parked={})
-"""The record of a checkpoint that has none."""
+"""The record to use for a checkpoint without one."""
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One change of a checkpoint, with the record and the newest committed entry before it (None: no entry).
 
-    ``epochs`` are those of the record after the change. ``dropped`` is the entry of the removed batch that was planned
-    but had written nothing.
+    ``epochs`` are the epochs in the record after the change. ``dropped`` is the offset entry of the removed batch,
+    which was planned but had written nothing.
     """
 
     number: int
@@ -128,7 +130,7 @@ class Head:
 def offsets_of(
     entry: OffsetEntry, lines: tuple[str | None, ...], fragment: str, kind: Connector
 ) -> dict[str, int] | None:
-    """A fragment's offsets in an entry of the offset log; None if it has none."""
+    """A fragment's offsets in an entry of the offset log; None if the entry has none."""
     for line, text in zip(lines, entry.offsets, strict=True):
         if line == fragment and text is not None:
             return kind.read_positions(text)
@@ -148,5 +150,5 @@ def read_head(files: CheckpointFiles) -> Head:
 
 
 def with_lines(record: ReaderRecord, lines: tuple[str | None, ...]) -> ReaderRecord:
-    """The record with the fragments of the offset log's lines."""
+    """Returns the record with ``lines`` filled in: the fragment of each line of the offset log."""
     return replace(record, lines=lines)

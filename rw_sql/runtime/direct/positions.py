@@ -1,4 +1,4 @@
-"""Positions of a view's direct reader: the present one, the ranges that it has read, and its position before an
+"""Positions of a view's direct reader: its current position, the ranges that it has read, and its position before an
 operation."""
 
 from __future__ import annotations
@@ -30,7 +30,10 @@ if TYPE_CHECKING:
 
 
 def commit_key(source_id: int, split: str) -> str:
-    """The name of a split in a view's commits: the view may read several sources, and two of one topic."""
+    """The name of a split in a view's commits.
+
+    It includes the source, because a view may read several sources, even of the same topic.
+    """
     return f"{source_id}/{split}"
 
 
@@ -41,7 +44,7 @@ def _of_source(found: Mapping[str, T], source_id: int) -> dict[str, T]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _ReaderContext:
-    """A fragment's view, and its checkpoint with the newest batch whose rows are in the view."""
+    """A fragment's view, the end of its checkpoint, and the newest batch whose rows are in the view."""
 
     view: MaterializedViewRecord
     kind: Connector

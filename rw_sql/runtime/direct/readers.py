@@ -1,5 +1,7 @@
-"""The direct readers of one run of a view: they decode in the view's own query, and its checkpoint has the
-positions."""
+"""The direct readers of one run of a view.
+
+They decode records inside the view's query, whose checkpoint stores their positions.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +53,7 @@ def _errors_of(source_id: int) -> str:
 
 @dataclass(slots=True)
 class _Reader:
-    """One source of the run: how it is read, and from where."""
+    """One source of the run: its reader's settings and start positions."""
 
     spec: ReaderSpec
     source: SourceRecord
@@ -72,7 +74,7 @@ class _Reader:
 
 @dataclass(slots=True)
 class DirectReaders:
-    """The view's direct readers. ``stall`` is the reason why a batch was refused; None if no batch was."""
+    """The view's direct readers. ``stall`` is the reason why a batch was refused; None if no batch was refused."""
 
     spec: ViewSpec
     files: CheckpointFiles
@@ -82,7 +84,10 @@ class DirectReaders:
 
     @staticmethod
     def look(context: Context, spec: ViewSpec, snapshot: Snapshot, checkpoint: str) -> DirectReaders | None:
-        """Looks at the upstreams; None for a view without direct readers. Raises StalledError; writes nothing."""
+        """Looks at the upstreams.
+
+        Returns None for a view without direct readers. Raises StalledError. Writes nothing.
+        """
         if not spec.readers:
             return None
         view = snapshot.get(spec.view_id)
@@ -119,7 +124,7 @@ class DirectReaders:
 
     @property
     def interval_ms(self) -> int:
-        """The minimum time between two batches in milliseconds: the longest of the sources'."""
+        """The minimum time between two batches in milliseconds: the longest interval of all sources."""
         return max(pace_of(reader.options).interval_ms for reader in self.readers)
 
     @property
@@ -221,8 +226,10 @@ class DirectReaders:
         return frame if watermark is None else frame.withWatermark(*watermark)
 
     def know_lines(self, query: DataFrame) -> None:
-        """Records, or checks, the fragment of each line of the offset log. Raises StalledError if it cannot be
-        determined."""
+        """Records the fragment of each line of the offset log, or checks the recorded ones.
+
+        Raises StalledError if a fragment cannot be determined.
+        """
         marks = {reader.mark: reader.spec.fragment for reader in self.readers}
         lines = tuple(marks.get(_leaf_id(leaf)) for leaf in _leaves(query))
         told = [line for line in lines if line is not None]
@@ -243,7 +250,10 @@ class DirectReaders:
             write_record(self.files, with_lines(record, lines))
 
     def ranges(self, batch: int) -> dict[str, tuple[int, int]]:
-        """The range that a batch reads of each split, by their names in the view's commits. Raises StalledError."""
+        """The range that a batch reads of each split, by the split's name in the view's commits.
+
+        Raises StalledError.
+        """
         record = read_record(self.files)
         entry = read_entry(self.files.read(f"offsets/{batch}"))
         if record is None or len(record.lines) != len(entry.offsets):
@@ -267,7 +277,7 @@ class DirectReaders:
             reader.positions = {split: ranges[commit_key(reader.source.id, split)][1] for split in reader.positions}
 
     def take_turn(self, ranges: Mapping[str, tuple[int, int]]) -> bool:
-        """Waits as the sources' rate limits require; returns False if the wait was ended."""
+        """Waits as long as the sources' rate limits require; returns False if :meth:`end` interrupted the wait."""
         for reader in self.readers:
             of = [ranges[commit_key(reader.source.id, split)] for split in reader.positions]
             if not reader.throttle.take(sum(end - start for start, end in of)):
@@ -292,7 +302,8 @@ class DirectReaders:
                     raise StalledError(reason, is_final=True)
 
     def count_errors(self, progress: StreamingQueryProgress | None) -> dict[str, int]:
-        """The number of records per source that a batch could not decode; empty if they were counted already."""
+        """The number of records per source that a batch could not decode; empty if the batch has been counted
+        already."""
         if progress is None or progress.batchId <= self.counted:
             return {}
         self.counted = progress.batchId
@@ -301,7 +312,7 @@ class DirectReaders:
         return {name: int(row[_ERRORS]) for name, row in found.items() if row is not None and row[_ERRORS]}
 
     def end(self) -> None:
-        """Ends all waits of batches."""
+        """Interrupts all batches that wait for a rate limit."""
         for reader in self.readers:
             reader.throttle.end()
 

@@ -53,11 +53,14 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 NOTE_EVERY = 100
-"""The number of batches between two records of positions in the metastore, which limit how far recovery reads back."""
+"""The number of batches between two records of positions in the metastore.
+
+The records limit how far recovery must read back.
+"""
 
 MOST_NAMED_SPLITS = 1000
-"""With at most this many splits, every commit names all of them; with more splits, a commit names only those that it
-advances."""
+"""With at most this many splits, every commit contains the positions of all splits; with more splits, only of those
+that it advances."""
 
 
 def _note_all(context: Context, source: SourceRecord, version: int, *, run: int, epoch: int) -> None:
@@ -106,8 +109,8 @@ class Ingest:
         """Claims a run, fences earlier ones, reads the position, and starts.
 
         ``before`` is this process's last run of the reader, if it ended cleanly; the new run reuses its resources.
-        ``prepared`` is a warm start, if there is one. Raises StalledError. If the upstream does not respond, nothing
-        has been written.
+        ``prepared`` is a warm start, if there is one. Raises StalledError; if the upstream does not respond, it does
+        so before anything is written.
         """
         if prepared is not None and not prepared.is_current(spec):
             prepared.abandon()
@@ -203,7 +206,7 @@ class Ingest:
         return job
 
     def _begin_query(self, prepared: WarmStart, states: dict[str, SplitState]) -> None:
-        """Starts the query, or keeps the query that was started early if it begins at these positions."""
+        """Starts the query, or uses the speculative query if that begins at these positions."""
         write = self.streaming.guarded(self._on_batch)
         of, early = prepared.query(self.run), prepared.early
         if early is not None and early.fits(self.run, states):
@@ -279,7 +282,7 @@ class Ingest:
                 note_positions(self.context, self.source, run=self.run, epoch=self.epoch)
 
     def _on_changes(self, capture: Capture, batch: int) -> None:
-        """A batch of a change data capture source: rows, position and progress of snapshots in one commit."""
+        """Writes a batch of a change data capture source: rows, position and progress of snapshots in one commit."""
         try:
             taken = capture.feed.take(self._offset(batch))
         except CaptureError as error:
@@ -311,10 +314,11 @@ class Ingest:
     def _fetched(
         self, frame: DataFrame, ranges: Mapping[str, tuple[int, int]], expected: int
     ) -> tuple[DataFrame, int | None, frozenset[bytes]]:
-        """A small batch's records as fetched in this process, their number, and the heads that name their schemas;
-        else ``frame``, None, and the heads known so far.
+        """Fetches a small batch in this process.
 
-        In that case Spark's reader reads them.
+        Returns the records, their number, and the heads that identify their schemas.
+
+        If Spark's reader should read the batch instead, returns ``frame``, None, and the heads known so far.
         """
         if self.fetcher is not None and expected <= SMALL_ROWS:
             records = self.fetcher.fetch(ranges)
@@ -330,8 +334,10 @@ class Ingest:
         return frame, None, heads
 
     def _ranges(self, ends: Mapping[str, int]) -> dict[str, tuple[int, int]]:
-        """The ranges that a batch read: with few splits, the ranges of all splits, so that one commit has every
-        position."""
+        """The ranges that a batch has read.
+
+        With few splits, includes the splits without new records, so that one commit contains every position.
+        """
         named = self.positions if len(self.positions) <= MOST_NAMED_SPLITS else ends
         starts = {split: self.positions[split] for split in named}
         ranges = {split: (start, ends.get(split, start)) for split, start in starts.items()}
@@ -340,7 +346,7 @@ class Ingest:
         return {split: (start, end) for split, (start, end) in ranges.items() if end > start}
 
     def _ends(self, batch: int) -> dict[str, int]:
-        """The end offsets of the batch, from the run's own offset entry: the third line of ``offsets/N``."""
+        """The end offsets of the batch, from the third line of the file ``offsets/N`` in the run's checkpoint."""
         offset = self._offset(batch)
         if self.feed is not None:
             return {split: end for split, (_, end) in self.feed.take(offset).items()}
@@ -361,7 +367,7 @@ class Ingest:
 
     @property
     def is_unproven(self) -> bool:
-        """True while its first batch is in progress and none has succeeded yet."""
+        """True while a batch is in progress and none has succeeded yet."""
         return self.streaming.is_unproven
 
     def failure(self) -> Failure | None:
@@ -369,19 +375,22 @@ class Ingest:
         return self.streaming.failure()
 
     def stop(self) -> None:
-        """Stops the run: the running batch gets a second, then it is cancelled. After that, the run commits nothing."""
+        """Stops the run.
+
+        The batch in progress has one second to finish, then it is cancelled. Afterwards the run commits nothing.
+        """
         end = self.stop_async()
         if end is not None:
             end()
             self.note()
 
     def stop_async(self) -> Callable[[], None] | None:
-        """As :meth:`stop`, but if no batch is in progress, Spark's query may remain. Returns a function that ends the
-        query.
+        """Like :meth:`stop`, but if no batch is in progress, leaves Spark's query running and returns a function
+        that ends it.
 
         The remaining query does nothing, but ending it may take a tenth of a second, because Spark's thread may be
-        sleeping. The positions are then not recorded here: the next run records them unless it reuses this reader, and
-        :meth:`StoppedReader.close` records them too.
+        sleeping. In this case the positions are not recorded here. The next run records them, unless it reuses this
+        reader; :meth:`StoppedReader.close` records them too.
         """
         end = None
         try:
@@ -408,7 +417,7 @@ class Ingest:
         return end
 
     def note(self) -> None:
-        """Records its positions, so that its log need not be read for them."""
+        """Records the reader's positions in the metastore, so that they need not be read from the log."""
         note_positions(self.context, self.source, run=self.run, epoch=self.epoch)
         fault("ingest.after_note")
 

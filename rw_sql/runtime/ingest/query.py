@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from rw_sql.runtime.jobs.rate_limit import BatchLimits
 
 Write: TypeAlias = "Callable[[DataFrame, int], None]"
-"""The function that writes a batch, for ``foreachBatch``."""
+"""The type of the function that writes a batch, for ``foreachBatch``."""
 
 _LOOK_SECONDS = 0.005
 _FOLDERS = ("offsets", "commits", "sources/0")
@@ -84,8 +84,8 @@ class ReaderQuery:
 class SpeculativeQuery:
     """A query for the expected next run, started before the run is claimed.
 
-    It reads the upstream's end offsets and plans its first batch, which then blocks until :meth:`go_on`. Until then it
-    reads no record and writes nothing except the run's checkpoint, which has no effect by itself.
+    The query reads the upstream's end offsets and plans its first batch, which then blocks until :meth:`go_on`.
+    Until then, the query reads no records and writes nothing but the run's checkpoint, which no other process reads.
     """
 
     run: int
@@ -95,7 +95,7 @@ class SpeculativeQuery:
 
     @staticmethod
     def start(of: ReaderQuery, records: DataFrame, states: Mapping[str, SplitState]) -> SpeculativeQuery:
-        """Starts it on a stream that begins at these positions."""
+        """Starts the query on a stream that begins at these positions."""
         told: Future[Write | None] = Future()
 
         def write(frame: DataFrame, batch: int) -> None:
@@ -112,12 +112,12 @@ class SpeculativeQuery:
         return (self.run, self.states) == (run, states)
 
     def go_on(self, write: Write) -> StreamingQuery:
-        """Lets it write its batches; returns the query, which now belongs to the run."""
+        """Lets the query write its batches. Returns the query, which from now on belongs to the run."""
         self._write.set_result(write)
         return self.query
 
     def abandon(self) -> None:
-        """Ends the query unless a run uses it; it has written nothing."""
+        """Ends the query unless a run uses it. An abandoned query has written nothing."""
         if self._write.done():
             return
         try:

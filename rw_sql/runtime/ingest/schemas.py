@@ -1,7 +1,8 @@
 """Writes large batches of records whose schemas are in a registry, without reading the records twice.
 
-A large batch is read by the schemas known so far. If a record names another one, its row is an error in the files that
-were written, and nothing is committed yet: the schema is fetched, and the batch is written again.
+A large batch is first decoded with the schemas known so far. A record with another schema becomes an error row in
+the written files. These files are not committed yet, so the missing schema is fetched and the batch is written
+again.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class NewSchemasError(Exception):
-    """A batch has records of schemas that were not known when it was planned."""
+    """A batch contains records with schemas that were not known when it was planned."""
 
 
 def write_by_known_schemas(
@@ -34,10 +35,11 @@ def write_by_known_schemas(
     rows: Callable[[frozenset[bytes]], DataFrame],
     write: Callable[[DataFrame, Callable[[Sequence[AddAction | RemoveAction]], None]], None],
 ) -> None:
-    """Calls ``write`` with the batch's rows, by the schemas known so far, until no record names another one.
+    """Calls ``write`` with the batch's rows, decoded with the schemas known so far, until no record has an unknown
+    schema.
 
-    ``path`` is the table that ``write`` adds to; its second argument is to be called before the commit. Raises
-    StalledError if the registry does not answer.
+    ``path`` is the table that ``write`` adds to. ``write`` must call its second argument, a check, before the
+    commit. Raises StalledError if the registry does not answer.
     """
     if not schemas.known_heads:
         schemas.add_versions()
@@ -56,7 +58,7 @@ def write_by_known_schemas(
 
 
 def _errors(warehouse: Warehouse, path: str, actions: Sequence[AddAction | RemoveAction]) -> Iterator[str]:
-    """The different errors of the rows in written files; files without one are not read."""
+    """The distinct errors of the rows in written files. Files without errors are not read."""
     for action in actions:
         counts = json.loads(getattr(action, "stats", None) or "{}")
         if counts.get("nullCount", {}).get(ERROR) == counts.get("numRecords", -1):

@@ -1,4 +1,4 @@
-"""Opens the stream of a source's reader while the run, the fence and the positions are still being determined."""
+"""Opens the stream of a source's reader in parallel with claiming the run, fencing, and determining the positions."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 class SourceStream:
     """The stream of one run of a reader, and the fetcher of its small batches. Not thread-safe.
 
-    ``session`` is first that of the reader's last run in this process (or None), and then this run's own. ``feed`` has
-    the ranges behind the batches of a connector that reads ranges, once the stream is open.
+    ``session`` is at first the session of the reader's last run in this process (or None), later the session of this
+    run. For a connector that reads ranges, ``feed`` has the ranges of each batch as soon as the stream is open.
     """
 
     context: Context
@@ -58,8 +58,7 @@ class SourceStream:
             prepare(partial(self.fetcher.connect, tuple(states)), "connecting")
 
     def stream(self, states: Mapping[str, SplitState]) -> DataFrame:
-        """The stream from these positions: the stream that is already open if its positions are equal, else a new
-        one."""
+        """The stream from these positions: the open stream if it begins there, otherwise a new one."""
         if self._begun is not None and self._begun[0] == states:
             # Makes the connector's classes visible to this thread too.
             self.context.sessions.load(packages_of(self.kind, self.statement))

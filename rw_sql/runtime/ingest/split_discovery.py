@@ -28,7 +28,7 @@ def only_adds_splits(running: IngestSpec, wanted: IngestSpec) -> bool:
 
 
 def goes_on_with_more(before: JobSpec, wanted: JobSpec) -> bool:
-    """True if the new spec only adds splits, so that an earlier failure is probably not fixed."""
+    """True if the new spec only adds splits, so that it probably does not fix the cause of an earlier failure."""
     if isinstance(before, IngestSpec) and isinstance(wanted, IngestSpec):
         return only_adds_splits(before, wanted)
     if not isinstance(before, ViewSpec) or not isinstance(wanted, ViewSpec):

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class StoppedReader:
-    """A stopped reader: its query, which may still be ending, and the reader, if it ended cleanly a short while ago.
-    ``prepared`` is the warm start of the next run."""
+    """A stopped reader: its query, which may still be ending, and the reader itself, if it ended cleanly a short
+    while ago. ``prepared`` is the warm start of the next run."""
 
     query: Future[None]
     reader: Ingest | None
@@ -31,7 +31,7 @@ class StoppedReader:
     _taking: Lock = field(default_factory=Lock)
 
     def prepare(self, context: Context, spec: IngestSpec) -> None:
-        """Starts preparing the next run, its query included, unless that has been started."""
+        """Starts preparing the next run, including its query, unless the preparation has already started."""
         if self.reader is not None and self.prepared is None:
             self.prepared = prepare(partial(self._prepare, context, spec, self.reader), "preparing")
 
@@ -52,8 +52,11 @@ class StoppedReader:
             return self._take()
 
     def abandon(self) -> None:
-        """Discards the warm start. A concurrent :meth:`take_prepared` waits, as two queries cannot have the same
-        name."""
+        """Discards the warm start.
+
+        A concurrent :meth:`take_prepared` waits for the end of this call, because two queries cannot have the same
+        name.
+        """
         with self._taking:
             prepared = self._take()
             if prepared is not None:
@@ -66,7 +69,7 @@ class StoppedReader:
         return prepared.result()
 
     def close(self) -> None:
-        """As :meth:`abandon`, for when no run follows: also records the reader's positions."""
+        """Like :meth:`abandon`, but also records the reader's positions. For a reader without a next run."""
         self.abandon()
         if self.reader is not None:
             self.reader.note()

@@ -51,8 +51,8 @@ class WarmStart:
     def of(context: Context, spec: IngestSpec, session: SparkSession | None = None) -> WarmStart:
         """Looks at the upstream, and opens the stream.
 
-        ``session`` is that of this process's last run of the reader, if it ended cleanly a short while ago. Raises
-        StalledError if the run cannot begin.
+        ``session`` is the session of this process's last run of the reader, if it ended cleanly a short while ago.
+        Raises StalledError if the run cannot begin.
         """
         snapshot = context.metastore.snapshot()
         source = snapshot.get(spec.source_id)
@@ -89,7 +89,7 @@ class WarmStart:
         )
 
     def is_current(self, spec: IngestSpec) -> bool:
-        """True if it is still valid: the catalog is unchanged, and the look is recent."""
+        """True if the preparation is still valid: the catalog is unchanged, and the look at the upstream is recent."""
         is_recent = time.monotonic() - self.at < _GOOD_SECONDS
         return is_recent and self.spec == spec and self.context.metastore.snapshot().epoch == self.snapshot.epoch
 
@@ -98,7 +98,7 @@ class WarmStart:
         return ReaderQuery(context=self.context, spec=self.spec, kind=self.opening.kind, pace=self.pace, run=run)
 
     def start_early(self, run: int) -> None:
-        """Starts the query of the expected next run speculatively, if its positions are known well enough."""
+        """Starts the speculative query of the expected next run, if the positions are certain enough."""
         known = self.upstream.splits
         if self.opening.fetcher is None or len(self.begins) < len(self.spec.splits):
             return

@@ -29,13 +29,13 @@ class Applied:
                 self._changed.notify_all()
 
     def forget(self) -> None:
-        """Resets it when this process loses ownership; waiting callers then use the lease."""
+        """Resets the epoch when this process loses ownership. Waiting callers then use the lease."""
         with self._changed:
             self._epoch, self._pending = -1, frozenset()
             self._changed.notify_all()
 
     def left(self, jobs: Collection[str]) -> tuple[int, frozenset[str]]:
-        """The newest epoch that was acted on, and the given jobs that do not match it yet."""
+        """The newest epoch that the owner has acted on, and those of the given jobs that do not match it yet."""
         with self._changed:
             return self._epoch, self._pending.intersection(jobs)
 
@@ -47,7 +47,7 @@ class Applied:
     def wait(
         self, epoch: int, seconds: float, *, jobs: Collection[str] | None = None, is_over: Callable[[], bool]
     ) -> bool:
-        """Waits until they match, or ``is_over`` returns true; that is checked at every change."""
+        """Waits until the jobs match, or until ``is_over`` returns true. ``is_over`` is called at every change."""
         with self._changed:
             self._changed.wait_for(lambda: self._has_applied(epoch, jobs) or is_over(), seconds)
             return self._has_applied(epoch, jobs)

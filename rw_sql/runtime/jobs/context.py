@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 class Context:
     """One attached warehouse in this process. ``owner`` is this process's name in the lease.
 
-    ``owning`` is set while this process runs the jobs, and ``applied`` is then their state. ``made`` contains objects
-    of the rooms above that exist once per warehouse.
+    ``owning`` is set while this process runs the jobs; ``applied`` then tells which epoch they have adopted.
+    ``made`` contains objects that packages above this one create once per warehouse.
     """
 
     warehouse: Warehouse
@@ -53,7 +53,7 @@ class Context:
     def has_owner(self, lease: Lease | None = None) -> bool:
         """True if a process runs the jobs: this one, or the holder of the lease (None: the current lease).
 
-        In the owner's own process this does not depend on its heartbeat, which may be late.
+        In the owner's own process, the result does not depend on the heartbeat, which may be late.
         """
         if self.owning.is_set():
             return True

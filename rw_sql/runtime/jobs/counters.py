@@ -1,4 +1,4 @@
-"""Counters that jobs keep for the metrics, for facts that tables do not contain."""
+"""Counters for metrics that cannot be read from tables."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from collections import Counter
 
 
 class DecodeErrors:
-    """The records that direct readers could not decode, counted separately for each view. Thread-safe."""
+    """Counts the records that direct readers could not decode, separately for each view. Thread-safe."""
 
     def __init__(self) -> None:
         self._found: Counter[str] = Counter()
         self._lock = threading.Lock()
 
     def add(self, source: str, records: int) -> None:
-        """Adds records of a source."""
+        """Adds to the count of a source's undecodable records."""
         with self._lock:
             self._found[source] += records
 

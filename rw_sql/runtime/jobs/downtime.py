@@ -1,8 +1,8 @@
 """Periods in which no process ran the jobs of a warehouse. These periods do not count as waiting for a reader.
 
-After a week without jobs, the readers of a warehouse are a week behind, although they are about to continue. Two kinds
-of periods are recorded: the time before an owner takes the lease, and gaps between its own heartbeats (sleep, or a
-changed clock).
+After a week without jobs, the readers are a week behind, but this does not mean that they are stuck. Two kinds of
+periods are recorded: the time before an owner takes the lease, and gaps between an owner's heartbeats (because the
+machine slept or its clock was changed).
 """
 
 from __future__ import annotations
@@ -17,7 +17,10 @@ if TYPE_CHECKING:
     from rw_sql.runtime.support.warehouse import Warehouse
 
 LEAST_MS = 60_000
-"""The minimum length of a gap in milliseconds: heartbeats are late on a busy machine."""
+"""The minimum length of a gap in milliseconds.
+
+Shorter gaps are ignored, because heartbeats are late on a busy machine.
+"""
 
 MOST = 500
 """The number of periods kept, newest first."""
@@ -45,7 +48,7 @@ def downtime(warehouse: Warehouse) -> list[Stretch]:
 def waited_ms(since_ms: int, now_ms: int, stretches: Iterable[Stretch]) -> int:
     """The time from one moment to another, without these periods, in milliseconds.
 
-    A period that ends in the future is ignored: the clock has been set back since.
+    A period that ends in the future is ignored, because the clock must have been set back since.
     """
     waited, at = 0, since_ms
     for start, end in sorted(stretch for stretch in stretches if stretch[1] <= now_ms):

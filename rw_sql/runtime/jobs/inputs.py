@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 _BATCH_BYTES_PER_CORE = 128 * 2**20
 
 UNLIMITED = f"{2**40}b"
-"""The limit for a batch that must contain everything."""
+"""The byte limit for a batch that must contain all available input."""
 
 WAITING = "WAITING"
 """The first word of the reason of a job that stalls because its input does not exist yet."""
@@ -43,7 +43,8 @@ _LOOK_SECONDS = 0.05
 
 
 def batch_bytes(spark: SparkSession) -> str:
-    """The approximate amount of input that one batch reads: 256 MiB with two cores, in proportion with more."""
+    """The approximate number of bytes that one batch reads: 256 MiB with two cores, proportionally more with more
+    cores."""
     return f"{_BATCH_BYTES_PER_CORE * max(2, spark.sparkContext.defaultParallelism)}b"
 
 
@@ -53,7 +54,10 @@ def path_of(warehouse: Warehouse, given: ViewInput) -> str:
 
 
 def require_input(context: Context, given: ViewInput) -> DeltaTable:
-    """The input's table, once its job has created it as needed. Raises StalledError after a while."""
+    """Waits until the input's job has created its table with the needed columns; returns the table.
+
+    Raises StalledError after a while.
+    """
     path = path_of(context.warehouse, given)
     deadline = time.monotonic() + _INPUT_SECONDS
     while True:
@@ -96,7 +100,8 @@ def input_frame(
 ) -> DataFrame:
     """The stream of one input: a source's good rows, or rows appended to a view.
 
-    A batch reads about ``most_bytes``, or :func:`batch_bytes`. ``table`` is read instead of the input.
+    A batch reads about ``most_bytes`` (default: :func:`batch_bytes`). If ``table`` is given, it is read instead of
+    the input's table.
     """
     reader = spark.readStream.format("delta").option("maxBytesPerTrigger", most_bytes or batch_bytes(spark))
     if not given.path:
@@ -157,20 +162,20 @@ def feed_frame(context: Context, spark: SparkSession, given: ViewInput) -> DataF
 
 
 def signed_frame(context: Context, spark: SparkSession, given: ViewInput) -> DataFrame:
-    """The stream of a view's changes with the columns that queries see, each row with its SIGN."""
+    """The stream of a view's changes with the columns visible to queries, and a SIGN for each row."""
     comes = f"CAST(CASE WHEN {CHANGE} IN ('insert', 'update_postimage') THEN 1 ELSE -1 END AS BIGINT) AS {SIGN}"
     return feed_frame(context, spark, given).selectExpr(*_quoted(given.columns), comes)
 
 
 def touched_frame(context: Context, spark: SparkSession, given: ViewInput) -> DataFrame:
-    """The stream of rows that were added to an input or removed from it, with the columns that queries see."""
+    """The stream of rows that were added to an input or removed from it, with the columns visible to queries."""
     if not given.is_changing:
         return input_frame(context, spark, given)
     return feed_frame(context, spark, given).select(*_quoted(given.columns))
 
 
 def frame_at(context: Context, spark: SparkSession, given: ViewInput, version: int) -> DataFrame:
-    """The rows of an input at a version, with the columns that queries see."""
+    """The rows of an input at a version, with the columns visible to queries."""
     return rows_at(spark, path_of(context.warehouse, given), version).selectExpr(*given.selected)
 
 

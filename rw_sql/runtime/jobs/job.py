@@ -14,17 +14,17 @@ class Job(Protocol):
 
     @property
     def spec(self) -> JobSpec:
-        """The spec that it was started for."""
+        """The spec with which the run was started."""
         ...
 
     @property
     def run(self) -> int:
-        """Its run number."""
+        """The number of the run."""
         ...
 
     @property
     def is_unproven(self) -> bool:
-        """True while its first batch is in progress and none has succeeded yet."""
+        """True while a batch is in progress and none has succeeded yet."""
         ...
 
     def failure(self) -> Failure | None:

@@ -1,4 +1,4 @@
-"""The lease of a warehouse: one process runs its jobs, identified by a row with a heartbeat."""
+"""The lease of a warehouse: a row with a heartbeat that identifies the one process that runs the jobs."""
 
 from __future__ import annotations
 
@@ -27,12 +27,16 @@ HEARTBEAT_SECONDS = 2.0
 """How often an owner renews its lease, in seconds."""
 
 LEASE_SECONDS = 15.0
-"""The seconds without a heartbeat after which another process may take a lease, if process ids do not decide it."""
+"""The time without a heartbeat, in seconds, after which another process may take the lease.
+
+Used where process ids cannot be checked.
+"""
 
 GONE_SECONDS = 120.0
-"""The seconds without a heartbeat until waiting statements regard an owner on another machine as gone, not late.
+"""The time without a heartbeat, in seconds, after which waiting statements consider an owner on another machine gone
+instead of late.
 
-A heartbeat is a write to the warehouse by a thread of a busy process: it is late under load, and clocks differ.
+A busy process may write its heartbeat late, and the clocks of machines differ.
 """
 
 
@@ -44,9 +48,9 @@ def new_owner_name() -> str:
 def is_held(lease: Lease | None, *, is_local: bool, now_ms: int) -> bool:
     """True if a process still owns the warehouse.
 
-    On a local path the processes decide: an owner whose Python or JVM still runs keeps the lease regardless of its
-    heartbeat, because it may have a commit in flight. In an object store the heartbeat decides. The store refuses a
-    commit after that of another owner, so that a late owner loses the lease, alive or not.
+    On a local path, process ids decide: an owner whose Python or JVM process still runs keeps the lease regardless
+    of its heartbeat, because it may have a commit in flight. In an object store, the heartbeat decides. A late owner
+    then loses the lease even if it is alive; the store refuses its commits after a commit of the new owner.
     """
     if lease is None or lease.is_released:
         return False
@@ -58,7 +62,8 @@ def is_held(lease: Lease | None, *, is_local: bool, now_ms: int) -> bool:
 def is_owned(lease: Lease | None, *, now_ms: int) -> bool:
     """True if there is an owner to wait for; an owner with a late heartbeat counts.
 
-    If this is the owner's machine, the owner is present as long as its processes live, wherever the warehouse is.
+    On the owner's machine, the owner counts as present while its processes live, even if the warehouse is in an
+    object store.
     """
     if lease is None or lease.is_released:
         return False
@@ -73,9 +78,11 @@ def _is_alive(lease: Lease) -> bool:
 
 
 def suspended_pid(lease: Lease | None) -> int | None:
-    """The owner's process on this machine that a signal has suspended, Python's or its JVM; None if there is none.
+    """The id of the owner's Python or JVM process, if it is on this machine and suspended by a signal; otherwise
+    None.
 
-    It keeps the lease of a warehouse on a local path: it would continue its commit when it is resumed.
+    A suspended process keeps the lease of a warehouse on a local path, because it would continue its commit when
+    resumed.
     """
     if lease is None or lease.is_released or lease.host != this_machine():
         return None
@@ -84,9 +91,10 @@ def suspended_pid(lease: Lease | None) -> int | None:
 
 
 def is_orphaned(lease: Lease, *, is_local: bool, now_ms: int) -> bool:
-    """True if only the JVM of a dead owner keeps the warehouse, and has done so for unusually long.
+    """True if the owner's Python process is dead, but its JVM has kept running for unusually long and thereby keeps
+    the lease.
 
-    A JVM ends about two seconds after its Python process, unless it is stopped or stuck.
+    Normally the JVM ends about two seconds after its Python process, unless it is suspended or stuck.
     """
     if lease.is_released or not is_local or lease.host != this_machine() or lease.expires_ms > now_ms:
         return False
@@ -104,9 +112,9 @@ class LeaseWatch:
     _seen_at: float = 0.0
 
     def is_renewed(self, lease: Lease, now_ms: int) -> bool:
-        """True if the lease was renewed within LEASE_SECONDS, or has not been observed for that long.
+        """True if the lease was renewed within LEASE_SECONDS, or has been observed for less than that time.
 
-        A lease that is older than any difference of clocks need not be observed.
+        A lease that is older than any plausible difference of clocks need not be observed.
         """
         if lease.heartbeat_ms + int(GONE_SECONDS * 1000) <= now_ms:
             return False
@@ -119,7 +127,7 @@ class LeaseWatch:
 def try_take(
     facts: JobStore, owner: str, jvm_pid: int, *, is_local: bool, watch: LeaseWatch | None = None
 ) -> Lease | None:
-    """Takes the lease if it is free; None if it is not, or if another process was faster."""
+    """Takes the lease if it is free; returns None if it is not, or if another process took it first."""
     old = facts.lease()
     at = now_ms()
     is_elsewhere = old is not None and not old.is_released and old.host != this_machine()

@@ -13,22 +13,28 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 BATCH_RECORDS = 2_500_000
-"""The maximum number of records in one batch of two cores, over all splits: it limits the work that a pause discards.
-Every batch costs its reader and each view about a second of CPU, so that smaller batches make catching up more
-expensive. With more cores a batch has more records and takes as long."""
+"""The maximum number of records in one batch with two cores, over all splits.
+
+It limits the work that a pause discards.
+
+Every batch costs its reader and each view about a second of CPU time, so smaller batches would make catching up more
+expensive. With more cores, the maximum is proportionally higher and a batch takes as long.
+"""
 
 _MOST_IN_AN_INTERVAL = 10_000_000
-"""The maximum of two cores with a long barrier interval: a batch then has all records of the interval."""
+"""The maximum number of records with two cores for a long barrier interval, so that a batch can contain all records
+of the interval."""
 
 _RATE_INTERVAL_MS = 1000
-"""The batch interval with a rate limit: a batch may read one second's records."""
+"""The batch interval in milliseconds with a rate limit: each batch reads one second's records."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchLimits:
-    """The minimum interval between batches (0: as soon as there is data) and the maximum number of records in one.
+    """The minimum interval between batches (0: as soon as there is data) and the maximum number of records in a
+    batch.
 
-    ``per_second`` is the rate that no sequence of batches may exceed, None without a limit.
+    ``per_second`` is the maximum average rate of records over any sequence of batches; None without a limit.
     """
 
     interval_ms: int
@@ -39,7 +45,7 @@ class BatchLimits:
 def pace_of(options: Mapping[str, str], cores: int = 2) -> BatchLimits:
     """The limits from ``barrier_interval_ms`` and ``source_rate_limit`` (records per second over all splits).
 
-    ``cores`` are those that work on a batch.
+    ``cores`` is the number of cores that work on a batch.
     """
     interval_ms = int(options.get(BARRIER_INTERVAL, "0"))
     limit = rate_limit(options)
@@ -56,8 +62,8 @@ def pace_of(options: Mapping[str, str], cores: int = 2) -> BatchLimits:
 class Throttle:
     """Delays each batch until the rate limit allows it.
 
-    A reader's own limit is not exact: Spark reads at least one record per split and batch, however many splits there
-    are. The delay of the next batch compensates for the excess.
+    Spark's limit per batch is not exact: it reads at least one record per split, even if there are more splits than
+    the limit allows records. Delaying the next batch compensates for the excess.
     """
 
     per_second: int | None
@@ -66,7 +72,8 @@ class Throttle:
     _is_over: threading.Event = field(default_factory=threading.Event)
 
     def take(self, records: int) -> bool:
-        """Waits until a batch of ``records`` records may be written; False if :meth:`end` was called meanwhile."""
+        """Waits until a batch of ``records`` records may be written; returns False if :meth:`end` interrupted the
+        wait."""
         if self.per_second is None:
             return not self._is_over.is_set()
         now = self.clock()

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rw_sql.connectors.base import Connector, SplitState, Upstream
 
 DISCOVERING = "DISCOVERING"
-"""The first word of the reason of a reader that stalls because its splits have not been listed yet."""
+"""The first word of the stall reason of a reader whose splits have not been listed yet."""
 
 
 def require_splits(splits: tuple[str, ...], upstream: Upstream) -> None:
@@ -34,7 +34,7 @@ def require_splits(splits: tuple[str, ...], upstream: Upstream) -> None:
 def still_asked(
     kind: Connector, splits: tuple[str, ...], states: Mapping[str, SplitState], upstream: Upstream
 ) -> tuple[str, ...]:
-    """The splits, except the deleted ones that were read to their end: of those, no records are missing."""
+    """The splits, without deleted ones that were completely read: nothing of theirs is missing."""
     if not isinstance(kind, RangedConnector):
         return splits
     return tuple(
@@ -47,7 +47,8 @@ def still_asked(
 def require_same(name: str, splits: tuple[str, ...], states: Mapping[str, SplitState], upstream: Upstream) -> None:
     """Raises StalledError, with a remedy, if the positions belong to another upstream.
 
-    It does not compare the positions with the look: those of a running reader may be older.
+    The offsets are not compared with the upstream's bounds, because the known positions of a running reader may be
+    outdated.
     """
     by_status = _by_status(splits, states, upstream)
     for status in (OTHER_CLUSTER, RECREATED, ORPHAN):

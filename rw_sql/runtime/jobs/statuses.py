@@ -1,4 +1,4 @@
-"""The jobs' statuses that are still valid, and the values in them that show progress."""
+"""Determines which reported statuses of jobs are still valid, and extracts the values that indicate progress."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ STALLED, STARTING, STOPPED = "STALLED", "STARTING", "STOPPED"
 
 
 def present_statuses(context: Context) -> dict[str, JobStatus]:
-    """The status of each job by its name. Without an owner no job runs, whatever was reported last."""
+    """The status of each job by its name. Without an owner no job runs, regardless of the last reported status."""
     facts = context.metastore.jobs
     statuses = dict(facts.job_statuses())
     if context.has_owner(facts.lease()):
@@ -27,7 +27,7 @@ def present_statuses(context: Context) -> dict[str, JobStatus]:
 
 
 def as_taken_over(statuses: Iterable[JobStatus], snapshot: Snapshot, at_ms: int) -> list[JobStatus]:
-    """The statuses that a new owner reports for jobs without a final status: it has yet to start them."""
+    """The statuses that a new owner reports for jobs without a final status, because it has not started them yet."""
     wanted = desired_jobs(snapshot)
     return [
         replace(status, state=STARTING if status.job in wanted else STOPPED, reason=None, run=None, updated_ms=at_ms)
@@ -56,8 +56,7 @@ def _wanted(snapshot: Snapshot) -> dict[str, int]:
 
 
 def run_mark(status: JobStatus | None) -> object:
-    """The value in a status that changes when its job progresses; for a stalled job it does not change, however often
-    the job is retried.
+    """A value of a status that changes when the job makes progress. Retries of a stalled job do not change it.
 
     The owner updates the status of a job with a long batch while Spark makes progress.
     """
@@ -67,7 +66,8 @@ def run_mark(status: JobStatus | None) -> object:
 
 
 def owner_marks(context: Context, jobs: Collection[str]) -> tuple[dict[str, object], dict[str, object]]:
-    """The owner's progress with these jobs (none given: all): marks and signs of life for a StallTimeout."""
+    """The owner's progress with these jobs (default: all), as marks of progress and signs of life for a
+    StallTimeout."""
     facts = context.metastore.jobs
     lease, statuses = facts.lease(), facts.job_statuses()
     marks: dict[str, object] = {job: run_mark(statuses.get(job)) for job in jobs or statuses}
@@ -77,7 +77,7 @@ def owner_marks(context: Context, jobs: Collection[str]) -> tuple[dict[str, obje
 
 
 RETRYING = "; retrying"
-"""The end of a stalled job's reason while its next start is in progress; the reason still begins with the cause."""
+"""The suffix of a stalled job's reason while its next start is in progress."""
 
 FLAPPING = "FLAPPING"
-"""The first word of the reason of a job that repeatedly starts and fails."""
+"""The first word of the stall reason of a job that repeatedly starts and fails."""

@@ -1,6 +1,6 @@
 """The streaming query of one run of a job: its batches, its end, its stop.
 
-A reader, a view and a sink own one each. Its states follow each other in this order: made, running
+Each run of a reader, view or sink has one. It passes through these states in order: created, running
 (:attr:`StreamingRun.query` is set), being stopped (:meth:`StreamingRun.cancel`), over (:meth:`StreamingRun.forbid`).
 """
 
@@ -26,18 +26,18 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 GRACE_SECONDS = 1.0
-"""How long a stop waits for the running batch before it cancels it; a cancelled batch leaves nothing."""
+"""How long in seconds a stop waits for the running batch before cancelling it. A cancelled batch leaves no trace."""
 
 _FIRST_PLAN_SECONDS = 600.0
-"""A query that has had no batch for longer than this has no data, rather than a plan that takes so long."""
+"""If a query has had no batch for longer than this many seconds, the cause is a lack of data, not slow planning."""
 
 
 class BrokenOffError(Exception):
-    """A batch ended because its query was being stopped, whatever the immediate error.
+    """A batch ended because its query was being stopped, regardless of the immediate error.
 
-    Spark detects an interrupted Python batch by Py4J's words in the traceback, with a pattern
-    (``StreamExecution.PROXY_ERROR``) whose recursion overflows the stack on long tracebacks. This exception is
-    therefore short and contains exactly these words.
+    Spark recognizes an interrupted Python batch by Py4J's wording in the traceback. Its regular expression
+    (``StreamExecution.PROXY_ERROR``) overflows the stack on long tracebacks. This exception is therefore short and
+    contains exactly that wording.
     """
 
     def __init__(self) -> None:
@@ -47,7 +47,7 @@ class BrokenOffError(Exception):
 
 
 class StreamingRun:
-    """The query of one run. Spark calls its batches from a thread of its own; a stop may come from any other."""
+    """The query of one run. Spark runs the batches in a separate thread; a stop may come from any other thread."""
 
     def __init__(self, job_id: str, note: Callable[[str, int, float], None] | None = None) -> None:
         """``note`` receives the job, the end of each successful batch, in milliseconds since 1970, and its seconds."""
@@ -93,7 +93,7 @@ class StreamingRun:
 
     @contextmanager
     def batch(self) -> Iterator[None]:
-        """Held while a batch is written: a stop waits for its end for a short time (:meth:`wait_idle`)."""
+        """A context manager for writing a batch. A stop waits a short time for its end (:meth:`wait_idle`)."""
         self._idle.clear()
         try:
             yield
@@ -103,7 +103,10 @@ class StreamingRun:
 
     @contextmanager
     def turn(self) -> Iterator[None]:
-        """Held while something is committed: :meth:`forbid` waits for it. Raises FencedError after that."""
+        """A context manager for a commit. :meth:`forbid` waits for its end.
+
+        Raises FencedError if :meth:`forbid` has been called.
+        """
         with self._turn:
             if self._is_over:
                 raise FencedError(f"{self._job_id} was stopped")
@@ -131,7 +134,7 @@ class StreamingRun:
         return 0.0 if since is None else time.monotonic() - since
 
     def failure(self) -> Failure | None:
-        """Why the query ended by itself; None while it is active."""
+        """The reason why the query ended without being stopped; None while it is active."""
         if self.query is None:
             return Failure(reason="it was never started")
         if self.query.isActive:
@@ -156,12 +159,15 @@ class StreamingRun:
             self.query.stop()
 
     def stop(self) -> None:
-        """Stops the query: the batch in progress has GRACE_SECONDS to end, then it is cancelled."""
+        """Stops the query. The batch in progress has GRACE_SECONDS to finish, then it is cancelled."""
         self.wait_idle(GRACE_SECONDS)
         self.cancel()
 
     def forbid(self, seconds: float = -1) -> bool:
-        """Prevents further commits, after one in progress; False if that takes longer than ``seconds``."""
+        """Waits for a commit in progress, and prevents further commits.
+
+        Returns False if the wait takes longer than ``seconds``.
+        """
         if not self._turn.acquire(timeout=seconds):
             return False
         self._is_over = True
@@ -170,7 +176,7 @@ class StreamingRun:
 
 
 def _innermost(thrown: Any) -> str:
-    """The message of the innermost cause; the outer ones only say that a query failed."""
+    """The message of the innermost cause. The outer exceptions only state that a query failed."""
     said = ""
     while thrown is not None:
         said = thrown.getMessage() or said

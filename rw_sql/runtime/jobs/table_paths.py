@@ -34,7 +34,8 @@ def table_path(warehouse: Warehouse, snapshot: Snapshot, object_id: int) -> str:
 
 
 def look_at_table(sessions: SparkSessions, name: str) -> TableLook:
-    """Looks at a table by its name in Spark's SQL; empty if it does not exist or is not a Delta table."""
+    """Looks up a table by its name in Spark SQL; the result is empty if the table does not exist or is not a Delta
+    table."""
     from pyspark.errors import PySparkException
 
     try:
@@ -62,7 +63,7 @@ _CHANGED = (
 
 
 _GONE = re.compile(r"([^/\s]+\.parquet)['\"]?(?: does not exist|$|[.:\s])")
-"""The name of a file of rows that a reader did not find, in the messages of all file systems."""
+"""Matches the name of a missing data file in the error messages of all file systems."""
 
 _MOST_COMMITS = 1_000
 """The maximum number of versions to search back for the commit that added such a file."""
@@ -77,9 +78,9 @@ def with_way_out(
     name: str,
     rebuild: str = "",
 ) -> Failure | None:
-    """The failure of the reader ``name`` with a remedy, if it was caused by a change of an external table.
+    """Adds a remedy to the failure of the reader ``name`` if a change to an external table caused it.
 
-    Such a change is an update or delete, which a reader of appended rows cannot follow, or VACUUM.
+    Such a change is either an update or delete, which a reader of appended rows cannot follow, or a VACUUM.
 
     ``again`` are the statements that re-create the reader; ``rebuild`` are those that re-create it from the existing
     rows.
@@ -109,10 +110,10 @@ def with_way_out(
 
 
 def _vacuumed(context: Context, tables: Iterable[DeltaTableRecord], reason: str) -> tuple[str, int] | None:
-    """The external table, as statements name it, and the version of a file that a failure reports as missing; else
-    None.
+    """If a failure reports a missing file: the external table, as statements name it, and the version that added the
+    file. Otherwise None.
 
-    If that version was cleaned up too, the oldest existing one is returned.
+    If that version was cleaned up too, the oldest existing version is returned.
     """
     files = {unquote(name) for name in _GONE.findall(reason)}
     for table in tables if files else ():

@@ -56,7 +56,7 @@ def _job(record: RefreshRecord) -> str:
 
 
 def _of_refresh(record: RefreshRecord, told: BackfillProgress | None) -> BackfillProgress:
-    """The progress that the table's job reported for this refresh; a progress of zero if the job has not started it."""
+    """The progress that the table's job reported for this refresh; zero progress if the job has not started it."""
     if told is not None and not told.is_over and told.started_ms >= (record.triggered_ms or 0):
         return told
     return BackfillProgress(

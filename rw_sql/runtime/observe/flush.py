@@ -41,21 +41,32 @@ if TYPE_CHECKING:
     from rw_sql.runtime.jobs.context import Context
 
 _LOOK_SHARE = 0.1
-"""The interval between two looks, as a share of the time waited so far: a look reads the catalog, logs and
-checkpoints."""
+"""The interval between two checks, as a share of the time waited so far.
+
+Each check reads the catalog, logs and checkpoints.
+"""
 
 _LEAST_LOOK_SECONDS, _MOST_LOOK_SECONDS = 0.02, 0.25
 _ASK_SECONDS = 2.0
 _MARK_SECONDS = 0.5
 _GRACE_MS = 5_000
-"""How long FLUSH waits for a job that has just stalled, in milliseconds: most recover at the first or second retry."""
+"""How long FLUSH waits for a job that has just stalled, in milliseconds.
+
+Most jobs recover at the first or second retry.
+"""
 
 _RETRIES = 2
-"""The number of failed retries after which FLUSH skips a stalled job, unless the next retry is further off than
-``_GRACE_MS``. On a busy machine a single start may take longer than that."""
+"""The number of failed retries after which FLUSH skips a stalled job.
+
+Retries are counted, because on a busy machine a single start may take longer than ``_GRACE_MS``. If the next retry
+is further away than ``_GRACE_MS``, FLUSH does not wait for it.
+"""
 
 _SOUND_MS = 30_000
-"""A run of this length in milliseconds counts as recovered. A shorter run may be a batch that fails slowly."""
+"""After a run of this duration in milliseconds, a job counts as recovered.
+
+A shorter run may consist of one batch that fails slowly.
+"""
 
 _DROPPED = "dropped meanwhile"
 _HELD_HISTORY = "backfill_rate_limit is 0, not waited for"
@@ -71,14 +82,14 @@ def flush(
     discover_now: Callable[[int], None] | None = None,
     shown: Waiting | None = None,
 ) -> tuple[ResultRow, ...]:
-    """Waits for all sources, views and sinks. It does not wait for paused and stalled ones; the result names them.
+    """Waits for all sources, views and sinks except paused and stalled ones, which the result names.
 
-    Readers of a stalled or unreachable source are complete except for that source. Raises SqlError NOT_APPLIED_YET
-    after ``timeout`` seconds without any progress. A job counts as stalled if its stall began some seconds ago, failed
-    retries included.
+    Views and sinks on a stalled or unreachable source are complete except for that source's records. Raises SqlError
+    NOT_APPLIED_YET after ``timeout`` seconds without any progress. A job counts as stalled if it stalled some
+    seconds ago and has not recovered since.
 
-    ``discover_now`` makes the owner in this process look for a source's new splits; an owner in another process does so
-    by itself. ``shown`` is the object that a status line reads meanwhile.
+    ``discover_now`` makes the owner in this process look for a source's new splits; an owner in another process does
+    so on its own schedule. ``shown`` is the object from which a status line reads the progress.
     """
     limit = StallTimeout(timeout)
     shown = shown if shown is not None else Waiting()
@@ -110,7 +121,7 @@ def flush(
 
 
 def _of_what_came(reader: MaterializedViewRecord | SinkRecord, answer: ResultRow, behind: dict[int, str]) -> ResultRow:
-    """A result row that also names the stalled objects whose rows are missing in the reader.
+    """A result row that also names the stalled objects whose rows are missing in the view or sink.
 
     ``behind`` are the incomplete objects, each with the name of the object whose job is the cause.
     """
@@ -128,7 +139,7 @@ class _Waiting(Protocol):
     """One condition that FLUSH waits for."""
 
     def is_over(self) -> bool:
-        """True if it need not be waited for any more."""
+        """True if FLUSH need not wait for this condition any more."""
         ...
 
     def marks(self) -> dict[str, object]:
@@ -194,8 +205,8 @@ class StallGrace:
     def is_over(self, status: JobStatus, at_ms: int) -> bool:
         """True if FLUSH skips the job with this status.
 
-        That is so if the job stalled some seconds ago and its retries fail, however long each takes, or if none is
-        due soon. A job that waits until its input is created is not stalled.
+        That is the case if the job stalled some seconds ago and its retries have failed, or if no retry is due soon.
+        A job that waits until its input is created is not stalled.
         """
         if status.state != "STALLED":
             if at_ms - status.updated_ms >= _SOUND_MS:
@@ -252,7 +263,7 @@ def _flush_source(
 
 @dataclass(slots=True, kw_only=True)
 class _SourceHighWater:
-    """Whether a source has read up to the end offsets of an earlier look, according to the current catalog.
+    """The condition that a source has read up to the end offsets of an earlier look, by the current catalog.
 
     ``notice`` is the reason why FLUSH no longer waits for the source.
     """
@@ -393,7 +404,7 @@ def _flush_reader(
 
 @dataclass(slots=True, kw_only=True)
 class _Reading:
-    """Whether a view or sink has read its inputs up to an earlier version.
+    """The condition that a view or sink has read its inputs up to an earlier version.
 
     ``stall`` is the job's reason if FLUSH no longer waits for it.
     """
@@ -411,7 +422,7 @@ class _Reading:
         return self.context.metastore.snapshot().get(self.reader.id) is None
 
     def is_over(self) -> bool:
-        """True if it is complete, dropped, or has been stalled for a while."""
+        """True if the view or sink is complete, was dropped, or has been stalled for a while."""
         if self.is_dropped or self.ends.are_reached(self.context, self.checkpoint):
             self.stall = None
             return True
@@ -436,7 +447,7 @@ class _Reading:
         return {self._name: mark}
 
     def left(self) -> str:
-        """The number of rows of its inputs that it has not read, and the status of its job."""
+        """The number of input rows that the view or sink has not read, and the status of its job."""
         behind = rows_behind(self.context, self.context.metastore.snapshot(), self.reader, self.checkpoint)
         # If no whole row is missing, the job still has to read a version without rows.
         return f"{self._name} {_behind(behind or None, 'row')} {_state(self.context, [self.job])}"

@@ -35,12 +35,15 @@ if TYPE_CHECKING:
     from rw_sql.runtime.jobs.context import Context
 
 LOOK_SECONDS = 2.0
-"""The time limit for looking at all upstreams, in seconds; lags of slower ones are unknown."""
+"""The time limit for looking at all upstreams, in seconds. The lag of a slower upstream is unknown."""
 
 _MOST_VERSIONS = 1000
 
 _MOST_TIMES = 200
-"""The maximum number of unread records per source whose times are requested: 100,000 partitions have as many."""
+"""The maximum number of unread records per source whose times are requested.
+
+Without a limit there would be one request per partition.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,16 +61,19 @@ class Lag:
 
 
 def measure_lags(context: Context, snapshot: Snapshot) -> dict[str, int | None]:
-    """The number of records that a source is behind its upstream, or rows that a view is behind its inputs; None if the
-    number cannot be found quickly."""
+    """For each job, the number of records that a source is behind its upstream, or of rows that a view is behind its
+    inputs. None if the number cannot be determined quickly."""
     return {job: lag.records for job, lag in measure_lag(context, snapshot, with_times=False).items()}
 
 
 def measure_lag(
     context: Context, snapshot: Snapshot, *, with_times: bool = True, seconds: float = LOOK_SECONDS
 ) -> dict[str, Lag]:
-    """How far each job is behind. All upstreams together have ``seconds`` to report their ends and, with
-    ``with_times``, as many again to report the age of unread records."""
+    """How far each job is behind.
+
+    All upstreams together have ``seconds`` to report their ends. If ``with_times`` is set, they have the same time
+    again to report the age of unread records.
+    """
     behind: dict[str, Lag] = {}
     own: dict[str, Lag] = {}
     sources = [source for source in snapshot.all("source") if snapshot.readers_of(source.id)]
@@ -102,7 +108,7 @@ def measure_lag(
 
 
 def _sum(parts: list[Lag]) -> Lag:
-    """The lag of several inputs together: the age is that of the oldest unread record."""
+    """The total lag of several inputs. Its age is the age of the oldest unread record."""
     known = [part.records for part in parts if part.records is not None]
     if len(known) < len(parts):
         return Lag()

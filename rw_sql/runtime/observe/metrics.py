@@ -73,7 +73,7 @@ HELP = {
 
 @dataclass(slots=True)
 class _Operations:
-    """Totals of the log of record up to ``epoch``."""
+    """Totals over the operations in the log of record up to ``epoch``."""
 
     epoch: int = 0
     by_kind: Counter[tuple[str, str]] = field(default_factory=Counter)
@@ -83,8 +83,10 @@ class _Operations:
 
 @dataclass(slots=True)
 class _Committed:
-    """The rows added to a job's table up to a version, counted from the start of the run that was the newest at the
-    first look."""
+    """The rows added to a job's table up to a version.
+
+    Counting began with the run that was the newest at the first look.
+    """
 
     version: int
     rows: int = 0
@@ -104,8 +106,8 @@ class _Committed:
 class Metrics:
     """The metrics of one warehouse, in any process. Thread-safe.
 
-    A process first counts the rows since the start of the job's run, or since the oldest commit that the table's log
-    still has. From then on it continues to count, also across later runs of the job.
+    A process first counts the rows since the start of the job's current run, or since the oldest commit that still
+    exists. From then on, it adds later rows, even across later runs of the job.
     """
 
     def __init__(self, context: Context) -> None:
@@ -241,8 +243,10 @@ class Metrics:
                 yield Sample(name="rw_sql_owner_info", labels=(("host", lease.host), ("owner", lease.owner)), value=1)
 
     def count_rows(self) -> None:
-        """Counts the rows added to the jobs' tables since the last call, before clean-up removes the commits that state
-        their numbers."""
+        """Counts the rows added to the jobs' tables since the last call.
+
+        Must be called before clean-up removes the commits with these numbers.
+        """
         with self._lock:
             self._count_rows(self._context.metastore.snapshot())
 
@@ -269,7 +273,8 @@ class Metrics:
 
 
 def metrics_of(context: Context) -> Metrics:
-    """The warehouse's metrics in this process: a single object, which continues to count between looks."""
+    """The warehouse's metrics in this process: a single object, so that counters continue from one scrape to the
+    next."""
     found: Metrics | None = context.made.get("metrics")
     if found is None:
         found = context.made.setdefault("metrics", Metrics(context))
@@ -293,7 +298,7 @@ def _states_set(record: OperationRecord) -> Counter[int]:
 
 @cache
 def _versions() -> tuple[tuple[str, str], ...]:
-    """The versions of the running software, by label; a package that is not installed has none."""
+    """The versions of the running software, by label. Packages that are not installed are absent."""
     found = {"version": __version__}
     for label, package in (("deltalake", "deltalake"), ("pyspark", "pyspark")):
         try:
@@ -309,7 +314,7 @@ def _name(snapshot: Snapshot, id_: int) -> str:
 
 
 class _Scrape(Collector):
-    """One scrape. If the catalog or an upstream does not answer, only its metrics are left out."""
+    """One scrape. If the catalog or an upstream does not answer, only the metrics that depend on it are left out."""
 
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics

@@ -42,11 +42,13 @@ def wait_until_made(
     *,
     gives_up: bool = False,
 ) -> tuple[ResultRow, ...]:
-    """Waits for the views and tables of these jobs (None: all); returns those that are not complete, with the reasons.
+    """Waits for the views and tables of these jobs (None: all) to be complete.
 
-    Ends after ``seconds`` without any progress. A rebuild is complete when the new table serves. It does not wait for
-    views whose job is stalled, or that no process runs. ``tell`` is called with the progress of each view. With
-    ``gives_up``, a timeout raises SqlError NOT_APPLIED_YET instead of being returned.
+    Returns the incomplete ones, with reasons.
+
+    Ends after ``seconds`` without any progress. A rebuild is complete when queries read the new table. Views whose
+    job is stalled, or is not run by any process, are not waited for. ``tell`` is called with the progress of each
+    view. With ``gives_up``, a timeout raises SqlError NOT_APPLIED_YET instead of being reported in the result.
     """
     changed = threading.Event()
     limit = StallTimeout(seconds)
@@ -135,7 +137,7 @@ def _look(
 
 
 def _held_up(snapshot: Snapshot, group: Sequence[RebuildRecord], statuses: Mapping[str, JobStatus]) -> str:
-    """The reason why rebuilds that must be swapped together cannot finish for now; empty if they can."""
+    """The reason why a group of rebuilds that must be swapped together cannot finish for now; empty if it can."""
     for rebuild in group:
         status, view = statuses.get(rebuild_job(rebuild)), snapshot.get(rebuild.view_id)
         if status is not None and status.state == "STALLED":
@@ -151,7 +153,8 @@ def _of_group(snapshot: Snapshot, group: Sequence[RebuildRecord], why: str) -> l
 
 
 def refreshes_without_end(before: Snapshot, after: Snapshot, jobs: Collection[str] | None) -> tuple[ResultRow, ...]:
-    """The reasons why refreshes in progress failed, for these jobs or for all."""
+    """The failures of refreshes that were in progress at ``before`` and have failed by ``after``, for these jobs
+    (None: all)."""
     told = []
     for record in before.all("refresh"):
         if jobs is not None and view_job(record.table_id) not in jobs:

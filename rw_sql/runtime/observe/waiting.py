@@ -33,7 +33,7 @@ _SETTLED = frozenset({"RUNNING", "PAUSED", "IDLE", "STOPPED"})
 class Waiting:
     """The jobs that the running statement of a session waits for.
 
-    The statement's thread writes this object, which costs almost nothing; a status line reads it from another thread.
+    The statement's thread updates this object at almost no cost; a status line reads it from another thread.
     ``jobs`` are the ids of those jobs (None: all). ``left`` computes the remaining work.
     """
 
@@ -54,8 +54,8 @@ class Waiting:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobPhase:
-    """The phase of one job: its object's name, its present activity, and how many of the known rows (or offsets) are
-    done, if any are known."""
+    """The phase of one job: the name of its object, its current activity and, if known, the numbers of finished and
+    of all rows (or offsets)."""
 
     job: str
     name: str
@@ -119,8 +119,10 @@ def _phase(snapshot: Snapshot, job: str, status: JobStatus | None, making: Backf
 
 
 def what_goes_on(context: Context, jobs: Collection[str] | None) -> str | None:
-    """The text about the jobs (None: all) after a wait has timed out: that they continue, and the phase of each. None
-    if no process runs the jobs."""
+    """The text for a wait that has timed out: states that the jobs (None: all) continue, and the phase of each.
+
+    None if no process runs the jobs.
+    """
     lease = context.metastore.jobs.lease()
     if not context.has_owner(lease):
         return None

@@ -1,4 +1,5 @@
-"""Positions of readers, from the commits of logs and from checkpoints, and the ranges that a log contains.
+"""Determines the positions of readers, from the commits of logs and from checkpoints, and the ranges of offsets that
+a log contains.
 
 Imports: ``jobs``, ``delta``, ``decoding``, ``support``. Imported by: nearly every room above. Begin with ``shared``
 (the position of a shared source) and ``progress`` (how far a query has come).

@@ -23,19 +23,20 @@ if TYPE_CHECKING:
 
 
 def stands_in(checkpoint: str, tables: Collection[str]) -> bool:
-    """True if one of the entries that a start reads points to one of these tables (by Delta id), or if there are no
-    entries."""
+    """True if an offset entry that a start would read refers to one of these tables (by Delta id), or if there are
+    no entries."""
     files = CheckpointFiles.at(checkpoint)
     newest = _newest_two(files)
     return not newest or any(not _tables_at(files, batch).isdisjoint(tables) for batch in newest)
 
 
 def begin_at(warehouse: Warehouse, checkpoint: str, table: str, version: int, parallelism: int) -> None:
-    """Creates a checkpoint whose only batch ends before a version of a table, so that a new stateless query begins at
-    that version.
+    """Creates a checkpoint whose only batch ends before a version of a table, so that a new stateless query begins
+    at that version.
 
-    Spark's options cannot name a start version that does not exist yet. Spark reads a batch's shuffle partitions from
-    its entry if the following batch was planned and not finished, and would fail at each start without them.
+    A checkpoint is used because Spark's options cannot name a start version that does not exist yet. The entry
+    includes the number of shuffle partitions: Spark reads it from there if the following batch was planned but not
+    finished, and would otherwise fail at each start.
     """
     conf = {SHUFFLE_PARTITIONS: str(parallelism)}
     times = {"batchWatermarkMs": 0, "batchTimestampMs": int(time.time() * 1000), "conf": conf}
@@ -81,8 +82,10 @@ def _tables_at(files: CheckpointFiles, batch: int) -> set[str]:
 
 
 def is_moved_by_half(checkpoint: str, moves: Mapping[str, tuple[str, int]]) -> bool:
-    """True if a kill came between the writes of the two entries. The query cannot start from such a checkpoint, but
-    :func:`move` completes it."""
+    """True if the process was killed between the writes of the two entries.
+
+    The query cannot start from such a checkpoint, but :func:`move` completes it.
+    """
     files = CheckpointFiles.at(checkpoint)
     newest = _newest_two(files)
     if len(newest) < 2:
@@ -96,7 +99,7 @@ def move(checkpoint: str, moves: Mapping[str, tuple[str, int]]) -> None:
     """Points the newest entries to the logs, the older entry first. Idempotent.
 
     ``moves`` maps the Delta id of a staging table to the id of the log and the next version to read of it. Raises
-    StalledError if a batch is planned and not committed.
+    StalledError if a batch is planned but not committed.
     """
     files = CheckpointFiles.at(checkpoint)
     newest = _newest_two(files)

@@ -1,7 +1,7 @@
 """The ranges that were read into a table, per operation, preserved when commits are cleaned up.
 
-Consecutive commits of one epoch that continue each other form a *stretch*. A file beside the checkpoints has the
-stretches of cleaned-up commits; readers add those of the existing commits.
+A *stretch* consists of consecutive commits of one epoch with contiguous offsets. A file beside the checkpoints
+contains the stretches of cleaned-up commits; code that reads the file adds the stretches of the existing commits.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ _FORM = 1
 class Stretch:
     """Commits of runs that started at ``epoch``: per split the contiguous offsets ``[start, end)`` that they read.
 
-    ``at`` is the newest version of the log that names a split; ``lives`` are the splits' incarnations.
+    ``at`` is, for each split, the newest version of the log whose commit contains the split; ``lives`` are the
+    splits' incarnations.
     """
 
     epoch: int
@@ -69,7 +70,7 @@ def noted_stretches(warehouse: Warehouse, source: SourceRecord | MaterializedVie
 def note_stretches(warehouse: Warehouse, source: SourceRecord | MaterializedViewRecord, version: int) -> None:
     """Stores the stretches of the commits up to a version before they are cleaned up.
 
-    Later commits are left out: a REWIND may revert them, but not the stored history.
+    Later commits are left out, because a REWIND may revert them but cannot revert the stored history.
     """
     noted, stretches = noted_stretches(warehouse, source)
     if version <= noted:

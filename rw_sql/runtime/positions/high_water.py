@@ -1,4 +1,4 @@
-"""The versions up to which a view or sink must read, and whether it has read them. Works in any process."""
+"""Determines the versions up to which a view or sink must read, and whether it has read them. Works in any process."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HighWater:
-    """The newest versions with rows of a reader's inputs at one moment, by Delta table id.
+    """For each input of a reader, by Delta table id, the newest version with rows at one moment.
 
     ``feeds`` are the inputs that the reader reads through their change feed. A source that is not
     shared has no log and is left out.
@@ -49,16 +49,16 @@ class HighWater:
         return HighWater(versions=versions, feeds=frozenset(feeds))
 
     def are_reached(self, context: Context, checkpoint: str) -> bool:
-        """True if the reader with this checkpoint has committed all of them."""
+        """True if the reader with this checkpoint has committed all of these versions."""
         reached = committed_versions(context.warehouse, checkpoint, feeds=self.feeds)
         return all(reached.get(table, -1) > version for table, version in self.versions.items())
 
 
 def last_data_version(context: Context, table: str, *, is_feed: bool = False) -> int:
-    """The newest version that adds rows, or with ``is_feed`` also one that removes some; -1 if there is none.
+    """The newest version that adds rows or, with ``is_feed``, adds or removes rows; -1 if there is none.
 
-    If clean-up removed the commits that show it, the newest version that it may be: a reader beyond that version has
-    all rows.
+    If the relevant commits were cleaned up, returns the newest version that it could be: a reader beyond that
+    version has read all rows.
     """
     oldest = 0
     for version, actions in commits(context.warehouse, table):

@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from rw_sql.runtime.jobs.context import Context
 
 MILLISECONDS_PER_BUCKET = 3_600_000
-"""The rows of one hour have the same ``_rw_bucket``."""
+"""The time span of one value of ``_rw_bucket``: one hour."""
 
 _FOOTERS = 3
 _LEVELS = ("list", "element", "key_value", "value")
-"""Parquet's names between a list or map and its elements."""
+"""The names of the intermediate levels between a list or map and its elements in Parquet schemas."""
 
 
 def current_bucket() -> int:
@@ -69,10 +69,8 @@ def log_size(table: DeltaTable) -> LogSize:
 
 
 def _empty_columns(context: Context, path: str, table: DeltaTable) -> tuple[str, ...]:
-    """The columns and fields without a value in the newest files: usually their names do not match the records.
-
-    Read from the files' footers, because Delta's statistics only have the hidden columns.
-    """
+    """The columns and fields that are NULL in all rows of the newest files, usually because their names do not match
+    the records. The numbers come from the files' footers, because Delta's statistics cover only the hidden columns."""
     actions = pa.table(table.get_add_actions(flatten=True)).sort_by([("modification_time", "descending")])
     empty: set[str] | None = None
     for file in actions.column("path").to_pylist()[:_FOOTERS]:
@@ -87,7 +85,7 @@ def _empty_columns(context: Context, path: str, table: DeltaTable) -> tuple[str,
 
 
 def _columns_of_nulls(metadata: pq.FileMetaData) -> set[str] | None:
-    """The columns and fields of a file that are always NULL; None if all of its rows are errors."""
+    """The columns and fields that are NULL in all rows of a file; None if all of its rows are errors."""
     empty: set[str] = set()
     others: set[str] = set()
     has_rows = False

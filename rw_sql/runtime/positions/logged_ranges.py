@@ -1,7 +1,8 @@
 """The offsets that a source's log contains, as ranges computed from the commits of its table.
 
-A file beside the checkpoints caches the ranges, so that they survive the clean-up of commits; readers add the commits
-after the file's version. Without the file, the computation begins at the oldest existing commit.
+A file beside the checkpoints stores the ranges, so that they survive the clean-up of commits. Code that reads the
+file adds the commits after the file's version. Without the file, the computation begins at the oldest existing
+commit.
 """
 
 from __future__ import annotations
@@ -35,12 +36,10 @@ _FORM = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadRanges:
-    """The ranges read according to the commits up to ``version``: per split its incarnations, the newest last.
-
-    ``sparse`` are the splits that returned fewer records than offsets. ``is_complete``: no commit of the log is
-    missing. ``pieces`` are the ranges per run of each split, in log order. ``trimmed`` is the newest hourly bucket that
-    was dropped from the log, together with all older ones: their rows were read and deleted.
-    """
+    """The ranges read according to the commits up to ``version``: for each split, its incarnations, oldest first,
+    with their ranges. ``sparse`` are the splits that returned fewer records than offsets. ``is_complete``: no commit
+    is missing. ``pieces`` are the ranges per run of each split, in log order. ``trimmed`` is the newest hourly
+    bucket that was dropped from the log. The rows of this and all older buckets were read and later deleted."""
 
     version: int = -1
     lives: Mapping[str, tuple[ReadIncarnation, ...]] = field(default_factory=dict)
@@ -83,8 +82,10 @@ def note_ranges(warehouse: Warehouse, source: SourceRecord | MaterializedViewRec
 
 
 def note_cleaned_ranges(warehouse: Warehouse, source: SourceRecord | MaterializedViewRecord, version: int) -> None:
-    """Stores the ranges of the commits up to a version, before these commits are cleaned up: after a RESTORE to an
-    older version, the ranges are computed from there."""
+    """Stores the ranges of the commits up to a version before these commits are cleaned up.
+
+    After a RESTORE to an older version, the computation of ranges begins with this file.
+    """
     known = _cleaned(warehouse, source)
     if known.version < version:
         table = warehouse.data(source.id, source.generation)
@@ -113,8 +114,10 @@ def _read(warehouse: Warehouse, path: str) -> ReadRanges:
 def _fold(
     warehouse: Warehouse, table: str, known: ReadRanges, newest: int, cleaned: Callable[[], ReadRanges]
 ) -> ReadRanges:
-    """Adds to ``known`` the ranges of later commits. ``cleaned`` returns the ranges of the commits that were cleaned
-    up."""
+    """Adds the ranges of later commits to ``known``.
+
+    ``cleaned`` returns the ranges of the commits that were cleaned up.
+    """
     lives, sparse, is_complete = dict(known.lives), set(known.sparse), known.is_complete
     pieces, trimmed = dict(known.pieces), known.trimmed
     versions = range(known.version + 1, newest + 1)
@@ -147,15 +150,15 @@ def _fold(
 
 
 def held_pieces(warehouse: Warehouse, source: SourceRecord) -> Mapping[str, tuple[LogPiece, ...]]:
-    """The runs whose rows contain the offsets of a source's log, as far as those rows provably exist.
+    """The ranges of offsets in a source's log by the run that wrote their rows, limited to rows that provably exist.
 
-    If old buckets were dropped, commits are read one by one: the fold may include deleted rows.
+    If old buckets were dropped, the commits are read one by one, because the stored ranges may include deleted rows.
     """
     return held_log(warehouse, source)[1]
 
 
 def held_log(warehouse: Warehouse, source: SourceRecord) -> tuple[int, Mapping[str, tuple[LogPiece, ...]]]:
-    """As :func:`held_pieces`, with the version of the log that contains the rows."""
+    """Like :func:`held_pieces`, with the version of the log that contains the rows."""
     found = read_ranges(warehouse, source)
     if found.trimmed is None:
         return found.version, found.pieces
@@ -220,7 +223,11 @@ def _newest_bucket(actions: list[dict[str, Any]], kind: str, known: int | None) 
 
 
 def _sparse_splits(commit: JobCommit, actions: list[dict[str, Any]]) -> set[str]:
-    """The splits of a commit that may have gaps: it has fewer rows than offsets, without saying where."""
+    """The splits of a commit that may have gaps.
+
+    If the commit has fewer rows than offsets, these are all of its splits, because it does not record where the gaps
+    are.
+    """
     moved = {split for split, (start, end) in commit.ranges.items() if end > start}
     rows = added_rows(actions)
     return moved if rows is None or rows < sum(end - start for start, end in commit.ranges.values()) else set()

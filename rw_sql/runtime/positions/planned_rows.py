@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Planned:
-    """The number of rows that a batch reads: an upper limit, and the exact number, which excludes records that did not
-    decode. None means unknown."""
+    """The number of rows that a batch reads: an upper limit, and the exact number, which excludes undecodable
+    records. None means unknown."""
 
     most: int | None = None
     exact: int | None = None
@@ -28,8 +28,8 @@ def planned_rows(
 ) -> Planned:
     """The number of rows of a planned batch, from the commits of the query's only input, which must be append-only.
 
-    ``is_log``: the input is a source's log, whose undecodable records are not read. ``is_all_read``: all other records
-    are read.
+    ``is_log``: the input is a source's log, whose undecodable records are skipped. ``is_all_read``: the query reads
+    all other records.
     """
     is_first = batch == 0
     stretch = _first(warehouse, table, checkpoint) if is_first else planned_stretch(warehouse, checkpoint, batch)
@@ -50,7 +50,7 @@ def planned_rows(
 
 
 def _first(warehouse: Warehouse, table: str, checkpoint: str) -> tuple[range, bool] | None:
-    """The versions whose rows a query's first batch reads, if the table has been appended to only."""
+    """The versions whose rows a query's first batch reads, if all commits of the table only added rows."""
     end = first_end(warehouse, checkpoint)
     if end is None:
         return None

@@ -23,11 +23,12 @@ def _delta_offsets(warehouse: Warehouse, checkpoint: str, batch: int) -> list[di
 
 
 def committed_versions(warehouse: Warehouse, checkpoint: str, *, feeds: Collection[str] = ()) -> dict[str, int]:
-    """Per input table (by Delta table id) the first version that is not completely in the view; empty before any batch.
+    """For each input table, by Delta table id, the first version that is not completely in the view; empty before
+    any batch.
 
-    While the initial snapshot of a table is read in several batches, no version counts until the last of them.
-    ``feeds`` are the tables read through their change feed, where a batch has whole commits although its offset names a
-    file.
+    If the initial snapshot of a table is read in several batches, no version counts as read until the last of these
+    batches. ``feeds`` are the tables read through their change feed, where a batch consists of whole commits even
+    though its offset refers to a file.
     """
     committed = _batches(warehouse, f"{checkpoint}/commits")
     if not committed:
@@ -48,7 +49,7 @@ def newest_planned(warehouse: Warehouse, checkpoint: str) -> int:
 
 
 def end_versions(warehouse: Warehouse, checkpoint: str, batch: int) -> dict[str, int]:
-    """Per input table (by Delta table id) the last version that a planned batch reads.
+    """For each input table, by Delta table id, the last version that a planned batch reads.
 
     If that version is read in parts, the batch may have only some of its rows.
     """
@@ -61,7 +62,8 @@ def end_versions(warehouse: Warehouse, checkpoint: str, batch: int) -> dict[str,
 
 
 def planned_stretch(warehouse: Warehouse, checkpoint: str, batch: int) -> tuple[range, bool] | None:
-    """The versions of a single Delta input that a planned batch reads, and True if it reads all of each.
+    """The versions of a single Delta input that a planned batch reads, and whether it reads all rows of each
+    version.
 
     None for a batch of the initial snapshot, and if the query reads its input more than once, as a self-join does.
     """
@@ -89,7 +91,7 @@ def first_end(warehouse: Warehouse, checkpoint: str) -> int | None:
 def watermark_ms(warehouse: Warehouse, checkpoint: str) -> int | None:
     """The event time below which a view's next batch drops rows, in milliseconds since 1970.
 
-    None if it drops none: it has no state, or no event time so far.
+    None if the batch drops no rows, because the query has no state or has seen no event time so far.
     """
     if not warehouse.list_names(f"{checkpoint}/state"):
         return None

@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowsToRead:
-    """Rows and the bytes of their files; files without a row count are skipped."""
+    """A number of rows and the size of their files in bytes. Files without a row count are skipped."""
 
     rows: int = 0
     bytes: int = 0
 
 
 def rows_to_read(warehouse: Warehouse, snapshot: Snapshot, ids: Iterable[int]) -> RowsToRead:
-    """The rows in the logs and tables of these objects; an object that is named twice counts twice."""
+    """The rows in the logs and tables of these objects. An object that occurs twice counts twice."""
     rows = size = 0
     for id_ in ids:
         record = snapshot.get(id_)

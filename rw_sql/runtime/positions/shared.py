@@ -1,4 +1,4 @@
-"""The positions of a shared source: the catalog's states, advanced by the commits of its log since."""
+"""The positions of a shared source: the states in the catalog, advanced by later commits of the source's log."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 
 
 ALL_SPLITS = ""
-"""The split name of the note that says up to which version of the log the notes of all splits are valid."""
+"""The split name of a special note: the version of the log up to which the notes of all splits are valid."""
 
 
 def known_state(row: StoredState, note: NotedPosition | None) -> str:
-    """A split's position: the stored one, or the one that a statement set if that is newer or nothing is stored."""
+    """A split's position: the noted one, or the one set by a statement if that is newer or if there is no note."""
     return note.state if note is not None and _counts(note, row) else row.state
 
 
@@ -39,9 +39,10 @@ def _counts(note: NotedPosition, row: StoredState) -> bool:
 def read_positions(warehouse: Warehouse, metastore: Metastore, snapshot: Snapshot, source: SourceRecord) -> Positions:
     """The next record of every split that has a state.
 
-    A statement's state is valid from its epoch on. Commits of runs that started earlier do not advance it, so that a
-    batch between a statement and the stop does not undo the statement. Otherwise the newest commit after the state's
-    version that names the split has the position; the notes limit how far back commits are read.
+    A statement's state is valid from its epoch on. Commits of runs that started before the statement do not advance
+    the state, so that a batch committed between the statement and the stop of such a run does not undo the
+    statement. Among other commits, the newest one that contains the split determines its position. The notes limit
+    how far back commits must be read.
     """
     kind = connector(source.connector)
     fragment = ingest_fragment(source.id)
@@ -87,8 +88,8 @@ def read_positions(warehouse: Warehouse, metastore: Metastore, snapshot: Snapsho
 def oldest_reader_epoch(warehouse: Warehouse, metastore: Metastore, source: SourceRecord) -> int | None:
     """The start epoch of the oldest run that may still commit to a source's log; None before any run.
 
-    That is the run of the newest commit, which fenced all earlier runs, or a run that was claimed after it. A run that
-    the same process replaced by another run has ended.
+    This is the run of the newest commit, which fenced all earlier runs, or a run that was claimed after it. A run
+    that its own process has replaced by another run counts as ended.
     """
     runs = metastore.jobs.runs(ingest_fragment(source.id))
     if not runs:
@@ -130,7 +131,10 @@ def _take(
     epoch: int,
     ends: Mapping[str, tuple[int, int]],
 ) -> None:
-    """Applies the ends of a commit, (offset, version) by split, to the waiting splits. Its run started at ``epoch``."""
+    """Applies the end offsets of a commit, (offset, version) by split, to the waiting splits.
+
+    ``epoch`` is the epoch at which the commit's run started.
+    """
     for split in waiting.keys() & ends.keys():
         row, (end, at) = waiting[split], ends[split]
         if at > row.log_version and epoch >= row.epoch:

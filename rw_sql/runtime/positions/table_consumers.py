@@ -1,9 +1,10 @@
 """The progress of a table's readers: upkeep must keep the rows that they have not read.
 
-A view's or sink's checkpoint determines the first version of the table that it requests after a restart. That version
-belongs to the batch before the newest one, because Spark re-reads that batch at a start. After its first batch, a query
-requests the version before the end of that batch. With a change feed from a start version, it requests that version. A
-view that is recomputed reads its inputs' rows as they were just before the batch.
+The checkpoint of a view or sink determines the first version of the table that its query requests after a restart.
+Usually this version belongs to the batch before the newest one, because Spark re-reads that batch at a start. After
+a query's first batch, it is the version before the end of that batch; if the query reads a change feed from a start
+version, it is the start version. A recomputed view also reads its inputs' rows as of the version just before the
+batch.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reader:
-    """One reader of a table, with the first version that it still needs; None if it has not begun.
+    """One reader of a table, with the first version that the reader still needs; None if it has not begun to read.
 
     ``waits_since_ms`` is the time of the oldest commit that it has not read, in milliseconds since 1970; None if there
     is none.
@@ -65,9 +66,9 @@ def _needs(
     *,
     is_first: bool,
 ) -> int | None:
-    """The first version that a query with these :func:`planned_versions_of` needs, None if the list is empty.
+    """The first version that a query needs, given its :func:`planned_versions_of`; None if the list is empty.
 
-    ``is_first``: it has planned exactly one batch.
+    ``is_first``: the query has planned exactly one batch.
     """
     if not versions:
         return None
@@ -85,8 +86,10 @@ def _needs(
 def _queries_on(
     warehouse: Warehouse, snapshot: Snapshot, object_id: int
 ) -> Iterator[tuple[MaterializedViewRecord | SinkRecord, str, int | None]]:
-    """The readers of an object: record, checkpoint, and creation time in milliseconds. A view being rebuilt counts
-    twice."""
+    """The readers of an object, each with its record, its checkpoint, and its creation time in milliseconds.
+
+    A view that is being rebuilt counts twice.
+    """
     for record in (*snapshot.kept, *snapshot.all("sink")):
         if isinstance(record, MaterializedViewRecord) and object_id in record.inputs:
             yield record, warehouse.view_checkpoint(record.id, record.generation), record.created_at_ms
@@ -101,7 +104,8 @@ def _queries_on(
 
 
 def planned_versions_of(warehouse: Warehouse, checkpoint: str, table_id: str) -> list[int]:
-    """The next versions of a table after the last two batches of a query with this checkpoint; empty before any.
+    """The next versions of a table after each of the last two batches of a query with this checkpoint; empty before
+    any batch.
 
     After a restart, a query requests the earliest of them and continues at the last.
     """

@@ -1,4 +1,5 @@
-"""The job of REFRESH TABLE: loads the current upstream, compares it with the table, commits the differences.
+"""The job of REFRESH TABLE: loads the current rows of the upstream, compares them with the table, and commits the
+differences.
 
 Imports: ``upkeep`` and the rooms below. Imported by: ``control``. Begin with ``job``.
 """

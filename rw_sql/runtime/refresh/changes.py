@@ -22,19 +22,19 @@ _EXACT_JSON = {
     "timestampNTZFormat": "yyyy-MM-dd HH:mm:ss.SSSSSS",
 }
 _KEY, _ROW = ("_rw_key_1", "_rw_key_2"), ("_rw_row_1", "_rw_row_2")
-"""Two hashes of 64 bits each: with a billion rows, a collision is less likely than a disk error."""
+"""The columns of hashes: two of 64 bits each. With a billion rows, a collision is less likely than a disk error."""
 
 _THERE = "_rw_there"
 _SEEN = "rw_sql: keys met"
 
 
 def changed_rows(fresh: DataFrame, table: DataFrame | None, keys: Sequence[str]) -> DataFrame:
-    """The rows of ``fresh`` that ``table`` lacks or has with other values, each with KEEP true, and the keys missing
-    from ``fresh``, with KEEP false.
+    """The differences between two tables: with KEEP true, the rows of ``fresh`` that are missing in ``table`` or
+    have other values there; with KEEP false, the keys of ``table`` that are missing in ``fresh``.
 
-    Both have the same columns. Keys and rows are compared by hash, so that only keys and hashes of the table's rows are
-    shuffled. Of several rows with the same key, always the same one is chosen. ``table`` is None if it is known to be
-    empty.
+    Both have the same columns. Keys and rows are compared by hash, so that only keys and hashes of the table's rows
+    are shuffled. If several rows have the same key, the choice among them is deterministic. ``table`` is None if it
+    is known to be empty.
     """
     columns = fresh.columns
     hashed = _hashed(_hashed(fresh, columns, _ROW), keys, _KEY)
@@ -57,8 +57,8 @@ def quickly_changed_rows(fresh: DataFrame, table: DataFrame, keys: Sequence[str]
     """The same as :func:`changed_rows`, without sorting, provided that ``fresh`` has no key of ``table`` more than
     once.
 
-    :func:`had_each_key_once` shows afterwards, by the number of rows, whether that was so. Duplicates are removed only
-    among keys that the table lacks, and these are few.
+    :func:`had_each_key_once` determines afterwards, by the number of rows, whether this was the case. Duplicates are
+    removed only among the (few) keys that the table lacks.
     """
     columns = fresh.columns
     new = _hashed(_hashed(fresh, columns, _ROW), keys, _KEY).withColumn(_THERE, f.lit(1)).alias("n")
@@ -83,8 +83,8 @@ def quickly_changed_rows(fresh: DataFrame, table: DataFrame, keys: Sequence[str]
 def had_each_key_once(changes: DataFrame, table_rows: int) -> bool:
     """True if the result of :func:`quickly_changed_rows` is correct. Call it after the whole result is persisted.
 
-    Every key of the table is counted as present in both or as deleted. If a key occurred twice, the total exceeds the
-    number of the table's rows.
+    Each row of the table is counted either as present in both tables or as deleted. If ``fresh`` has a key of the
+    table twice, the total exceeds the number of the table's rows.
     """
     seen = java_frame(changes).queryExecution().observedMetrics().get(_SEEN)
     if not seen.isDefined():
@@ -94,7 +94,7 @@ def had_each_key_once(changes: DataFrame, table_rows: int) -> bool:
 
 
 def _values(columns: Sequence[str], keys: Sequence[str], is_new: Column) -> list[Column]:
-    """The new row's values; for a deleted key, the table's."""
+    """The values of the new row; for a deleted key, the values in the table."""
     return [
         f.when(is_new, f.col(f"n.`{name}`")).otherwise(f.col(f"o.`{name}`")).alias(name)
         if name in keys

@@ -1,8 +1,8 @@
-"""The job of a refreshable table: the only writer of its rows, which moves a refresh from one state to the next.
+"""The job of a refreshable table: carries out refreshes, and is the only writer of the table's rows.
 
-It follows the catalog: for a table that is REFRESHING it loads the upstream into a staging table; for one that is
-FINISHING it merges the staging table, chunk by chunk, each chunk as a commit with its own number. After a restart, the
-catalog and the table show where to continue.
+The state in the catalog determines what the job does. While the table is REFRESHING, the job loads the upstream into
+a staging table. While it is FINISHING, the job merges the staging table chunk by chunk; each chunk is a commit with
+its own number. After a restart, the catalog and the table show where to continue.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ class RefreshJob:
 
     @property
     def is_unproven(self) -> bool:
-        """False: it has no batches."""
+        """Returns False: a refresh has no batches."""
         return False
 
     def failure(self) -> Failure | None:
@@ -133,7 +133,7 @@ class RefreshJob:
         return None if error is None else Failure(reason=f"{type(error).__name__}: {cause_line(str(error))}")
 
     def stop(self) -> None:
-        """Stops it. A chunk being merged is completed; loading is cancelled."""
+        """Stops the job. A merge of a chunk in progress is completed; loading is cancelled."""
         self.stopping.set()
         self.news.set()
         while self.work is not None and not self.work.done():
@@ -147,8 +147,10 @@ class RefreshJob:
         return refresh_of(snapshot, self.spec.table_id)
 
     def _give_up_what_was_killed(self) -> None:
-        """Returns a refresh to IDLE if an earlier run had started to load it, and starts a refresh that no run had
-        started."""
+        """Ends a refresh that an earlier run had begun to load (the table becomes IDLE).
+
+        Begins a refresh that no run has begun.
+        """
 
         def give_up(snapshot: Snapshot) -> Operation | None:
             record = self._record(snapshot)
@@ -209,8 +211,10 @@ class RefreshJob:
         return triggered(record, now) if is_due(snapshot, record, table.created_at_ms, now) else None
 
     def _load(self, snapshot: Snapshot, record: RefreshRecord) -> None:
-        """Loads the upstream into the staging table. If that fails, the table is unchanged, and the reason is
-        recorded."""
+        """Loads the upstream into the staging table.
+
+        If that fails, the table stays unchanged, and the reason is recorded.
+        """
         self._note(record, _LOADED, None, 0, is_done=False)
         self._report(LOADING, 0, 0)
         staged_in = self.staging.of(record.refresh)
@@ -257,7 +261,7 @@ class RefreshJob:
         return tell
 
     def _is_still(self, snapshot: Snapshot, record: RefreshRecord) -> bool:
-        """True if the refresh is still being loaded according to the catalog: CANCEL JOBS ends it."""
+        """True if this refresh is still in the catalog. CANCEL JOBS removes it."""
         now = self._record(snapshot)
         return now is not None and (now.status, now.refresh) == (REFRESHING, record.refresh)
 
@@ -277,7 +281,7 @@ class RefreshJob:
         self._report(DONE, 0, 0)
 
     def _finish(self, record: RefreshRecord) -> None:
-        """Merges the remaining chunks, then deletes the staging table, then records the end of the refresh."""
+        """Merges the remaining chunks, deletes the staging table, and records the end of the refresh, in this order."""
         before = sum(chunk.rows for chunk in self._merged(record))
         for number in left_chunks(record, self.output.done):
             if self.stopping.is_set():
@@ -308,7 +312,7 @@ class RefreshJob:
         return [chunk for chunk in known if chunk.refresh == record.refresh and chunk.chunk != _LOADED]
 
     def _commit(self, plan: Callable[[Snapshot], Operation | None]) -> bool:
-        """Commits an operation planned on the newest catalog; False if there is nothing to commit."""
+        """Commits an operation planned on the newest catalog; returns False if there is nothing to commit."""
         while True:
             snapshot = self.context.metastore.snapshot()
             operation = plan(snapshot)
@@ -361,7 +365,7 @@ class RefreshJob:
 
 
 _TELLING = (PySparkException, Py4JError, DeltaError, OSError, SqlError, StalledError)
-"""Exceptions whose message is sufficient; for others the type is added."""
+"""The exceptions whose message is sufficient. For all others, the type is added."""
 
 
 def _reason(error: Exception, options: Mapping[str, str]) -> str:

@@ -44,8 +44,10 @@ if TYPE_CHECKING:
 _WATCH_SECONDS = 0.5
 
 QUICK_ROWS = 10_000_000
-"""The maximum number of rows for a comparison without sorting: hashes of the rows, partition by partition, fit into the
-memory of Spark's tasks."""
+"""The maximum number of rows for a comparison without sorting.
+
+For so few rows, the hashes of each partition fit into the memory of a Spark task.
+"""
 
 _SETTINGS = {
     # A value that does not fit is an error and not NULL, whatever the session's settings.
@@ -54,7 +56,7 @@ _SETTINGS = {
 
 _NUMBERS = ("NUMERIC", "SMALLINT", "INT", "BIGINT")
 _NO_NUMBER = "^(NaN|-?Infinity)$"
-"""Values of DOUBLE PRECISION that other numeric types lack."""
+"""Values of DOUBLE PRECISION that other numeric types cannot represent."""
 
 _PLAIN_PATH = re.compile(r"/[A-Za-z0-9/._=-]+")
 _PARTITION_ROWS = 250_000
@@ -71,8 +73,8 @@ def load(
 ) -> Staged:
     """Reads the upstream, compares it with the table, and stages the differences.
 
-    Reads it a second time if it has a key of the table twice. Raises StalledError if an executor does not share the
-    warehouse's folder.
+    Reads the upstream a second time if it contains a key of the table more than once. Raises StalledError if an
+    executor does not share the warehouse's folder.
     """
     require_shared(staging.warehouse, spark)
     for key, value in _SETTINGS.items():
@@ -110,7 +112,7 @@ def load(
 
 
 def _partitions(spark: SparkSession, reader: SnapshotReader, options: Mapping[str, str], rows: int) -> int:
-    """The number of partitions for the comparison; ``rows`` is the table's number of rows, 0 before the first load."""
+    """The number of partitions for the comparison. ``rows`` is the table's number of rows, 0 before the first load."""
     there = reader.row_estimate(options) if isinstance(reader, ColumnReader) else None
     if there is None and not rows:
         return min(_MOST_PARTITIONS, max(2, spark.sparkContext.defaultParallelism))
@@ -120,7 +122,8 @@ def _partitions(spark: SparkSession, reader: SnapshotReader, options: Mapping[st
 def _misfit_of(
     table: str, columns: Sequence[ColumnDefinition], keys: Sequence[str]
 ) -> Callable[[str, Column, Mapping[str, Column]], Column]:
-    """The error text for a value of an upstream that does not fit: its column, its row's key, and the remedy."""
+    """The error message for a value from the upstream that does not fit: the column, the key of the row, and the
+    remedy."""
     by_field = {field_of(column): column for column in columns}
     shown_keys = [column for column in columns if column.name in keys] or list(columns[:1])
 
@@ -159,7 +162,7 @@ def _decoded(
     columns: Sequence[ColumnDefinition],
     clause: FormatEncode,
 ) -> DataFrame:
-    """The rows of text lines, decoded like a source's records; a line that does not decode is an error."""
+    """The rows of text lines, decoded like a source's records. A line that cannot be decoded raises an error."""
     given = {each.key: option_text(each.value) for each in clause.options}
     fields = [replace(column, name=field_of(column), field=None) for column in columns]
     names, shown = [field.name for field in fields], {field_of(column): column.name for column in columns}
@@ -175,7 +178,8 @@ def _decoded(
 
 @contextmanager
 def held(rows: DataFrame) -> Iterator[tuple[DataFrame, int]]:
-    """The rows, computed once and persisted within the block, and their number."""
+    """A context manager that computes and persists the rows for the duration of the block; yields the rows and their
+    number."""
     kept = rows.persist(StorageLevel.MEMORY_AND_DISK)
     try:
         yield kept, kept.count()
@@ -190,11 +194,13 @@ def _fitted(rows: DataFrame, schema: str) -> DataFrame:
 
 
 def stored_rows(spark: SparkSession, output: JobOutput, schema: str) -> DataFrame:
-    """The table's rows, read directly from its files, which this job knows as the table's only writer.
+    """The table's rows, read directly from its files.
 
-    Not used if the files alone are insufficient (a Delta feature that readers must support), or if Spark would misread
-    their names. delta-rs returns URLs, with %20 for a space and %C3%A9 for é, and Spark treats * and the like as
-    patterns.
+    The job knows the files, because it is the table's only writer.
+
+    Delta's reader is used instead if the files alone do not determine the rows (because of a Delta feature that
+    readers must support), or if Spark would misread their names. delta-rs returns file names as URLs, with %20 for a
+    space and %C3%A9 for é, and Spark treats characters such as * as patterns.
     """
     table, paths = output.table, output.table.file_uris()
     is_told_by_files = not (table.protocol().reader_features or table.metadata().partition_columns)
@@ -204,14 +210,15 @@ def stored_rows(spark: SparkSession, output: JobOutput, schema: str) -> DataFram
 
 
 def _rows_of(table: DeltaTable) -> int:
-    """The number of a table's rows by its files' statistics; a file without statistics counts as one row."""
+    """The number of rows in a table, from its files' statistics. A file without statistics counts as one row."""
     counts = pa.table(table.get_add_actions(flatten=True)).column("num_records")
     return int(pc.sum(pc.fill_null(counts, 1)).as_py() or 0)
 
 
 @contextmanager
 def watched(spark: SparkSession, group: str, tell: Callable[[int, int], bool]) -> Iterator[Callable[[], None]]:
-    """Runs this thread's Spark jobs in a group that does not delay others; yields a function that cancels them.
+    """Runs this thread's Spark jobs in a separate job group and scheduler pool, so that they do not delay others;
+    yields a function that cancels them.
 
     ``tell`` receives the number of finished tasks and of all tasks; if it returns False, the jobs are cancelled.
     """

@@ -1,4 +1,4 @@
-"""Merges one chunk of a refresh into the table: one commit, which writes only rows that differ."""
+"""Merges one chunk of a refresh into the table, in one commit that writes only rows that differ."""
 
 from __future__ import annotations
 
@@ -32,9 +32,11 @@ def merge_chunk(output: JobOutput, rows: pa.Table, keys: Sequence[str], batch: i
 
 
 def key_range(rows: pa.Table, key: str) -> str:
-    """The condition that rows are between the smallest and the largest value of a key; empty if that is not safe.
+    """The condition that limits a merge to rows between the smallest and the largest value of a key; empty if such a
+    condition is not safe.
 
-    Only whole numbers, dates and texts are ordered in the same way by all writers of file statistics.
+    It is safe for integers, dates and texts only, because writers of file statistics order the values of other types
+    differently.
     """
     values, kind = rows[key], rows.schema.field(key).type
     if values.null_count or not values.length():

@@ -1,4 +1,4 @@
-"""The staging table of a refresh: the differences, divided into chunks by ranges of the key.
+"""The staging table of a refresh: contains the differences, divided into chunks by ranges of the key.
 
 Each row is stored with its chunk, so that an interrupted merge continues with the same chunks.
 """
@@ -32,15 +32,18 @@ CHUNK_ROWS = 50_000
 """The approximate number of changed rows in one commit."""
 
 CHUNK_TABLE_ROWS = 2_000_000
-"""The approximate number of the table's rows in the key range of a chunk, which limits how many a merge rewrites."""
+"""The approximate number of the table's rows in the key range of a chunk. It limits how many rows a merge rewrites."""
 
 IN_MEMORY_ROWS = 200_000
-"""Up to this number, changed rows are divided into chunks in the driver's memory, more by Spark."""
+"""The maximum number of changed rows that are divided into chunks in the driver's memory.
+
+Spark divides larger numbers.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Staged:
-    """The staged data: the number of rows that differ, and of chunks."""
+    """The number of staged rows (those that differ), and the number of chunks."""
 
     rows: int
     chunks: int
@@ -65,8 +68,8 @@ class Staging:
     def of(self, refresh: int) -> Staging:
         """The staging table of one refresh.
 
-        In an object store each refresh has its own: an owner that was suspended while loading, and has lost its lease,
-        may still write and delete its refresh's table.
+        In an object store, each refresh has its own staging table: an owner that was suspended while loading and has
+        lost its lease may still write to and delete the table of its refresh.
         """
         return self if self.warehouse.is_local else replace(self, path=f"{self.path}/{refresh}")
 
@@ -89,8 +92,8 @@ class Staging:
         return Staged(rows=rows, chunks=count)
 
     def _require_staged(self, rows: int) -> None:
-        """Raises MiscountError if the number of staged rows differs, or if the driver does not find them where they
-        should be."""
+        """Raises MiscountError if the number of staged rows is wrong, or if the driver does not find the staged
+        files."""
         exactly(rows).require(RowCount(written=sum(self._rows_by_chunk().values())))
         files = self._files()
         sizes = zip(files.column("path").to_pylist(), files.column("size_bytes").to_pylist(), strict=True)

@@ -1,4 +1,6 @@
-"""Rewind points, which unsafe operations leave, and REWIND, which restores a source and its dependents to one.
+"""Rewind points, and REWIND.
+
+Each unsafe operation on a source leaves a rewind point; REWIND restores the source and its dependents to one.
 
 Imports: ``positions``, ``jobs``, ``delta`` and below. Imported by: ``control``. Begin with ``points``, then
 ``restore``; ``scheduler`` calls both.

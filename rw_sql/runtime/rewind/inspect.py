@@ -1,4 +1,4 @@
-"""Reads for the planning of REWIND: the existing points, and the operations and rows that a rewind would revert."""
+"""Reads the facts for planning REWIND: the existing points, and the operations and rows that a rewind would revert."""
 
 from __future__ import annotations
 

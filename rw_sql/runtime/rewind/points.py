@@ -1,8 +1,8 @@
 """Rewind points: the owner makes one after an unsafe operation and before its source continues.
 
-A point can be made until a run of the source's reader starts at the operation's epoch or later; before that, the log
-ends with the rows from before the operation. A point is valid once every dependent of the source has processed all of
-them: then the version of its table and the copy of its checkpoint belong together.
+A point can be made until a run of the source's reader starts at the operation's epoch or later, because until then
+the log ends with the rows from before the operation. The point is complete when every dependent of the source has
+processed all these rows. At that moment, the version of each dependent's table and the copy of its checkpoint match.
 """
 
 from __future__ import annotations
@@ -50,13 +50,13 @@ FOLDER = "checkpoints"
 _LOOK_SECONDS = 0.05
 _COPIES = 3
 _STATE_FILE = re.compile(r"\.?(\d+)(?:_[^.]*)?\.(?:delta|snapshot|changelog|zip)(?:\.crc)?")
-"""Files of Spark's and RocksDB's state stores: the name begins with the version."""
+"""Matches the files of Spark's and RocksDB's state stores, whose names begin with the version."""
 
 Reader = MaterializedViewRecord | SinkRecord
 
 
 class NotYet(Exception):  # noqa: N818 - callers wait, so it is not an error
-    """The reason why a point cannot be made now; with ``is_final``, it cannot be made later either."""
+    """A rewind point cannot be made now. If ``is_final`` is set, it cannot be made later either."""
 
     def __init__(self, reason: str, *, is_final: bool = False) -> None:
         super().__init__(reason)
@@ -66,9 +66,10 @@ class NotYet(Exception):  # noqa: N818 - callers wait, so it is not an error
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stand:
-    """The state of a reader: its newest committed batch, its table's version with all of it, and its checkpoint.
+    """The state of a view or sink: its newest committed batch, the version of its table that contains this batch,
+    and its checkpoint.
 
-    ``reads`` are pairs (input, first version of the input's table that it has not read).
+    ``reads`` has a pair (input, first unread version of the input's table) per input.
     """
 
     record: Reader
@@ -79,14 +80,14 @@ class Stand:
 
     @property
     def folder(self) -> str:
-        """The name of the folder with the copy."""
+        """The name of the folder with the copy of the checkpoint."""
         return view_job(self.record.id) if isinstance(self.record, MaterializedViewRecord) else sink_job(self.record.id)
 
 
 def wanted_points(context: Context, snapshot: Snapshot, source: SourceRecord) -> tuple[OperationRecord, ...]:
     """The unsafe operations on a source for which a point can be made now, oldest first.
 
-    No reader has started since, and no point, or reason for its absence, is stored.
+    No reader has started since such an operation, and neither a point nor a reason for its absence is stored.
     """
     facts = context.metastore.jobs
     last = facts.last_runs().get(ingest_fragment(source.id))
@@ -121,11 +122,12 @@ def make_points(
     is_over: Callable[[], bool],
     on_noted: Callable[[], object],
 ) -> None:
-    """Makes one point for these operations, which share the same rows, or records why there is none.
+    """Makes one point for these operations, which follow the same rows of the log, or records why there is none.
 
-    The source's reader must be stopped; it may continue after ``on_noted`` is called, while surplus points are deleted.
-    Waits for the source's dependents for ``rewind_point_timeout``, because the source is stopped meanwhile; up to ten
-    times as long while they make progress. If ``is_over`` returns true, ends without recording anything.
+    The source's reader must be stopped. It may continue as soon as ``on_noted`` is called; surplus points are
+    deleted afterwards. The wait for the source's dependents is limited to ``rewind_point_timeout``, because the
+    source is stopped during the wait; while they make progress, the limit is ten times as long. If ``is_over``
+    returns true, the function returns without recording anything.
     """
     snapshot = context.metastore.snapshot()
     limit = StallTimeout(milliseconds(snapshot, "rewind_point_timeout") / 1000)
@@ -248,10 +250,10 @@ def _states(context: Context, snapshot: Snapshot, source: SourceRecord, record: 
 
 
 def stands_of(context: Context, snapshot: Snapshot, source: SourceRecord, log_version: int) -> tuple[Stand, ...]:
-    """The state of every dependent of a source, once all have processed the log and each other's tables.
+    """The state of every dependent of a source. All of them must have processed the log and each other's tables.
 
-    Raises NotYet if a dependent has unread rows. Raises it too if a dependent has read rows of another dependent's
-    table that belong to a later batch than the other's state.
+    Raises NotYet if a dependent has unread rows, or if a dependent has read rows of another dependent's table that
+    are newer than the recorded state of that dependent.
     """
     readers = [r for r in snapshot.dependents_of(source.id) if isinstance(r, MaterializedViewRecord | SinkRecord)]
     unfinished = unfinished_backfills(context.metastore, snapshot)
@@ -317,7 +319,7 @@ def _require_arrived(context: Context, snapshot: Snapshot, stand: Stand, version
 
 
 def _reads(context: Context, snapshot: Snapshot, stand: Stand) -> Stand:
-    """Adds the first version of each input's table that it has not read."""
+    """Fills in ``reads``: the first unread version of each input's table."""
     reader = stand.record
     fed = fed_by(snapshot, reader)
     reads = []
@@ -334,7 +336,7 @@ def _reads(context: Context, snapshot: Snapshot, stand: Stand) -> Stand:
 
 
 def _last_data(context: Context, table: str, newest: int, *, is_feed: bool) -> int:
-    """The newest version up to ``newest`` that adds rows, or for a change feed also removes some; -1 if there is
+    """The newest version up to ``newest`` that adds rows or, for a change feed, adds or removes rows; -1 if there is
     none."""
     for version, actions in commits(context.warehouse, table):
         if version <= newest and (has_new_data(actions) or (is_feed and takes_data(actions))):
@@ -361,8 +363,8 @@ def _copy_all(context: Context, folder: str, stands: Iterable[Stand]) -> None:
 def copy_checkpoint(context: Context, origin: str, target: str, batch: int) -> None:
     """Copies a checkpoint as it was after a batch, without batches planned later.
 
-    On a local path the files are linked, because they are never modified, only replaced. Raises FileNotFoundError if a
-    file is deleted meanwhile.
+    On a local path, the copy consists of hard links, which is safe because the files are replaced but never
+    modified. Raises FileNotFoundError if a file is deleted during the copy.
     """
     warehouse = context.warehouse
     files = warehouse.files
@@ -392,8 +394,8 @@ def _link(path: str, to: str) -> None:
 def _is_later(name: str, batch: int) -> bool:
     """True if a file of a checkpoint belongs to a batch after ``batch``.
 
-    The state after a batch has the batch's number plus one as its version. A snapshot of a later version would be
-    loaded instead of the state that results when the batches are read again.
+    The version of the state after a batch is the batch's number plus one. If the copy included a snapshot of a later
+    version, Spark would load it instead of computing the state by re-reading the batches.
     """
     folder, _, file = name.partition("/")
     if folder == "state":

@@ -1,11 +1,11 @@
 """Carries out a REWIND: restores tables and checkpoints, and adjusts the positions in them.
 
-It runs while all jobs concerned are stopped. Each step checks whether it is done, so that after a kill the next owner
-starts from the beginning.
+All jobs concerned must be stopped. Each step checks whether it has been done already, so that after a crash the next
+owner can run all steps again.
 
-Delta's RESTORE reverts a table by a commit. Readers of the table would process the reverted rows again, so the copies
-of their checkpoints are advanced to the version after it. A new run, and the number of the batch that the table now
-ends with, prevent new batches from being mistaken for earlier ones.
+Delta's RESTORE reverts a table by a new commit. To prevent readers of the table from processing the restored rows
+again, the copies of their checkpoints are advanced to the version after that commit. The commit records a new run
+and the number of the table's last remaining batch, so that new batches are not mistaken for earlier ones.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from rw_sql.runtime.support.warehouse import Warehouse
 
 MARK = "_rw_sql/rewound"
-"""A file inside a checkpoint that names the REWIND it was restored for; written last."""
+"""The file inside a restored checkpoint that identifies the REWIND. It is written last."""
 
 
 class CannotRewindError(Exception):
@@ -56,7 +56,7 @@ def rewind_jobs(snapshot: Snapshot, rewind: RewindRecord) -> tuple[str, ...]:
 
 
 def carry_out(context: Context, snapshot: Snapshot, rewind: RewindRecord) -> None:
-    """Carries out a REWIND, or the rest of it, and records that it is done. Raises CannotRewindError."""
+    """Carries out a REWIND, or its remaining steps, and records that it is done. Raises CannotRewindError."""
     source = snapshot.get(rewind.source_id)
     points = context.metastore.jobs.rewind_points(rewind.source_id)
     point = next((found for found in points if found.operation == rewind.operation and found.reason is None), None)
@@ -189,9 +189,9 @@ def _move(
 
 
 def read_on_from(warehouse: Warehouse, table: str, version: int) -> int | None:
-    """The version at which a reader continues in a table that may have been restored since.
+    """The version at which a reader continues in a table that may have been restored in the meantime.
 
-    None if the table was restored to another state than the reader has read.
+    None if the table was restored to a state that differs from what the reader has read.
     """
     for at, actions in commits(warehouse, table, down_to=version):
         to = restored_version(actions)

@@ -1,8 +1,8 @@
-"""Decides which jobs must be stopped for a rewind point or a REWIND, and runs that work.
+"""Decides which jobs must be stopped to make a rewind point or to carry out a REWIND, and runs that work.
 
-The reconciler calls it in each pass. A source's reader waits while a point of an unsafe operation is made; all jobs of
-a REWIND wait until it is carried out. Both follow from the catalog and the job facts alone, so that the next owner
-continues them.
+The reconciler calls it in each pass. A source's reader waits while a rewind point for an unsafe operation is made;
+all jobs affected by a REWIND wait until it is carried out. Pending work is derived from the catalog and the recorded
+job facts, so the next owner can continue it.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _RETRY_SECONDS = 2.0
 
 @dataclass(slots=True)
 class _Work:
-    """One piece of work on a source: its purpose, and the time of its next retry."""
+    """Work on a source that is in progress: its purpose, and the time of its next retry."""
 
     aim: tuple[int, ...]
     future: Future[None] | None = None
@@ -72,9 +72,9 @@ class Rewinding:
         self._found: tuple[tuple[SourceRecord, tuple[OperationRecord, ...]], ...] = ()
 
     def withheld(self, snapshot: Snapshot, busy: Mapping[str, JobSpec | None]) -> frozenset[str]:
-        """The jobs that must not run now. ``busy`` are those that run, or are being started or stopped.
+        """The jobs that must not run now. ``busy`` are the jobs that run, or are being started or stopped.
 
-        Starts the work that they wait for as soon as those jobs are stopped.
+        Starts the work that the returned jobs wait for, as soon as all of them are stopped.
         """
         found: set[str] = set()
         owed: set[str] = set()
@@ -108,7 +108,7 @@ class Rewinding:
         return frozenset(found)
 
     def stop(self) -> None:
-        """Returns when no work is in progress any more."""
+        """Waits until no work is in progress."""
         self._stopping.set()
         wait([work.future for work in self._works.values() if work.future is not None])
 
@@ -161,7 +161,7 @@ class Rewinding:
         self._begin(rewind.source_id, aim, act)
 
     def _tell(self, rewind: RewindRecord, jobs: tuple[str, ...], problem: str) -> None:
-        """Logs why jobs wait if a REWIND cannot be carried out."""
+        """Logs the reason if a REWIND cannot be carried out and jobs wait for it."""
         reason = f"REWIND TO OPERATION {rewind.operation}: {problem}"
         statuses = self._context.metastore.jobs.job_statuses()
         fresh = [

@@ -20,16 +20,16 @@ FEED_COLUMNS = (CHANGE, VERSION)
 """The columns of Delta's change data feed that are used here."""
 
 LOG_ORDER = (RUN, BATCH, SPLIT, OFFSET)
-"""The columns that order a source's log by reading; older logs lack the second."""
+"""The columns that sort a source's log in reading order. Logs of older versions lack the second column."""
 
 _OPERATIONS = {"insert": INSERT, "update_preimage": UPDATE_BEFORE, "update_postimage": UPDATE, "delete": DELETE}
 
 
 def arranged(rows: pa.Table, shape: SinkShape, *, keys_move: bool = False) -> pa.Table:
-    """The shape's columns and OP, in order: a source's rows by offset, a change feed's by commit.
+    """The rows with the shape's columns and OP, sorted: rows of a source by offset, rows of a change feed by commit.
 
-    ``rows`` also has the columns of LOG_ORDER, or FEED_COLUMNS, or neither. ``keys_move``: an update may change the key
-    columns.
+    ``rows`` additionally has the columns of LOG_ORDER, of FEED_COLUMNS, or neither. ``keys_move``: an update may
+    change the key columns.
     """
     columns = list(shape.columns)
     if CHANGE in rows.column_names:

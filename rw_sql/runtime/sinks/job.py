@@ -1,8 +1,8 @@
-"""A sink's query: from its inputs' tables to an external target, every batch at least once.
+"""A sink's query: writes changes of its inputs' tables to an external target, each batch at least once.
 
-If a target stores the number of a batch with its rows, each batch is written exactly once. For other targets, the
-sink's own table in the warehouse, which has no rows, records the completed batches; a kill before that record repeats a
-batch.
+If the target stores the number of a batch with its rows, each batch is written exactly once. For other targets,
+commits without rows to the sink's own table in the warehouse record the completed batches. If the process is killed
+before that record, the batch is repeated.
 """
 
 from __future__ import annotations
@@ -44,7 +44,10 @@ if TYPE_CHECKING:
     from rw_sql.runtime.jobs.context import Context
 
 BATCH_BYTES = "64m"
-"""The approximate size of one batch: it passes through the memory of the process that runs the jobs."""
+"""The approximate size of one batch in bytes.
+
+Each batch passes through the memory of the process that runs the jobs.
+"""
 
 _PROGRESS = '{"type":"struct","fields":[{"name":"batch","type":"long","nullable":true,"metadata":{}}]}'
 
@@ -60,7 +63,8 @@ def _require_target(look: SinkLook) -> None:
 
 
 def _require_checkpoint(context: Context, spec: SinkSpec, checkpoint: str) -> None:
-    """Raises StalledError if batches are complete that the checkpoint lacks: Spark would restart numbering at 0."""
+    """Raises StalledError if the checkpoint lacks completed batches, because Spark would restart the batch numbers
+    at 0."""
     done = last_batch(context.warehouse, context.warehouse.data(spec.sink_id, spec.generation), spec.generation)
     if done > newest_planned(context.warehouse, checkpoint):
         raise StalledError(
@@ -88,7 +92,7 @@ class Sink:
     def start(context: Context, spec: SinkSpec) -> Sink:
         """Looks at the target, claims a run, fences earlier ones, finds the last completed batch, and starts.
 
-        Raises StalledError; if the target cannot accept rows, nothing has been written.
+        Raises StalledError. If the target cannot accept rows, it does so before anything is written.
         """
         snapshot = context.metastore.snapshot()
         record = snapshot.get(spec.sink_id)
@@ -218,7 +222,7 @@ class Sink:
             fault("sink.after_batch")
 
     def _write(self, rows: pa.Table, batch: int) -> None:
-        """Writes a batch; without the rows that the target refuses, if these are to be skipped."""
+        """Writes a batch. With ``on_error = 'skip'``, leaves out the rows that the target refuses."""
         left = rows
         if self.rejected is not None:
             self.rejected.begin()
@@ -255,8 +259,8 @@ class Sink:
         return left.slice(0, 0) if error.is_rest_written else left
 
     def _misfit(self, said: str) -> StalledError:
-        """The reason why the target accepts no rows any more: the result of a new look at the target, else the target's
-        message."""
+        """The reason why the target no longer accepts rows: the result of a new look at the target or, without one,
+        the target's message."""
         snapshot = self.context.metastore.snapshot()
         look = sink_connector(self.spec.connector).look(
             self.context.resolve(self.spec.options, snapshot), self.spec.shape
@@ -269,13 +273,13 @@ class Sink:
 
     @property
     def notice(self) -> str | None:
-        """The notice to show while it runs."""
+        """The notice about the running sink, for SHOW JOBS."""
         if self.rejected is None or not self.rejected.total:
             return None
         return f"{self.rejected.total} rows rejected: SELECT * FROM `{self.spec.name}{REJECTED}`"
 
     def _expected(self, batch: int) -> Expected:
-        """The expected number of rows of a batch, if all rows of the input are passed on."""
+        """The expected number of rows of a batch, for a sink that passes on all rows of its input."""
         (given,) = self.spec.inputs if len(self.spec.inputs) == 1 else (None,)
         if given is None or self.spec.query or given.is_changing:
             return ANY
@@ -285,7 +289,7 @@ class Sink:
 
     @property
     def is_unproven(self) -> bool:
-        """True while its first batch is in progress and none has succeeded yet."""
+        """True while a batch is in progress and none has succeeded yet."""
         return self.streaming.is_unproven
 
     def failure(self) -> Failure | None:
@@ -296,9 +300,10 @@ class Sink:
         return with_way_out(self.context, self.spec.inputs, failure, again, name=f"sink {name}")
 
     def stop(self) -> None:
-        """Stops the run: the running batch gets a second, then it is cancelled. After that, the run writes nothing.
+        """Stops the run.
 
-        Its checkpoint and state stay.
+        The batch in progress has one second to finish, then it is cancelled. Afterwards the run writes nothing. The
+        checkpoint and state are kept.
         """
         fault("sink.before_stop")
         self.streaming.wait_idle(GRACE_SECONDS)

@@ -1,4 +1,4 @@
-"""Replaces Spark in a process that reads a warehouse or changes its catalog and runs no jobs."""
+"""Replaces Spark in a process that reads a warehouse or changes its catalog, but runs no jobs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class NoSpark(SparkSessions):
-    """Sessions of a process without a JVM: every use of a JVM raises SqlError NO_SESSION."""
+    """Replaces the sessions in a process without a JVM: every use of the JVM raises SqlError NO_SESSION."""
 
     def __init__(self) -> None:  # the base class reads the JVM of a session
         self.jvm_pid = 0
@@ -27,14 +27,14 @@ class NoSpark(SparkSessions):
         )
 
     def is_alive(self) -> bool:
-        """True: there is no JVM that could have ended."""
+        """Returns True: there is no JVM that could have ended."""
         return True
 
     def require_alive(self, done: str = "") -> None:
         """Does nothing: there is no JVM that could have ended."""
 
     def running_query(self, query_id: str) -> str | None:
-        """None: no query runs here."""
+        """Returns None: no query runs in this process."""
         return None
 
     def new(self, packages: Iterable[str] = (), parallelism: int = 0) -> SparkSession:

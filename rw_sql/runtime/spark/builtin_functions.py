@@ -1,8 +1,8 @@
 """Writes the table of Spark's functions that the analysis of queries uses.
 
 Run ``python -m rw_sql.runtime.spark.builtin_functions`` when the version of Spark changes. Spark does not list the
-number of arguments that a function takes. So each function is called with every number of NULLs. It accepts every
-number that Spark does not refuse as a wrong number of arguments.
+number of arguments that a function takes. Each function is therefore called with different numbers of NULLs. A
+number counts as accepted unless Spark reports a wrong number of arguments.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _NOT_AGGREGATES = frozenset({"grouping", "grouping_id"})
 
 
 def function_names(spark: SparkSession) -> list[str]:
-    """The names of Spark's own functions that are called with parentheses."""
+    """The names of Spark's built-in functions that are called with parentheses."""
     rows = spark.sql("SHOW SYSTEM FUNCTIONS").collect()
     names = [str(row[0]) for row in rows]
     return sorted(name for name in names if not set(name) & _NOT_NAMES and name not in _WORDS)
@@ -59,7 +59,7 @@ def counts_of(spark: SparkSession, name: str, counts: Iterable[int]) -> list[int
 
 
 def range_of(counts: list[int]) -> list[int | None]:
-    """The minimum and maximum of some counts (None: no maximum), and the step between them if it is not 1."""
+    """Summarizes accepted counts: minimum, maximum (None: no maximum), and the step between them if it is not 1."""
     least, is_open = counts[0], counts[-1] in _MANY
     few = [count for count in counts if count in _FEW]
     # For gaps, as in (0, 1, 3), the numbers in between are not checked.

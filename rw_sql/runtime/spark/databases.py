@@ -19,7 +19,8 @@ MARK = "rw_sql.warehouse"
 
 
 def warehouse_of_database(spark: SparkSession, name: str) -> str | None:
-    """The warehouse of which a Spark database is a schema; empty for a user's database, None if there is none."""
+    """The warehouse to which a schema's Spark database belongs; empty for a user's database, None if the database
+    does not exist."""
     if not spark.catalog.databaseExists(name):
         return None
     # DESCRIBE DATABASE prints all properties as one text.
@@ -28,12 +29,12 @@ def warehouse_of_database(spark: SparkSession, name: str) -> str | None:
 
 
 def is_users_database(spark: SparkSession, name: str, warehouse: str) -> bool:
-    """True if Spark has a database of this name that is not a schema of this warehouse."""
+    """True if Spark has a database with this name that is not a schema of this warehouse."""
     return warehouse_of_database(spark, name) not in (None, warehouse)
 
 
 def make_database(spark: SparkSession, name: str, warehouse: str) -> bool:
-    """Creates the database of a schema; False if there is one of the user's own."""
+    """Creates the database of a schema; returns False if the user already has a database with that name."""
     found = warehouse_of_database(spark, name)
     if found is None:
         marked = warehouse.replace("\\", "\\\\").replace("'", "\\'")

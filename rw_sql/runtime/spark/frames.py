@@ -1,7 +1,7 @@
 """A statement's rows as a DataFrame.
 
-Creating a DataFrame in the JVM and collecting it takes as long as many statements do. The rows and columns, which
-nearly all callers use, are available in Python. The JVM frame is created only for other methods.
+Creating a DataFrame in the JVM and collecting it would take as long as many statements themselves. The methods that
+nearly all callers use therefore work on the rows in Python. The JVM's frame is only created for other methods.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _TYPES: dict[str, tuple[Any, DataType]] = {
 
 
 def frame_of(spark: SparkSession, table: Table) -> DataFrame:
-    """The rows as a local DataFrame: showing it runs no job."""
+    """The rows as a local DataFrame, which can be shown without a Spark job."""
     columns = [
         pa.array([row[i] for row in table.rows], type=_TYPES[kind][0]) for i, (_, kind) in enumerate(table.columns)
     ]
@@ -52,7 +52,7 @@ def frame_of(spark: SparkSession, table: Table) -> DataFrame:
 
 
 class Answer(ClassicDataFrame):
-    """A DataFrame whose rows are in Python. Its own methods return the same values as Spark's."""
+    """A DataFrame whose rows are in Python's memory. The methods defined here return the same values as Spark's."""
 
     def __init__(self, spark: SparkSession, rows: pa.Table, schema: StructType) -> None:
         self._session = spark

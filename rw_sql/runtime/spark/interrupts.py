@@ -1,7 +1,7 @@
 """Ctrl-C ends the statement that runs in the main thread, with its Spark jobs and waits; streams continue.
 
-PySpark's own handler cancels *all* jobs. It also uses the connection on which the main thread waits for an answer,
-which corrupts that connection. This handler only records the interruption during a call to the JVM. Another thread
+PySpark's own handler cancels *all* jobs, and corrupts the connection to the JVM by using it while the main thread
+waits for an answer on it. During a call to the JVM, this handler only records the interruption. Another thread
 cancels the jobs with the main thread's tag, and KeyboardInterrupt is raised after the call has returned. A call that
 does not return within some seconds is abandoned with its connection; the next statement opens another.
 """
@@ -32,20 +32,22 @@ if TYPE_CHECKING:
 
 _TAG = f"rw_sql-main-{os.getpid()}"
 _CANCEL_SECONDS = 0.1
-"""The interval at which a statement's jobs are cancelled until its call returns, because it may start further ones."""
+"""The interval in seconds at which a statement's jobs are cancelled until its call returns, because the call may
+start further jobs."""
 
 _FINALIZER_SECONDS = 0.02
-"""The seconds after which an interrupt that arrived inside a finalizer of py4j is sent again."""
+"""The delay in seconds before an interrupt that arrived inside a finalizer of py4j is sent again."""
 
 _FINALIZER = java_gateway._garbage_collect_object.__code__
 """The function that py4j runs when Python has released a Java object."""
 
 _ANSWER_SECONDS = 3.0
-"""How long a call without jobs may take to return, such as planning or waiting for a file system."""
+"""How long in seconds an interrupted call without jobs, such as planning or waiting for a file system, may take to
+return."""
 
 
 class StatementInterrupted(KeyboardInterrupt):
-    """An interrupt with a message, such as that the statement is committed."""
+    """A KeyboardInterrupt with a message, for example that the statement was already committed."""
 
     def _render_traceback_(self) -> list[str]:
         """IPython's hook: a notebook shows the message without a traceback."""
@@ -71,7 +73,7 @@ _main = _Main()
 
 
 def watch(spark: SparkSession) -> None:
-    """Prepares Ctrl-C for a session: in the main thread, also at a prompt, it replaces PySpark's handler."""
+    """Replaces PySpark's handler of Ctrl-C in the main thread, also for interactive prompts."""
     context = spark.sparkContext
     client = gateway_client(context)
     if _main.context is not context:
@@ -90,7 +92,10 @@ def watch(spark: SparkSession) -> None:
 
 @contextmanager
 def interruptible() -> Iterator[None]:
-    """Inside, Ctrl-C ends the main thread's work in Spark. A handler of the embedding program stays in place."""
+    """A context manager inside which Ctrl-C ends the main thread's work in Spark.
+
+    If the embedding program has its own handler, that one is kept.
+    """
     handler = signal.getsignal(signal.SIGINT) if _is_main() else None
     if handler is not _on_interrupt and handler is not signal.default_int_handler and not _is_pysparks(handler):
         yield
@@ -112,9 +117,9 @@ def interruptible() -> Iterator[None]:
 
 @contextmanager
 def shielded() -> Iterator[None]:
-    """Inside, Ctrl-C is delayed to the end, for work that must not be interrupted in the middle.
+    """A context manager that delays Ctrl-C until its end, for work that must not be interrupted in the middle.
 
-    It applies if this module's handler is installed, as inside :func:`interruptible`.
+    Only effective if this module's handler is installed, as inside :func:`interruptible`.
     """
     if not _is_main():
         yield
@@ -128,7 +133,8 @@ def shielded() -> Iterator[None]:
 
 
 def running_tasks() -> tuple[int, int]:
-    """The numbers of finished and of known tasks in the Spark jobs that the main thread runs; zeros if it runs none."""
+    """The numbers of finished and of all known tasks in the Spark jobs that the main thread runs; zeros if it runs
+    none."""
     context = _main.context
     if context is None or not _main.is_calling or is_stopped(context):
         return 0, 0
@@ -144,7 +150,10 @@ def _is_pysparks(handler: object) -> bool:
 
 
 def _tag() -> None:
-    """Tags the jobs that the main thread starts from now on; other threads start the streams."""
+    """Tags the jobs that the main thread starts from now on.
+
+    Streams are not affected, because other threads start them.
+    """
     if _main.context is not None and not is_stopped(_main.context):
         _main.context.addJobTag(_TAG)
         _main.is_tagged = True
@@ -209,7 +218,7 @@ def _leave_call() -> None:
 
 
 def _is_no_left_call(record: logging.LogRecord) -> bool:
-    """Filters out py4j's log of an abandoned call, which has a traceback and no information."""
+    """Filters out the traceback that py4j logs for an abandoned call, because it contains no useful information."""
     raised = record.exc_info[0] if record.exc_info else None
     return raised is not KeyboardInterrupt or "while sending command" not in str(record.msg)
 
@@ -221,7 +230,7 @@ def _raise_if_interrupted() -> None:
 
 
 def _guarded(send: Callable[..., Any]) -> Callable[..., Any]:
-    """Wraps ``send_command``: meanwhile, Ctrl-C in the main thread is recorded instead of raised."""
+    """Wraps ``send_command``, so that Ctrl-C in the main thread is recorded instead of raised during the call."""
 
     def send_command(*args: Any, **kwargs: Any) -> Any:
         if threading.get_ident() != _main.ident or _main.is_calling:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def remembered_jars(package: str) -> list[str] | None:
-    """The paths of a coordinate's jars; None if it was never resolved here or a jar was deleted."""
+    """The paths of a coordinate's jars; None if it was never resolved on this machine, or if a jar was deleted."""
     try:
         jars = _file(package).read_text(encoding="utf-8").split("\n")
     except OSError:
@@ -25,7 +25,7 @@ def remembered_jars(package: str) -> list[str] | None:
 def remember_jars(package: str, found: Sequence[str]) -> None:
     """Stores the jars of a coordinate, as paths or ``file:`` URIs.
 
-    If that fails, the coordinate is resolved again next time.
+    If they cannot be stored, the coordinate is resolved again next time.
     """
     jars = [jar.removeprefix("file://").removeprefix("file:") for jar in found]
     if not jars or not all(Path(jar).is_file() for jar in jars):
@@ -41,8 +41,11 @@ def remember_jars(package: str, found: Sequence[str]) -> None:
 
 
 def jar_settings(package: str, config: Mapping[str, str]) -> dict[str, str]:
-    """Spark's settings for a session with a package's jars. The jars are given as files if they are cached and no
-    setting in the caller's ``config`` conflicts, else as a coordinate, which Ivy resolves."""
+    """Spark's settings for a session with a package's jars.
+
+    If the jars are cached and no setting in the caller's ``config`` conflicts, the settings refer to the files;
+    otherwise to the coordinate, which Ivy resolves.
+    """
     jars = remembered_jars(package) if are_jars_ours(config) else None
     return {"spark.jars.packages": package} if jars is None else {"spark.jars": ",".join(jars)}
 

@@ -21,7 +21,10 @@ _NEWEST_JOBS = 5
 
 
 def java_packages(spark: SparkSession) -> Any:
-    """The JVM's packages: ``java_packages(spark).java.lang.Thread`` is a class. Each part of a name is a call."""
+    """The JVM's packages: ``java_packages(spark).java.lang.Thread`` is a class.
+
+    Each part of a name costs one call to the JVM.
+    """
     session: Any = spark
     return session._jvm
 
@@ -73,7 +76,8 @@ def thrown_by(query: StreamingQuery) -> Any | None:
 
 
 def cpu_time_of(query: StreamingQuery) -> int:
-    """The CPU time in nanoseconds that the thread of a query has used; -1 if it has ended or the JVM does not know."""
+    """The CPU time in nanoseconds used by a query's thread; -1 if the thread has ended or the JVM does not measure
+    it."""
     python: Any = query
     thread = python._jsq.streamingQuery().queryExecutionThread()
     context: Any = active_context()
@@ -82,7 +86,10 @@ def cpu_time_of(query: StreamingQuery) -> int:
 
 
 def save_command(rows: DataFrame, path: str, layout: str, options: dict[str, str]) -> Any:
-    """The command, not run yet, with which ``DataFrameWriter.save`` writes new files in a layout."""
+    """The command with which ``DataFrameWriter.save`` would write new files with a given partitioning.
+
+    It is not run yet.
+    """
     writer: Any = rows.write.format(layout).mode("error").options(**options)
     return writer._jwrite.saveCommand(java_packages(rows.sparkSession).scala.Option.apply(path))
 
@@ -130,7 +137,7 @@ def forget_gateway() -> None:
 
 
 def set_active_session(spark: SparkSession) -> None:
-    """Makes a session PySpark's active session for this thread; the JVM has a separate active session."""
+    """Makes a session PySpark's active session for this thread. Does not change the JVM's active session."""
     type(spark)._activeSession = spark
 
 

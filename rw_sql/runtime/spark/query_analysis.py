@@ -1,4 +1,7 @@
-"""Analyzes a view's query with Spark before anything is created: its schema and keys, or why it is not supported."""
+"""Analyzes a view's query with Spark before anything is created.
+
+The result is its schema and keys, or the reason why it is not supported.
+"""
 
 from __future__ import annotations
 
@@ -46,13 +49,16 @@ _UNSTORABLE = (
 )
 
 _TIME_WINDOW = "spark.timeWindow"
-"""Spark's metadata of columns made by ``window()``. Session windows have it too, but do not support update mode."""
+"""The metadata key with which Spark marks columns made by ``window()``.
+
+Session windows have it too, but do not support update mode.
+"""
 
 _TRANSPARENT = ("SubqueryAlias", "View", "ResolvedHint", "EventTimeWatermark")
 
 
 def analyze(sessions: SparkSessions, request: AnalyzedQuery) -> QueryAnalysis:
-    """Analyzes the query over empty relations with these columns; starts no query."""
+    """Analyzes the query over empty relations with these columns. Does not start the query."""
     from pyspark.errors import PySparkException
 
     spark = sessions.new()
@@ -87,7 +93,7 @@ def analyze(sessions: SparkSessions, request: AnalyzedQuery) -> QueryAnalysis:
 
 
 def _refused(spark: SparkSession, error: PySparkException, query: str) -> QueryAnalysis:
-    """Spark's reason to refuse a query, and the word of the query that Spark points at."""
+    """Spark's reason for refusing a query, and the word in the query that Spark's error points to."""
     told = query_error(error, query, known_names(spark))
     parameters = error.getMessageParameters() or {}
     return QueryAnalysis(
@@ -137,7 +143,7 @@ def _storable(frame: DataFrame, keys: tuple[str, ...], request: AnalyzedQuery) -
 
 
 _CLOCK = re.compile(r"\b(now|current_timestamp|current_date|localtimestamp|current_time)\(")
-"""Spark's plans use these for ``unix_timestamp()`` and ``curdate()``."""
+"""The names in Spark's plans of ``unix_timestamp()`` and ``curdate()``."""
 
 
 def _varying(frame: DataFrame) -> str | None:
@@ -164,7 +170,7 @@ def _operators(plan: Any) -> frozenset[str]:
 
 
 def _is_bare_aggregation(frame: DataFrame) -> bool:
-    """True if a query is a single aggregation from which only columns are selected."""
+    """True if a query is a single aggregation without further computation on its result."""
     plan = analyzed_plan(frame)
     while _class(plan) in (*_TRANSPARENT, "Project"):
         (plan,) = _children(plan)
@@ -212,7 +218,8 @@ def _contains(plan: Any, kinds: tuple[str, ...]) -> bool:
 
 
 def _keys(frame: DataFrame) -> tuple[tuple[str, ...], str | None, str | None]:
-    """The output columns that identify a row if the query replaces rows; or a refusal with its hint."""
+    """The output columns that identify a row, for a query that replaces rows; otherwise the reason for a refusal and
+    a hint."""
     top = analyzed_plan(frame)
     if not _contains(top, ("Aggregate", "Distinct", "Deduplicate")):
         return (), None, None
@@ -262,7 +269,10 @@ def _output_of(group: Any, outputs: Any, names: dict[int, str]) -> str | None:
 
 
 def _is_start_of(column: Any, group: Any) -> bool:
-    """True if the column is the start of the grouping time window: its length is fixed, so the start identifies it."""
+    """True if the column is the start of the time window by which the query groups.
+
+    The start identifies a window, because windows have a fixed length.
+    """
     return (
         _class(column) == "GetStructField"
         and column.child().semanticEquals(group)

@@ -13,12 +13,12 @@ _BY_ROW = frozenset({"Project", "Filter", "SubqueryAlias", "View", "Generate", "
 
 
 def is_by_row(frame: DataFrame) -> bool:
-    """True if each row of a stream is made from one input row, without state."""
+    """True if each row of a stream is computed from a single input row, without state."""
     return steps_by_row(frame) is not None
 
 
 def steps_by_row(frame: DataFrame) -> tuple[str, ...] | None:
-    """The steps of such a stream, with Spark's names, the last first; None for other streams."""
+    """The steps of such a stream by Spark's names, last step first; None for other streams."""
     found: list[str] = []
     plan = analyzed_plan(frame)
     while True:

@@ -60,7 +60,7 @@ JOB_SETTINGS = {
     # A sink reads whole files into the driver's memory, however few partitions a large batch has.
     "spark.sql.files.maxRecordsPerFile": "250000",
 }
-"""The settings of the jobs' own sessions; the user's session keeps its settings."""
+"""The settings of the sessions for jobs. The user's session keeps its own settings."""
 
 LOCAL_CHECKPOINT_SETTINGS = {
     # Spark's preferred manager checks for links before a rename, which without Hadoop's native library starts a process
@@ -69,7 +69,7 @@ LOCAL_CHECKPOINT_SETTINGS = {
         "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
     ),
 }
-"""Further settings of the jobs' own sessions if checkpoints are on a local path."""
+"""Additional settings of the sessions for jobs if checkpoints are on a local path."""
 
 POLLING_DELAY = "spark.sql.streaming.pollingDelay"
 """Spark's setting for the delay between polls of a query without new data."""
@@ -91,9 +91,9 @@ _session_classes: WeakKeyDictionary[SparkContext, Any] = WeakKeyDictionary()
 def polling_delay_ms(running: int, least_ms: int = 0) -> int:
     """The polling delay of a new query beside ``running`` others, in milliseconds.
 
-    A poll costs the same with and without new data, for a Kafka source two requests to a broker. With many queries each
-    polls less often, so that their total cost does not grow with their number. ``least_ms`` is the setting of the
-    user's session, whose longer delay is respected.
+    A poll costs the same with and without new data; for a Kafka source, it takes two requests to a broker. With many
+    queries, each polls less often, so that the total cost does not grow with their number. ``least_ms`` is the
+    setting of the user's session; the result is never shorter.
     """
     return max(min(_LEAST_DELAY_MS + _DELAY_MS_PER_QUERY * running, _MOST_DELAY_MS), least_ms)
 
@@ -114,13 +114,17 @@ class SparkSessions:
         return java_session(self.spark).sharedState()
 
     def is_alive(self) -> bool:
-        """True if Spark's JVM lives and Spark is not stopped. Makes no call to the JVM: microseconds, never an
-        error."""
+        """True if Spark's JVM lives and Spark is not stopped.
+
+        Takes microseconds and never fails, because it makes no call to the JVM.
+        """
         return self._why_ended() is None
 
     def require_alive(self, done: str = "") -> None:
-        """Raises SqlError SPARK_ENDED if Spark does not run any more. ``done`` names the effects that remain
-        nevertheless."""
+        """Raises SqlError SPARK_ENDED if Spark does not run any more.
+
+        ``done`` describes the effects of the statement that remain.
+        """
         reason = self._why_ended()
         if reason is not None:
             raise SqlError(
@@ -135,7 +139,8 @@ class SparkSessions:
         return "this Spark session was stopped" if is_stopped(self.spark.sparkContext) else None
 
     def running_query(self, query_id: str) -> str | None:
-        """The running query with this id, in any session of the JVM, with its name for messages; else None."""
+        """The running query with this id in any session of the JVM, and its name for messages; None if there is
+        none."""
         queries = self._shared_state.activeStreamingQueries()
         for key in queries.keySet():
             if str(key) == query_id:
@@ -145,13 +150,13 @@ class SparkSessions:
 
     @property
     def cores(self) -> int:
-        """The cores of this machine, or of the executors that the cluster has now."""
+        """The number of cores of this machine, or of the cluster's current executors."""
         return self.spark.sparkContext.defaultParallelism
 
     def new(self, packages: Iterable[str] = (), parallelism: int = PARALLELISM) -> SparkSession:
-        """A session with the jobs' settings. In it the calling thread finds the classes of ``packages``.
+        """Creates a session with the jobs' settings. The classes of ``packages`` are visible to the calling thread.
 
-        ``parallelism`` is the number of partitions after a shuffle, and with it of a query's state.
+        ``parallelism`` is the number of partitions after a shuffle, and thus of a query's state.
         """
         self.load(packages)
         session = self.spark.newSession()
@@ -162,7 +167,7 @@ class SparkSessions:
         return session
 
     def again(self, session: SparkSession, packages: Iterable[str] = ()) -> SparkSession:
-        """Reuses a session from :meth:`new` for the next run of the same job; otherwise as that."""
+        """Prepares a session from :meth:`new` for the next run of the same job, and returns it."""
         self.load(packages)
         self._set_delay(session)
         return session
@@ -175,8 +180,8 @@ class SparkSessions:
     def load(self, packages: Iterable[str]) -> None:
         """Loads the jars once, and makes them visible to the calling thread.
 
-        Each Python thread has its own JVM thread, whose context class loader lacks jars that another thread added; the
-        loader of the shared state has them.
+        Each Python thread has its own JVM thread, whose context class loader lacks the jars that other threads
+        added. The class loader of the shared state has all of them.
         """
         with _loading:
             loaded = _loaded.setdefault(self.spark.sparkContext, set())
@@ -195,7 +200,8 @@ class SparkSessions:
         thread.currentThread().setContextClassLoader(loader)
 
     def _quiet(self) -> None:
-        """Silences Spark's status page, which cannot load metric classes from ADD JAR and logs that at every batch."""
+        """Silences a log message of Spark's status page: it cannot load metric classes from ADD JAR, and logs that
+        at every batch."""
         log4j = java_packages(self.spark).org.apache.logging.log4j
         listener = "org.apache.spark.sql.execution.ui.SQLAppStatusListener"
         log4j.core.config.Configurator.setLevel(listener, log4j.Level.ERROR)
@@ -217,7 +223,7 @@ class SparkSessions:
                 return
 
     def _resolve(self, package: str) -> list[str]:
-        """The jars of an ``ivy://`` coordinate, as ADD JAR would resolve them; cached from then on."""
+        """Resolves an ``ivy://`` coordinate to jars, as ADD JAR would, and caches the result."""
         jvm = java_packages(self.spark)
         found = jvm.org.apache.spark.util.DependencyUtils.resolveMavenDependencies(jvm.java.net.URI.create(package))
         jars = [str(jar) for jar in found.mkString("\n").split("\n")]
@@ -226,11 +232,11 @@ class SparkSessions:
 
 
 _OF_JAVA = re.compile(r"^:? ?[\w.$]+(?:Exception|Error): (?P<why>[^\n]+)", re.MULTILINE)
-"""Java's message, after the line in which py4j names the call."""
+"""Matches Java's message, which follows the line in which py4j names the call."""
 
 
 def not_fetched(package: str, told: str) -> SqlError:
-    """The error for a connector's jars that neither a repository nor the cache has."""
+    """The error for connector jars that are available neither from a repository nor from the cache."""
     cause = _OF_JAVA.search(told)
     why = cause["why"].strip("[] ") if cause is not None else cause_line(told)
     return SqlError(
@@ -265,15 +271,19 @@ def jvm_pid(spark: SparkSession) -> int:
 
 
 def _is_reaped(pid: int) -> bool:
-    """True if pyspark started this JVM in this process and it has ended: such a child remains a zombie, which some
-    systems cannot distinguish from a running process."""
+    """True if PySpark started this JVM in this process and it has ended.
+
+    An ended child process remains a zombie, which some systems cannot distinguish from a running process.
+    """
     process = gateway_process()
     return process is not None and process.pid == pid and process.poll() is not None
 
 
 def leave_dead_jvm() -> None:
-    """Makes pyspark forget a JVM that has ended, so that the next session starts another. Does nothing while it
-    runs."""
+    """Makes PySpark forget a JVM that has ended, so that the next session starts a new one.
+
+    Does nothing while the JVM runs.
+    """
     dead, process = gateway(), gateway_process()
     if dead is None or process is None or process.poll() is None:
         return

@@ -1,8 +1,8 @@
 """Checks that every executor shares a warehouse's folder on a local path with the driver.
 
-With a master that is not local, an executor writes to the disks of its own host. If the warehouse's path is another
-folder there, rows and state that it writes are lost. New executors are therefore checked before a job starts and before
-each large batch: they read a file that the driver wrote, and write one that the driver reads.
+If Spark's master is not local, an executor writes to the disks of its own host. If the warehouse's path is a
+different folder there, the rows and state that it writes are lost. New executors are therefore checked before a job
+starts and before each large batch: each reads a file that the driver wrote, and writes a file that the driver reads.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 UNSHARED = "UNSHARED"
-"""The first word of the reason of a job that does not start because an executor does not share the warehouse."""
+"""The first word of the stall reason of a job that does not start because an executor does not share the warehouse's
+folder."""
 
 CHECK_VARIABLE = "RW_SQL_SHARED_FOLDER_CHECK"
 """``off`` disables the check, to test how a cluster behaves without it."""
@@ -50,7 +51,10 @@ _MOST_NAMED = 3
 
 @dataclass(frozen=True, slots=True)
 class _Answer:
-    """The result of one task. ``process`` is the executor's; ``problem`` is empty if it shares the folder."""
+    """The result of one task.
+
+    ``process`` identifies the executor's process; ``problem`` is empty if it shares the folder.
+    """
 
     host: str
     process: tuple[int, str]
@@ -79,7 +83,7 @@ def is_on_one_machine(master: str | None) -> bool:
 def require_shared(warehouse: Warehouse, spark: SparkSession) -> None:
     """Raises StalledError if an executor does not share the folder of a warehouse on a local path.
 
-    Checks only new executors; with a local master it takes microseconds.
+    Checks only new executors. With a local master, the call takes microseconds.
     """
     context = spark.sparkContext
     if is_on_one_machine(context.master) or not warehouse.is_local or os.environ.get(CHECK_VARIABLE) == "off":
@@ -121,7 +125,8 @@ def _refusal(warehouse: Warehouse, context: SparkContext) -> str:
 
 
 def _some_executors(context: SparkContext) -> set[str]:
-    """The ids of the executors, once there are any; empty after a while, as some clusters start them only for tasks."""
+    """Waits until there are executors, and returns their ids; empty after a while, because some clusters start
+    executors only for tasks."""
     deadline = time.monotonic() + _FIRST_SECONDS
     while not (found := _executors(context)) and time.monotonic() < deadline:
         time.sleep(_LOOK_SECONDS)
@@ -134,7 +139,7 @@ def _executors(context: SparkContext) -> set[str]:
 
 
 def _ask(warehouse: Warehouse, context: SparkContext) -> list[_Answer]:
-    """The results of the executors, each checked at least once, if Spark gives each a task."""
+    """The results of the checks. Each executor is checked at least once, provided that Spark assigns it a task."""
     folder = f"{warehouse.uri.removeprefix('file://')}/_rw_shared-{uuid.uuid4().hex}"
     token = uuid.uuid4().hex
     found: dict[tuple[str, tuple[int, str]], _Answer] = {}

@@ -1,4 +1,5 @@
-"""Spark's exceptions as errors of rw_sql's: condensed, with the place in the statement and near names."""
+"""Converts Spark's exceptions to rw_sql's errors: shortened, with the position in the statement and similar names as
+suggestions."""
 
 from __future__ import annotations
 
@@ -33,8 +34,10 @@ _WORD = re.compile(r"[\w$]+|`[^`]*`|\S")
 def known_names(
     spark: SparkSession, names: Callable[[], Iterable[str]] = tuple, others: Callable[[], Mapping[str, str]] = dict
 ) -> KnownNames:
-    """The names that a statement of a session may refer to; ``names`` are those of the catalog's relations, ``others``
-    those of its other objects, with their kinds."""
+    """The names that a statement of a session may refer to.
+
+    ``names`` are the catalog's relations; ``others`` maps the catalog's other objects to their kinds.
+    """
 
     def relations() -> list[str]:
         try:
@@ -53,13 +56,15 @@ def known_names(
 
 
 def _last_parts(identifiers: Any) -> list[str]:
-    """The names of a sequence of the JVM's identifiers, in one call. Running a statement for this would notify
-    listeners."""
+    """The names in a JVM sequence of identifiers, read in one call.
+
+    A SQL statement for this purpose would notify query listeners.
+    """
     return [line.rpartition(".")[2].strip("`") for line in str(identifiers.mkString("\n")).splitlines()]
 
 
 def as_sql_error(error: PySparkException, text: str, known: KnownNames) -> SqlError:
-    """Spark's error of a statement as one of rw_sql's, located in the statement's text."""
+    """Converts Spark's error for a statement to an rw_sql error that is located in the statement's text."""
     try:
         refuse_invisible(text)
     except SqlError as invisible:
@@ -70,7 +75,7 @@ def as_sql_error(error: PySparkException, text: str, known: KnownNames) -> SqlEr
 
 
 def query_error(error: PySparkException, text: str, known: KnownNames) -> SqlError:
-    """As :func:`as_sql_error`, without a span if Spark's error has no place."""
+    """Like :func:`as_sql_error`, but the result has no span if Spark's error has no position."""
     if isinstance(error, CapturedException):
         return spark_error(_fault_of(error, text), text, known)
     told = str(error).strip()
@@ -80,7 +85,7 @@ def query_error(error: PySparkException, text: str, known: KnownNames) -> SqlErr
 
 
 def _fault_of(error: CapturedException, text: str) -> SparkFault:
-    """The facts of an error, and its place in the text."""
+    """The facts of an error, and its position in the text."""
     told = str(error).strip()
     condition = error.getCondition() or ""
     parameters = error.getMessageParameters() or {}
@@ -92,7 +97,8 @@ def _fault_of(error: CapturedException, text: str) -> SparkFault:
 
 
 def _span(error: PySparkException, told: str, text: str) -> Span | None:
-    """The place in the text: that of the error's context, else the word at the error's line and position."""
+    """The position in the text: that of the error's context, otherwise that of the word at the error's line and
+    column."""
     for start, fragment in _contexts(error):
         # Java counts in units of UTF-16.
         at = len(text.encode("utf-16-le")[: 2 * start].decode("utf-16-le", "ignore"))
@@ -106,7 +112,10 @@ def _span(error: PySparkException, told: str, text: str) -> Span | None:
 
 
 def _contexts(error: PySparkException) -> list[tuple[int, str]]:
-    """The parts of the statement that an error is about, with their starts; parts of view texts are left out."""
+    """The fragments of the statement that an error refers to, with their start positions.
+
+    Fragments of view definitions are left out.
+    """
     found = []
     try:
         for context in error.getQueryContext():
@@ -118,7 +127,7 @@ def _contexts(error: PySparkException) -> list[tuple[int, str]]:
 
 
 def _word_at(text: str, line: int, position: int) -> Span | None:
-    """The word that starts at a 1-based line and a 0-based position in it; None if the text has no such place."""
+    """The word that starts at a 1-based line and a 0-based column; None if the text has no such position."""
     lines = text.split("\n")
     if not 1 <= line <= len(lines) or not 0 <= position <= len(lines[line - 1]):
         return None
@@ -129,7 +138,8 @@ def _word_at(text: str, line: int, position: int) -> Span | None:
 
 @cache
 def _both(kind: type[PySparkException]) -> type[SqlError]:
-    """A class that is both Spark's and rw_sql's, so that code that catches Spark's class still works."""
+    """A class that inherits from both Spark's and rw_sql's error class, so that code that catches Spark's class
+    still works."""
     return cast("type[SqlError]", type(kind.__name__, (SqlError, kind), {"__module__": kind.__module__}))
 
 
@@ -137,8 +147,8 @@ def _both(kind: type[PySparkException]) -> type[SqlError]:
 def readable_errors(
     spark: SparkSession, text: str, names: Callable[[], Iterable[str]], others: Callable[[], Mapping[str, str]] = dict
 ) -> Iterator[None]:
-    """Raises an error of Spark from within the block as an instance of the same class, with a message in rw_sql's
-    form."""
+    """A context manager that converts Spark's errors: it raises an instance of the same class with a message in
+    rw_sql's form."""
     try:
         yield
     except CapturedException as error:

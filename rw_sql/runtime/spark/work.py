@@ -1,7 +1,7 @@
 """Progress of Spark's work for a job group, and of a query before its first batch.
 
-The values come from Spark's status store, which includes running tasks as of their newest heartbeat: a single task that
-takes an hour shows progress too.
+The values come from Spark's status store, which includes running tasks as of their newest heartbeat. Even a single
+task that takes an hour therefore shows progress.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ def work_of(group: str) -> tuple[object, ...]:
 
 
 def planning_of(query: StreamingQuery) -> tuple[int, ...]:
-    """The CPU time of a query's thread while it starts or plans a batch; nothing while it waits for data.
+    """The CPU time of a query's thread while the query starts or plans a batch; empty while it waits for data.
 
-    A plan runs no task, but may take minutes on a busy machine.
+    Planning runs no tasks, but may take minutes on a busy machine.
     """
     message = query.status["message"]
     return (cpu_time_of(query),) if message.startswith(("Initializing", "Processing")) else ()

@@ -1,4 +1,4 @@
-"""The warehouse in plain Spark SQL: the catalog's views, and SELECT from a source.
+"""Makes the warehouse accessible in plain Spark SQL: the catalog's views, and SELECT from a source.
 
 Imports: ``jobs``, ``decoding``, ``delta``, ``spark``. Imported by: ``session``. Begin with ``catalog_views``.
 """

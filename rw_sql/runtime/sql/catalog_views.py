@@ -50,19 +50,21 @@ logger = logging.getLogger(__name__)
 CATALOG_DATABASE = "rw_catalog"
 
 ERRORS = "$errors"
-"""The suffix of the view with a source's records that did not decode."""
+"""The suffix of the view of a source's undecodable records."""
 
 _OF_TABLES = ("DROP TABLE", "ALTER TABLE")
 _OWN_FOLDERS = frozenset({"data", "checkpoints", CATALOG_DATABASE})
-"""The folders of a warehouse that only rw_sql writes. Spark keeps the user's own tables beside them."""
+"""The folders of a warehouse that only rw_sql writes. Spark stores the user's own tables beside these folders."""
 
 _shown: WeakKeyDictionary[SparkContext, str] = WeakKeyDictionary()
-"""The warehouse whose catalog the views in ``rw_catalog`` show: all sessions of one Spark share them."""
+"""The warehouse that the views in ``rw_catalog`` show. All sessions of one Spark share these views."""
 
 
 class SparkViews:
-    """The Spark views of one attached warehouse, in the current database of one session. They are refreshed when the
-    catalog has a new epoch."""
+    """The Spark views of one attached warehouse, in the current database of one session.
+
+    They are refreshed after each change of the catalog.
+    """
 
     def __init__(self, context: Context, spark: SparkSession) -> None:
         self._context = context
@@ -77,10 +79,11 @@ class SparkViews:
         plain_sql(spark, f"CREATE DATABASE IF NOT EXISTS {CATALOG_DATABASE}")
 
     def before(self, text: str) -> None:
-        """Creates the ``rw_catalog`` views of this warehouse if a statement or table name mentions them.
+        """Creates the ``rw_catalog`` views of this warehouse, ``<source>$errors`` and ``<sink>$rejected`` if a
+        statement or table name mentions them.
 
-        Likewise ``<source>$errors`` and ``<sink>$rejected``. Spark analyzes each view when it is created, which takes
-        seconds, and most sessions never need them.
+        They are created on demand because Spark analyzes each view at its creation, which takes seconds, and most
+        sessions never need them.
         """
         folded = text.casefold()
         if ERRORS in folded:
@@ -128,7 +131,7 @@ class SparkViews:
             self._errors[name] = log
 
     def _show_captured_errors(self, snapshot: Snapshot, table: TableRecord) -> None:
-        """Creates the view of the errors of a table of a change data capture source: the table decodes its rows."""
+        """Creates the error view of a table of a change data capture source. Such a table decodes its own rows."""
         name = f"{table.name}{ERRORS}"
         source = snapshot.get(table.inputs[0]) if table.inputs else None
         if not isinstance(source, SourceRecord) or table.live_from is None:
@@ -150,8 +153,8 @@ class SparkViews:
     def refuse_changes(self, text: str) -> None:
         """Raises SqlError, with the statement to use instead, if a Spark statement would change an rw_sql object.
 
-        Changes of the user's own objects are allowed: those in another database, and those that take precedence in this
-        one.
+        Changes of the user's own objects are allowed: objects in another database, and objects in this one that take
+        precedence over rw_sql's.
         """
         for change in changed_names(text):
             *front, name = change.parts
@@ -175,8 +178,8 @@ class SparkViews:
                     raise refusal
 
     def refuse_other_kinds(self, text: str) -> None:
-        """Raises SqlError if DROP TABLE or ALTER TABLE, which rw_sql runs for its own tables, names another rw_sql
-        object."""
+        """Raises SqlError if DROP TABLE or ALTER TABLE, which rw_sql runs for its own tables, names an rw_sql object
+        of another kind."""
         for change in changed_names(text):
             if change.verb in _OF_TABLES and not change.is_path:
                 *front, name = change.parts
@@ -202,7 +205,7 @@ class SparkViews:
         raise path_refusal(change, path, record)
 
     def _is_companion(self, name: str) -> bool:
-        """True if a name refers to the failed records of a source or sink, and not to an object of the user's own."""
+        """True if a name refers to the failed records of a source or sink, not to an object of the user."""
         folded = name.casefold()
         if folded in {known.casefold() for known in (*self._errors, *self._rejected)}:
             return True
@@ -212,7 +215,8 @@ class SparkViews:
         return folded in companions and not self._spark.catalog.tableExists(quoted_for_spark(name))
 
     def is_hidden(self, name: str) -> bool:
-        """True if a bare name refers to a user's own object in Spark although an rw_sql object has that name too.
+        """True if an unqualified name refers to a user's own object in Spark even though an rw_sql object has the
+        same name.
 
         The user's object is a temporary view, or a table or view in the session's current database.
         """
@@ -221,12 +225,13 @@ class SparkViews:
         return not self._is_in(self.database) and bool(self._spark.catalog.tableExists(quoted_for_spark(name)))
 
     def _key(self, front: Sequence[str], name: str) -> str:
-        """The name in the catalog that a name in a Spark statement has."""
+        """Converts a name in a Spark statement to a name in the catalog."""
         schema = self._schema(front, name)
         return name if schema is None else f"{schema}.{name}"
 
     def _schema(self, front: Sequence[str], name: str) -> str | None:
-        """The schema in whose database Spark looks for a name; None for the database of ``public`` and any other."""
+        """The schema in whose database Spark looks up a name; None for the database of ``public`` and for any other
+        database."""
         if not self._schemas:
             return None
         if front:
@@ -274,7 +279,7 @@ class SparkViews:
         return catalog.currentDatabase() == database and catalog.currentCatalog() == "spark_catalog"
 
     def is_temporary(self, name: str) -> bool:
-        """True if a temporary view has this name."""
+        """True if a temporary view with this name exists."""
         return bool(java_session(self._spark).sessionState().catalog().getTempView(name).isDefined())
 
     def _show_rejected(self, text: str) -> None:
@@ -292,10 +297,8 @@ class SparkViews:
             self._rejected[name] = table
 
     def _unknown_values(self, snapshot: Snapshot, source: SourceRecord) -> str:
-        """A query for the rows of a source's table with unknown values, in the form of the query for errors.
-
-        In place of the record's bytes they have the row's key as JSON.
-        """
+        """The query for the rows of a source's table that have unknown values, with the same columns as the query
+        for errors. In place of the record's bytes, they have the row's key as JSON."""
         table = next((t for t in snapshot.kept if isinstance(t, TableRecord) and t.source_id == source.id), None)
         if table is None or not has_unchanged(definition_of(source)):
             return ""
@@ -315,7 +318,7 @@ class SparkViews:
         )
 
     def is_current(self, epoch: int) -> bool:
-        """True if the views are those of this epoch."""
+        """True if the views match this epoch."""
         return epoch == self._epoch
 
     def refresh(self) -> None:
@@ -380,7 +383,7 @@ class SparkViews:
                     logger.warning("a database of your own hides schema %s; rename it to read what is in it", name)
 
     def remove(self) -> None:
-        """Drops the views of this warehouse; ``rw_catalog`` and the user's own objects stay."""
+        """Drops the views of this warehouse. Keeps ``rw_catalog`` and the user's own objects."""
         for name in list(self._known):
             self._drop(name)
         for name in list(self._errors):
@@ -407,9 +410,9 @@ class SparkViews:
             plain_sql(self._spark, f"DROP VIEW IF EXISTS {self._qualified(name)}")
 
     def _warehouse_of(self, name: str) -> str | None:
-        """The warehouse that a view belongs to, empty for a user's view or table, None if there is neither.
+        """The warehouse that a view belongs to; empty for a user's view or table; None if neither exists.
 
-        Read each time, because a user may have replaced the view.
+        The result is not cached, because a user may have replaced the view.
         """
         if not self._spark.catalog.tableExists(self._qualified(name)):
             return None
@@ -424,7 +427,8 @@ class SparkViews:
 
 
 def _plain_path(path: str) -> str:
-    """The path or URI in a normal form: two spellings of the same place are equal, whatever their scheme and links."""
+    """Normalizes a path or URI, so that spellings of the same location with different schemes or symbolic links are
+    equal."""
     scheme, colon, rest = path.partition(":")
     if colon and scheme.lower() != "file" and rest.startswith("//"):
         scheme = "s3" if scheme.lower() in ("s3a", "s3n") else scheme.lower()

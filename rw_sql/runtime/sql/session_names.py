@@ -1,4 +1,4 @@
-"""The names by which a session's texts are routed to rw_sql or to Spark."""
+"""The names that decide whether a session's statements are routed to rw_sql or to Spark."""
 
 from __future__ import annotations
 
@@ -30,18 +30,19 @@ class SessionNames:
     search_path: Callable[[], tuple[str, ...]]
 
     def has_object(self, name: Name) -> bool:
-        """True if an rw_sql relation has this name, and no object of the user's own hides it."""
+        """True if an rw_sql relation with this name exists and no object of the user hides it."""
         path = self.search_path()
         if not is_relation(self.metastore.snapshot(), name, path):
             return False
         return name.schema is not None or path != DEFAULT_PATH or not self.views.is_hidden(name.last)
 
     def has_parameter(self, name: str) -> bool:
-        """True if an rw_sql session parameter has this name."""
+        """True if an rw_sql session parameter with this name exists."""
         return name in SESSION_PARAMETERS
 
     def has_schema(self, name: str | None = None) -> bool:
-        """True if an rw_sql schema has this name; without a name: if there is any beside ``public``."""
+        """True if an rw_sql schema with this name exists; without a name, if any schema other than ``public``
+        exists."""
         snapshot = self.metastore.snapshot()
         if name is None:
             return bool(snapshot.all("schema"))
@@ -50,5 +51,5 @@ class SessionNames:
         return is_schema(snapshot, name) and (name != PUBLIC or not self.spark.catalog.databaseExists(PUBLIC))
 
     def has_database(self, name: str) -> bool:
-        """True if Spark has a database of this name that is not an rw_sql schema."""
+        """True if Spark has a database with this name that is not an rw_sql schema."""
         return self.views.has_users_database(name)

@@ -1,7 +1,7 @@
 """``SELECT … FROM source`` in plain Spark reads the upstream once, from the startup mode to now. Nothing is stored.
 
-A source becomes a temporary view while Spark plans the query. The predicates of that plan show how much of the upstream
-the query needs; the query is then planned again with these bounds.
+A source becomes a temporary view while Spark plans the query. The predicates in the plan show which part of the
+upstream the query needs; the query is then planned again, limited to that part.
 """
 
 from __future__ import annotations
@@ -35,18 +35,19 @@ if TYPE_CHECKING:
     from rw_sql.runtime.jobs.context import Context
 
 _OF_SPARKS_READER, _OF_OUR_READERS = frozenset({"topic", "partition", "offset", "timestamp"}), frozenset({"_rw_offset"})
-"""The columns that identify a reader's output: that of Spark's source for Kafka, and those of rw_sql's readers."""
+"""The columns that identify a reader's output: those of Spark's Kafka source, and those of rw_sql's readers."""
 
 _OPAQUE = ("ExplainCommand", "UnresolvedExecuteImmediate", "PlanWithUnresolvedIdentifier", "CreateTableLike")
-"""Nodes that contain another statement or the expression of a name, which their plan does not show."""
+"""Plan nodes that may refer to relations without showing them: they contain another statement, or compute a name by
+an expression."""
 
 _WORD = re.compile(r"[A-Za-z_][\w$]*|`(?:[^`]|``)+`")
 
 
 def sources_in(snapshot: Snapshot, text: str) -> tuple[SourceRecord, ...]:
-    """The sources that a Spark statement may read: those whose names are among its words.
+    """The sources that a Spark statement may read: those whose names occur among its words.
 
-    A table has the name of its source, and that name refers to the table.
+    The source of a table is left out: it has the table's name, which refers to the table.
     """
     if not snapshot.kinds.get("source"):
         return ()
@@ -98,7 +99,7 @@ class SourceScan:
         return SourceScan(context=context, source=source, kind=kind, options=options, ranges=ranges, lives=lives)
 
     def narrowed(self, bounds: ScanBounds) -> SourceScan:
-        """The scan restricted to ranges that may have records within the bounds."""
+        """The scan restricted to ranges that may contain records within the bounds."""
         since: Mapping[str, int] = {}
         if bounds.since_ms is not None and self.ranges:
             since = self.kind.offsets_at(self.options, bounds.since_ms, tuple(self.ranges))
@@ -124,7 +125,7 @@ class SourceScan:
 
 
 def _partition(split: str) -> str:
-    """The value of INCLUDE partition for a split: Kafka's number, or the whole id."""
+    """The value of INCLUDE partition for a split: for Kafka the partition number, otherwise the split's id."""
     topic, colon, number = split.rpartition(":")
     return number if colon and topic else split
 
@@ -176,9 +177,9 @@ def scanned(
 
 
 def _parsed(spark: SparkSession, text: str) -> str | None:
-    """A statement as parsed by Spark; None if that does not show which relations it names.
+    """A statement as parsed by Spark; None if the parsed statement does not show which relations it names.
 
-    A string, a column or an alias with a source's name must not cause a look at the upstream.
+    Parsing ensures that a string, column or alias with a source's name does not cause a look at the upstream.
     """
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
@@ -198,7 +199,10 @@ def _is_relation(name: str, tree: str) -> bool:
 
 @contextmanager
 def _shown(spark: SparkSession, scans: list[SourceScan]) -> Iterator[None]:
-    """Creates the sources as temporary views. A plan made meanwhile keeps their content."""
+    """A context manager inside which the sources exist as temporary views.
+
+    Plans made inside keep working afterwards.
+    """
     made = []
     try:
         for scan in scans:
@@ -211,7 +215,7 @@ def _shown(spark: SparkSession, scans: list[SourceScan]) -> Iterator[None]:
 
 
 def _is_command(spark: SparkSession, text: str) -> bool:
-    """True if Spark runs a statement when it is planned, so that it must not be planned twice."""
+    """True if Spark executes a statement during planning. Such a statement must not be planned twice."""
     parsed, classes = parsed_plan(spark, text), java_packages(spark).java.lang.Class
     command = classes.forName("org.apache.spark.sql.catalyst.plans.logical.Command")
     statement = classes.forName("org.apache.spark.sql.catalyst.plans.logical.ParsedStatement")
@@ -229,7 +233,7 @@ def _needed(frame: DataFrame, reader: frozenset[str]) -> ScanBounds:
 
 
 def _conjuncts(condition: Any) -> list[str]:
-    """The conjuncts of a condition: one that only Spark can parse must not hide the others."""
+    """Splits a condition into its conjuncts, so that a conjunct that only Spark can parse does not hide the others."""
     if str(condition.getClass().getSimpleName()) == "And":
         return [*_conjuncts(condition.left()), *_conjuncts(condition.right())]
     return [str(condition.sql())]

@@ -1,4 +1,4 @@
-"""Names of rw_sql's objects in Spark statements, so that Spark finds what they mean."""
+"""Rewrites names of rw_sql objects in Spark statements, so that Spark can resolve them."""
 
 from __future__ import annotations
 
@@ -19,10 +19,11 @@ _READS = re.compile(r"\s*(?:EXPLAIN|SELECT|WITH|FROM|INSERT|CREATE|MERGE|CACHE|T
 
 
 def with_spark_names(snapshot: Snapshot, text: str, path: tuple[str, ...], views: SparkViews) -> str:
-    """The statement with those names replaced that Spark could not resolve.
+    """Replaces the names that Spark could not resolve.
 
-    A bare name that the search path finds gets its database, and a source outside ``public`` becomes one word, under
-    which it is a temporary view while it is read. Without schemas nothing is read or changed.
+    An unqualified name that is found through the search path is qualified by its database. The name of a source
+    outside ``public`` becomes a single word: the name of the temporary view through which the source is read. If the
+    warehouse has no schemas, the statement is returned unchanged.
     """
     if not snapshot.all("schema") or not _READS.match(text):
         return text
@@ -46,7 +47,7 @@ def with_spark_names(snapshot: Snapshot, text: str, path: tuple[str, ...], views
 
 
 def _key(snapshot: Snapshot, parts: tuple[str, ...], path: tuple[str, ...], views: SparkViews) -> str | None:
-    """The name in the catalog that a written name has; None for what Spark finds by itself."""
+    """Converts a written name to a name in the catalog; None if Spark can resolve the name itself."""
     if len(parts) == 2:
         return ".".join(parts) if snapshot.find("schema", parts[0]) is not None else None
     if len(parts) > 2 or path == DEFAULT_PATH or views.is_temporary(parts[0]):

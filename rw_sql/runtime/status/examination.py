@@ -1,7 +1,7 @@
-"""Finds contradictions in a warehouse, and what dead processes have left behind.
+"""Finds inconsistencies in a warehouse, and files that dead processes have left behind.
 
-Reads the catalog, the jobs' tables and the folders of the warehouse, and starts no Spark. It reports
-contradictions only: a stalled job is not a finding, because its status already shows the remedy.
+Reads the catalog, the jobs' tables and the folders of the warehouse, without Spark. A stalled job is not a finding,
+because its status already shows the remedy.
 """
 
 from __future__ import annotations
@@ -38,20 +38,21 @@ OWNER, CATALOG, FOLDER, CHECKPOINT, JOB, OPERATION, LOCK = (
     "operation",
     "lock",
 )
-"""What a finding is about."""
+"""The subjects of findings."""
 
 _OPERATIONS = 1000
-"""The number of newest unsafe operations that are looked through for their outcome."""
+"""The number of newest unsafe operations whose outcomes are checked."""
 
 _OUTCOME_SECONDS = 60.0
-"""An unsafe operation that is older than this and has no outcome never gets one from the process that committed it."""
+"""The age in seconds after which an unsafe operation without an outcome will no longer get one from the process that
+committed it."""
 
 _APPLIED = "applied"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """One contradiction. ``remedy`` says what to do; ``is_repairable``: :func:`repair` does it."""
+    """One inconsistency. ``remedy`` is the recommended action; ``is_repairable``: :func:`repair` can perform it."""
 
     about: str
     subject: str
@@ -85,9 +86,12 @@ def examine(context: Context) -> tuple[Finding, ...]:
 
 
 def repair(context: Context) -> tuple[Finding, ...]:
-    """Removes what is repairable, and returns what remains. Nothing that a job or a statement may still use is touched.
+    """Repairs the repairable findings by removing files, and returns the remaining findings.
 
-    Folders are removed only while no process runs the jobs; an owner removes them after its next statement.
+    Nothing that a job or statement may still use is removed.
+
+    Folders are removed only while no process runs the jobs. If a process does, it removes them itself after its next
+    statement.
     """
     snapshot = context.metastore.snapshot()
     lease = context.metastore.jobs.lease()
@@ -243,7 +247,7 @@ def _without_outcome(context: Context) -> list[OperationRecord]:
 
 
 def _of_folders(context: Context, snapshot: Snapshot) -> Iterator[Finding]:
-    """Folders of objects that the catalog does not have."""
+    """Folders of objects that are not in the catalog."""
     warehouse = context.warehouse
     has_owner = context.has_owner()
     for folder in ("data", "checkpoints"):

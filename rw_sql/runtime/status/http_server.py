@@ -1,8 +1,8 @@
 """The endpoints of a process that serves a warehouse: ``/``, ``/metrics``, ``/healthz``, ``/readyz``.
 
-They change nothing. On the loopback interface no token is needed, but the Host header must name the loopback. Otherwise
-a web site could read the page through a host name of its own that resolves to the loopback. On any other interface all
-endpoints except the two probes need a token.
+The endpoints are read-only. On the loopback interface, no token is needed, but the Host header must name the
+loopback; otherwise a web site could read the page through its own host name that resolves to the loopback address
+(DNS rebinding). On any other interface, all endpoints except the two probes require a token.
 """
 
 from __future__ import annotations
@@ -75,8 +75,9 @@ def _text(code: HTTPStatus, said: str, *headers: tuple[str, str]) -> _Answer:
 
 
 class StatusServer:
-    """Listens at ``host:port``; port 0 is any free one. Until :meth:`show` is called, the server is alive and not
-    ready.
+    """Listens at ``host:port``; port 0 selects a free port.
+
+    Until :meth:`show` is called, the server reports that it is alive but not ready.
 
     Raises SqlError INVALID_PARAMETER if it cannot listen there, or if the interface is not the loopback and the token
     is missing or shorter than 16 characters.
@@ -187,7 +188,7 @@ class _Server(ThreadingHTTPServer):
         super().__init__((host, port), _Handler)
 
     def server_bind(self) -> None:
-        """Binds like the base class, without a name server's lookup of the host's name."""
+        """Binds like the base class, but without looking up the host's name in DNS."""
         TCPServer.server_bind(self)
         self.server_name, self.server_port = str(self.server_address[0]), int(self.server_address[1])
 
@@ -199,14 +200,14 @@ class _Server(ThreadingHTTPServer):
         super().process_request(request, client_address)
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
-        """Answers, and makes room for the next request."""
+        """Answers a request, then frees its place in the limit of concurrent requests."""
         try:
             super().process_request_thread(request, client_address)
         finally:
             self._free.release()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Ignores the error: a closed browser is not worth a message."""
+        """Ignores the error, because a browser that closes its connection is not worth a message."""
         logger.debug("a request broke off", exc_info=True)
 
 
@@ -217,11 +218,11 @@ class _Handler(BaseHTTPRequestHandler):
     server: _Server
 
     def do_GET(self) -> None:
-        """Answers with a body."""
+        """Answers a GET request."""
         self._respond(has_body=True)
 
     def do_HEAD(self) -> None:
-        """Answers without a body."""
+        """Answers a HEAD request: without a body."""
         self._respond(has_body=False)
 
     def _respond(self, *, has_body: bool) -> None:
@@ -243,7 +244,8 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.write(answer.body)
 
     def log_message(self, format: str, *args: object) -> None:
-        """Logs nothing: probes send a request every second, and the path of a request may contain anything."""
+        """Logs nothing, because probes send a request every second, and the path of a request may contain arbitrary
+        text."""
 
 
 def is_loopback(host: str) -> bool:

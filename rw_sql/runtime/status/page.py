@@ -70,7 +70,7 @@ def style() -> str:
 
 @cache
 def script() -> str:
-    """The page's script, which fetches the page again every few seconds. Without it the page is complete."""
+    """The page's script, which reloads the page's content every few seconds. The page also works without it."""
     return files(__package__).joinpath("page.js").read_text(encoding="utf-8")
 
 
@@ -126,7 +126,7 @@ def _attention(status: WarehouseStatus) -> str:
 
 
 def _cause(job: JobLine) -> str:
-    """The reason of a job without the statements that it ends with, which the page shows by themselves."""
+    """The reason of a job without the statements at its end, which the page shows separately."""
     return job.reason if not job.statements else job.reason.rpartition(f": {job.statements[0]}")[0] or job.reason
 
 
@@ -230,7 +230,7 @@ def _lineage(status: WarehouseStatus, query: PageQuery) -> str:
 
 
 def around(graph: Graph, name: str) -> Graph:
-    """The part of a graph that leads to the boxes with a name, and the part that leads away from them."""
+    """The part of a graph upstream of the boxes with a name, and the part downstream of them."""
     kept: set[int] = set()
     for edges in (graph.edges, tuple((end, start) for start, end in graph.edges)):
         following: dict[int, list[int]] = {}
@@ -258,5 +258,5 @@ def _rank(state: str) -> int:
 
 
 def _word(state: str) -> str:
-    """A state as a class name in HTML."""
+    """A job state as a CSS class name."""
     return state.lower() if state.isalpha() else "other"

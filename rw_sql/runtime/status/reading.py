@@ -62,7 +62,7 @@ class OwnerStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobLine:
-    """One job. ``statements`` are those that its reason suggests; times are milliseconds since 1970."""
+    """One job. ``statements`` are the statements that its reason suggests. Times are in milliseconds since 1970."""
 
     job: str
     kind: str
@@ -122,7 +122,7 @@ class WarehouseStatus:
 
     @property
     def stalled(self) -> tuple[JobLine, ...]:
-        """The jobs that should run and do not."""
+        """The jobs that should run but do not."""
         return tuple(job for job in self.jobs if job.state == "STALLED")
 
     def to_json(self) -> dict[str, Any]:
@@ -157,14 +157,17 @@ def _timed(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def measure(context: Context, snapshot: Snapshot, *, seconds: float = LOOK_SECONDS) -> Measures:
-    """Measures lags and rates. All upstreams together have ``seconds`` for each of the two."""
+    """Measures lags and rates. All upstreams together have ``seconds`` for each of the two measurements."""
     at = now_ms()
     lags = measure_lag(context, snapshot, seconds=seconds)
     return Measures(at_ms=at, lags=lags, activity=measure_activity(context, snapshot, at))
 
 
 class _StatusInspector(WarehouseInspector):
-    """Reads the state of the jobs once, for the jobs and for the lineage; their lags were measured before."""
+    """Reads the state of the jobs once, for both the list of jobs and the lineage.
+
+    Uses lags that were measured earlier.
+    """
 
     def __init__(self, context: Context, snapshot: Snapshot, measures: Measures) -> None:
         super().__init__(context, snapshot)
@@ -196,7 +199,7 @@ class _MeasuredJobs:
 
 
 def read_status(context: Context, measures: Measures) -> WarehouseStatus:
-    """The status as SHOW JOBS and SHOW UNSAFE OPERATIONS show it, with lags measured before."""
+    """The status as shown by SHOW JOBS and SHOW UNSAFE OPERATIONS, with lags that were measured earlier."""
     snapshot = context.metastore.snapshot()
     at = now_ms()
     inspector = _StatusInspector(context, snapshot, measures)
@@ -217,7 +220,7 @@ def read_status(context: Context, measures: Measures) -> WarehouseStatus:
 
 
 def read_lineage(context: Context, snapshot: Snapshot, of: str | None = None) -> Graph | None:
-    """The lineage with present states and lags, of all objects or of one; None if that object does not exist."""
+    """The lineage of all objects or of one object, with current states and lags; None if that object does not exist."""
     id_ = None
     if of is not None:
         record = find_in_lineage(snapshot, of)
@@ -268,7 +271,7 @@ def _job(row: tuple[Any, ...], measures: Measures) -> JobLine:
 
 
 def statements_in(reason: str) -> tuple[str, ...]:
-    """The statements at the end of a job's reason, after a colon; none if it names none."""
+    """The statements at the end of a job's reason, after a colon; empty if there are none."""
     reason = reason.removesuffix(RETRYING)
     at = reason.find(": ")
     while at >= 0:
@@ -290,7 +293,10 @@ def _is_statement(text: str) -> bool:
 
 
 def _operations(context: Context, snapshot: Snapshot, lease: Lease | None) -> tuple[OperationLine, ...]:
-    """The newest unsafe operations; read again only if something was committed or applied since."""
+    """The newest unsafe operations.
+
+    They are read again only if something was committed or applied since the last call.
+    """
     stamp = (context.metastore.version(), lease.applied_epoch if lease is not None else -1)
     known: tuple[object, tuple[OperationLine, ...]] | None = context.made.get("status_operations")
     if known is not None and known[0] == stamp:
@@ -322,8 +328,8 @@ def _operation(row: tuple[Any, ...]) -> OperationLine:
 class Observer:
     """Reads the status for a page that is requested repeatedly.
 
-    States come from the catalog at each request. Lags and rates need a look at every upstream and table, so another
-    thread measures them, at most every few seconds and only while the page is in use.
+    Each request reads the states from the catalog. Lags and rates require a look at every upstream and table, so
+    another thread measures them, at most every few seconds and only while the page is in use.
     """
 
     def __init__(self, context: Context) -> None:
@@ -333,7 +339,7 @@ class Observer:
         self._lock = threading.Lock()
 
     def status(self) -> WarehouseStatus:
-        """The present status. The first call waits a moment for the first measurement."""
+        """The current status. The first call waits a short time for the first measurement."""
         measuring = self._measure_soon()
         if self._measures.at_ms is None and measuring is not None:
             wait([measuring], _FIRST_SECONDS)

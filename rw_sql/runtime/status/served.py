@@ -1,4 +1,4 @@
-"""The data of the endpoints for a warehouse whose jobs this process runs, or waits to take over."""
+"""The data of the endpoints for a warehouse whose jobs this process runs or is waiting to take over."""
 
 from __future__ import annotations
 
@@ -21,10 +21,13 @@ if TYPE_CHECKING:
 STANDING_BY = "standing by: another process runs the jobs"
 
 PATIENCE_SECONDS = 10.0
-"""The seconds for which a ready process stays ready while it applies a statement."""
+"""How long in seconds a ready process still counts as ready while it applies a statement."""
 
 COUNT_SECONDS = 30.0
-"""The seconds between two counts of rows without a scrape: a table's log states the numbers only for some minutes."""
+"""The interval in seconds at which rows are counted if there are no scrapes.
+
+A table's log contains the numbers only for some minutes.
+"""
 
 
 class ServedWarehouse:
@@ -47,7 +50,8 @@ class ServedWarehouse:
         return self._observer.status()
 
     def why_not_ready(self) -> str | None:
-        """The reason why the jobs do not match the catalog; None if they match it, or will in a moment."""
+        """The reason why the jobs do not match the catalog; None if they match it, or are expected to match it
+        shortly."""
         context = self._context
         if not context.owning.is_set():
             self._was_ready_at = None
@@ -66,7 +70,7 @@ class ServedWarehouse:
         return f"statement {max(applied, 0)} of {epoch} is applied to the jobs"
 
     def count(self) -> None:
-        """Counts rows for the metrics if that was not done for a while."""
+        """Counts rows for the metrics, unless they were counted recently."""
         now = self._clock()
         if now >= self._next_count:
             self._next_count = now + COUNT_SECONDS

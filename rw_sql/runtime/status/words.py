@@ -21,7 +21,7 @@ _MEANINGS = {
 
 
 def in_words(reason: str) -> str:
-    """A job's reason, with the meaning of the status that it begins with."""
+    """A job's reason, extended by an explanation of the status word that it begins with."""
     status = reason.partition(" ")[0]
     return f"{reason} ({_MEANINGS[status]})" if status in _MEANINGS else reason
 

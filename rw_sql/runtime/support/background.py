@@ -1,4 +1,4 @@
-"""Background work on daemon threads, so that the interpreter's exit never waits for an upstream."""
+"""Runs background work on daemon threads, so that the interpreter's exit never waits for an upstream."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def prepare(work: Callable[[], T], name: str) -> Future[T]:
 def run_in_background(work: Callable[[], None], name: str) -> Future[None]:
     """Runs ``work`` on its own thread. An unexpected error is logged and stored in the future.
 
-    It uses no thread pool, because the standard one joins its threads at interpreter exit, before anything can stop
+    It does not use the standard thread pool, which joins its threads at interpreter exit before anything can stop
     them.
     """
     future: Future[None] = Future()

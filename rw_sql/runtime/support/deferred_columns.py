@@ -1,4 +1,4 @@
-"""Steps on a DataFrame, built once and applied to many."""
+"""Transformations of DataFrames that are built once and applied to many DataFrames."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class Steps(Protocol):
     """An object that accepts columns: a DataFrame, or DeferredColumns, which records them for later."""
 
     def withColumn(self, name: str, column: Column, /) -> Self:  # noqa: N802 - as DataFrame has it
-        """As ``DataFrame.withColumn``."""
+        """Like ``DataFrame.withColumn``."""
         ...
 
 
@@ -24,7 +24,7 @@ StepsT = TypeVar("StepsT", bound=Steps)
 class DeferredColumns:
     """Columns to be added to DataFrames with the given columns.
 
-    For a batch of a few records, building the expressions took most of the time: a source with six columns needs 700
+    Building the expressions anew would take most of the time of a small batch: a source with six columns needs 700
     calls to the JVM, the same ones for each batch.
     """
 
@@ -32,12 +32,12 @@ class DeferredColumns:
     steps: tuple[tuple[str, Column], ...] = ()
 
     def withColumn(self, name: str, column: Column, /) -> DeferredColumns:  # noqa: N802 - as DataFrame has it
-        """As ``DataFrame.withColumn``."""
+        """Like ``DataFrame.withColumn``."""
         columns = self.columns if name in self.columns else (*self.columns, name)
         return DeferredColumns(columns, (*self.steps, (name, column)))
 
     def of(self, frame: DataFrame) -> DataFrame:
-        """The DataFrame after all steps."""
+        """Applies all recorded steps to a DataFrame."""
         for name, column in self.steps:
             frame = frame.withColumn(name, column)
         return frame

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 class StalledError(Exception):
     """A job cannot run now, for a reason that an operator can act on.
 
-    ``is_final``: retrying is useless until a statement changes something. ``is_lasting``: retrying is useless until a
-    person acts, here or elsewhere; the job is retried at the longest interval.
+    ``is_final``: the job is not retried until a statement changes something. ``is_lasting``: the problem lasts until
+    somebody fixes it, possibly in another system; the job is retried at the longest interval.
     """
 
     def __init__(self, reason: str, *, is_final: bool = False, is_lasting: bool = False) -> None:
@@ -29,7 +29,7 @@ class StalledError(Exception):
 class Failure:
     """The reason why a job ended by itself. ``is_final``: it is not retried until a statement changes something.
 
-    ``is_lasting``: it is retried, but not soon.
+    ``is_lasting``: it is retried at the longest interval.
     """
 
     reason: str
@@ -42,7 +42,7 @@ _AROUND = re.compile(r"^\[STREAM_FAILED\] Query \[.*?\] terminated with exceptio
 
 
 def cause_line(text: str) -> str:
-    """The innermost cause in a message of the JVM, or in a Python traceback inside it, in one line."""
+    """The innermost cause in a JVM error message, or in a Python traceback that the message contains, as one line."""
     lines = [line.strip() for line in text.splitlines()]
     causes = [line.removeprefix("Caused by: ") for line in lines if line.startswith("Caused by: ")]
     if causes:

@@ -1,8 +1,8 @@
 """Fault points: named places where a test may kill the process, between any two steps of a statement, start or batch.
 
 ``RW_SQL_FAULT=name[@n]`` sends SIGKILL at the n-th passing (default: the first) to the target in
-``RW_SQL_FAULT_KILLS``: ``python`` (this process alone), ``jvm`` (its JVM alone) or ``both``. If unset, a fault point
-costs one comparison.
+``RW_SQL_FAULT_KILLS``: ``python`` (this process alone), ``jvm`` (its JVM alone) or ``both``. If ``RW_SQL_FAULT`` is
+unset, a fault point costs one comparison.
 """
 
 from __future__ import annotations
@@ -50,12 +50,12 @@ arm(os.environ.get(FAULT, ""), os.environ.get(KILLS, "python"))
 
 
 def know_jvm(pid: int) -> None:
-    """Sets the JVM of this process, which a kill may target."""
+    """Registers the JVM of this process as a target of kills."""
     _armed.jvm_pid = pid
 
 
 def fault(name: str) -> None:
-    """Passes the fault point ``name``; the process ends here if it is armed."""
+    """Marks the fault point ``name``. If it is armed, the process ends here."""
     if _armed.name != name:
         return
     with _armed.lock:
@@ -66,7 +66,7 @@ def fault(name: str) -> None:
 
 
 def kill(name: str) -> None:
-    """Kills the configured target immediately; ``name`` is reported."""
+    """Kills the configured target immediately. ``name`` is the fault point to report."""
     if _armed.tell is not None:
         _armed.tell(name)
     if _armed.kills in ("jvm", "both") and _armed.jvm_pid:

@@ -13,11 +13,13 @@ if TYPE_CHECKING:
 
 
 MOST_SECONDS = 5.0
-"""If blocks of several threads overlap for this many seconds, the collector runs when the next block begins or ends."""
+"""If blocks of several threads overlap without a gap for this many seconds, the collector runs when the next block
+begins or ends."""
 
 
 class _Pauses:
-    """The number of threads that pause the collector, and since when; None while it runs, or if it was off before."""
+    """The number of threads that pause the collector, and the time since when it is paused (None while it runs, or
+    if it was already off)."""
 
     def __init__(self) -> None:
         self.lock = Lock()

@@ -1,4 +1,4 @@
-"""Processes on this machine: liveness, start times, and the clock that they share."""
+"""Processes on this machine: liveness, start times, and the current time."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def this_machine() -> str:
 
 
 def process_start(pid: int) -> str:
-    """When a process of this machine started, in its kernel's clock ticks; empty if there is no such process.
+    """The start time of a process on this machine, in the kernel's clock ticks; empty if there is no such process.
 
     It distinguishes reused process ids (Linux: field 22 of ``/proc/<pid>/stat``). A zombie counts as dead.
     """
@@ -35,7 +35,8 @@ def process_start(pid: int) -> str:
 
 
 def _stat(pid: int) -> list[str]:
-    """The fields of ``/proc/<pid>/stat`` from the third one, its state, on; empty if there is no such process."""
+    """The fields of ``/proc/<pid>/stat``, beginning with the third one, the state; empty if there is no such
+    process."""
     try:
         return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
     except (FileNotFoundError, ProcessLookupError):
@@ -43,7 +44,7 @@ def _stat(pid: int) -> list[str]:
 
 
 def _alive_elsewhere(pid: int) -> str:
-    """Without /proc (macOS), only liveness can be determined."""
+    """For systems without /proc (macOS), where only liveness can be determined."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
@@ -59,8 +60,10 @@ def is_process_alive(pid: int, start: str) -> bool:
 
 
 def is_process_suspended(pid: int, start: str) -> bool:
-    """True if a signal (SIGSTOP, SIGTSTP) or a debugger has suspended this process of this machine; known on Linux
-    alone."""
+    """True if a signal (SIGSTOP, SIGTSTP) or a debugger has suspended this process on this machine.
+
+    Always False on systems other than Linux.
+    """
     fields = _stat(pid)
     return len(fields) > 19 and fields[19] == start and fields[0] in ("T", "t")
 

@@ -1,4 +1,4 @@
-"""A timeout for waits that is extended by progress, so that it does not depend on the speed of the machine."""
+"""A timeout for waits that progress extends, so that it does not depend on the speed of the machine."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _MOST_SIGNS_OF_LIFE = 10
 class StallTimeout:
     """A timeout that expires after ``seconds`` without progress.
 
-    A *mark* is a value that changes only with progress: a position, a version, an epoch. A *sign of life*, such as the
-    owner's heartbeat, only shows that a process is alive. Alone, it extends a wait to ten times the limit, because a
-    process that is alive may still never finish.
+    A *mark* is a value that changes only with progress: a position, a version, an epoch. A *sign of life*, such as
+    the owner's heartbeat, only shows that a process is alive. Signs of life without progress extend a wait to at
+    most ten times the limit, because a process that is alive may still never finish.
     """
 
     def __init__(self, seconds: float, *, clock: Callable[[], float] = time.monotonic) -> None:
@@ -29,7 +29,8 @@ class StallTimeout:
         self._last: str | None = None
 
     def note(self, marks: Mapping[str, object], signs: Mapping[str, object] | None = None) -> None:
-        """Compares the marks and signs of life with those noted before.
+        """Compares the marks and signs of life with those of the previous call, and restarts the time if they have
+        changed.
 
         The first call starts the full time, because earlier progress is unknown.
         """

@@ -1,8 +1,8 @@
 """The environment of a process whose warehouse is in an object store: one set of variables for all libraries.
 
-delta-rs, botocore (below fsspec) and Hadoop read the same facts from variables of different names. The names here are
-those of the AWS SDKs (https://docs.aws.amazon.com/sdkref/latest/guide/environment-variables.html) and of delta-rs's
-object store (https://docs.rs/object_store).
+delta-rs, botocore (used by fsspec) and Hadoop read the same settings from variables with different names. The names
+here are those of the AWS SDKs (https://docs.aws.amazon.com/sdkref/latest/guide/environment-variables.html) and of
+delta-rs's object store (https://docs.rs/object_store).
 """
 
 from __future__ import annotations
@@ -32,7 +32,10 @@ def s3_region(environ: Mapping[str, str]) -> str | None:
 
 
 def complete_environment(uri: str, environ: MutableMapping[str, str]) -> None:
-    """Adds the variables that only one of the libraries reads, from those that are set. Changes none that is set."""
+    """Sets the variables that only one of the libraries reads, derived from the variables that are set.
+
+    Does not change variables that are already set.
+    """
     if scheme_of(uri) not in S3_SCHEMES:
         return
     region, endpoint = s3_region(environ), s3_endpoint(environ)

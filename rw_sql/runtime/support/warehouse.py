@@ -27,7 +27,7 @@ class Warehouse:
 
     @staticmethod
     def at(location: str) -> Warehouse:
-        """The warehouse at a path or URI; a path is made absolute."""
+        """The warehouse at a path or URI. Paths are made absolute."""
         if "://" in location:
             complete_environment(location, os.environ)
             return Warehouse(location.rstrip("/"))
@@ -35,12 +35,12 @@ class Warehouse:
 
     @property
     def is_local(self) -> bool:
-        """True if it is on a local path, where process ids are meaningful."""
+        """True if the warehouse is on a local path. Only there can process ids show whether its owner is alive."""
         return "://" not in self.uri or self.uri.startswith("file://")
 
     @cached_property
     def files(self) -> AbstractFileSystem:
-        """Its file system. It caches no listings, because other processes and Spark write there too."""
+        """The warehouse's file system. It caches no listings, because other processes and Spark write there too."""
         return fsspec.core.url_to_fs(self.uri, use_listings_cache=False)[0]
 
     def data(self, object_id: int, generation: int) -> str:
@@ -90,8 +90,8 @@ class Warehouse:
     def read_text(self, path: str) -> str:
         """The text of a file. Raises FileNotFoundError.
 
-        Uses a single request: opening a file would first request its size and tag, and fail if the file is replaced
-        meanwhile.
+        Uses a single request. Opening the file would first request its size and tag, and fail if the file is
+        replaced in between.
         """
         data: bytes = self.files.cat_file(path)
         return data.decode("utf-8")

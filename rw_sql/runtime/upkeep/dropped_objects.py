@@ -15,8 +15,10 @@ if TYPE_CHECKING:
     from rw_sql.runtime.jobs.context import Context
 
 _SINCE: dict[tuple[str, int, int], int | None] = {}
-"""Since when the present tables of rebuilt views serve: (warehouse, view, generation). It never changes, and finding it
-reads all operations."""
+"""A cache of the times since when the tables of rebuilt views have been in use, by (warehouse, view, generation).
+
+Finding such a time requires reading all operations; it never changes.
+"""
 
 
 def sweep(context: Context, applied_epoch: int) -> None:
@@ -46,7 +48,8 @@ def sweep(context: Context, applied_epoch: int) -> None:
 
 
 def _sweep_generations(context: Context, snapshot: Snapshot) -> None:
-    """Deletes old generations of rebuilt views and sinks that no job writes and no rewind needs.
+    """Deletes the old tables and checkpoints (generations) of rebuilt views and sinks that no job writes and no
+    rewind needs.
 
     Keeps the previous generation, which a query may still be reading, until ``rollback_window`` is over.
     """
@@ -69,7 +72,7 @@ def _sweep_generations(context: Context, snapshot: Snapshot) -> None:
 
 
 def _kept(context: Context, snapshot: Snapshot, record: MaterializedViewRecord | SinkRecord) -> int:
-    """The generation that is kept beside the one that serves; 0 if none is kept any more."""
+    """The generation that is kept in addition to the current one; 0 if none is kept any more."""
     if not isinstance(record, MaterializedViewRecord):
         return record.generation - 1
     window = rollback_window_ms(snapshot)

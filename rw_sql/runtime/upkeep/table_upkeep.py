@@ -1,8 +1,11 @@
-"""Upkeep of a job's table by the job itself, between two of its batches; no other process writes to the table.
+"""Upkeep of a job's table.
+
+The job itself runs it between two batches, because no other process may write to the table.
 
 One run performs these steps: it saves the metadata of the table's commits elsewhere, compacts small files, drops the
 hours that a source's log need not keep, writes a checkpoint, and deletes the commits and files that no view, sink,
-rewind point or query on an older version needs. After a kill at any step, the next run completes the rest.
+rewind point or query on an older version needs. After a crash at any step, the next run completes the remaining
+steps.
 """
 
 from __future__ import annotations
@@ -40,20 +43,20 @@ EVERY_VERSIONS = 100
 """The number of commits between two runs of upkeep."""
 
 EVERY_SECONDS = 600.0
-"""The maximum number of seconds between two runs; after that, the next batch triggers one."""
+"""The number of seconds since the last run after which the next batch triggers a run of upkeep."""
 
 ORPHANS_EVERY_SECONDS = 24 * 3600.0
-"""How often files of killed writers are searched, in seconds."""
+"""The interval in seconds between two searches for files that killed writers left behind."""
 
 MAX_HOLD_SECONDS = 7 * 24 * 3600.0
-"""The default number of seconds that a table keeps rows for a reader that does not read."""
+"""The default number of seconds for which a table keeps rows for a reader that makes no progress."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retention:
     """The retention of a source's log: the maximum age of rows and size of files, None for no limit.
 
-    ``max_hold_seconds`` is how long rows are kept for a reader that does not read.
+    ``max_hold_seconds`` is how long rows are kept for a reader that makes no progress.
     """
 
     seconds: float | None = None
@@ -154,7 +157,7 @@ class Upkeep:
     def _held_readers(self, snapshot: Snapshot) -> list[Reader]:
         """The readers for which rows are kept: all except those that have not read for too long.
 
-        Time in which no process ran the jobs does not count, because the reader could not read.
+        Time during which no process ran the jobs does not count, because no reader could read then.
         """
         table = self.output.table
         found = readers_of(self.context.warehouse, snapshot, self.object_id, self.output.path, str(table.metadata().id))
@@ -177,7 +180,7 @@ class Upkeep:
         return min([newest_of_job, *pins, *needed])
 
     def _drop_buckets(self, readers: list[Reader]) -> None:
-        """Drops the oldest hours that need not be kept and that every reader has read."""
+        """Drops the oldest hourly buckets that need not be kept and that every reader has read."""
         sizes = _bucket_sizes(self.output.table)
         newest = max(sizes, default=0)
         unread = self._first_unread_bucket(readers)
@@ -197,7 +200,7 @@ class Upkeep:
             self.output.table.delete(f"{BUCKET} <= {last}", commit_properties=maintenance_properties("retention"))
 
     def _first_unread_bucket(self, readers: list[Reader]) -> int | None:
-        """The oldest hour with rows that a reader has not read; None if all have been read."""
+        """The oldest hourly bucket with rows that a reader has not read; None if all rows have been read."""
         if any(reader.needs is None for reader in readers):
             return 0
         first = min((reader.needs for reader in readers if reader.needs is not None), default=None)

@@ -1,4 +1,4 @@
-"""The job of a materialized view, and the strategies to keep its table up to date, one module each.
+"""The job of a materialized view, and the strategies for keeping its table up to date (one module per strategy).
 
 ``idle`` decides when a view's query is suspended, ``swap`` replaces a view's table by a rebuilt one.
 

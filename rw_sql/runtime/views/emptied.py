@@ -1,7 +1,8 @@
-"""Batches that empty a table of a change data capture source: TRUNCATE, and the end of a repeated snapshot.
+"""Batches that remove many rows from a table of a change data capture source: TRUNCATE, and the end of a repeated
+snapshot.
 
-A repeated snapshot reads the upstream table again beside the rows that serve. At its end, the rows whose keys have not
-come since it began are gone upstream.
+A repeated snapshot reads the upstream table again while the table keeps its existing rows. Rows whose keys have not
+arrived by the end of the snapshot no longer exist upstream and are deleted.
 """
 
 from __future__ import annotations
@@ -31,12 +32,12 @@ _IS_SEEN = "_rw_seen"
 
 
 def is_captured(frame: DataFrame) -> bool:
-    """True if the records are those of a change data capture source."""
+    """True if the records come from a change data capture source."""
     return INDEX_COLUMN[0] in frame.columns
 
 
 def empties(rows: pa.Table) -> bool:
-    """True if one of these records, which have ``_rw_op``, empties the table."""
+    """True if one of these records empties the table, by its ``_rw_op``."""
     import pyarrow.compute as pc
 
     least = pc.min(rows[OP]).as_py()
@@ -46,9 +47,9 @@ def empties(rows: pa.Table) -> bool:
 def emptied(
     run: ViewRun, frame: DataFrame, own: DataFrame, keys: tuple[str, ...], settle: Callable[..., DataFrame]
 ) -> DataFrame:
-    """The rows that a batch changes, each with KEEP, if some of its records empty the table.
+    """The rows that a batch with such records changes, each with KEEP.
 
-    ``settle`` returns the rows that records change, from the records and the table's rows.
+    ``settle`` computes the rows that records change, from the records and the table's rows.
     """
     key = [quoted_for_spark(name) for name in keys]
     at = f.struct(*(name for name in order(frame) if name != OP))
@@ -85,9 +86,9 @@ def _literal(at: object, frame: DataFrame) -> Column:
 
 
 def _seen(run: ViewRun, key: list[str], spark: SparkSession) -> DataFrame:
-    """The keys that the log has since the repeated snapshot began.
+    """The keys that have arrived in the log since the repeated snapshot began.
 
-    ``spark`` is the batch's own session, in which a view with the source's name hides nobody's table.
+    ``spark`` is the batch's session, where a temporary view with the source's name cannot hide a user's table.
     """
     spec = run.spec
     (given,) = spec.inputs

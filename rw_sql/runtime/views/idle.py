@@ -1,7 +1,7 @@
-"""Suspends the query of a view whose sources are paused, and resumes it with them.
+"""Suspends the query of a view whose sources are paused, and resumes it together with them.
 
-A waiting streaming query polls its inputs dozens of times a second. The view's job counts as running while its query is
-suspended.
+Suspending saves CPU time, because a waiting streaming query polls its inputs dozens of times a second. The view's
+job still counts as running.
 """
 
 from __future__ import annotations
@@ -23,13 +23,15 @@ if TYPE_CHECKING:
     from rw_sql.runtime.jobs.job import Job
 
 IDLE_AFTER_SECONDS = 60.0
-"""The seconds without new input after which a view's query is suspended. Moving a source takes less, and must not
-wait."""
+"""The number of seconds without new input after which a view's query is suspended.
+
+Moving a source takes less time, so that it does not suspend the views.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IdleView:
-    """A suspended view: the spec of its query, which had read all inputs, and the versions of these inputs."""
+    """A suspended view: the spec of its query, and the versions up to which the query had read its inputs."""
 
     spec: ViewSpec
     run: int
@@ -37,7 +39,7 @@ class IdleView:
 
     @staticmethod
     def of(context: Context, spec: ViewSpec, running: Job | None) -> IdleView | None:
-        """The state for suspending a view; None if it still has work to do, or does not run."""
+        """Returns the state for suspending a view; None if the view has unread input or does not run."""
         snapshot = context.metastore.snapshot()
         record = snapshot.get(spec.view_id)
         if not isinstance(record, MaterializedViewRecord) or running is None or running.failure() is not None:
@@ -56,7 +58,7 @@ class IdleView:
         return IdleView(spec=spec, run=running.run, versions=versions)
 
     def is_current(self, context: Context) -> bool:
-        """True if nothing was committed to any input since."""
+        """True if nothing was committed to any input since the view was suspended."""
         return self.versions == _versions(context, self.spec)
 
 

@@ -1,4 +1,5 @@
-"""The query of a table or materialized view: from its inputs' tables to its own, every batch exactly once."""
+"""The query of a table or materialized view: reads its inputs' tables and writes its own table, each batch exactly
+once."""
 
 from __future__ import annotations
 
@@ -54,8 +55,10 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _FINISH_SECONDS = 600.0
-"""How long Spark may make no progress with a batch whose rows are already in the view, in seconds. The batch may be
-large and cannot be made smaller."""
+"""The timeout in seconds, without progress by Spark, for completing a batch whose rows are already in the view.
+
+Such a batch may be large and must be run exactly as planned.
+"""
 
 _LOOK_SECONDS = 0.05
 
@@ -66,7 +69,8 @@ _OWN_GRACE_SECONDS = 10.0
 def _require_checkpoint(context: Context, spec: ViewSpec, checkpoint: str) -> None:
     """Raises StalledError if the view has batches that its checkpoint lacks.
 
-    Spark would restart numbering at 0, and batches with numbers that the view has would be silently skipped.
+    Spark would restart the batch numbers at 0 and silently skip batches whose numbers are already in the view's
+    table.
     """
     table = context.warehouse.data(spec.view_id, spec.generation)
     done = last_batch(context.warehouse, table, spec.generation)
@@ -80,7 +84,7 @@ def _require_checkpoint(context: Context, spec: ViewSpec, checkpoint: str) -> No
 
 
 def _note_all(context: Context, view: MaterializedViewRecord, version: int) -> None:
-    """Saves the metadata in commits of a view with direct readers, up to a version."""
+    """Saves the metadata of the commits of a view with direct readers, up to a version."""
     note_ranges(context.warehouse, view)
     note_cleaned_ranges(context.warehouse, view, version)
     note_stretches(context.warehouse, view, version)
@@ -200,7 +204,7 @@ class View:
         self.backfill.begin()
 
     def _start_anew(self, tables: Mapping[int, str]) -> None:
-        """Starts the query as a new run: its batches count from 0, and this run has written no batch."""
+        """Starts the query as a new run, whose batches count from 0."""
         snapshot = self.context.metastore.snapshot()
         run = self.context.metastore.jobs.claim_run(self.spec.writer, snapshot.epoch, self.context.owner)
         with self._turn():
@@ -209,7 +213,7 @@ class View:
         self._start_query(tables)
 
     def _settle(self) -> None:
-        """Aligns the checkpoint of a view with direct readers with the catalog."""
+        """Aligns the checkpoint with the catalog, for a view with direct readers."""
         if self.readers is None:
             return
         unfinished = self.readers.align_checkpoint(self.done)
@@ -221,7 +225,8 @@ class View:
         self.output.before_commit = self.readers.require_same_incarnation
 
     def _finish(self, batch: int) -> None:
-        """Runs the one batch whose rows are in the view but whose state is not, exactly as planned before."""
+        """Completes the batch whose rows are in the view but whose state is not in the checkpoint, exactly as it was
+        planned."""
         fault("reader.before_finish")
         try:
             query = self._writer({}).trigger(once=True).start()
@@ -260,7 +265,10 @@ class View:
         )
 
     def _start_query(self, tables: Mapping[int, str]) -> None:
-        """Starts the query. If ``tables`` replace its inputs, the query ends once it has read these tables."""
+        """Starts the query.
+
+        If ``tables`` is given, the query reads these tables in place of its inputs and ends after reading them.
+        """
         writer = self._writer(tables)
         if tables:
             writer = writer.trigger(availableNow=True)
@@ -271,7 +279,7 @@ class View:
         fault("view.after_query")
 
     def _tell_errors(self) -> None:
-        """Counts the records that the newest reported batch could not decode, because no table has them."""
+        """Counts the records that the newest reported batch could not decode, because no table stores them."""
         query = self.streaming.query
         if self.readers is None or query is None:
             return
@@ -305,7 +313,7 @@ class View:
 
     @contextmanager
     def _turn(self) -> Iterator[None]:
-        """Holds the lock under which a batch is written: a stop waits for it, and nothing is written after a stop."""
+        """A context manager for writing a batch. A stop waits for its end, and nothing is written after a stop."""
         if self.readers is not None:
             self.readers.require_same_incarnation()
         with self.streaming.turn():
@@ -313,7 +321,7 @@ class View:
 
     @property
     def is_unproven(self) -> bool:
-        """True while its first batch is in progress and none has succeeded yet."""
+        """True while a batch is in progress and none has succeeded yet."""
         return self.streaming.is_unproven
 
     def failure(self) -> Failure | None:
@@ -330,7 +338,7 @@ class View:
         )
 
     def begin_feed(self, spec: ViewSpec) -> bool:
-        """Adopts a specification that differs only in that the table keeps a change feed, while the query runs.
+        """Adopts, while the query runs, a specification whose only difference is that the table has a change feed.
 
         Returns False if the job must be restarted for it.
         """
@@ -352,9 +360,10 @@ class View:
             self.readers.close()
 
     def stop(self) -> None:
-        """Stops the run; after that, it commits nothing. Its checkpoint and state stay.
+        """Stops the run; afterwards it commits nothing. The checkpoint and state are kept.
 
-        With direct readers, the batch in progress has more time, because a cancelled one must be read again.
+        With direct readers, the batch in progress has more time to finish, because a cancelled batch must be read
+        again.
         """
         try:
             if self.backfill is not None:

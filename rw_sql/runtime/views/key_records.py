@@ -1,4 +1,4 @@
-"""The records of a key in a table: their order, and how a later record changes the effect of an earlier one."""
+"""The records of one key of a table: their order, and how a later record combines with an earlier one."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ OP = CHANGE_COLUMN[0]
 UNCHANGED, UNKNOWN = UNCHANGED_COLUMN[0], UNKNOWN_COLUMN[0]
 DELETE = -1
 ORDER = (RUN, BATCH, SPLIT, OFFSET, INDEX_COLUMN[0])
-"""The columns that order the rows of a log: by commit, within a commit by split and offset, and within an offset of a
-change data capture source by index.
+"""The columns that sort the rows of a log: by commit, then by split and offset, then (for a change data capture
+source) by index.
 
-Logs of older versions have no batch; the queries of their tables order by the other three.
+Logs of older versions lack the batch column; the queries of their tables sort by the other three.
 """
 
 

@@ -1,8 +1,7 @@
-"""Tables with a primary key: applies the records of a source, key by key.
+"""Tables with a primary key: applies the records of a source key by key, in the order of the source's log.
 
-Records are applied in the order of the source's log. If a later record replaces an earlier one, only the last of a
-batch matters; otherwise (DO NOTHING, DO UPDATE IF NOT NULL, WITH VERSION COLUMN) the records of a key are applied one
-by one, starting with the table's row.
+If later records replace earlier ones, only the last record of each key in a batch matters. Otherwise (DO NOTHING, DO
+UPDATE IF NOT NULL, WITH VERSION COLUMN), the records of a key are applied one by one to the table's row.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ class Keyed:
     rows: KeyedRows
 
     def stream(self, spark: SparkSession) -> tuple[DataFrame, str]:
-        """The rows of the source's log, through the table's query."""
+        """The table's query over the rows of the source's log."""
         for given in self.run.spec.inputs:
             self.run.input(spark, given).createOrReplaceTempView(quoted_for_spark(given.name))
         return as_in_files(spark.sql(self.run.spec.query), self.run.spec), "append"
@@ -78,7 +77,7 @@ class Keyed:
             write_changes(self.run, changes, batch, self.rows.primary_key)
 
     def _write_captured(self, frame: DataFrame, batch: int) -> None:
-        """Applies changes of a database, some of which may empty the table."""
+        """Applies changes of a database. Some of them may empty the table."""
         if Streamed(self.run).is_small(batch):
             rows = last_of_each(frame, self.rows.primary_key, (OP,)).toArrow()
             if not _has_unchanged(rows) and not empties(rows):
@@ -99,7 +98,7 @@ class Keyed:
         write_changes(self.run, changes, batch, self.rows.primary_key)
 
     def _settled(self, frame: DataFrame, own: DataFrame) -> DataFrame:
-        """As :func:`settled`; computed columns use the values that the other columns had."""
+        """Like :func:`settled`. Computed columns are computed from the row's values at the time of each record."""
         if UNCHANGED not in frame.columns:
             return settled(frame, own, self.rows)
         moved = settled_moves(frame, own, self.rows)

@@ -1,8 +1,8 @@
-"""Views whose rows are recomputed from the rows of their inputs: those affected by changes, or all.
+"""Views whose rows are recomputed from the rows of their inputs: either the rows affected by changes, or all rows.
 
-A batch has an end version of each input. After the batch, the view equals the result of its query on the inputs at
-these versions. The checkpoint contains them before the batch begins, and the batch reads the inputs at them, so that a
-repeated batch gives the same rows.
+A batch has an end version for each input. After the batch, the view equals the result of its query on the inputs as
+of these versions. The checkpoint stores the versions before the batch begins, and the batch reads the inputs as of
+these versions, so a repeated batch yields the same rows.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ EXACT_JSON = {
     "timestampFormat": "yyyy-MM-dd HH:mm:ss.SSSSSS",
     "timestampNTZFormat": "yyyy-MM-dd HH:mm:ss.SSSSSS",
 }
-"""Makes two rows equal as text only if they are equal: by default Spark omits microseconds."""
+"""The options of ``to_json`` with which only equal rows have equal texts. By default, Spark omits microseconds."""
 
 
 def _same(one: str, other: str, names: Sequence[str]) -> Column:
@@ -64,7 +64,7 @@ def write_changes(run: ViewRun, changes: DataFrame, batch: int, keys: Sequence[s
 
 @dataclass(frozen=True, slots=True)
 class Changed:
-    """The strategy of filters and projections of one view: changed rows pass through the query again."""
+    """The strategy for a filter or projection of a single view: changed rows pass through the query again."""
 
     run: ViewRun
 
@@ -100,7 +100,7 @@ class Changed:
 
 @dataclass(frozen=True, slots=True)
 class Recomputed:
-    """The strategy of a query whose affected part, or whole result, is recomputed and compared with the table."""
+    """The strategy for a query whose affected rows, or whole result, are recomputed and compared with the table."""
 
     run: ViewRun
 
@@ -164,7 +164,7 @@ def exact_text(name: str) -> Column:
 
 
 def _numbered(rows: DataFrame) -> DataFrame:
-    """Rows with a key: a digest of each, and its index among equal rows."""
+    """Adds a key to the rows: a digest of the row, and its index among equal rows."""
     from pyspark.sql import Window, functions
 
     every = functions.struct(*(f"`{name}`" for name in rows.columns))
@@ -174,5 +174,5 @@ def _numbered(rows: DataFrame) -> DataFrame:
 
 
 def strategy_of(run: ViewRun) -> Changed | Recomputed:
-    """The strategy of a view that is recomputed in parts or as a whole."""
+    """The strategy for a view that is recomputed in parts or as a whole."""
     return Changed(run) if run.spec.maintenance.strategy == CHANGES else Recomputed(run)

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 class ViewRun:
     """One run of a view's job, as its strategy uses it.
 
-    ``turn`` is held while a batch is written: a stop waits for it, and after a stop it raises FencedError. ``tables``
-    are the staging tables to read instead of inputs (by id), up to their end.
+    ``turn`` is a context manager for writing a batch: a stop waits for its end, and after a stop it raises
+    FencedError. ``tables`` are the staging tables (by input id) that are read, up to their end, in place of inputs.
     """
 
     context: Context
@@ -42,9 +42,11 @@ class ViewRun:
 
     @property
     def _first_bytes(self) -> str | None:
-        """The limit per batch of an input with a watermark: everything in the view's first batch, else the usual one.
+        """The byte limit per batch for an input with a watermark: no limit in the view's first batch, afterwards the
+        usual one.
 
-        In a query's first batch no row is late, whatever the order of the rows.
+        All existing rows are read in the first batch, because no row counts as late there, regardless of the order
+        of the rows.
         """
         is_first = not self.context.warehouse.list_names(f"{self.checkpoint}/commits")
         return UNLIMITED if is_first else None
@@ -63,11 +65,11 @@ class ViewRun:
 
     @property
     def schema(self) -> pa.Schema:
-        """The columns of the view's table, hidden ones included."""
+        """The columns of the view's table, including hidden ones."""
         return pa.schema(self.output.table.schema().to_arrow())
 
     def fitted(self, rows: pa.Table) -> pa.Table:
-        """Rows with the table's columns and types; KEEP is kept too."""
+        """Rows with the table's columns and types, and KEEP if present."""
         schema = self.schema
         if KEEP in rows.column_names:
             schema = schema.append(pa.field(KEEP, pa.bool_()))
@@ -84,6 +86,6 @@ class Strategy(Protocol):
     def write(self, frame: DataFrame, batch: int) -> None:
         """Writes one batch as one commit with its number, or makes no commit if nothing changes.
 
-        Called again with the same batch after a kill, unless that commit was made.
+        After a crash, the method is called again with the same batch, unless the commit was made.
         """
         ...

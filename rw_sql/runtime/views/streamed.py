@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Streamed:
-    """The strategy of a query over appended rows, or over signed changes."""
+    """The strategy for a query over appended rows, or over changes with a sign."""
 
     run: ViewRun
     _steps: tuple[str, ...] | None = None
@@ -73,7 +73,7 @@ class Streamed:
 
     @property
     def _filters_of_input(self) -> int:
-        """The number of a row-by-row query's filters that only exclude records that did not decode."""
+        """The number of filters in a row-by-row query that only exclude undecodable records."""
         return 1 if self.run.spec.inputs[0].kind == "source" else 0
 
     def _write_rows(self, frame: DataFrame, batch: int, expected: Expected = ANY) -> None:

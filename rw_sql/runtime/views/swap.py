@@ -1,4 +1,4 @@
-"""Replaces views' tables by rebuilt ones that have caught up."""
+"""Replaces the tables of views by rebuilt ones when these have caught up."""
 
 from __future__ import annotations
 
@@ -24,13 +24,17 @@ if TYPE_CHECKING:
 
 
 _ENDS: dict[tuple[str, int, int, str], int] = {}
-"""The ends of tables at the first look for a rebuild: (warehouse, view, generation, table). A process that takes over
-looks again."""
+"""The newest versions of input tables when a rebuild was first checked, by (warehouse, view, generation, table).
+
+A process that takes over checks again.
+"""
 
 
 def swap_rebuilt(context: Context) -> bool:
-    """Swaps rebuilt views that have caught up, and swaps views that read each other together; True if any was
-    swapped."""
+    """Swaps rebuilt views that have caught up; returns True if any was swapped.
+
+    Views that read each other are swapped together.
+    """
     snapshot = context.metastore.snapshot()
     if not snapshot.all("rebuild"):
         return False

@@ -1,8 +1,8 @@
 """Fills in values that records omit because they did not change, from the existing rows.
 
-The log's ``_rw_unchanged`` names these values (see :mod:`rw_sql.runtime.decoding.change_formats.unchanged`), because
-NULL does not mark them. If no row with the values is known, they are NULL, and the row's ``_rw_unknown`` names them
-until a record provides them: ``SELECT * FROM "t$errors"``.
+The log's column ``_rw_unchanged`` lists these values (see :mod:`rw_sql.runtime.decoding.change_formats.unchanged`),
+because NULL alone would be ambiguous. If no row with the values is known, they become NULL, and the row's
+``_rw_unknown`` lists them until a record provides them. ``SELECT * FROM "t$errors"`` shows such rows.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def _merged(path: str, new: Column, old: Column, unchanged: Column, kind: DataTy
 
 
 def _untold(given: Column, row: StructType, paths: dict[str, str]) -> Column:
-    """The columns that keep their value where a record sets them to NULL."""
+    """The columns that a record sets to NULL and that therefore keep their value (DO UPDATE IF NOT NULL)."""
     nulls = (
         f.when(given.getField(field.name).isNull(), f.lit(paths[field.name]))
         for field in row.fields
@@ -98,7 +98,8 @@ def _untold(given: Column, row: StructType, paths: dict[str, str]) -> Column:
 
 
 def _unknown(known: Column, unchanged: Column, stays: Column) -> Column:
-    """The paths with unknown values: all omitted ones if no row is known, else the paths that were unknown before."""
+    """The paths with unknown values: all omitted values if no row is known, otherwise those that were unknown before
+    and stay so."""
     none = f.array().cast(_NONE)
     marks = f.filter(unchanged, lambda path: path != MOVED)
     before = known.getField(UNKNOWN)
@@ -129,10 +130,10 @@ def recomputed(changes: DataFrame, spec: ViewSpec) -> DataFrame:
 
 
 def settled_moves(frame: DataFrame, own: DataFrame, rows: KeyedRows) -> DataFrame | None:
-    """As ``settled``, for rows whose key changed and whose records omit values; None if there are none.
+    """Like ``settled``, for rows whose key changed and whose records omit values; None if there are none.
 
-    Their values are those of the old key's row at that moment. Records of keys between which rows moved are therefore
-    applied together.
+    The omitted values are those of the old key's row at that moment. Records of keys between which rows moved are
+    therefore applied together.
     """
     moved = frame.where(f.array_contains(UNCHANGED, MOVED))
     if moved.isEmpty():

@@ -1,9 +1,9 @@
 """Extracts the changes of a record, per FORMAT. Spark expressions only; no record passes through Python.
 
-A record's changes are an array of ``struct<op, error, fields, keys>``. ``fields`` maps the column names of an upstream
-row to their values as text, with numbers marked or in their original spelling
-(:mod:`rw_sql.runtime.decoding.json_text`). If ``keys`` is not NULL, it has the key's columns instead. ``error`` is set
-if the record or a part of it is invalid.
+A record's changes are an array of ``struct<op, error, fields, keys>``. ``fields`` maps the column names of an
+upstream row to their values as text, with numbers marked or in their original spelling
+(:mod:`rw_sql.runtime.decoding.json_text`). If ``keys`` is not NULL, the key's columns come from ``keys`` instead of
+``fields``. ``error`` is set if the record or a part of it is invalid.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ UPSERT, DELETE = 1, -1
 
 CHANGES = "_rw_changes"
 TYPES = "_rw_types"
-"""The field types in a record's own schema: map<name, struct<type, scale>>."""
+"""The column with the field types from a record's embedded schema: map<name, struct<type, scale>>."""
 
 NO_KEY = "the record has no key"
 
@@ -74,8 +74,10 @@ class EventKey:
 
 
 def upsert_changes(records: StepsT, key: EventKey) -> StepsT:
-    """UPSERT: the value is the row, and a missing value deletes the row. The key's columns come from the record's
-    key."""
+    """UPSERT: the record's value is the row; a record without a value deletes the row.
+
+    The key's columns come from the record's key.
+    """
     read = _exact(records, "value", _VALUE_TEXT)
     read = read.withColumn(_EVENT, once(all_members(f.col(_VALUE_TEXT))))
     keys = no_fields()
@@ -98,7 +100,9 @@ def upsert_changes(records: StepsT, key: EventKey) -> StepsT:
 def debezium_changes(
     records: StepsT, key: EventKey, placeholder: Placeholder, *, ignore_key: bool, has_types: bool
 ) -> StepsT:
-    """DEBEZIUM: the envelope, alone or as ``payload``; a record without a value deletes its key.
+    """DEBEZIUM: the record's value is the envelope, either at the top level or in ``payload``.
+
+    A record without a value deletes the row with its key.
 
     ``has_types``: also returns the field types in a record's schema, as ``_rw_types``.
     """
@@ -145,7 +149,10 @@ def debezium_changes(
 
 
 def _tombstone(key: EventKey, *, ignore_key: bool) -> Column:
-    """A record without a value, which follows the delete event: ignored if its key is not a JSON object."""
+    """Handles a record without a value (tombstone), which follows a delete event.
+
+    It is ignored if its key is not a JSON object.
+    """
     if ignore_key:
         return f.array().cast(_NONE)
     told = f.col(_KEY_MEMBERS)
@@ -248,7 +255,7 @@ def _read(records: StepsT, schema: str) -> StepsT:
 
 
 def _exact(records: StepsT, name: str, into: str) -> StepsT:
-    """The records with the text of a key or value, ready for parsing; NULL if the bytes are not text."""
+    """Adds the text of a key or value to the records, ready for parsing; NULL if the bytes are not valid UTF-8 text."""
     return records.withColumn(into, once(f.when(is_text(f.col(name)), exact(with_end(f.col(name))))))
 
 
@@ -257,7 +264,7 @@ def _has_no_value() -> Column:
 
 
 def no_fields() -> Column:
-    """No row, and no key."""
+    """NULL in place of a row or key."""
     return f.lit(None).cast(_FIELDS)
 
 
@@ -266,7 +273,7 @@ def _is_corrupt() -> Column:
 
 
 def change_of(op: int, fields: Column, keys: Column | None = None) -> Column:
-    """One change, as in CHANGES."""
+    """A single change, in the form of the items of CHANGES."""
     made = f.struct(
         f.lit(op).alias("op"),
         f.lit(None).cast("string").alias("error"),
@@ -287,7 +294,7 @@ def _failed(message: Column | str) -> Column:
 
 
 def _moved(row: Column, old: Column, keys: Sequence[str]) -> Column:
-    """An upserted row; if an update changed its key, preceded by the delete of the old key."""
+    """The changes for an upserted row. If an update changed its key, the delete of the old key comes first."""
     old_keys = [f.coalesce(field_of(old, name, keys), field_of(row, name, keys)) for name in keys]
     is_other = f.lit(False)
     for name, old_key in zip(keys, old_keys, strict=True):
@@ -314,10 +321,11 @@ def _last_of_each_key(changes: Column, keys: Sequence[str]) -> Column:
 
 
 def _record_keys(key: EventKey) -> Column:
-    """The key's columns from a record's key; NULL if they are missing. TEXT and BYTES are the single column's value.
+    """The key's columns from a record's key; NULL if they are missing.
 
-    JSON is an object with the columns, or for a single column its value as JSON. A plain text key is not accepted,
-    since it would be valid JSON only by chance (``12``, ``true``).
+    With TEXT and BYTES, the record's key is the single column's value. With JSON, it is an object with the columns
+    or, for a single column, the column's value as JSON. Unquoted text is not accepted as a JSON key, because it
+    would be valid only by chance (``12``, ``true``).
     """
     names = key.columns
     if key.encode == "BYTES":
@@ -345,7 +353,7 @@ def _no_key(key: EventKey) -> str:
 
 
 def _holding(fields: Column, keys: Sequence[str]) -> Column:
-    """The fields if they include all of the key's columns, else NULL."""
+    """The fields, or NULL if they lack a column of the key."""
     found = f.lit(True)
     for name in keys:
         found = found & field_of(fields, name, keys).isNotNull()

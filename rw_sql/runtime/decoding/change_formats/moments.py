@@ -1,7 +1,7 @@
 """Parses dates and times from text or a number (:func:`count`): exactly, or NULL. Spark expressions only.
 
-Columns have microseconds and the years 1 to 9999; finer times and other years do not fit. ``docs/reference/formats.md``
-lists the accepted forms.
+Columns have microsecond precision and the years 1 to 9999. Times with more digits and other years do not fit.
+``docs/reference/formats.md`` lists the accepted forms.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _OFFSET = r"[+-][0-9]{2}(:?[0-9]{2}(:?[0-9]{2})?)?"
 _UTC = r"(Z|UTC|GMT|[+-]00(:?00(:?00)?)?)"
 _ZONE = rf" ?(Z|UTC|GMT|{_OFFSET})"
 _MORE = r"((?! ?(BC|AD)) ?[A-Z]{1,5}| [+-][0-9]{2,4})?( m=[+-][0-9.]+)?|\[[A-Za-z0-9_+/:-]+\]"
-"""Text after an offset without meaning: Go's name of the zone, and Java's in brackets."""
+"""Ignored text after a UTC offset: the zone's name as Go writes it, or in brackets as Java writes it."""
 
 _FIRST_MICROS, _LAST_MICROS = -62_135_596_800_000_000, 253_402_300_799_999_999
 _FIRST_DAY, _LAST_DAY = -719_162, 2_932_896
@@ -33,8 +33,9 @@ _NANOS = ("io.debezium.time.NanoTimestamp",)
 def count(text: Column) -> Column:
     """The whole number in a text; NULL if it is not one.
 
-    The pattern is checked first, because a cast of another text throws and catches an exception. That took four fifths
-    of the time for a record with a time. Best used as a column of its own, because it is referenced many times.
+    A pattern is checked before the cast, because casting a text that is not a number throws an exception internally;
+    these exceptions took four fifths of the decoding time. Callers should store the result in a separate column,
+    because the expressions for times reference it many times.
     """
     return f.when(text.rlike(r"^\s*[+-]?[0-9]+\s*$"), text.try_cast("bigint"))
 
@@ -50,8 +51,10 @@ def date(text: Column, days: Column) -> Column:
 
 
 def timestamp(text: Column, number: Column, mode: str, type_name: Column | None) -> Column:
-    """A time without a zone, in three forms: without a zone, in UTC, or as a number. ``type_name`` is its type in
-    Debezium's schema."""
+    """A time without a zone (TIMESTAMP), written without a zone, in UTC, or as a number.
+
+    ``type_name`` is the field's type in Debezium's schema.
+    """
     # Without TIMESTAMP, whose wall clock depends on the session's time zone.
     seconds = (_micros_of(number, mode, type_name).cast("decimal(20, 0)") / f.lit(1_000_000)).cast("decimal(18, 6)")
     counted = f.lit("1970-01-01 00:00:00").cast("timestamp_ntz") + f.make_dt_interval(secs=seconds)
@@ -62,7 +65,10 @@ def timestamp(text: Column, number: Column, mode: str, type_name: Column | None)
 
 
 def timestamptz(text: Column, number: Column, mode: str, type_name: Column | None, *, needs_zone: bool) -> Column:
-    """A point in time: written with its zone, or as a number. Unless ``needs_zone``, text without a zone is UTC."""
+    """A point in time (TIMESTAMPTZ), written with a zone or as a number.
+
+    Text without a zone counts as UTC, or does not fit if ``needs_zone`` is set.
+    """
     if mode == "utc_without_suffix":
         return _in_range(f.when(text.rlike(f"^{_DATE}{_TIME}$"), f.concat(text, f.lit("Z")).try_cast("timestamp")))
     zoned = f.when(text.rlike(f"^{_DATE}{_TIME}{_ZONE}({_MORE})?$"), _as_spark_reads(text).try_cast("timestamp"))
@@ -96,7 +102,10 @@ def _in_range(moment: Column) -> Column:
 
 
 def _micros_of(number: Column, mode: str, type_name: Column | None) -> Column:
-    """Microseconds since 1970, in the unit of the field's type, else of the mode; NULL if out of range."""
+    """Converts a number to microseconds since 1970; NULL if it is out of range.
+
+    The unit comes from the field's type, otherwise from the mode.
+    """
     found = _micros(number, mode)
     if type_name is not None:
         found = (

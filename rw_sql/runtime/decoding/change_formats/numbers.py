@@ -30,7 +30,7 @@ def whole(text: Column, kind: str) -> Column:
 
 
 def floating(text: Column, kind: str) -> Column:
-    """The nearest float; NULL if that is infinite and the text is not."""
+    """The nearest float; NULL if the nearest float is infinite but the text is a finite number."""
     number = f.when(text.rlike(_FLOAT) | (f.lower(f.trim(text)) == "nan"), text.try_cast(kind))
     finite = f.when(~is_infinite(number), number)
     return f.when(text.rlike(_INFINITY), text.try_cast(kind)).otherwise(finite)
@@ -42,7 +42,7 @@ def is_infinite(number: Column) -> Column:
 
 
 def decimal(text: Column, precision: int, scale: int) -> Column:
-    """A decimal; NULL if it has more digits than its column, before or after the point, other than zeros."""
+    """A decimal; NULL if it has more significant digits before or after the point than its column."""
     written = text.try_cast(f"decimal({precision}, {scale})")
     return f.when(_has_scale(text, written, scale), written)
 
@@ -61,9 +61,11 @@ def _has_scale(text: Column, written: Column, scale: int) -> Column:
 
 
 def wider_scale(precision: int, scale: int) -> int:
-    """The scale of the widest decimal in which a column's numbers are read, to detect excess digits.
+    """The scale of the widest decimal type for reading a column's numbers.
 
-    Numbers with more digits before the point than that allows are read as text.
+    Reading with extra digits detects numbers that do not fit the column.
+
+    Numbers with too many digits before the point for that type are read as text.
     """
     return max(scale, WIDEST - min(precision - scale, 14))
 

@@ -63,14 +63,14 @@ _BARE = ("BOOLEAN", "SMALLINT", "INT", "BIGINT", "SERIAL", *FLOATING, *TEMPORAL)
 """The types, besides decimals, whose JSON values need not be quoted."""
 _TEXTS, _PREPARED, _COUNTS = "_rw_texts", "_rw_prepared", "_rw_counts"
 _TOLD = ("NUMERIC", "BIGINT", *FLOATING, "TIMESTAMP", "TIMESTAMP WITH TIME ZONE")
-"""The types that Debezium encodes in several ways, which only a record's schema distinguishes."""
+"""The types that Debezium encodes in several ways. Only the record's embedded schema tells which one was used."""
 
 
 def change_rows(records: StepsT, statement: CreateSource) -> tuple[StepsT, Column]:
     """The changes in upstream records, one per row, and the error of each row (NULL if it is valid).
 
-    Adds ``_rw_row``, a struct of the declared columns, ``_rw_op``, and ``_rw_unchanged`` if records may omit unchanged
-    values; the records' own columns stay.
+    Adds ``_rw_row``, a struct of the declared columns, ``_rw_op``, and ``_rw_unchanged`` if records may omit
+    unchanged values; the columns of the records are kept.
     """
     key = _event_key(statement)
     format = statement.format.format if statement.format else ""
@@ -121,7 +121,7 @@ def rows_of(
 
 
 def _with_unchanged(rows: StepsT, statement: CreateSource, key: EventKey, placeholder: Placeholder) -> StepsT:
-    """The texts without placeholders for unchanged values, and ``_rw_unchanged``."""
+    """Removes the placeholders for unchanged values from the texts, and adds ``_rw_unchanged``."""
     texts, marks = [], []
     for column in statement.columns:
         text = f.col(_TEXTS)[column.name]
@@ -154,7 +154,7 @@ def _prepared(rows: StepsT, statement: CreateSource, *, has_types: bool) -> Step
 
 
 def _told_of(column: ColumnDefinition) -> Column:
-    """The type of a column according to a record's own schema."""
+    """The type of a column according to the record's embedded schema."""
     types, own = f.col(TYPES), f.lit(column.name)
     like = f.filter(f.map_keys(types), lambda key: f.lower(key) == f.lit(column.name.lower()))
     return f.try_element_at(types, f.when(f.map_contains_key(types, own), own).otherwise(f.get(like, f.lit(0))))

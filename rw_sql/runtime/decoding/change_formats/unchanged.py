@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from rw_sql.syntax.statements import ColumnDefinition, DataType
 
 MOVED = ""
-"""This path marks a row whose key changed: the row's values are those of the old key's row."""
+"""The path that marks a row whose key changed: the unchanged values must be taken from the row with the old key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,13 +38,13 @@ class Placeholder:
 
     @property
     def plain(self) -> tuple[str, ...]:
-        """The forms for a column that is not an array."""
+        """The placeholder's forms in a column that is not an array."""
         raw = self.text.encode()
         return (self.text, base64.b64encode(raw).decode(), base64.urlsafe_b64encode(raw).decode(), raw.hex())
 
     @property
     def forms(self) -> tuple[str, ...]:
-        """The forms as text of any JSON value."""
+        """All of the placeholder's forms, as the text of a JSON value."""
         raw = self.text.encode()
         digest = bytearray(hashlib.md5(raw, usedforsecurity=False).digest())
         digest[6], digest[8] = digest[6] & 0x0F | 0x30, digest[8] & 0x3F | 0x80
@@ -70,7 +70,7 @@ def _dump(value: object) -> str:
 
 
 def completed(after: Column, before: Column, placeholder: Placeholder) -> Column:
-    """The fields of an upserted row, with values from the old row where only the old row has them."""
+    """The fields of an upserted row. Placeholders are replaced by the old row's values, where available."""
 
     def filled(name: Column, text: Column) -> Column:
         old = f.try_element_at(before, name)
@@ -81,7 +81,8 @@ def completed(after: Column, before: Column, placeholder: Placeholder) -> Column
 
 
 def told(column: ColumnDefinition, text: Column, placeholder: Placeholder) -> tuple[Column, list[tuple[str, Column]]]:
-    """A column's text without the placeholder, and for each path of the column whether its value is unchanged."""
+    """Returns a column's text without the placeholder and, for each path in the column, a condition for an unchanged
+    value."""
     path = (column.name,)
     marks = _marks(path, text, column.data_type, placeholder)
     known = text
@@ -103,13 +104,16 @@ def _marks(
 
 
 def _parts(text: Column, data_type: DataType, placeholder: Placeholder) -> Column:
-    """A struct's parts as text; NULL if none is the placeholder."""
+    """A struct's fields as text; NULL if no field is the placeholder."""
     named = ", ".join(f"`{field.name.replace('`', '``')}`: STRING" for field in data_type.fields)
     return f.when(placeholder.is_part_of(text), f.try_variant_get(f.try_parse_json(text), "$", f"STRUCT<{named}>"))
 
 
 def _without(text: Column, data_type: DataType, placeholder: Placeholder) -> Column:
-    """A struct's text without the parts that are the placeholder. In a map or array they stay, and are errors."""
+    """A struct's text without the fields that are the placeholder.
+
+    Placeholders inside maps and arrays are kept, and cause a decode error.
+    """
     read = _parts(text, data_type, placeholder)
     parts = []
     for field in data_type.fields:

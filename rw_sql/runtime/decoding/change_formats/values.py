@@ -1,7 +1,7 @@
 """Converts the text of a JSON value or CSV field to a column's value: exactly, or NULL. Spark expressions only.
 
-All formats use these rules; ``docs/reference/formats.md`` lists them. A text that does not fit its column gives NULL,
-although the text itself is not NULL.
+All formats use these rules; ``docs/reference/formats.md`` lists them. A text that does not fit its column results in
+NULL; :func:`misfit` distinguishes this case from a NULL text.
 """
 
 from __future__ import annotations
@@ -34,11 +34,12 @@ FLOATING = ("REAL", "DOUBLE")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ValueRules:
-    """Rules that differ between encodings.
+    """The rules for values that differ between encodings.
 
-    ``timestamptz`` and ``timestamp`` are modes of :mod:`rw_sql.connectors.formats`. ``needs_zone``: text without a zone
-    is not a point in time. ``bytes_as`` is the form of bytes: ``base64``, characters with their values (``latin1``), or
-    UTF-8 text (``utf8``), or PostgreSQL's hexadecimal digits (``hex``). ``booleans`` are the words for true and false.
+    ``timestamptz`` and ``timestamp`` are modes defined in :mod:`rw_sql.connectors.formats`. ``needs_zone``: a
+    TIMESTAMPTZ needs an explicit zone. ``bytes_as`` is the text form of bytes: ``base64``, one character per byte
+    (``latin1``), UTF-8 text (``utf8``), or PostgreSQL's hexadecimal digits (``hex``). ``booleans`` are the words for
+    true and false.
     """
 
     timestamptz: str = GUESS
@@ -50,7 +51,10 @@ class ValueRules:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Told:
-    """The type of a value in a record's own schema: the type's name and a decimal's scale. Either may be NULL."""
+    """The type of a value in the record's embedded schema: the type's name, and the scale of a decimal.
+
+    Either may be NULL.
+    """
 
     type: Column
     scale: Column
@@ -65,7 +69,8 @@ def precision_of(data_type: DataType) -> tuple[int, int] | None:
 
 
 def prepared(text: Column, data_type: DataType, told: Told | None = None) -> Column:
-    """A member's text in the form that :func:`value_of` expects: a number as written."""
+    """Converts a JSON member's text to the form that :func:`value_of` expects, with numbers in their original
+    spelling."""
     if data_type.name in NESTED:
         return text
     if told is not None and (precision_of(data_type) is not None or data_type.name in (*_WHOLE, *FLOATING)):
@@ -82,9 +87,10 @@ def value_of(
 ) -> Column:
     """The value of a type, read from a JSON value's text (for a string, its content); NULL if it does not fit.
 
-    Numbers inside the JSON of a nested type may be marked (:mod:`rw_sql.runtime.decoding.json_text`), other texts not.
-    ``type_name`` is the type of a time in a record's own schema, ``number`` its :func:`moments.count` if that is a
-    column. ``text`` should be a plain column, because it is used many times.
+    Numbers inside the JSON of a nested type may be marked (:mod:`rw_sql.runtime.decoding.json_text`), other texts
+    not. ``type_name`` is the type of a time in the record's embedded schema. ``number`` is the result of
+    :func:`moments.count` for the text, if the caller has computed it as a column. ``text`` should be a plain column,
+    because the expression references it many times.
     """
     name = data_type.name
     if name in NESTED:
@@ -117,7 +123,7 @@ def value_of(
 
 
 def misfit(column: ColumnDefinition, text: Column, value: Column, shown: str | None = None) -> Column:
-    """The reason why a text is not a value of a column; NULL if it is a value, or if there is no text.
+    """The reason why a text does not fit a column; NULL if it fits or is NULL.
 
     ``shown`` is the column's name in the message, if it differs from the field's name.
     """
@@ -152,7 +158,7 @@ def _as_told(text: Column, told: Told) -> Column:
 
 
 def _nested(text: Column, data_type: DataType, rules: ValueRules) -> Column:
-    """Arrays, structs and maps: their parts follow the same rules; NULL if a part does not fit."""
+    """The value of an array, struct or map. The same rules apply to its parts; NULL if a part does not fit."""
     return let(_read(text, data_type, rules), lambda read: f.when(~read["is_misfit"], read["value"]))
 
 

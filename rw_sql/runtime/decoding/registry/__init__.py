@@ -1,4 +1,4 @@
-"""Reads records whose schema is in a registry.
+"""Decodes records whose schema is in a registry.
 
 ``records`` reads the records of a source, ``writers`` finds the schemas by which they were written, ``avro_rows`` reads
 one column, ``events`` has the change formats. May import the rest of ``decoding`` except ``decoder``. Begin with

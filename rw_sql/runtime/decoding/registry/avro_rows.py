@@ -25,18 +25,21 @@ if TYPE_CHECKING:
 
 
 OK = "_rw_ok"
-"""A field that is added to the reader's schema: Spark reads a record that it cannot read as one without values, and the
-default of this field tells the two apart."""
+"""A field with a default that is added to the reader's schema.
+
+Spark returns a record without any values if it cannot read a record; this field is then NULL.
+"""
 
 _MOST_BYTES = 2**31 - 1
 
 
 @dataclass(slots=True)
 class AvroReader:
-    """Reads one binary column. ``writers.reader`` is the schema in normal form, already reduced to the needed fields.
+    """Reads one binary column.
 
-    ``map_mode`` is ``map`` or ``jsonb``. If the schema is no record, ``single`` is the column of its value. The result
-    of :meth:`read` is in columns that begin with ``into``.
+    ``writers.reader`` is the source's schema in normal form, already reduced to the needed fields. ``map_mode`` is
+    ``map`` or ``jsonb``. If the schema is not a record, ``single`` is the column for its value. The result of
+    :meth:`read` is in columns that begin with ``into``.
     """
 
     writers: Writers
@@ -67,9 +70,10 @@ class AvroReader:
         return f"{self.into}_head"
 
     def read(self, records: StepsT, heads: Sequence[bytes]) -> StepsT:
-        """The records with their rows and faults. Records with other heads count as of unknown schemas.
+        """Adds the rows and faults to the records.
 
-        Raises StalledError if the registry does not answer.
+        Records whose first bytes are not in ``heads`` count as records with an unknown schema. Raises StalledError
+        if the registry does not answer.
         """
         writers = self.writers.known(heads)
         key = tuple(writer.head for writer in writers)
@@ -130,7 +134,8 @@ class AvroReader:
         return f.struct(*(self._value(row[e["name"]], e["type"], named).alias(e["name"]) for e in fields))
 
     def _value(self, value: Column, schema: avro.Schema, named: Mapping[str, avro.Schema]) -> Column:
-        """A value as its column holds it; the column itself where Spark reads it so."""
+        """Converts a value to its column's type; returns the column unchanged if Spark already reads it in that
+        type."""
         convert = self._conversion(schema, named)
         return value if convert is None else convert(value)
 
@@ -201,8 +206,8 @@ def _from_avro(payload: Column, writer: str, options: Mapping[str, str]) -> Colu
 
 
 def _read_schema(schema: avro.Schema) -> avro.Schema:
-    """The schema that Spark reads by: with a field that every record has, and without the logical types that Spark
-    reads as something else than their numbers or texts."""
+    """The schema for Spark's reader: with the field :data:`OK`, and without the logical types that Spark would
+    convert to something other than the plain number or text."""
 
     def plain(part: avro.Schema) -> avro.Schema:
         if isinstance(part, list):
@@ -225,7 +230,7 @@ def _read_schema(schema: avro.Schema) -> avro.Schema:
 
 
 def _time_text(value: Column, unit: int) -> Column:
-    """A time of day as text, its fraction only if it has one: ``01:02:03.004``."""
+    """A time of day as text, such as ``01:02:03.004``; the fraction is omitted if it is zero."""
     count = value.cast("long")
     seconds = f.floor(count / f.lit(unit)).cast("long")
     rest = (count - seconds * unit) * (1_000_000 // unit)

@@ -1,4 +1,4 @@
-"""The change formats with Avro: UPSERT and DEBEZIUM, from rows that are read already.
+"""The change formats UPSERT and DEBEZIUM with Avro, for rows that have been read already.
 
 The columns of values and keys are those that ``AvroReader`` adds.
 """
@@ -39,7 +39,7 @@ def row_type(columns: Sequence[ColumnDefinition]) -> str:
 
 
 def typed(row: Column, columns: Sequence[ColumnDefinition], known: Sequence[str]) -> Column:
-    """A row with the declared columns and types; ``known`` are the fields that it has, the others are NULL."""
+    """A row with the declared columns and types. Fields that are not in ``known`` are NULL."""
     values = [
         (row[column.name] if column.name in known else f.lit(None))
         .cast(spark_type(column.data_type))
@@ -50,7 +50,9 @@ def typed(row: Column, columns: Sequence[ColumnDefinition], known: Sequence[str]
 
 
 def upsert_rows(records: StepsT, statement: CreateSource, key: AvroReader | None) -> StepsT:
-    """UPSERT: ``_rw_row``, ``_rw_op`` and ``_rw_fault``; before, ``_rw_row`` has the row of a value.
+    """UPSERT: adds ``_rw_op`` and ``_rw_fault``.
+
+    ``_rw_row`` contains the decoded value before the call, and the row of the change after it.
 
     ``key`` reads the records' keys; None if INCLUDE key is the primary key.
     """
@@ -73,9 +75,10 @@ def upsert_rows(records: StepsT, statement: CreateSource, key: AvroReader | None
 
 
 def debezium_rows(records: StepsT, statement: CreateSource, value: AvroReader, key: AvroReader) -> StepsT:
-    """DEBEZIUM: a row per change, with ``_rw_row``, ``_rw_op``, ``_rw_unchanged`` and ``_rw_fault``.
+    """DEBEZIUM: returns a row per change, with ``_rw_row``, ``_rw_op``, ``_rw_unchanged`` and ``_rw_fault``.
 
-    ``_rw_row`` before is the envelope: ``op``, ``before`` and ``after``, the rows with the declared columns.
+    Before the call, ``_rw_row`` contains the envelope: ``op`` and the rows ``before`` and ``after``, which have the
+    declared columns.
     """
     options = encode_options(statement)
     ignore_key = encode_value("DEBEZIUM", "AVRO", options, IGNORE_KEY) == "true"
@@ -154,7 +157,7 @@ def _has_no_value() -> Column:
 
 
 def _with_keys(row: Column, key: Column, columns: Sequence[ColumnDefinition], names: Sequence[str]) -> Column:
-    """A row whose columns of the primary key are those of the record's key."""
+    """Replaces a row's primary key columns by those of the record's key."""
     return f.struct(
         *(
             (key[column.name] if column.name in names else row[column.name])
@@ -173,7 +176,8 @@ def _missing_key(row: Column, names: Sequence[str]) -> Column:
 
 
 def _is_placeholder(value: Column, column: ColumnDefinition, placeholder: str) -> Column | None:
-    """Whether a value is the one that Debezium writes in place of an unchanged one; None for a column that has none."""
+    """The condition that a value is Debezium's placeholder for an unchanged value; None for a column type without a
+    placeholder."""
     kind = column.data_type
     if kind.name in ("CHARACTER VARYING", "JSONB"):
         return f.coalesce(value == f.lit(placeholder), f.lit(False))
@@ -185,7 +189,7 @@ def _is_placeholder(value: Column, column: ColumnDefinition, placeholder: str) -
 
 
 def _completed(after: Column, before: Column, columns: Sequence[ColumnDefinition], placeholder: str) -> Column:
-    """The row with values of the old row where only that has them."""
+    """The new row; placeholders are replaced by the old row's values, where available."""
     values = []
     for column in columns:
         value = after[column.name]

@@ -1,7 +1,7 @@
-"""Reads Protobuf messages as rows: by Protobuf's own library, in Spark's Python processes, or in this one for small
-batches.
+"""Reads Protobuf messages as rows with the ``protobuf`` library: in Spark's Python processes, or in this process for
+small batches.
 
-The message is always the one that the source names, so that no id of a record is looked up.
+All records are decoded as the message type that the source names, so no schema id of a record is looked up.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
 
 _SENT = (__name__, "rw_sql.connectors.schemas.protobuf", "rw_sql.errors")
 _RUN = 1_000
-"""The number of values that one array is made of: an array needs all its rows as Python objects."""
+"""The number of values per Arrow array. Building an array needs all its rows as Python objects in memory."""
 
 
 def _send_by_value() -> None:
-    """Python processes elsewhere need not have this package."""
+    """Makes Spark serialize this module by value, because its Python processes may not have the package."""
     import sys
 
     from pyspark import cloudpickle
@@ -53,7 +53,7 @@ class ProtobufRows:
 
     @staticmethod
     def of(statement: CreateSource) -> ProtobufRows | None:
-        """None if the source's records are no Protobuf messages."""
+        """Returns None if the source's records are not Protobuf messages."""
         stored = stored_schema(statement)
         if stored is None or statement.format is None or statement.format.encode != "PROTOBUF":
             return None
@@ -73,14 +73,14 @@ class ProtobufRows:
         )
 
     def read(self, records: pa.Table) -> pa.Table:
-        """Records in this process, with ``_rw_row`` and ``_rw_fault``."""
+        """Decodes records in this process; adds ``_rw_row`` and ``_rw_fault``."""
         made = [self._arrays(batch) for batch in records.to_batches(max_chunksize=_RUN)]
         rows = pa.chunked_array([rows for rows, _ in made], self.kind)
         faults = pa.chunked_array([faults for _, faults in made], pa.string())
         return records.append_column(ROW, rows).append_column(FAULT, faults)
 
     def read_in_spark(self, records: DataFrame) -> DataFrame:
-        """Records of Spark, with ``_rw_row`` and ``_rw_fault``."""
+        """Decodes a DataFrame of records; adds ``_rw_row`` and ``_rw_fault``."""
         from pyspark.sql.pandas.types import from_arrow_type
         from pyspark.sql.types import StringType, StructField, StructType
 
@@ -119,7 +119,7 @@ class ProtobufRows:
 
 
 def message_rows(records: DataFrame, statement: CreateSource) -> DataFrame:
-    """Records that were read, with what a change format needs besides."""
+    """Adds the columns that a change format needs to decoded records."""
     if not has_changes(statement):
         return records
     return upsert_rows(DeferredColumns(tuple(records.columns)), statement, None).of(records)

@@ -1,4 +1,7 @@
-"""Reads the records of a source whose schema is in a registry, before the decoder makes rows of the log of them."""
+"""Decodes the values and keys of records whose schema is in a registry.
+
+The decoder then converts the result to rows of the log.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +37,10 @@ _NOT_KNOWN = r"(?:the key: )?schema ([0-9]+) is not in the registry"
 
 @dataclass(slots=True)
 class SchemaRecords:
-    """Reads the records of one source. ``value`` reads their values, ``key`` their keys if those are Avro too."""
+    """Reads the records of one source.
+
+    ``value`` decodes the records' values, ``key`` their keys if these are Avro too.
+    """
 
     statement: CreateSource
     value: AvroReader
@@ -68,7 +74,7 @@ class SchemaRecords:
         return SchemaRecords(statement, value, key, subjects, {})
 
     def add_versions(self) -> None:
-        """Makes the versions of the topics' subjects known. Raises StalledError if the registry does not answer."""
+        """Loads all versions of the topics' subjects. Raises StalledError if the registry does not answer."""
         for subject in self.subjects:
             self.value.writers.add_versions(subject)
 
@@ -78,7 +84,7 @@ class SchemaRecords:
         return (installed_jars().avro,)
 
     def heads_in(self, records: pa.Table) -> frozenset[bytes]:
-        """The heads of records in this process."""
+        """The distinct heads of records that are in this process's memory."""
         import pyarrow.compute as pc
 
         names = ("value",) if self.key is None else ("value", "key")
@@ -89,7 +95,7 @@ class SchemaRecords:
         return frozenset(found)
 
     def heads_of(self, records: DataFrame) -> frozenset[bytes]:
-        """The heads of records in Spark, which are read for it."""
+        """The distinct heads of a DataFrame's records. Reads the records."""
         names = ("value",) if self.key is None else ("value", "key")
         heads = [f.substring(name, 1, HEAD_BYTES) for name in names]
         found = records.select(f.explode(f.array(*heads)).alias("head")).distinct().collect()
@@ -101,7 +107,10 @@ class SchemaRecords:
         return frozenset((*self.value.writers.heads, *(self.key.writers.heads if self.key is not None else ())))
 
     def unknown_in(self, faults: Iterable[str | None]) -> frozenset[bytes]:
-        """The heads that these faults call unknown, and that the registry knows. Raises StalledError."""
+        """The heads that these faults report as unknown but that the registry knows.
+
+        Raises StalledError if the registry does not answer.
+        """
         ids = {int(m[1]) for fault in set(faults) if fault is not None and (m := re.fullmatch(_NOT_KNOWN, fault))}
         asked = frozenset(head_of(id_) for id_ in ids)
         readers = (self.value, *([self.key] if self.key is not None else []))
@@ -160,7 +169,7 @@ class SchemaRecords:
         return []
 
     def _with_key(self, records: DeferredColumns, key: AvroReader, heads: frozenset[bytes]) -> DeferredColumns:
-        """The records with the rows of their keys, typed as the declared columns of the primary key."""
+        """Adds the decoded keys to the records, with the declared types of the primary key's columns."""
         names = primary_key(self.statement)
         columns = [column for column in self.statement.columns if column.name in names]
         records = key.read(records, tuple(heads))

@@ -1,4 +1,4 @@
-"""The schemas by which records were written, and how each is read as the source's own schema."""
+"""The writer schemas of records, and how to read each as the source's schema."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ HEAD_BYTES = 5
 """The length of Confluent's frame before an Avro record: a zero byte and the schema's id."""
 
 _UNKNOWN_SECONDS = 10.0
-"""How long an id that the registry lacks is not looked up again."""
+"""The minimum time in seconds before an id that the registry lacks is looked up again."""
 
 _FAMILIES = (
     frozenset(("timestamp-millis", "timestamp-micros")),
@@ -37,14 +37,17 @@ def head_of(id_: int) -> bytes:
 
 
 def id_of(head: bytes) -> int | None:
-    """The id in the first bytes of a record; None if they are no frame."""
+    """The id in the first bytes of a record; None if these are not a frame."""
     return int.from_bytes(head[1:], "big") if len(head) == HEAD_BYTES and head[0] == 0 else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Writer:
-    """One schema of the registry: its text, and the reader's schema in which the units of times and the scales of
-    decimals are the writer's. ``refusal`` is the reason why no record with it can be read."""
+    """One writer schema of the registry: its text, and the reader's schema with the writer's time units and decimal
+    scales.
+
+    ``refusal`` is the reason why records with this schema cannot be read.
+    """
 
     head: bytes
     text: str = ""
@@ -72,9 +75,10 @@ class Writers:
         return tuple(self._known)
 
     def known(self, heads: Iterable[bytes]) -> tuple[Writer, ...]:
-        """The writers of those heads that the registry knows, in a fixed order.
+        """The writers for those heads that the registry knows, in a fixed order.
 
-        Raises StalledError if the registry does not answer: no record may become an error because of that.
+        Raises StalledError if the registry does not answer, because records must not become errors while the
+        registry is down.
         """
         found = []
         for head in sorted(set(heads)):
@@ -84,7 +88,7 @@ class Writers:
         return tuple(found)
 
     def add_versions(self, subject: str) -> None:
-        """Makes all versions of a subject known. Raises StalledError as :meth:`known`."""
+        """Loads all versions of a subject. Raises StalledError like :meth:`known`."""
         try:
             ids = self.client.ids_of(subject)
         except RegistryError as error:
@@ -127,10 +131,10 @@ def _stalled(error: RegistryError) -> StalledError:
 
 @dataclass(slots=True)
 class Alignment:
-    """Gives a reader's schema the units and scales of a writer's.
+    """Adapts a reader's schema to the time units and decimal scales of a writer's schema.
 
-    Avro resolves types and fields, but reads the number in a long by the reader's unit: a writer's milliseconds would
-    become microseconds.
+    Avro's schema resolution ignores logical types: it would interpret a writer's milliseconds as the reader's
+    microseconds.
     """
 
     readers: Mapping[str, avro.Schema]
@@ -139,7 +143,7 @@ class Alignment:
     _seen: set[str] = field(default_factory=set)
 
     def aligned(self, reader: avro.Schema, writer: avro.Schema, path: str) -> avro.Schema:
-        """The reader's schema as it reads what the writer wrote."""
+        """The reader's schema with the writer's units and scales."""
         writer = self.writers.get(writer, writer) if isinstance(writer, str) else writer
         if isinstance(reader, str) and reader in self.readers:
             return reader  # Where it is defined, it is aligned.
