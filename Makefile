@@ -21,7 +21,7 @@ unexport PYTHONDONTWRITEBYTECODE
 TEST_WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help setup lock demo test test-all test-unit test-room test-spark test-part test-busy check format docs pictures bench bench-quick proof dist clean
+.PHONY: help setup lock demo test test-all test-unit test-room test-spark test-part test-busy check format docs pictures bench bench-quick proof soak dist clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -141,6 +141,11 @@ bench-quick: setup ## the quick benchmarks only; writes nothing
 
 proof: setup $(JARS) ## the long proofs, each resumable; writes docs/proof/
 	$(BIN)/python -m proof --workers $(TEST_WORKERS)
+
+MINUTES ?= 60
+
+soak: setup $(JARS) ## one warehouse with random statements, moves and faults: make soak MINUTES=60; writes docs/proof/soak.md
+	$(BIN)/python -m soak --minutes $(MINUTES)
 
 $(RELEASE): $(READY)
 	@$(PIP_INSTALL) --editable ".[release]"

@@ -1,0 +1,1 @@
+"""A long run of random statements, moves and faults on one warehouse: ``python -m soak``."""

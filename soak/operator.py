@@ -1,0 +1,238 @@
+"""The operator of a soak: a session that runs no jobs, types statements and repeats what a fault refused."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from pyspark.errors import PySparkException
+
+import rw_sql
+from rw_sql.metastore import Metastore
+from soak.processes import Processes, draw_fault
+from soak.upstream import ACCOUNTS, CLASSES, TOP, TOPICS, Upstream
+from tests.support.spark_settings import FEW_ROWS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from pyspark.sql import SparkSession
+
+_PATIENCE_SECONDS = 1200.0
+_RETRY_SECONDS = 2.0
+
+VIEWS = {
+    "per_key": "SELECT k, count(*) AS n, sum(v) AS total FROM s GROUP BY k",
+    "thirds": "SELECT topic, part, off, v FROM s WHERE v % 3 = 0",
+    "classes": f"SELECT id % {CLASSES} AS class, count(*) AS n, sum(v) AS total FROM accounts GROUP BY id % {CLASSES}",
+    "highest": f"SELECT v, id FROM accounts ORDER BY v DESC, id LIMIT {TOP}",
+}
+
+
+class RefusedError(Exception):
+    """A statement was still refused after all the patience of the soak."""
+
+
+@dataclass(slots=True)
+class Operator:
+    """Does one random thing after the other, and knows what each must have done."""
+
+    processes: Processes
+    upstream: Upstream
+    draw: random.Random
+    spark: SparkSession | None = None
+    counts: Counter[str] = field(default_factory=Counter)
+    story: list[str] = field(default_factory=list)
+    longest_seconds: float = 0.0
+    _moves: list[tuple[str, dict[tuple[str, int], int], int]] = field(default_factory=list)
+
+    def begin(self) -> None:
+        """Creates the objects."""
+        self.spark = rw_sql.connect(str(self.processes.warehouse), run_jobs=False, config=FEW_ROWS)
+        rw_sql.attach(self.spark, str(self.processes.warehouse), run_jobs=False).ask = lambda _: True
+        bootstrap = self.upstream.bootstrap
+        self.say("ALTER SYSTEM SET enable_unsafe_ops = true")
+        self.say(
+            "CREATE SOURCE s (topic VARCHAR, k BIGINT, v BIGINT) INCLUDE partition AS part INCLUDE offset AS off "
+            f"WITH (connector = 'kafka', topic = 'events', properties.bootstrap.server = '{bootstrap}') "
+            "FORMAT PLAIN ENCODE JSON"
+        )
+        self.say(
+            f"CREATE TABLE accounts (id INT PRIMARY KEY, v INT) WITH (connector = 'kafka', topic = '{ACCOUNTS}', "
+            f"properties.bootstrap.server = '{bootstrap}') FORMAT UPSERT ENCODE JSON"
+        )
+        for name, query in VIEWS.items():
+            self.say(f"CREATE MATERIALIZED VIEW {name} AS {query}")
+
+    def sql(self, text: str) -> list[tuple[object, ...]]:
+        """The rows of a statement."""
+        assert self.spark is not None
+        return [tuple(row) for row in self.spark.sql(text).collect()]
+
+    def say(self, text: str) -> None:
+        """Commits a statement exactly once, whatever happens to the owner meanwhile. Raises RefusedError."""
+        started, before = time.monotonic(), self._operations()
+        error = ""
+        while time.monotonic() < started + _PATIENCE_SECONDS:
+            try:
+                self.sql(text)
+            except (rw_sql.SqlError, PySparkException) as refused:
+                error = str(refused)
+                self.story.append(f"refused: {text[:60]}: {error[:200]}")
+                self.counts["answers with an error"] += 1
+                if self._operations() == before:
+                    time.sleep(_RETRY_SECONDS)
+                    continue
+            self.counts["statements"] += 1
+            self.longest_seconds = max(self.longest_seconds, time.monotonic() - started)
+            assert self._operations() == before + 1, self.tell(f"{text}: {self._operations() - before} operations")
+            return
+        raise RefusedError(self.tell(f"{text}: {error}"))
+
+    def flush(self) -> None:
+        """Returns once everything is read and written. Raises RefusedError."""
+        started, error = time.monotonic(), ""
+        while time.monotonic() < started + _PATIENCE_SECONDS:
+            try:
+                self.sql("FLUSH")
+            except (rw_sql.SqlError, PySparkException) as refused:
+                error = str(refused)
+                self.counts["answers with an error"] += 1
+                time.sleep(_RETRY_SECONDS)
+                continue
+            self.upstream.read()
+            self.longest_seconds = max(self.longest_seconds, time.monotonic() - started)
+            return
+        raise RefusedError(self.tell(f"FLUSH: {error}"))
+
+    def step(self) -> None:
+        """New records, perhaps a move, and a fault in half of the steps; then all must arrive."""
+        self.upstream.grow(self.draw.choice((20, 200, 200, 2_000, 20_000)))
+        fault = self._fault() if self.draw.random() < 0.5 else None
+        if fault is not None:
+            fault.start()
+        try:
+            if self.draw.random() < 0.3:
+                self._another_view()
+        finally:
+            if fault is not None:
+                fault.join()
+        self.flush()
+        if self.draw.random() < 0.6:
+            fault = self._fault() if self.draw.random() < 0.5 else None
+            if fault is not None:
+                fault.start()
+            try:
+                self.draw.choice((self._inject, self._inject, self._move, self._forget, self._undo))()
+            finally:
+                if fault is not None:
+                    fault.join()
+            self.flush()
+
+    def compare(self) -> int:
+        """Compares the log, the table and the views with the oracle; returns the rows. Raises AssertionError."""
+        log = {
+            (topic, part, off): n
+            for topic, part, off, n in self.sql(
+                "SELECT topic, CAST(part AS INT), off, count(*) FROM s GROUP BY topic, part, off"
+            )
+        }
+        assert log == dict(self.upstream.times), self.tell(_difference("s", log, dict(self.upstream.times)))
+        compared = sum(self.upstream.times.values())
+        for name, expected in self.upstream.expected_views().items():
+            columns = {"thirds": "topic, CAST(part AS INT), off, v"}.get(name, "*")
+            found = Counter(self.sql(f"SELECT {columns} FROM {name}"))
+            assert found == expected, self.tell(_difference(name, found, expected))
+            compared += found.total()
+        self.counts["comparisons"] += 1
+        self.counts["rows compared"] += compared
+        return compared
+
+    def tell(self, what: str) -> str:
+        """What went wrong, behind the last events."""
+        return "\n".join([*self.story[-30:], what])
+
+    def _operations(self) -> int:
+        found = Metastore.open(str(self.processes.warehouse)).operations()
+        return sum(operation.kind != "DISCOVER SPLITS" for operation in found)
+
+    def _fault(self) -> threading.Thread:
+        name, fault = draw_fault(self.processes, self.draw)
+        delay = self.draw.uniform(0, 6)
+
+        def suffer() -> None:
+            threading.Event().wait(delay)
+            if fault():
+                self.counts[name] += 1
+                self.story.append(f"fault: {name}")
+
+        return threading.Thread(target=suffer, name="soak-fault")
+
+    def _during(self, move: Callable[[], None]) -> None:
+        self.say("PAUSE SOURCE s")
+        move()
+        self.say("RESUME SOURCE s")
+
+    def _inject(self) -> None:
+        topic, upstream = self.upstream.reads, self.upstream
+        targets = {
+            partition: self.draw.randrange(max(0, end - 3_000), end + 1)
+            for partition, end in enumerate(upstream.ends[topic])
+            if self.draw.random() < 0.7
+        } or {0: 0}
+        values = ", ".join(f"'{topic}:{partition}' = {offset}" for partition, offset in targets.items())
+
+        def move() -> None:
+            self._remember()
+            self.say(f"INJECT SOURCE OFFSETS s VALUES ({values}) ALLOW GAPS, DUPLICATES")
+            upstream.positions.update({(topic, partition): offset for partition, offset in targets.items()})
+
+        self._during(move)
+        self.counts["injections"] += 1
+
+    def _move(self) -> None:
+        upstream = self.upstream
+        to = next(topic for topic in TOPICS if topic != upstream.reads)
+        self._remember()
+        self.say(f"ALTER SOURCE s UNSAFE SET (topic = '{to}')")
+        upstream.reads = to
+        upstream.positions.clear()
+        self.counts["topics moved"] += 1
+
+    def _forget(self) -> None:
+        self._remember()
+        self.say("RESET SOURCE SPLITS s WITH (FORGET_OFFSETS = true)")
+        self.upstream.positions.clear()
+        self.counts["offsets forgotten"] += 1
+
+    def _undo(self) -> None:
+        if not self._moves:
+            return
+        topic, positions, operations = self._moves.pop()
+        number = self.sql("SHOW UNSAFE OPERATIONS FOR s")[0][0]
+        assert self._operations() >= operations
+        self._during(lambda: self.say(f"UNDO OPERATION {number} ALLOW DUPLICATES, GAPS"))
+        self.upstream.reads, self.upstream.positions = topic, dict(positions)
+        self.counts["operations undone"] += 1
+        self._moves.clear()
+
+    def _remember(self) -> None:
+        self._moves.append((self.upstream.reads, dict(self.upstream.positions), self._operations()))
+
+    def _another_view(self) -> None:
+        if self.counts["views created"] > self.counts["views dropped"]:
+            self.say("DROP MATERIALIZED VIEW later")
+            self.counts["views dropped"] += 1
+        else:
+            self.say("CREATE MATERIALIZED VIEW later AS SELECT k, max(v) AS v FROM s GROUP BY k")
+            self.counts["views created"] += 1
+
+
+def _difference(name: str, found: Mapping[Any, Any], expected: Mapping[Any, int]) -> str:
+    keys = [key for key in {**found, **expected} if found.get(key) != expected.get(key)]
+    shown = "; ".join(f"{key}: {found.get(key, 0)} instead of {expected.get(key, 0)}" for key in keys[:10])
+    return f"{name}: {len(keys)} rows differ: {shown}"

@@ -1,0 +1,114 @@
+"""The upstream of a soak and what must have been read from it, computed without any code of the product."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from rw_sql.cli.kafka_topics import Record, create_topic, produce
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+TOPICS = {"events": 3, "moved": 2}
+"""The topics that the source reads by turns, with their partitions."""
+
+ACCOUNTS = "accounts"
+KEYS = 13
+CLASSES = 5
+TOP = 5
+
+Place = tuple[str, int, int]
+"""A topic, a partition and an offset."""
+
+
+def event(topic: str, partition: int, offset: int) -> dict[str, object]:
+    """The record at a place."""
+    return {"topic": topic, "k": (7 * offset + 5 * partition + len(topic)) % KEYS, "v": 3 * offset + partition}
+
+
+@dataclass(slots=True)
+class Upstream:
+    """Two topics of events, one of updates and deletes of accounts, and the rows that the product must have.
+
+    ``times`` counts how often each event must be in the source's log. ``positions`` are the next offsets to read, per
+    topic and partition, of the topic that is read now.
+    """
+
+    bootstrap: str
+    draw: random.Random
+    reads: str = "events"
+    ends: dict[str, list[int]] = field(default_factory=lambda: {topic: [0] * n for topic, n in TOPICS.items()})
+    positions: dict[tuple[str, int], int] = field(default_factory=dict)
+    times: Counter[Place] = field(default_factory=Counter)
+    accounts: dict[int, int] = field(default_factory=dict)
+
+    def create(self) -> None:
+        """Creates the topics."""
+        for topic, partitions in TOPICS.items():
+            create_topic(self.bootstrap, topic, partitions)
+        create_topic(self.bootstrap, ACCOUNTS, 2)
+
+    def grow(self, rows: int) -> None:
+        """Appends about so many events and a tenth of that many updates of accounts. The broker must answer."""
+        topic = self.reads if self.draw.random() < 0.8 else self.draw.choice(list(TOPICS))
+        ends = self.ends[topic]
+        for partition, end in enumerate(ends):
+            more = self.draw.randrange(1, 1 + 2 * rows // len(ends))
+            places = ((topic, partition, offset) for offset in range(end, end + more))
+            produce(
+                self.bootstrap,
+                topic,
+                [Record(value=json.dumps(event(*place)).encode(), partition=partition) for place in places],
+            )
+            ends[partition] = end + more
+        updates = []
+        for _ in range(max(1, rows // 10)):
+            account = self.draw.randrange(200)
+            if self.draw.random() < 0.2:
+                self.accounts.pop(account, None)
+                value = None
+            else:
+                self.accounts[account] = self.draw.randrange(1000)
+                value = json.dumps({"id": account, "v": self.accounts[account]}).encode()
+            key = json.dumps({"id": account}).encode()
+            updates.append(Record(key=key, value=value, partition=account % 2))
+        produce(self.bootstrap, ACCOUNTS, updates)
+
+    def read(self) -> None:
+        """Counts what is read once the product has caught up."""
+        for partition, end in enumerate(self.ends[self.reads]):
+            start = self.positions.get((self.reads, partition), 0)
+            self.times.update((self.reads, partition, offset) for offset in range(start, end))
+            self.positions[self.reads, partition] = end
+
+    def expected_views(self) -> Mapping[str, Counter[tuple[object, ...]]]:
+        """The rows of each view, with how often each is there."""
+        groups: dict[int, list[int]] = {}
+        thirds: Counter[tuple[object, ...]] = Counter()
+        for place, times in self.times.items():
+            row = event(*place)
+            k, v = row["k"], row["v"]
+            assert isinstance(k, int)
+            assert isinstance(v, int)
+            group = groups.setdefault(k, [0, 0])
+            group[0] += times
+            group[1] += v * times
+            if v % 3 == 0:
+                thirds[*place, v] += times
+        classes: dict[int, list[int]] = {}
+        for account, v in self.accounts.items():
+            found = classes.setdefault(account % CLASSES, [0, 0])
+            found[0] += 1
+            found[1] += v
+        top = sorted(((v, account) for account, v in self.accounts.items()), key=lambda row: (-row[0], row[1]))[:TOP]
+        return {
+            "per_key": Counter((k, n, total) for k, (n, total) in groups.items()),
+            "thirds": thirds,
+            "accounts": Counter(self.accounts.items()),
+            "classes": Counter((number, n, total) for number, (n, total) in classes.items()),
+            "highest": Counter(top),
+        }
