@@ -87,7 +87,7 @@ CHECKPOINT_UNFINISHED = ErrorCode("RW322", "55000", "a batch or a rewrite of the
 CANNOT_MOVE_SOURCE = ErrorCode("RW323", "0A000", "the source's position cannot be set")
 CANNOT_UNDO_CHECKPOINT = ErrorCode("RW324", "55000", "the rewrite of the checkpoint cannot be undone")
 
-UPSTREAM_UNREACHABLE = ErrorCode("RW401", "08001", "the upstream does not respond")
+UPSTREAM_UNREACHABLE = ErrorCode("RW401", "08001", "the upstream does not answer")
 UPSTREAM_MISSING = ErrorCode("RW402", "08004", "the upstream does not have the topic, file or table")
 INVALID_OFFSETS_FILE = ErrorCode("RW403", "22030", "the offsets file cannot be used")
 JAVA_MISSING = ErrorCode("RW404", "58000", "Java is missing or too old")

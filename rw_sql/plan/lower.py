@@ -150,7 +150,7 @@ def lower_explained(
     if pauses_of(snapshot, source.id):
         return lower_one(statement, snapshot, inspector)
     plan = lower_inside((ast.PauseSource(name=statement.name),), statement, snapshot, inspector, lower_one)
-    note = f"the source is running, so these are its positions of now: PAUSE SOURCE {sql_name(source.name)} first"
+    note = f"the source is running, so its positions will change: PAUSE SOURCE {sql_name(source.name)} first"
     if plan.preview is None:
         return plan
     preview = replace(plan.preview, epoch=snapshot.epoch, notices=(*plan.preview.notices, note))
@@ -303,19 +303,22 @@ def _lower(
         case ast.Describe():
             return lower_describe(statement, snapshot)
         case ast.Flush():
-            return _told(statement, "waits until every record there is now has reached every running view")
+            return _told(statement, "waits until every record that exists now has reached every running view")
         case ast.Wait():
             return _told(statement, "waits until all backfills, rebuilds and refreshes are complete")
         case ast.BeginUnsafe():
-            return _told(statement, "begins a block: statements are collected, and done as one operation at COMMIT")
+            return _told(
+                statement,
+                "begins a block: the following statements are collected, and COMMIT runs them as one operation",
+            )
         case ast.Commit() | ast.Rollback():
-            return _told(statement, "ends a BEGIN UNSAFE block; there is none in progress")
+            return _told(statement, "would end a BEGIN UNSAFE block, but no block is in progress")
         case ast.Confirm():
-            return _told(statement, "runs the refused statement that the token belongs to, if nothing has moved since")
+            return _told(statement, "runs the refused statement of this token, if nothing has changed since")
         case _:
             raise SqlError(
                 NOT_SUPPORTED,
-                "this statement is understood but not supported yet",
+                "this statement is valid but not supported yet",
                 span=statement.span,
                 hint="SHOW SOURCES, SHOW JOBS and EXPLAIN show what exists",
             )

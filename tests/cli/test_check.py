@@ -59,7 +59,7 @@ def test_text_shows_errors_and_says_what_was_not_checked(tmp_path: Path, capsys:
         "                      ^\n"
         "HINT: leave b out, or write RESTRICT before it\n"
     )
-    assert told.err == "3 statements in 1 file: 1 error\nunchecked, 1 statement: statements of Spark's own\n"
+    assert told.err == "3 statements in 1 file: 1 error\nunchecked, 1 statement: Spark's own statements\n"
 
 
 def test_right_scripts_are_right(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -81,7 +81,7 @@ def test_property_without_a_near_name_lists_what_is_accepted() -> None:
     with pytest.raises(OptionError) as caught:
         check_option_values(load_spec("kafka"), {**KAFKA, "zzz": "x"})
     assert caught.value.hint is not None
-    assert caught.value.hint.startswith('leave "zzz" out; the properties are properties.bootstrap.server, topic')
+    assert caught.value.hint.startswith('omit "zzz"; the properties are properties.bootstrap.server, topic')
 
 
 def test_missing_property_says_how_to_give_it() -> None:

@@ -97,7 +97,7 @@ def test_what_an_operation_brought_is_taken_back(
     answers = session.sql(f"REWIND SOURCE s TO OPERATION {operation} ALLOW DUPLICATES REASON 'wrong source'")
     assert (answers[0].change, answers[0].detail) == ("REWOUND", f"to just before operation {operation}")
     preview = session.questions[-1].preview
-    assert "note: m: 8 rows are taken back, 12 stay" in preview
+    assert "note: m: 8 rows are removed, 12 stay" in preview
     assert f"{topic_name}:0  15   12" in preview
     rewind = session.sql("SHOW UNSAFE OPERATIONS FOR s")[0].operation
     require(session, of_s, of_t)
@@ -110,7 +110,7 @@ def test_what_an_operation_brought_is_taken_back(
     assert sent(tmp_path) == out + Counter(range(12, 20))
     told = {row.operation: row.status for row in session.sql("SHOW SOURCE CONTINUITY s")}
     assert (told[operation], told[rewind], told[None]) == ("TAKEN BACK", "AS PREDICTED", "UNBROKEN")
-    with pytest.raises(SqlError, match="takes it back, with the rows"):
+    with pytest.raises(SqlError, match="reverts it and removes the rows"):
         session.sql(f"UNDO OPERATION {rewind}")
     offered = session.sql("SELECT epoch, undo FROM rw_catalog.rw_operations WHERE is_unsafe ORDER BY epoch")
     assert [tuple(row) for row in offered] == [(operation, f"UNDO OPERATION {operation}"), (rewind, None)]

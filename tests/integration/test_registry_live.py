@@ -281,7 +281,7 @@ def test_refresh_schema_adds_what_later_views_see(live: AttachedSession, topics:
     wider = record_schema("Many", {"id": "long", "more": {"type": "string", "default": "none"}})
     topics.writer.register(subject, wider)
     assert [row.detail for row in live.sql("ALTER SOURCE many REFRESH SCHEMA")] == [
-        "column more CHARACTER VARYING added: NULL in the rows that are there"
+        "column more CHARACTER VARYING added: NULL in existing rows"
     ]
     topics.put("many", topics.value("many", wider, {"id": -5, "more": "text"}))
     topics.put("many", topics.value("many", record_schema("Many", {"id": "long"}), {"id": -6}))

@@ -171,7 +171,7 @@ def test_drop_schema(live: AttachedSession) -> None:
     try:
         with pytest.raises(SqlError) as caught:
             live.sql("CREATE SCHEMA theirs")
-        assert caught.value.message == 'Spark has a database "theirs" already, which is not a schema of this warehouse'
+        assert caught.value.message == 'Spark already has a database "theirs", which is not a schema of this warehouse'
     finally:
         live.sql("DROP DATABASE theirs")
     with pytest.raises(SqlError) as caught:

@@ -51,7 +51,7 @@ def check_cdc_table(statement: CreateTable, spec: ConnectorSpec) -> None:
             INVALID_DEFINITION,
             "wildcard(*) and column definitions cannot be used together",
             span=statement.columns[0].span,
-            hint="leave out *, or the columns",
+            hint="write either * or the columns",
         )
     if statement.wildcard is None and not statement.columns:
         raise SqlError(
@@ -61,19 +61,19 @@ def check_cdc_table(statement: CreateTable, spec: ConnectorSpec) -> None:
             hint=f"CREATE TABLE {statement.name.key} (*) FROM … takes all columns of the upstream table",
         )
     refused = (
-        (statement.is_temporary, "TEMPORARY is not supported yet in CREATE TABLE", "leave it out"),
-        (statement.is_append_only, "append only modifier on the table created from a CDC source", "leave it out"),
-        (bool(statement.watermarks), "watermark defined on the table created from a CDC source", "leave it out"),
-        (statement.on_conflict is not None, "ON CONFLICT on the table created from a CDC source", "leave it out"),
+        (statement.is_temporary, "TEMPORARY is not supported yet in CREATE TABLE", "omit it"),
+        (statement.is_append_only, "append only modifier on the table created from a CDC source", "omit it"),
+        (bool(statement.watermarks), "watermark defined on the table created from a CDC source", "omit it"),
+        (statement.on_conflict is not None, "ON CONFLICT on the table created from a CDC source", "omit it"),
         (
             bool(statement.version_columns),
             "WITH VERSION COLUMN on the table created from a CDC source",
-            "leave it out: the changes come in the upstream's order",
+            "omit it: changes are applied in the upstream's order",
         ),
         (
             statement.format is not None,
             "Data format and encoding format doesn't apply to table created from a CDC source",
-            "leave FORMAT … ENCODE … out",
+            "omit FORMAT … ENCODE …",
         ),
     )
     for is_there, what, instead in refused:
@@ -100,14 +100,14 @@ def _check_column(column: ColumnDefinition) -> None:
             NOT_SUPPORTED,
             "Default value for columns defined on the table created from a CDC source",
             span=column.span,
-            hint="leave DEFAULT out: the upstream stores the values that its default made",
+            hint="omit DEFAULT: the upstream table already contains the values of its own default",
         )
     if column.is_not_null:
         raise SqlError(
             NOT_SUPPORTED,
             "CDC table with NOT NULL constraint is not supported",
             span=column.span,
-            hint="leave NOT NULL out: the upstream checks it",
+            hint="omit NOT NULL: the upstream table already enforces it",
         )
     if column.generated is not None:
         return
@@ -130,7 +130,9 @@ def _check_options(statement: CreateTable) -> None:
                 UNKNOWN_PROPERTY,
                 f'unknown property "{option.key}"',
                 span=option.key_place,
-                hint=f'did you mean "{near[0]}"?' if near else f"a table of a source takes {', '.join(OPTIONS)}",
+                hint=f'did you mean "{near[0]}"?'
+                if near
+                else f"the options of a table of a source are {', '.join(OPTIONS)}",
                 plain_keys=(option.key,),
             )
         text = option_text(option.value).lower()
@@ -139,7 +141,7 @@ def _check_options(statement: CreateTable) -> None:
                 INVALID_PROPERTY,
                 f"Invalid value for {option.key}: {text!r} is neither 'true' nor 'false'",
                 span=option.value.span,
-                hint="snapshot = 'false' takes only changes from now on",
+                hint="snapshot = 'false' reads only changes from now on",
             )
         if option.key != SNAPSHOT and not (text.isdecimal() and 0 < int(text) <= _MOST_BATCH):
             raise SqlError(
@@ -195,9 +197,9 @@ def no_key(statement: CreateTable, upstream: UpstreamTable) -> SqlError:
     """The error for an upstream table without a primary key."""
     return SqlError(
         INVALID_DEFINITION,
-        f"the upstream table {upstream.table} has no primary key: its rows cannot be told from one another",
+        f"the upstream table {upstream.table} has no primary key, so its rows cannot be identified",
         span=statement.name.span,
-        hint=f"give it one there: ALTER TABLE {upstream.table} ADD PRIMARY KEY (…)",
+        hint=f"add a primary key in the upstream database: ALTER TABLE {upstream.table} ADD PRIMARY KEY (…)",
     )
 
 

@@ -28,12 +28,12 @@ def misnamed(name: str) -> str | None:
     if not name.strip():
         return "has no name"
     if name.lower() in _RESERVED:
-        return "has a name that Spark and Delta Lake keep for columns of their own"
+        return "has a name that Spark or Delta Lake reserves"
     if "`" in name:
-        return "has a backtick in its name, which is the quote around names in Spark's SQL"
+        return "has a backtick in its name, which Spark's SQL uses to quote names"
     refused = next((letter for letter in name if letter in _NOT_IN_NAMES), None)
     if refused is not None:
-        return f"has '{refused}' in its name, which Delta Lake does not take"
+        return f"has '{refused}' in its name, which Delta Lake does not support"
     odd = next((letter for letter in name if not letter.isprintable()), None)
     return None if odd is None else f"has the character U+{ord(odd):04X} in its name, which cannot be printed"
 
@@ -54,7 +54,8 @@ def require_field_names(column: str, data_type: DataType, span: Span) -> None:
                 INVALID_DEFINITION,
                 f'column "{column}": field "{field}" {why}',
                 span=span,
-                hint=f"declare {quoted(column)} CHARACTER VARYING, which keeps the text: a view takes the field out",
+                hint=f"declare {quoted(column)} CHARACTER VARYING to keep the JSON text, and extract the field in a "
+                "materialized view",
             )
 
 

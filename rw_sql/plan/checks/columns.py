@@ -33,9 +33,9 @@ def is_validated(options: Iterable[Option]) -> bool:
             if text not in ("true", "false"):
                 raise SqlError(
                     INVALID_PROPERTY,
-                    "VALIDATE takes true or false",
+                    "VALIDATE must be true or false",
                     span=option.value.span,
-                    hint="VALIDATE = true, or leave VALIDATE out",
+                    hint="write VALIDATE = true, or omit VALIDATE",
                 )
             return text == "true"
     return True

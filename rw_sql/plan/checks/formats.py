@@ -57,7 +57,7 @@ def check_format_options(spec: ConnectorSpec, statement: CreateSource) -> None:
         if known is not None and known.is_secret and not isinstance(option.value, SecretValue):
             raise SqlError(
                 INVALID_PROPERTY,
-                f'property "{option.key}" takes only a secret, not its value',
+                f'property "{option.key}" accepts only a secret, not a literal value',
                 span=option.value.span,
                 hint=f"CREATE SECRET s WITH (backend = 'meta') AS '…'; then {option.key} = SECRET s",
                 hides_literals=True,
@@ -68,7 +68,7 @@ def check_format_options(spec: ConnectorSpec, statement: CreateSource) -> None:
                 INVALID_PROPERTY,
                 f'property "{option.key}" cannot be a secret',
                 span=option.value.span,
-                hint=f"give its value: {option.key} = '…'",
+                hint=f"write the value itself: {option.key} = '…'",
             )
     fault = find_encode_fault(
         clause.format, clause.encode, encode_options(statement), has_header_lines="file" in spec.include
@@ -107,7 +107,7 @@ def _check_key(statement: CreateSource, clause: FormatEncode) -> None:
             INVALID_DEFINITION,
             f"FORMAT {clause.format} forbids additional columns, but got {', '.join(included)}",
             span=statement.include[0].span,
-            hint="leave INCLUDE out: one record may change several rows",
+            hint="omit INCLUDE: one record may change several rows",
         )
     elif not key:
         raise SqlError(
@@ -121,9 +121,10 @@ def _check_key(statement: CreateSource, clause: FormatEncode) -> None:
         if name not in declared:
             raise SqlError(
                 INVALID_DEFINITION,
-                f'column "{name}" of the primary key is not in the records: FORMAT {clause.format} deletes by it',
+                f'column "{name}" of the primary key is not in the records, but FORMAT {clause.format} needs it to '
+                "delete rows",
                 span=clause.span,
-                hint="make columns of the records the primary key",
+                hint="choose columns of the records as the primary key",
             )
 
 
@@ -140,8 +141,8 @@ def _check_upsert_key(statement: CreateSource, clause: FormatEncode, key: tuple[
             INVALID_DEFINITION,
             message,
             span=clause.span,
-            hint=f"PRIMARY KEY ({record_key}) is the record's key as it is; without INCLUDE key, PRIMARY KEY names "
-            "columns of the JSON object that the key is",
+            hint=f"PRIMARY KEY ({record_key}) is the bytes of the record's key; without INCLUDE key, PRIMARY KEY names "
+            "columns of the record's key, which is then a JSON object",
         )
     if clause.encode in SCHEMA_ENCODES and record_key is None and (not key or clause.key_encode != "AVRO"):
         also = "; KEY ENCODE AVRO reads the key as an Avro record" if clause.encode == "AVRO" else ""
@@ -149,15 +150,15 @@ def _check_upsert_key(statement: CreateSource, clause: FormatEncode, key: tuple[
             INVALID_DEFINITION,
             "INCLUDE KEY clause not set",
             span=clause.span,
-            hint=f"add INCLUDE key AS k and PRIMARY KEY (k): the record's key as it is{also}",
+            hint=f"add INCLUDE key AS k and PRIMARY KEY (k) to use the bytes of the record's key{also}",
         )
     if not key:
         raise SqlError(
             INVALID_DEFINITION,
             "INCLUDE KEY clause not set",
             span=clause.span,
-            hint="add INCLUDE key AS k and PRIMARY KEY (k), or a PRIMARY KEY of the columns of the JSON object that "
-            "the record's key is; KEY ENCODE TEXT reads a key of plain text",
+            hint="add INCLUDE key AS k and PRIMARY KEY (k); or, if the record's key is a JSON object, a PRIMARY KEY of "
+            "its columns; KEY ENCODE TEXT reads a key that is plain text",
         )
     _check_key_encode(statement, clause, key, record_key)
 
@@ -173,16 +174,16 @@ def _check_key_encode(
     message = hint = None
     if encode not in _KEY_ENCODES:
         message = f"KEY ENCODE {encode} is not supported"
-        hint = f"records' keys are read as {', '.join(_KEY_ENCODES)}"
+        hint = f"KEY ENCODE must be one of {', '.join(_KEY_ENCODES)}"
     elif record_key is not None:
         if encode != "BYTES":
-            message = f'KEY ENCODE {encode} does not fit "{record_key}", which INCLUDE key fills with the key\'s bytes'
-            hint = "leave INCLUDE key out and make a column of your own the PRIMARY KEY, or leave KEY ENCODE out"
+            message = f'KEY ENCODE {encode} contradicts INCLUDE key: "{record_key}" contains the bytes of the key'
+            hint = "omit INCLUDE key and use a declared column as PRIMARY KEY, or omit KEY ENCODE"
     elif encode != "JSON" and len(key) > 1:
         message = f"KEY ENCODE {encode} needs a primary key of one column, but got {', '.join(key)}"
         hint = "KEY ENCODE JSON reads an object of several columns"
     elif (encode == "BYTES") != (kind == "BYTEA") and encode != "JSON":
         message = f'KEY ENCODE {encode} does not fit column "{key[0]}" of type {kind}'
-        hint = "TEXT is for columns of any type but BYTEA, BYTES for BYTEA alone"
+        hint = "KEY ENCODE TEXT supports all types except BYTEA; KEY ENCODE BYTES supports only BYTEA"
     if message is not None:
         raise SqlError(INVALID_DEFINITION, message, span=clause.span, hint=hint)

@@ -74,7 +74,7 @@ def schema_change(
             NOT_SUPPORTED,
             f"this altering statement will drop columns, which is not supported yet: {', '.join(dropped)}",
             span=span,
-            hint="records are read by the schema that the source has: leave it, or create another source",
+            hint="keep the current schema, with which records are still read, or create another source",
         )
     retyped = [
         f"({field}: {had[field]} -> {new[field]})"
@@ -86,7 +86,7 @@ def schema_change(
             NOT_SUPPORTED,
             f"this altering statement will change columns, which is not supported yet: {', '.join(retyped)}",
             span=span,
-            hint="records are read by the schema that the source has: leave it, or create another source",
+            hint="keep the current schema, with which records are still read, or create another source",
         )
     added = tuple((field, kind) for field, kind in found.columns if field not in had and field not in known)
     _require_defaults(definition, found, [field for field, _ in added], span)
@@ -130,7 +130,9 @@ def _require_defaults(definition: CreateSource | CreateTable, found: FoundSchema
         if each["name"] in added and "default" not in each:
             raise SqlError(
                 INVALID_DEFINITION,
-                f'field "{each["name"]}" of the new schema has no default: no record of an earlier one could be read',
+                f'field "{each["name"]}" of the new schema has no default, so records with an earlier schema could not '
+                "be read",
                 span=span,
-                hint=f'register it with one: {{"name": "{each["name"]}", "type": ["null", …], "default": null}}',
+                hint=f'register the schema with a default for the field: {{"name": "{each["name"]}", "type": ["null", '
+                f'…], "default": null}}',
             )

@@ -91,7 +91,7 @@ def with_schema(statement: _StatementT, snapshot: Snapshot, inspector: Inspector
             INVALID_DEFINITION,
             'When there\'s a wildcard ("*"), only generated columns are allowed in user-defined schema from SQL',
             span=plain[0].span,
-            hint=f"leave {plain[0].name} out, or *",
+            hint=f"omit {plain[0].name}, or omit *",
         )
     is_taken_over = not plain
     needs_key = _has_key_schema(statement) and not primary_key(statement)
@@ -222,8 +222,8 @@ def _with_key_schema(
     if len(alone) != 1:
         raise SqlError(
             INVALID_DEFINITION,
-            f'the schema of subject "{subject}" is no record: the key is a single value',
-            hint="name its column: PRIMARY KEY (id)",
+            f'the schema of subject "{subject}" is not a record schema: the key is a single value',
+            hint="name the key's column: PRIMARY KEY (id)",
         )
     wrapped = {"type": "record", "name": "key", "fields": [{"name": alone[0], "type": schema}]}
     return replace(found, key_text=text, key_columns=avro.columns_of(wrapped))
@@ -241,8 +241,8 @@ def row_of_envelope(envelope: avro.Schema) -> avro.Schema:
                 return avro.narrowed(row, [each["name"] for each in row["fields"]])
     raise SqlError(
         INVALID_DEFINITION,
-        "the Avro schema is not that of Debezium's change events: it lacks before, after or op",
-        hint="FORMAT UPSERT reads rows that Debezium has unwrapped",
+        "the Avro schema is not a schema of Debezium's change events: it has no field before, after or op",
+        hint="if Debezium unwraps the events, use FORMAT UPSERT",
     )
 
 
@@ -259,7 +259,8 @@ def _subject(
             UPSTREAM_UNREACHABLE,
             f'the schema registry of source "{source.name.key}" does not answer: {look.error}',
             span=span,
-            hint="run the statement again once it answers; rw-sql dev registry start starts one on this machine",
+            hint="run the statement again when the registry answers; rw-sql dev registry start starts a registry on "
+            "this machine",
         )
     if look.schema is None:
         near = near_names(subject, look.present)
@@ -267,9 +268,9 @@ def _subject(
             UPSTREAM_MISSING,
             f'the schema registry has no subject "{subject}"',
             span=span,
-            hint=f'did you mean "{near[0]}"? The topic and schema.registry.name.strategy name it'
+            hint=f'did you mean "{near[0]}"? schema.registry.name.strategy and the topic determine the subject'
             if near
-            else "register the schema first, or let the writer do it",
+            else "register the schema first, or let the producer register it",
         )
     encode = clause.encode if clause is not None else ""
     if look.schema.kind != encode:

@@ -177,7 +177,7 @@ def _type(statement: CreateSink, spec: ConnectorSpec) -> tuple[str, Span]:
             INVALID_DEFINITION,
             f'connector "{spec.name}" takes no FORMAT',
             span=clause.span,
-            hint="leave FORMAT … ENCODE … out; type = 'append-only' or 'upsert' takes their place",
+            hint="omit FORMAT … ENCODE …, and write type = 'append-only' or type = 'upsert' instead",
         )
     check_format(spec, clause.format, clause.encode, clause.span)
     _check_encode(clause)
@@ -187,7 +187,7 @@ def _type(statement: CreateSink, spec: ConnectorSpec) -> tuple[str, Span]:
             INVALID_DEFINITION,
             f"type = '{said}' contradicts FORMAT {clause.format}",
             span=span,
-            hint=f"leave type out, or write type = '{wanted}'",
+            hint=f"omit type, or write type = '{wanted}'",
         )
     return wanted, clause.span
 
@@ -201,7 +201,7 @@ def _check_encode(clause: FormatEncode) -> None:
             NOT_SUPPORTED,
             f"KEY ENCODE {clause.key_encode} is not supported yet",
             span=clause.span,
-            hint=f"leave KEY ENCODE out: keys are {clause.encode}",
+            hint=f"omit KEY ENCODE: keys are written as {clause.encode}",
         )
     for option in clause.options:
         if is_registered and is_of_schema(option.key):
@@ -227,9 +227,9 @@ def _check_encode(clause: FormatEncode) -> None:
         takes = [FORCE_APPEND_ONLY, *(_CSV_OPTIONS if clause.encode == "CSV" else ())]
         raise SqlError(
             INVALID_DEFINITION,
-            f"ENCODE {clause.encode} does not take {option.key}",
+            f"ENCODE {clause.encode} has no option {option.key}",
             span=option.key_place,
-            hint=f"leave {option.key} out; the options are " + ", ".join(takes),
+            hint=f"omit {option.key}; the options are " + ", ".join(takes),
         )
 
 
@@ -241,7 +241,7 @@ def _check_schema(clause: FormatEncode) -> None:
     fault = next(filter(None, (schema_option_fault(key, value) for key, value in given.items())), None)
     fault = fault or schema_fault(clause.format, clause.encode, given, "kafka")
     if fault is None and (stray := next((key for key in given if key in _OF_SOURCES), None)) is not None:
-        fault = EncodeFault(key=stray, message=f"a sink does not take {stray}", hint=f"leave {stray} out")
+        fault = EncodeFault(key=stray, message=f"a sink does not support {stray}", hint=f"omit {stray}")
     if fault is not None:
         places = {option.key: option.span for option in clause.options}
         raise SqlError(INVALID_DEFINITION, fault.message, span=places.get(fault.key, clause.span), hint=fault.hint)
@@ -262,13 +262,13 @@ def _require_followed(statement: CreateSink, given: SinkInput, type_: str, span:
             SINK_CANNOT_FOLLOW,
             f"the sink cannot be append-only: {given.name} replaces its rows",
             span=span,
-            hint=f"type = 'upsert' or FORMAT UPSERT follows them; force_append_only = 'true' in {where} writes each "
-            "new state as a row of its own and drops deletions",
+            hint=f"type = 'upsert' or FORMAT UPSERT writes replaced rows; force_append_only = 'true' in {where} "
+            "appends each new state of a row and ignores deletions",
         )
     if type_ == DEBEZIUM and not given.has_before:
         raise SqlError(
             SINK_CANNOT_FOLLOW,
-            "FORMAT DEBEZIUM needs the old rows, which this query does not keep",
+            "FORMAT DEBEZIUM needs the previous rows, which the sink's query does not keep",
             span=span,
             hint=f"CREATE MATERIALIZED VIEW v AS …; then CREATE SINK {statement.name.key} FROM v",
         )
@@ -292,7 +292,7 @@ def _keys(
     if not is_keyed and not spec.formats:
         raise SqlError(
             INVALID_PROPERTY,
-            "property \"primary_key\" has no meaning with type = 'append-only'",
+            "property \"primary_key\" has no effect with type = 'append-only'",
             span=option.key_place,
             hint="type = 'upsert' replaces rows by their primary key",
         )
@@ -311,6 +311,6 @@ def _keys(
             SINK_CANNOT_FOLLOW,
             f"the rows of {given.name} are replaced by ({', '.join(given.keys)}), not by ({', '.join(keys)})",
             span=option.value.span,
-            hint=f"primary_key = '{','.join(given.keys)}', or leave it out",
+            hint=f"write primary_key = '{','.join(given.keys)}', or omit it",
         )
     return keys

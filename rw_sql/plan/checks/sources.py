@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from rw_sql.syntax.statements import CreateSource, CreateTable, DataType, Option
 
 
-_FIELD_HINT = "ENCODE BYTES keeps the record, out of which get_json_object in a materialized view takes the field"
+_FIELD_HINT = "ENCODE BYTES keeps the whole record; get_json_object in a materialized view extracts the field"
 
 
 def check_source(snapshot: Snapshot, statement: CreateSource) -> str:
@@ -146,13 +146,18 @@ def _check_supported(statement: CreateSource) -> None:
     """Raises SqlError NOT_SUPPORTED for valid syntax that is not supported yet, with an alternative."""
     span = statement.name.span
     refused = (
-        (statement.is_temporary, span, "TEMPORARY", "leave it out; DROP SOURCE removes the source when you are done"),
+        (
+            statement.is_temporary,
+            span,
+            "TEMPORARY",
+            "omit it; DROP SOURCE removes the source when you no longer need it",
+        ),
         (statement.wildcard is not None, span, "* among the columns", "list the columns"),
         (
             bool(statement.constraints) and not has_changes(statement),
             span,
             "PRIMARY KEY of a source",
-            "leave it out: a source only appends",
+            "omit it: a source only appends rows",
         ),
     )
     for is_there, place, what, instead in refused:
@@ -170,7 +175,7 @@ def _check_cdc(statement: CreateSource) -> None:
                 span=parts[0].span,
                 hint=f"CREATE TABLE t (*) INCLUDE timestamp FROM {statement.name.key} TABLE 'schema.table'"
                 if clause == "INCLUDE"
-                else "leave it out: the rows of its tables change",
+                else "omit it: the rows of the source's tables change",
             )
 
 
@@ -186,9 +191,10 @@ def _check_columns(statement: CreateSource, name: str) -> None:
         if column.field is not None:
             raise SqlError(
                 NOT_SUPPORTED,
-                f'column "{column.name}": a source calls its columns as the fields of its records are called',
+                f'column "{column.name}": in a source, a column must have the same name as the field of the records',
                 span=column.span,
-                hint=f"{quoted(column.field)} AS {quoted(column.name)} in a materialized view; FROM is for a table",
+                hint=f"{quoted(column.field)} AS {quoted(column.name)} in a materialized view; only a table supports "
+                "FROM",
             )
         if column.is_primary_key:
             raise SqlError(
@@ -209,7 +215,7 @@ def _check_columns(statement: CreateSource, name: str) -> None:
                 INVALID_DEFINITION,
                 f'column "{column.name}" cannot begin with _rw_, which names hidden columns',
                 span=column.span,
-                hint=f"call the column {column.name.lstrip('_')}",
+                hint=f"name the column {column.name.lstrip('_')}",
             )
         require_name(column.name, column.span, hint=_FIELD_HINT)
         require_field_names(column.name, column.data_type, column.span)
@@ -256,7 +262,7 @@ def check_watermarks(statement: CreateSource | CreateTable) -> None:
                 NOT_SUPPORTED,
                 "WATERMARK … WITH TTL is not supported",
                 span=watermark.span,
-                hint="leave WITH TTL out: Spark drops state by the watermark",
+                hint="omit WITH TTL: Spark removes state by the watermark",
             )
         if watermark.column not in types:
             near = near_names(watermark.column, types)

@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from rw_sql.syntax.dialect.spark_changes import Changed
 
 _ROWS = {
-    "materialized_view": "cannot change rows that follow from its query",
-    "table": "cannot change rows that follow from the records of its upstream",
-    "source": "cannot change records of its upstream",
+    "materialized_view": "cannot change the rows of a view, because its query defines them",
+    "table": "cannot change the rows of a table, because the records of its upstream define them",
+    "source": "cannot change the records of a source's upstream",
 }
 _TO_CHANGE = {
     "materialized_view": "ALTER MATERIALIZED VIEW {0} AS SELECT … changes it; DROP MATERIALIZED VIEW {0} drops it",
@@ -64,11 +64,11 @@ def change_refusal(change: Changed, record: ObjectRecord) -> SqlError | None:
         case "ALTER":
             message, hint = f"{change.verb} does not alter it", _TO_ALTER[record.kind].format(name)
         case "CACHE":
-            message, hint = "a cache would not follow it", f"CACHE TABLE a_copy AS SELECT * FROM {name}"
+            message, hint = "a cached copy would not be updated", f"CACHE TABLE a_copy AS SELECT * FROM {name}"
         case _ if change.verb.split()[0] in _UPKEEP:
             message, hint = (
                 f"{change.verb} would disturb its job, which maintains its files",
-                f"leave {change.verb} out",
+                f"omit {change.verb}",
             )
         case _:
             message, hint = f"{change.verb} {_ROWS[record.kind]}", _TO_CHANGE[record.kind].format(name)
@@ -78,15 +78,15 @@ def change_refusal(change: Changed, record: ObjectRecord) -> SqlError | None:
 def path_refusal(change: Changed, path: str, record: ObjectRecord | None) -> SqlError:
     """The error for a Spark statement that would change a path of the warehouse; the path belongs to ``record``."""
     if record is None:
-        message = f"{path} lies in rw_sql's warehouse: {change.verb} cannot change it"
+        message = f"{change.verb} cannot change {path}, because it belongs to rw_sql's warehouse"
         hint = "only rw_sql's statements change the warehouse: DROP SOURCE, DROP MATERIALIZED VIEW, DROP SINK"
         return SqlError(WRONG_KIND, message, hint=hint, span=change.span)
     kind, name = spoken(record.kind), sql_name(record.name)
     is_upkeep = change.verb.split()[0] in _UPKEEP
     return SqlError(
         WRONG_KIND,
-        f'{path} holds {kind} "{record.name}": {change.verb} cannot change it',
-        hint=f"leave {change.verb} out: the job of {name} maintains its files"
+        f'{change.verb} cannot change {path}, because it contains the rows of {kind} "{record.name}"',
+        hint=f"omit {change.verb}: the job of {name} maintains its files"
         if is_upkeep
         else _TO_CHANGE[record.kind].format(name)
         if record.kind in _TO_CHANGE
@@ -109,10 +109,10 @@ def catalog_refusal(change: Changed, name: str) -> SqlError:
     """The error for a Spark statement that would change the views of the catalog or of a source's failed records."""
     owner, mark, _ = name.partition("$")
     if mark:
-        message = f'"{name}" shows the refused records of "{owner}": {change.verb} cannot change it'
+        message = f'{change.verb} cannot change "{name}", which shows the refused records of "{owner}"'
         drop = f"DROP {'SINK' if name.endswith('$rejected') else 'SOURCE'} {sql_name(owner)}"
-        hint = f"leave {change.verb} out; only {drop} drops this view"
+        hint = f"omit {change.verb}; only {drop} drops this view"
     else:
-        message = f"{name} shows rw_sql's catalog: {change.verb} cannot change it"
-        hint = "CREATE, ALTER and DROP of the object itself change what the catalog shows"
+        message = f"{change.verb} cannot change {name}, which shows rw_sql's catalog"
+        hint = "to change the catalog, use CREATE, ALTER or DROP of the object itself"
     return SqlError(WRONG_KIND, message, hint=hint, span=change.span)

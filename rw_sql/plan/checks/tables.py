@@ -32,21 +32,29 @@ def check_runnable(statement: CreateTable) -> None:
     span = statement.name.span
     if connector_of(statement) is None:
         if statement.query is not None:
-            instead = f"CREATE MATERIALIZED VIEW {statement.name.key} AS … is kept up to date"
+            instead = (
+                f"CREATE MATERIALIZED VIEW {statement.name.key} AS … creates a query result that is kept up to date"
+            )
         else:
-            instead = "WITH (connector = 'kafka', …); one without is Delta's own: CREATE TABLE t (…) USING delta"
+            instead = (
+                "add WITH (connector = 'kafka', …); for a Delta table without a connector, write CREATE TABLE t "
+                "(…) USING delta"
+            )
         raise SqlError(
-            NOT_SUPPORTED, "a table with these clauses needs a connector to get its rows from", span=span, hint=instead
+            NOT_SUPPORTED,
+            "a table with these clauses needs a connector from which it gets its rows",
+            span=span,
+            hint=instead,
         )
     refused = (
-        (statement.is_temporary, span, "TEMPORARY", "leave it out; DROP TABLE removes the table when you are done"),
+        (statement.is_temporary, span, "TEMPORARY", "omit it; DROP TABLE removes the table when you no longer need it"),
         (statement.wildcard is not None, span, "* among the columns", "list the columns"),
-        (statement.query is not None, span, "AS query with a connector", "leave out WITH (…), or the query"),
+        (statement.query is not None, span, "AS query with a connector", "omit either WITH (…) or the query"),
         (
             statement.cdc_table is not None,
             span,
             "FROM source TABLE with a connector",
-            "leave out connector = …: the source has it",
+            "omit connector = …, because the source has a connector",
         ),
     )
     for is_there, place, what, instead in refused:
@@ -64,7 +72,7 @@ def require_own_constraints(statement: CreateTable) -> None:
                 NOT_SUPPORTED,
                 f"{constraint.kind} is not supported in CREATE TABLE",
                 span=_placed(constraint, span),
-                hint="leave it out: only PRIMARY KEY is enforced",
+                hint="omit it: only PRIMARY KEY is enforced",
             )
     for column in statement.columns:
         if column.other_constraints:
@@ -72,7 +80,7 @@ def require_own_constraints(statement: CreateTable) -> None:
                 NOT_SUPPORTED,
                 f'column "{column.name}": {column.other_constraints[0]} is not supported in CREATE TABLE',
                 span=column.span,
-                hint="leave it out: only PRIMARY KEY is enforced",
+                hint="omit it: only PRIMARY KEY is enforced",
             )
 
 
@@ -100,9 +108,9 @@ def check_table(statement: CreateTable) -> None:
         if column.name in key and column.data_type.name in _NO_KEYS:
             raise SqlError(
                 INVALID_DEFINITION,
-                f'column "{column.name}" cannot identify a row: it is of type {column.data_type.name}',
+                f'column "{column.name}" cannot identify a row, because it is of type {column.data_type.name}',
                 span=column.span,
-                hint="a primary key has columns of plain types",
+                hint="a primary key needs columns of scalar types",
             )
     if statement.is_append_only:
         _check_append_only(statement, key, span)
@@ -111,7 +119,7 @@ def check_table(statement: CreateTable) -> None:
             NOT_SUPPORTED,
             "defining watermarks on table requires the table to be append only",
             span=statement.watermarks[0].span,
-            hint="use the key words APPEND ONLY",
+            hint="add APPEND ONLY",
         )
     if not key:
         _check_without_key(statement, span)
@@ -129,7 +137,7 @@ def check_table(statement: CreateTable) -> None:
                 INVALID_DEFINITION,
                 f'column "{column.name}" cannot be a version: values of type {column.data_type.name} have no order',
                 span=column.span,
-                hint="a version is a number, a text or a time",
+                hint="a version column must be a number, a text or a time",
             )
     check_watermarks(statement)
 
@@ -156,7 +164,7 @@ def _check_columns(statement: CreateTable) -> dict[str, str]:
                 NOT_SUPPORTED,
                 f'column "{column.name}": NOT NULL is not supported for a generated column',
                 span=column.span,
-                hint="leave it out",
+                hint="omit it",
             )
         if column.name.startswith("_rw_"):
             raise SqlError(
@@ -182,14 +190,14 @@ def _check_fields(statement: CreateTable) -> None:
                 DUPLICATE_CLAUSE,
                 f'columns "{other}" and "{column.name}" are both read from field "{field}"',
                 span=column.span,
-                hint=f"{quoted(column.name)} … AS {quoted(other)} computes one of the other",
+                hint=f"compute one from the other: {quoted(column.name)} … AS {quoted(other)}",
             )
         if column.field is not None and field.startswith("_rw_"):
             raise SqlError(
                 INVALID_DEFINITION,
                 f'column "{column.name}" cannot be read from a field that begins with _rw_, which names hidden columns',
                 span=column.span,
-                hint=f"let the upstream call the field {field.lstrip('_')}, or leave the column out",
+                hint=f"rename the field in the upstream to {field.lstrip('_')}, or omit the column",
             )
         why = misnamed(field) if column.field is not None else None
         if why is not None:
@@ -197,7 +205,7 @@ def _check_fields(statement: CreateTable) -> None:
                 INVALID_DEFINITION,
                 f'column "{column.name}" cannot be read from field "{field}": it {why}',
                 span=column.span,
-                hint="its source's log has a column of the field's name: let the producer call it otherwise",
+                hint="rename the field in the producer, because the source's log has a column with the field's name",
             )
 
 
@@ -205,16 +213,17 @@ def _check_append_only(statement: CreateTable, key: tuple[str, ...], span: Span)
     if has_changes(statement) and statement.format is not None:
         raise SqlError(
             INVALID_DEFINITION,
-            f"an append only table cannot follow FORMAT {statement.format.format}: its records change and delete rows",
+            f"an append only table does not support FORMAT {statement.format.format}, whose records change and delete "
+            "rows",
             span=statement.format.span,
-            hint="leave out APPEND ONLY",
+            hint="omit APPEND ONLY",
         )
     if key and conflict_of(statement) != IGNORE:
         raise SqlError(
             INVALID_DEFINITION,
             "when PRIMARY KEY constraint applied to an APPEND ONLY table, the ON CONFLICT behavior must be DO NOTHING",
             span=span,
-            hint="ON CONFLICT DO NOTHING, or leave out APPEND ONLY",
+            hint="write ON CONFLICT DO NOTHING, or omit APPEND ONLY",
         )
 
 
@@ -231,7 +240,7 @@ def _check_without_key(statement: CreateTable, span: Span) -> None:
     if statement.on_conflict is not None or statement.version_columns:
         raise SqlError(
             INVALID_DEFINITION,
-            f"{clause} needs a primary key: without one no two rows are in conflict",
+            f"{clause} needs a primary key, because without a key no two rows conflict",
             span=span,
             hint="add PRIMARY KEY (column) to the columns",
         )

@@ -33,7 +33,7 @@ _LOGIN = re.compile(
 _UNKNOWN_HOST = re.compile(r"Failed to resolve|not known|no address associated", re.IGNORECASE)
 _NO_CONNECTION = re.compile(r"(?P<address>\S+?)/bootstrap: Connect to \S+ failed: (?P<why>.+)")
 _NO_HOST = re.compile(r"(?P<address>\S+?)/bootstrap: Failed to resolve '[^']*': (?P<why>.+)")
-STORED = "WITH (VALIDATE = false) stores the definition anyway"
+STORED = "WITH (VALIDATE = false) stores the definition without this check"
 """The end of a hint, for statements that accept VALIDATE."""
 
 
@@ -94,7 +94,7 @@ def no_answer(
         return _wrong_protocol(what, reason, span, options)
     if _LOGIN.search(reason):
         hint = (
-            f"give another user or password in {_keys(options, _USER) or 'the properties that ' + otherwise + ' shows'}"
+            f"correct the user or password in {_keys(options, _USER) or 'the properties that ' + otherwise + ' shows'}"
         )
         message, place = f"{what} refuses the login: {unreachable(reason)}", _place(options, _USER)
     else:
@@ -108,11 +108,11 @@ def _wrong_protocol(what: str, reason: str, span: Span, options: tuple[Option, .
     """The error for brokers that do not use TLS although the client does, or that close connections without TLS."""
     place = _place(options, _PROTOCOL) or address_place(options) or span
     if "does not support SSL" in reason:
-        message = f"{what} answers without TLS, and properties.security.protocol asks for TLS"
-        hint = f"{_PROTOCOL_KEY} = 'plaintext', or 'sasl_plaintext' with a login"
+        message = f"{what} does not use TLS, but properties.security.protocol requires TLS"
+        hint = f"set {_PROTOCOL_KEY} = 'plaintext', or 'sasl_plaintext' with a login"
     else:
-        message = f"{what} closes every connection at once: its listener has another {_PROTOCOL_KEY}"
-        hint = f"{_PROTOCOL_KEY} = 'ssl' for TLS, 'sasl_plaintext' for a login, 'sasl_ssl' for both"
+        message = f"{what} closes every connection at once: its listener probably needs another {_PROTOCOL_KEY}"
+        hint = f"set {_PROTOCOL_KEY} to 'ssl' for TLS, 'sasl_plaintext' for a login, or 'sasl_ssl' for both"
     return SqlError(UPSTREAM_UNREACHABLE, message, span=place, hint=hint)
 
 
@@ -129,7 +129,7 @@ def address_hint(options: Iterable[Option], otherwise: str, *, is_known: bool = 
         if _ADDRESS.search(option.key) and isinstance(option.value, TextValue) and "@" not in option.value.text:
             given = f"{option.key} = '…'"
             if option.key.endswith(("path", "location")):
-                return f"correct {given}, or let this process read and write there"
+                return f"correct {given}, or give this process the right to read and write there"
             if not is_known:
                 return f"correct the host: {given}"
             return f"start the server at {option.value.text}, or correct the address: {given}"

@@ -128,7 +128,7 @@ def compare(snapshot: Snapshot, folder: Sequence[FolderObject], allow: Sequence[
         if record is None:
             other = _other(then, wanted)
             if other is not None:
-                again[other.id] = f"{spoken(wanted.kind)} {wanted.name} takes its name"
+                again[other.id] = f"{spoken(wanted.kind)} {wanted.name} gets its name"
             continue
         if isinstance(wanted.statement, CreateSchema):
             continue
@@ -136,7 +136,7 @@ def compare(snapshot: Snapshot, folder: Sequence[FolderObject], allow: Sequence[
         if leads.needs_rebuild and isinstance(wanted.statement, CreateMaterializedView):
             sinks = [found.name for found in then.dependents_of(record.id) if isinstance(found, SinkRecord)]
             if sinks:
-                again[record.id] = f"what sinks have sent of its rows cannot be taken back: {', '.join(sinks)}"
+                again[record.id] = f"sinks cannot remove the rows that they have sent: {', '.join(sinks)}"
                 continue
             made = replace(wanted.statement, or_replace=True)
             altered.append(_altered(then, wanted, record, (made, _wait(wanted)), reason=leads.refusal))
@@ -145,7 +145,11 @@ def compare(snapshot: Snapshot, folder: Sequence[FolderObject], allow: Sequence[
         elif leads.statements:
             altered.append(_altered(then, wanted, record, tuple(_allowing(s, allow) for s in leads.statements)))
         elif _to_be(then, record) is not record:
-            altered.append(_altered(then, wanted, record, (_wait(wanted),), reason="it is being made so already"))
+            altered.append(
+                _altered(
+                    then, wanted, record, (_wait(wanted),), reason="a rebuild with this definition is already running"
+                )
+            )
     gone = _with_dependents(then, again)
     unwanted = _unwanted(then, folder, gone)
     _require_unread(then, folder, unwanted)
@@ -167,7 +171,9 @@ def compare(snapshot: Snapshot, folder: Sequence[FolderObject], allow: Sequence[
                     name=wanted.name,
                     statements=(wanted.statement,),
                     place=wanted.place,
-                    reason="" if record is None else again.get(record.id, "what it depends on is made again"),
+                    reason=""
+                    if record is None
+                    else again.get(record.id, "an object that it depends on is created again"),
                     touches=reads,
                 )
             )
@@ -234,7 +240,7 @@ def _renamed(
         raise SqlError(
             NOT_SUPPORTED,
             f"{wanted.place}: {spoken(wanted.kind)} {wanted.was} cannot be renamed",
-            hint=f"leave the comment out: {wanted.name} is then made, and {wanted.was} dropped when nothing uses it",
+            hint=f"omit the comment; then {wanted.name} is created, and {wanted.was} is dropped when no object uses it",
         )
     made, _ = renamed(snapshot, {record.id: wanted.name}, wanted.statement.name.span)
     change = DeployChange(
@@ -380,8 +386,9 @@ def _require_unread(snapshot: Snapshot, folder: Sequence[FolderObject], unwanted
                 raise SqlError(
                     DEPENDENTS_EXIST,
                     f'{spoken(wanted.kind)} "{wanted.name}" at {wanted.place} reads {spoken(record.kind)} '
-                    f'"{record.name}", which the folder does not have',
-                    hint=f"SHOW CREATE {spoken(record.kind).upper()} {record.name} gives the statement to put there",
+                    f'"{record.name}", which is not in the folder',
+                    hint=f"SHOW CREATE {spoken(record.kind).upper()} {record.name} shows the statement to add to the "
+                    "folder",
                 )
 
 

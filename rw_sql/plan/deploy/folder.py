@@ -113,9 +113,9 @@ def read_variables(text: str, file: str) -> dict[str, str]:
             span = _span(text, at, at + len(line.rstrip("\r\n")))
             raise SqlError(
                 INVALID_PARAMETER,
-                "a line of an environment's file is NAME=value",
+                "a line of an environment file must be NAME=value",
                 span=span,
-                hint="write a name, = and a value, such as topic=orders",
+                hint="write a line such as topic=orders",
             ).located(text, file)
         if len(value) > 1 and value[0] == value[-1] and value[0] in "'\"":
             value = value[1:-1]
@@ -160,7 +160,8 @@ def folder_object(text: str, before: str, *, file: str, line: int) -> FolderObje
     ):
         raise SqlError(
             INVALID_DEFINITION,
-            "a folder holds CREATE statements of schemas, sources, tables, views, sinks, connections and secrets",
+            "a folder may contain only CREATE statements of schemas, sources, tables, views, sinks, connections and "
+            "secrets",
             span=statement.span,
             hint="run other statements with rw-sql run",
         )
@@ -190,10 +191,10 @@ def _require_no_value(statement: Create | CreateSchema) -> None:
         if statement.content is not None:
             raise SqlError(
                 INVALID_DEFINITION,
-                f'the value of secret "{statement.name.key}" is written in the folder',
+                f'the folder contains the value of secret "{statement.name.key}"',
                 span=statement.name.span,
-                hint="keep it outside: WITH (backend = 'env' | 'file' | 'hashicorp_vault', …) without AS; or leave the "
-                "statement out, and CREATE SECRET once by hand",
+                hint="store the value outside the folder: WITH (backend = 'env' | 'file' | 'hashicorp_vault', …) "
+                "without AS; or omit the statement and run CREATE SECRET once by hand",
             )
         return
     if isinstance(statement, CreateConnection):
@@ -213,7 +214,7 @@ def _was(text: str, name: str) -> str | None:
         if match is None:
             raise SqlError(
                 INVALID_DEFINITION,
-                f"{note[0].strip()} is not understood",
+                f"{note[0].strip()} is not a valid comment for renaming",
                 span=Span(0, 1, 1, 1),
                 hint="-- rw: renamed from old_name",
             )
@@ -232,8 +233,8 @@ def _require_once(objects: Iterable[FolderObject]) -> None:
         if other is not found:
             raise SqlError(
                 DUPLICATE_OBJECT,
-                f'{spoken(found.kind)} "{found.name}" at {found.place} is defined at {other.place} already',
-                hint=f"remove one of the two, or rename it: {found.name}_2",
+                f'{spoken(found.kind)} "{found.name}" at {found.place} is already defined at {other.place}',
+                hint=f"remove or rename one of the two, for example: {found.name}_2",
             )
 
 

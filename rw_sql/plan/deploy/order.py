@@ -25,7 +25,7 @@ class CircleError(SqlError):
         circle = " → ".join(found.name for found in (*members, members[0]))
         super().__init__(
             INVALID_DEFINITION,
-            f"objects of the folder read each other in a circle: {circle}",
+            f"the dependencies between objects of the folder form a cycle: {circle}",
             span=members[0].statement.name.span,
         )
         self.members = tuple(members)

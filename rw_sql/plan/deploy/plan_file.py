@@ -79,7 +79,7 @@ def from_json(text: str, file: str) -> SavedPlan:
         if data["format"] != FORMAT:
             raise SqlError(
                 INVALID_DEFINITION,
-                f'"{file}" is a plan of format {data["format"]}, this version reads {FORMAT}',
+                f'"{file}" is a plan of format {data["format"]}, but this rw_sql reads format {FORMAT}',
                 hint="make the plan again: rw-sql diff FOLDER --file FILE",
             )
         return SavedPlan(
@@ -103,7 +103,7 @@ def from_json(text: str, file: str) -> SavedPlan:
         raise SqlError(
             INVALID_DEFINITION,
             f'"{file}" is not a plan of rw-sql diff',
-            hint="rw-sql diff FOLDER --file FILE writes one",
+            hint="rw-sql diff FOLDER --file FILE writes a plan",
         ) from error
 
 
@@ -114,7 +114,7 @@ def require_current(snapshot: Snapshot, plan: SavedPlan, warehouse: str) -> None
         raise SqlError(
             CONCURRENT_CHANGE,
             f'the plan was made for warehouse "{plan.warehouse}", not for "{warehouse}"',
-            hint="give that one with -w, or make a plan for this one",
+            hint="name that warehouse with -w, or make a plan for this warehouse",
         )
     moved = []
     for id_, epoch in plan.epochs.items():
@@ -128,6 +128,6 @@ def require_current(snapshot: Snapshot, plan: SavedPlan, warehouse: str) -> None
     if moved:
         raise SqlError(
             CONCURRENT_CHANGE,
-            f"the plan is stale, nothing was done: since epoch {plan.epoch} {', '.join(moved)}",
+            f"the plan is outdated and was not applied: since epoch {plan.epoch} {', '.join(moved)}",
             hint="make the plan again: rw-sql diff FOLDER --file FILE",
         )

@@ -100,7 +100,7 @@ def _effect_on_reader(
     stands = inspector.positions.of(source.id, reader.fragment)
     assigned = sorted(moved.splits(reader.fragment), key=split_order)
     if not upstream.is_reachable:
-        unseen = f"the upstream does not answer, so that it may be another one: {upstream.error}"
+        unseen = f"the upstream does not answer, so it may be another cluster: {upstream.error}"
         rows = [_row(split, stands.states.get(split), None, UNREACHABLE, view) for split in assigned]
         return Effect(splits=tuple(rows), doubt=unseen if stands.states and may_move else None)
     rows = []
@@ -113,10 +113,10 @@ def _effect_on_reader(
         elif state is not None and (status := identity_status(state, seen)) != OK:
             verdict = f"UNKNOWN ({status.lower().replace('_', ' ')})"
             if may_move:  # Otherwise it stalls already, and the change makes no difference.
-                doubts[f"{status}: it stalls until RESET SOURCE SPLITS {source.name}"] = None
+                doubts[f"{status}: the source stalls until RESET SOURCE SPLITS {source.name}"] = None
         elif state is not None and may_move and not _is_known_to_be_the_same(state, seen):
             verdict = _UNTOLD
-            doubts["the brokers report no cluster id, so that they may be another cluster"] = None
+            doubts["the brokers report no cluster id, so they may be another cluster"] = None
         rows.append(_row(split, state, seen, verdict, view))
     return Effect(splits=tuple(rows), doubt="; ".join(doubts) or None)
 
@@ -124,12 +124,12 @@ def _effect_on_reader(
 def another_target(inspector: Inspector, kind: str, old: PlannedOptions, new: PlannedOptions) -> str | None:
     """The reason why a sink may write elsewhere after this change of its connection; None if it does not."""
     if not is_of_sources(kind):
-        return "what it wrote stays where it was, and this may be another store"
+        return "the rows that it wrote stay in the old target; the new address may be another store"
     then = inspector.upstreams.look(connection_source(kind), old)
     now = inspector.upstreams.look(connection_source(kind), new)
     if not (then.cluster and now.cluster):
-        return "what it wrote stays where it was, and this may be another cluster"
-    return "OTHER_CLUSTER: what it wrote stays where it was" if then.cluster != now.cluster else None
+        return "the rows that it wrote stay in the old target; the new address may be another cluster"
+    return "OTHER_CLUSTER: the rows that it wrote stay in the old cluster" if then.cluster != now.cluster else None
 
 
 def _is_known_to_be_the_same(state: SplitState, seen: UpstreamSplit) -> bool:

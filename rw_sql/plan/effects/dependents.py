@@ -34,12 +34,12 @@ def effects_on_dependents(
         appending = [view.name for view in views if not view.keys]
         counting = [view.name for view in views if view.keys]
         if appending:
-            notices.append(f"repeated rows are duplicated in {', '.join(appending)}")
+            notices.append(f"repeated rows will be duplicated in {', '.join(appending)}")
         if counting:
-            notices.append(f"rows that are read again are counted twice in {', '.join(counting)}")
+            notices.append(f"rows that are read again will be counted twice in {', '.join(counting)}")
         sinks = [sink.name for sink in dependents if _adds(sink)]
         if sinks:
-            notices.append(f"rows that are read again go out a second time through {', '.join(sinks)}")
+            notices.append(f"rows that are read again will be sent again by {', '.join(sinks)}")
     if any(_may_be_late(row) for row in rows) and views:
         marks = inspector.positions.watermarks(tuple(view.id for view in views))
         notices += [
@@ -53,10 +53,10 @@ def effects_on_dependents(
 def _taken_again(table: TableRecord) -> str:
     """The effect of repeated rows on a table with a primary key."""
     if table.conflict == IGNORE:
-        return f"rows that are read again are left out where table {table.name} has their keys"
+        return f"rows that are read again are ignored if table {table.name} already has their keys"
     newer = ", unless their version is older" if table.version_columns else ""
     what = "the values of" if table.conflict == IF_NOT_NULL else ""
-    words = f"{what} rows that are read again take the place of those of their keys in table {table.name}".strip()
+    words = f"{what} rows that are read again replace the rows with their keys in table {table.name}".strip()
     return words + newer
 
 

@@ -65,14 +65,14 @@ def verdict(
         if identity == RECREATED:
             return Verdict(text="UNKNOWN (topic was re-created)")
     topic = kind.split_topic(split)
-    why = upstream.sparse.get(topic) or ("its offsets have holes" if split in positions.sparse else "")
+    why = upstream.sparse.get(topic) or ("some of its offsets have no record" if split in positions.sparse else "")
     life = _life(positions.lives.get(split, ()), seen or new)
     if life is not None:
         duplicates = covered(life.spans, new.offset)
         gaps = uncovered(life.spans, life.reached, new.offset)
         if not positions.is_complete and new.offset < life.spans[0][0]:
             duplicates += life.spans[0][0] - new.offset
-            why = why or "the log's oldest commits are gone"
+            why = why or "the log's oldest commits were removed"
         return counted(duplicates, gaps, is_exact=not why, why=why)
     if old is not None:
         moved = new.offset - old.offset

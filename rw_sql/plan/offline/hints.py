@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from rw_sql.errors import SqlError
     from rw_sql.syntax.statements import Statement
 
-_LANGUAGE = "docs/reference/language.md has each statement with an example; rw-sql fmt writes statements that parse"
+_LANGUAGE = "docs/reference/language.md shows each statement with an example"
 _EXAMPLES = {"duration": "10s", "boolean": "true", "timestamp": "2026-01-31 08:00:00Z", "text": "…"}
 
 
@@ -35,19 +35,21 @@ def hint_for(error: SqlError, statement: Statement | None) -> str:
     """A hint for an error that has none."""
     match error.kind:
         case kind if kind is UNTERMINATED:
-            return "end it as it begins: ' with ', \" with \", /* with */"
+            return "close it with the sign that opened it: ' with ', \" with \", /* with */"
         case kind if kind is INVALID_EXPRESSION:
-            return "run the query or expression by itself: EXPLAIN SELECT …"
+            return "run the query or expression alone: EXPLAIN SELECT …"
         case kind if kind is DUPLICATE_OBJECT:
             return _of_taken_name(statement)
         case kind if kind is DUPLICATE_CLAUSE:
-            return "leave one of the two out, or give it another name"
+            return "omit one of the two, or give it another name"
         case kind if kind is INVALID_PROPERTY and isinstance(error, OptionError):
             return _of_option(error, statement)
         case kind if kind in (INVALID_PROPERTY, MISSING_PROPERTY, INVALID_DEFINITION):
-            return "leave the property out for its default"
+            return "omit the property to use its default"
         case kind if kind is UNSUPPORTED_TYPE:
-            return "types are BOOLEAN, INT, BIGINT, NUMERIC(p, s), DOUBLE PRECISION, VARCHAR, DATE, TIMESTAMPTZ, …"
+            return (
+                "valid types are BOOLEAN, INT, BIGINT, NUMERIC(p, s), DOUBLE PRECISION, VARCHAR, DATE, TIMESTAMPTZ, …"
+            )
         case kind if kind is INVALID_PARAMETER:
             known = {**SESSION_PARAMETERS, **SYSTEM_PARAMETERS}
             name = next((name for name in known if f'"{name}"' in error.message), None)
@@ -62,13 +64,13 @@ def _of_taken_name(statement: Statement | None) -> str:
     if name is None or not word.startswith("Create"):
         return "take another name"
     kind = "MATERIALIZED VIEW" if word == "CreateMaterializedView" else word.removeprefix("Create").upper()
-    return f"CREATE {kind} IF NOT EXISTS {sql_name(name.key)} keeps the object that exists; or take another name"
+    return f"CREATE {kind} IF NOT EXISTS {sql_name(name.key)} keeps the existing object; or choose another name"
 
 
 def _of_option(error: OptionError, statement: Statement | None) -> str:
     option = _option(error.key, statement)
     if option is None:
-        return f"leave {error.key} out for its default"
+        return f"omit {error.key} to use its default"
     if option.key.endswith("bootstrap.server"):
         return f"{error.key} = 'host:9092'"
     if option.choices:

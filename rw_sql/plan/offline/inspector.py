@@ -42,16 +42,16 @@ if TYPE_CHECKING:
     from rw_sql.plan.ports.tables import LogSize
 
 UPSTREAM = "the upstream: whether it answers, its topics and splits"
-UPSTREAM_TABLE = "the columns of the upstream table, which * stands for"
+UPSTREAM_TABLE = "the columns of the upstream table for which * stands"
 REGISTRY = "the schema registry: whether it answers, and the columns of its schema"
-TARGET = "the sink's target: whether it answers and takes the rows"
+TARGET = "the sink's target: whether it answers and accepts the rows"
 QUERY = "whether Spark can keep the query up to date"
-POSITIONS = "where the source's readers stand"
-SECRET = "whether the secret's value can be read where it is kept"
-TABLE = "tables that only Spark knows"
+POSITIONS = "the positions of the source's readers"
+SECRET = "whether the secret's value can be read from its backend"
+TABLE = "tables that exist only in Spark"
 FILE = "files and checkpoints that the statement names"
-JOBS = "which views are being made and which tables refreshed"
-OPERATIONS = "the operations that were done in the warehouse"
+JOBS = "which views are being built and which tables are being refreshed"
+OPERATIONS = "the past operations of the warehouse"
 
 ASSUMED_OFFSET = 2**40
 """The position that offline checks assume for readers: so high that no step back leads to a negative offset."""

@@ -140,7 +140,8 @@ def _no_relation(snapshot: Snapshot, name: str, query: Query, start: int, end: i
     known = [record.name for kind in RELATION_KINDS for record in snapshot.all(kind)]
     near = near_names(name, known)
     hint = f'did you mean "{near[0]}"?' if near else (
-        f'create "{name}" before this statement; a table that only Spark has needs its schema, or --spark-table {name}'
+        f'create "{name}" before this statement; if it is a Spark table, write its schema too, or pass --spark-table '
+        f'{name}'
     )  # fmt: skip
     span = place_in_query(query, start, end)
     other = other_than_relation(snapshot, name, span)

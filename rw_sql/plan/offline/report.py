@@ -29,8 +29,8 @@ class UnsafeNote:
         lacking = [word for word in self.accepts if word not in self.allows]
         if lacking:
             words = " and ".join(lacking)
-            needs.append(f"ALLOW {', '.join(lacking)} where its preview predicts {words} and --yes is to cover that")
-        needs.append("a confirmation: of a person, --yes, or --confirm with the token of its refusal")
+            needs.append(f"ALLOW {', '.join(lacking)} if its preview predicts {words} and you confirm with --yes")
+        needs.append("a confirmation: by a person, by --yes, or by --confirm with the token of the refused statement")
         return "unsafe: it needs " + "; ".join(needs)
 
 

@@ -58,8 +58,8 @@ if TYPE_CHECKING:
 
 _MOST_ERRORS = 20
 _WITH_QUERY = ast.CreateMaterializedView | ast.AlterMaterializedViewQuery | ast.CreateSink
-_TOKEN = "the token, which belongs to a refusal in the same session"
-_SPARKS_OWN = "statements of Spark's own"
+_TOKEN = "the token, which is valid only in the session that refused the statement"
+_SPARKS_OWN = "Spark's own statements"
 
 
 _USE_DEFAULT = re.compile(
@@ -144,7 +144,7 @@ class ScriptChecker:
         if self._block is not None:
             error = SqlError(
                 BLOCK_LEFT_OPEN,
-                "the file ends inside of a BEGIN UNSAFE block: nothing of the block would be done",
+                "the file ends inside a BEGIN UNSAFE block, so no statement of the block would take effect",
                 hint="end the script with COMMIT;",
             )
             began, self._block = self._block, None
@@ -226,7 +226,7 @@ class ScriptChecker:
             for made_in, start, line in self._made.get(written, self._made.get(written.lower(), [])):
                 if made_in != file or start > piece.start:
                     where = f"line {line}" if made_in == file else f"{made_in}, line {line}"
-                    error.hint = f"it is created in {where}: move that before this statement"
+                    error.hint = f"it is created later, in {where}: move that statement before this one"
                     break
         return error
 

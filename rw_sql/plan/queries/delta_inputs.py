@@ -106,8 +106,8 @@ def only_appended(snapshot: Snapshot, inputs: Iterable[int]) -> tuple[str, ...]:
     """The notices about inputs that stop their reader as soon as rows are updated or deleted."""
     tables = (snapshot.get(id_) for id_ in inputs)
     return tuple(
-        f"UPDATE and DELETE on {table.written} will stop it, since that keeps no changes: "
-        f"{feed_property(table.written)} first, and create this after it"
+        f"UPDATE and DELETE on {table.written} will stall it, because the table has no change data feed: run "
+        f"{feed_property(table.written)} first, and create it afterwards"
         for table in tables
         if isinstance(table, DeltaTableRecord) and not table.has_change_feed
     )

@@ -46,10 +46,10 @@ _ROW_COLUMN = '{"type":"struct","fields":[{"name":"' + ROW + '","type":"string",
 
 
 _WHOLE_BECAUSE = {
-    ROWS: "it makes several rows of one, or reads several tables",
-    GROUPS: "it aggregates what another query gives, or a join",
-    ONE_ROW: "each row of its inputs is in its one row",
-    DISTINCT: "it is a DISTINCT within another query",
+    ROWS: "it makes several rows from one, or reads several tables",
+    GROUPS: "it aggregates the result of another query or of a join",
+    ONE_ROW: "its single row depends on every row of its inputs",
+    DISTINCT: "it has a DISTINCT inside another query",
     JOIN: "it joins more than two views, or not on equal columns",
 }
 
@@ -85,8 +85,8 @@ def decide(inspector: Inspector, text: str, inputs: tuple[ObjectRecord, ...], *,
             refused=streamed
             or QueryAnalysis(
                 refusal=f'EMIT ON WINDOW CLOSE over {spoken(changing[0].kind)} "{changing[0].name}", which replaces '
-                "its rows: a window of it is never closed",
-                hint="leave it out, or read the view's source",
+                "its rows, so a window over it never closes",
+                hint="omit EMIT ON WINDOW CLOSE, or read the view's source instead",
             )
         )
     query = read_view_query(text)
@@ -124,8 +124,8 @@ def _random(query: str) -> QueryAnalysis:
     found = _RANDOM.search(query)
     called = f"{found[1].lower()}()" if found is not None else "a function of the query"
     return QueryAnalysis(
-        refusal=f"the view is recomputed with its inputs, and {called} gives another value each time",
-        hint=f"leave {called} out: a recomputed view needs deterministic functions",
+        refusal=f"the view is recomputed when its inputs change, but {called} returns another value each time",
+        hint=f"remove {called}: a recomputed view needs deterministic functions",
         word=found[1] if found is not None else "",
     )
 
@@ -133,8 +133,8 @@ def _random(query: str) -> QueryAnalysis:
 def _varying(varies: str) -> QueryAnalysis:
     """Refuses a value that changes with time: a view's rows change only when rows of its inputs do."""
     return QueryAnalysis(
-        refusal=f"the query has {varies}, whose value changes by itself: rows would keep their first values",
-        hint=f"leave {varies} out and filter where you read the view; or use a time of the records: INCLUDE timestamp",
+        refusal=f"the query uses {varies}, whose value changes over time, but rows would keep their first values",
+        hint=f"remove {varies}, and filter when you query the view; or use a time from the records: INCLUDE timestamp",
     )
 
 
@@ -165,13 +165,14 @@ def _streamed(found: QueryAnalysis, *, closes_windows: bool) -> Maintained:
     if closes_windows:
         reason = "a window's rows are appended when the watermark has passed its end"
     elif found.keys:
-        reason = f"the groups are kept, and rows replaced by ({', '.join(found.keys)})"
+        reason = f"the groups are kept as state, and rows are replaced by ({', '.join(found.keys)})"
     else:
         reason = "rows are only appended"
     notice = ""
     if found.varies is not None:
         notice = (
-            f"the query has {found.varies}: each row keeps what it gave when the row was read, a rebuild gives another"
+            f"the query uses {found.varies}: each row keeps the value from when the row was read, and a rebuild "
+            "computes another value"
         )
     return Maintained(schema=found.schema, keys=found.keys, maintenance=Maintenance(reason=reason), notice=notice)
 
@@ -181,11 +182,15 @@ def _needs_rows(streamed: QueryAnalysis, query: ViewQuery, sources: list[str]) -
     name = sources[0]
     why = f": {query.why}" if query.why else ""
     if "session_window" in query.text.lower():
-        return replace(streamed, hint="sessions grow together: EMIT ON WINDOW CLOSE gives each once it has ended")
+        return replace(
+            streamed,
+            hint="two sessions can merge into one; with EMIT ON WINDOW CLOSE, each session is "
+            "returned once, after it has ended",
+        )
     return QueryAnalysis(
         refusal=f"the query cannot be kept up to date over a source{why or ': ' + (streamed.refusal or '')}",
-        hint=f"CREATE MATERIALIZED VIEW {name}_rows AS SELECT * FROM {name}, and query {name}_rows: "
-        "over a view, the query is recomputed when rows arrive",
+        hint=f"CREATE MATERIALIZED VIEW {name}_rows AS SELECT * FROM {name}, and query {name}_rows: over that view, "
+        "the query is recomputed when rows arrive",
     )
 
 
@@ -199,7 +204,7 @@ def _upserted(
     what = "one row is" if query.kind == ONE_ROW else "the groups are"
     maintenance = Maintenance(
         strategy=UPSERT,
-        reason=f"{what} kept, and replaced as rows come",
+        reason=f"{what} kept, and replaced as rows arrive",
         query=form.text,
         is_one_row=query.kind == ONE_ROW,
     )
@@ -221,7 +226,8 @@ def _following(
         found = inspector.queries.analyze(form.text, (wider,), form=WHOLE)
         maintenance = Maintenance(
             strategy=CHANGES,
-            reason=f"the changed rows of {view.name} are filtered and projected again, and replaced by its keys",
+            reason=f"the changed rows of {view.name} are filtered and projected again, and replace the rows with the "
+            "same keys",
             query=form.text,
         )
         return _fitted(form, found, whole, maintenance)
@@ -242,7 +248,7 @@ def _following(
     )
     maintenance = Maintenance(
         strategy=SIGNED,
-        reason=f"counts and sums follow the changes of {view.name}: what left is subtracted",
+        reason=f"counts and sums follow the changes of {view.name}: removed values are subtracted",
         query=form.text,
         is_one_row=query.kind == ONE_ROW,
     )
@@ -255,7 +261,7 @@ def _touched(
     """The view in which only the rows affected by changes are recomputed."""
     if query.kind == DISTINCT and (touched := query.touched_rows()) is not None:
         names = tuple(name for name, _ in schema_columns(whole.schema))
-        reason = "each row that a changed one gives is looked for again: one that nothing gives any more leaves"
+        reason = "the results of changed rows are computed again; a result that no row yields any more is removed"
         maintenance = Maintenance(strategy=KEYS, reason=reason, touched=touched, partition=names)
         return Maintained(schema=nullable_schema(whole.schema), keys=names, maintenance=maintenance)
     if query.kind == JOIN and len(relations) == 2 and (pair := query.partitioned()) is not None:
@@ -263,7 +269,7 @@ def _touched(
         found = inspector.queries.analyze(form.text, relations, form=WHOLE)
         maintenance = Maintenance(
             strategy=KEYS,
-            reason="the rows of each join key that a changed row has are joined again",
+            reason="the rows with the join keys of changed rows are joined again",
             query=form.text,
             touched=touched,
             partition=form.keys,
@@ -276,14 +282,14 @@ def _touched(
     if inner is None:
         return None
     found = inspector.queries.analyze(exposed.text, relations, form=WHOLE)
-    reason = "the groups of changed rows are computed again: Spark cannot take a row back from what they hold"
+    reason = "the groups of changed rows are computed again, because Spark cannot remove a row from such an aggregate"
     maintenance = Maintenance(strategy=KEYS, reason=reason, query=exposed.text, touched=inner, partition=exposed.keys)
     return _fitted(exposed, found, whole, maintenance)
 
 
 def _compared(query: ViewQuery, whole: QueryAnalysis) -> Maintained:
     why = query.why or _WHOLE_BECAUSE[query.kind]
-    reason = f"{why}; the whole result is computed again and its changed rows are written"
+    reason = f"{why}, so the whole result is computed again; only changed rows are written"
     maintenance = Maintenance(strategy=DIFF, reason=reason, hidden=_ROW_COLUMN)
     return Maintained(schema=nullable_schema(whole.schema), keys=(ROW,), maintenance=maintenance)
 

@@ -58,9 +58,9 @@ def require_log(source: SourceRecord, span: Span) -> None:
     if not source.is_shared:
         raise SqlError(
             NOT_SUPPORTED,
-            f'source "{source.name}" is not shared: only views read it, each by itself',
+            f'source "{source.name}" is not shared, so only views can read it',
             span=span,
-            hint=f"CREATE MATERIALIZED VIEW v AS SELECT * FROM {source.name}, and the sink FROM v",
+            hint=f"CREATE MATERIALIZED VIEW v AS SELECT * FROM {source.name}, and create the sink FROM v",
         )
 
 
@@ -122,7 +122,7 @@ def plan_query(
             INVALID_QUERY,
             f'column "{unnamed}" needs a name',
             span=place_of(query, written_column),
-            hint=f"give it a name: {written_column} AS {suggested_name(unnamed)}",
+            hint=f"name the column: {written_column} AS {suggested_name(unnamed)}",
         )
     wrong = misnamed_field(found.schema)
     if wrong is not None:
@@ -194,7 +194,7 @@ def _renamed(
     if len(names) != len(columns):
         raise SqlError(
             INVALID_DEFINITION,
-            f"{what} names {len(columns)} columns, its query has {len(names)}",
+            f"{what} names {len(columns)} columns, but its query has {len(names)}",
             span=query.span,
             hint=f"the query's columns are {', '.join(names)}",
         )
@@ -211,5 +211,6 @@ def _require_appended(records: tuple[ObjectRecord, ...], query: Query) -> None:
                 NOT_SUPPORTED,
                 f"{spoken(record.kind)} {named} replaces its rows; queries of sinks over it are not supported yet",
                 span=query.span,
-                hint=f"FROM {record.name} takes its changes as they are; or make the query a materialized view",
+                hint=f"create the sink FROM {record.name} to write its changes, or create a materialized view with the "
+                "query",
             )

@@ -49,7 +49,7 @@ def require_switch(snapshot: Snapshot, span: Span) -> None:
     if snapshot.parameter(SWITCH) != "true":
         raise SqlError(
             UNSAFE_OPERATIONS_OFF,
-            "unsafe operations are switched off in this warehouse",
+            "unsafe operations are not enabled in this warehouse",
             span=span,
             hint=f"ALTER SYSTEM SET {SWITCH} = true",
         )
@@ -90,11 +90,11 @@ def refusal(question: Question, plan: Plan, *, was_asked: bool) -> SqlError:
     message = (
         "the operation was not confirmed"
         if was_asked
-        else "this operation needs a confirmation, which nobody can give here"
+        else "this operation needs a confirmation, but there is nobody to ask here"
     )
     hint = (
-        f"nothing was changed; to do what is shown above, run CONFIRM '{question.token}' in this session, "
-        f"or rw-sql run --confirm {question.token} in a script"
+        f"nothing was changed; to run the operation with exactly this preview, type CONFIRM '{question.token}' in this "
+        f"session, or rw-sql run --confirm {question.token} in a script"
     )
     if question.unallowed:
         hint += (

@@ -28,7 +28,7 @@ def explain_lines(plan: Plan) -> list[str]:
         lines.append("then:")
         lines += [f"  {step.describe()}" for step in jobs]
     if plan.effect is not None:
-        lines += ["then, outside of the catalog:", f"  {plan.effect.describe()}"]
+        lines += ["then, outside the catalog:", f"  {plan.effect.describe()}"]
     if plan.table is not None:
         lines.append("reads the catalog and changes nothing")
     elif plan.session is not None:

@@ -196,9 +196,9 @@ def require_not_read_anew(snapshot: Snapshot, ids: Iterable[int], span: Span) ->
         if rebuild.view is not None and not named.isdisjoint((rebuild.view_id, *rebuild.view.inputs)):
             raise SqlError(
                 CONCURRENT_CHANGE,
-                f'materialized view "{rebuild.name}" is being made anew by another query, which names it',
+                f'materialized view "{rebuild.name}" is being rebuilt with another query, which reads this object',
                 span=span,
-                hint=f"WAIT MATERIALIZED VIEW {sql_name(rebuild.name)}, then again",
+                hint=f"WAIT MATERIALIZED VIEW {sql_name(rebuild.name)}, then run this again",
             )
 
 
@@ -302,7 +302,7 @@ def resolve_splits(
                 DUPLICATE_CLAUSE,
                 f'split "{split.id}" is named more than once',
                 span=split.span,
-                hint="leave one of the two out",
+                hint="omit one of the two",
             )
         ids[id_] = None
     return tuple(ids)

@@ -25,9 +25,9 @@ def require_offsets_written(statement: InjectSourceOffsets | InjectCheckpointOff
     if statement.convention != "next" and not isinstance(target, InjectValues | InjectFromFile):
         raise SqlError(
             INVALID_DEFINITION,
-            "CONVENTION applies to written offsets, and this target has none",
+            "CONVENTION applies only to offsets that are written in the statement or a file",
             span=target.span,
-            hint="leave CONVENTION out",
+            hint="omit CONVENTION",
         )
 
 
@@ -36,9 +36,9 @@ def require_no_split_list(statement: InjectSourceOffsets | InjectCheckpointOffse
     if statement.splits:
         raise SqlError(
             INVALID_DEFINITION,
-            "VALUES names its splits itself",
+            "FOR SPLITS cannot be combined with VALUES",
             span=statement.splits[0].span,
-            hint="leave FOR SPLITS out: VALUES names the splits",
+            hint="omit FOR SPLITS: VALUES already names the splits",
         )
 
 
@@ -63,4 +63,6 @@ def moment_of(inspector: Inspector, target: InjectToTimestamp | InjectBack) -> i
 
 def members_notices(group: str, members: int) -> list[str]:
     """Notices about a consumer group that has members."""
-    return [f'consumer group "{group}" has {members} members: it may move on meanwhile'] if members else []
+    return (
+        [f'consumer group "{group}" has {members} active members, so its offsets may still change'] if members else []
+    )

@@ -138,4 +138,4 @@ def test_json_tells_of_every_finding(report: Report) -> None:
         "allow_accepts": ["GAPS", "DUPLICATES"],
         "allow_names": ["GAPS"],
     }
-    assert told[1]["unchecked"] == ["statements of Spark's own"]
+    assert told[1]["unchecked"] == ["Spark's own statements"]

@@ -181,7 +181,7 @@ def test_every_option_is_taken_or_refused(pair: tuple[str, str]) -> None:
         fault = find_encode_fault(*pair, {key: "x"})
         assert fault is not None
         assert fault.hint == (
-            f"leave {key} out; the options are "
+            f"omit {key}; the options are "
             + ", ".join(option.key for option in SPECS[pair].options if not option.key.startswith("_rw_"))
             if taken
             else f"leave {key} out: there are no options"

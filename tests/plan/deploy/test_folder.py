@@ -59,7 +59,12 @@ def test_a_comment_behind_a_statement_is_that_ones() -> None:
         ((SOURCE, SOURCE), "RW201", "defined at 0.sql:1 already", None),
         ((SOURCE, "CREATE MATERIALIZED VIEW s AS SELECT 1 AS a FROM q;"), "RW201", "defined at 0.sql:1 already", None),
         (("CREATE SECRET p WITH (backend = 'meta') AS 'hunter2';",), "RW212", "is written in the folder", ("0.sql", 1)),
-        (("-- rw: rename from x\n" + VIEW,), "RW212", "-- rw: rename from x is not understood", ("0.sql", 2)),
+        (
+            ("-- rw: rename from x\n" + VIEW,),
+            "RW212",
+            "-- rw: rename from x is not a valid comment for renaming",
+            ("0.sql", 2),
+        ),
         (
             (
                 "CREATE CONNECTION c WITH (type = 'kafka', properties.bootstrap.server = 'a:1',\n"

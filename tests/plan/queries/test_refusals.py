@@ -43,7 +43,7 @@ def world_that_refuses(refusal: QueryAnalysis) -> CannedWorld:
             "SELECT id,\n  count(*) AS n FROM public.orders",
             "id",
             "RW215",
-            'column "id" is neither grouped by nor aggregated',
+            'column "id" is neither in GROUP BY nor aggregated',
             "write GROUP BY id, or aggregate it: max(id)",
         ),
         (
@@ -137,7 +137,7 @@ def test_a_query_over_what_is_no_delta_table() -> None:
             "SELECT sum(amount) FROM orders",
             "sum(amount)",
             'column "sum(amount)" needs a name',
-            "give it a name: sum(amount) AS sum_amount",
+            "name the column: sum(amount) AS sum_amount",
         ),
         (
             "SELECT id, customer, ID FROM orders",

@@ -83,9 +83,9 @@ def test_everything_goes_back_and_on_as_if_the_operation_had_never_been(mini: Mi
     answer = mini.run(f"REWIND SOURCE s TO OPERATION {operation} REASON 'wrong offset'")
     assert answer.rows[0] == ("s", "REWOUND", f"to just before operation {operation}")
     preview = mini.previews[-1]
-    assert "note: the log of s: 9 rows are taken back, 10 stay" in preview
-    assert "note: plain: 9 rows are taken back, 10 stay" in preview
-    assert "note: counts: goes back from 3 to 3 rows, each with the values that it had then" in preview
+    assert "note: the log of s: 9 rows are removed, 10 stay" in preview
+    assert "note: plain: 9 rows are removed, 10 stay" in preview
+    assert "note: counts: is restored from 3 to 3 rows, each with the values that it had at that time" in preview
     assert "1-0    15   10" in preview
     assert "in all: DUPLICATES 0, GAP 0" in preview
     rewind = mini.epoch()
@@ -291,7 +291,7 @@ def test_a_copy_leaves_out_what_later_batches_left_behind(tmp_path: Path) -> Non
 def test_what_is_gone_is_said_beforehand(mini: MiniWarehouse, operation: int, tmp_path: Path) -> None:
     before = mini.epoch()
     mini.create_view("counts_late")
-    with pytest.raises(SqlError, match='materialized view "counts_late" was made after the operation'):
+    with pytest.raises(SqlError, match='materialized view "counts_late" was created after the operation'):
         mini.run(f"REWIND SOURCE s TO OPERATION {operation}")
     mini.run("DROP MATERIALIZED VIEW counts_late")
     (point,) = mini.context.metastore.jobs.rewind_points(mini.source.id)

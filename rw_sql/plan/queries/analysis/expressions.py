@@ -111,7 +111,7 @@ class ExpressionChecker(NameChecker):
     def _scalar(self, node: exp.Expr, scope: Scope) -> exp.DataType | None:
         output = self.query(node, scope)
         if not output.is_open and len(output.columns) > 1:
-            self._refuse_columns(node, output, "a query that stands for a value returns 1 column", 1)
+            self._refuse_columns(node, output, "a subquery that is used as a value must return 1 column", 1)
         return output.columns[0].data_type if output.columns else None
 
     def _in(self, node: exp.In, scope: Scope, place: str) -> None:
@@ -125,7 +125,9 @@ class ExpressionChecker(NameChecker):
         wanted = len(node.this.expressions) if isinstance(node.this, exp.Tuple) else 1
         is_sure = wanted > 1 or (kind is not None and types.is_scalar(kind))
         if is_sure and not output.is_open and len(output.columns) != wanted:
-            self._refuse_columns(query, output, f"the query of IN returns {counted(wanted, 'column')} here", wanted)
+            self._refuse_columns(
+                query, output, f"the subquery of IN must return {counted(wanted, 'column')} here", wanted
+            )
 
     def _refuse_columns(self, node: exp.Expr, output: Output, rule: str, wanted: int) -> None:
         while isinstance(node, exp.Subquery):
@@ -152,7 +154,7 @@ class ExpressionChecker(NameChecker):
                     place_of_name,
                     UNDEFINED_OBJECT,
                     f'function "{node.name}" does not exist',
-                    f'did you mean "{near[0]}"?' if near else "SHOW FUNCTIONS lists all",
+                    f'did you mean "{near[0]}"?' if near else "SHOW FUNCTIONS lists all functions",
                 )
             self._arguments(node, scope, SELECT if place == WITHIN else place)
             return None
@@ -178,14 +180,14 @@ class ExpressionChecker(NameChecker):
             self.report.add(
                 place_of_name,
                 INVALID_QUERY,
-                f'aggregate "{name}" cannot stand within another aggregate',
+                f'aggregate "{name}" cannot be used inside another aggregate',
                 query_hints.nested(name),
             )
         elif place in _NO_AGGREGATES:
             self.report.add(
                 place_of_name,
                 INVALID_QUERY,
-                f'aggregate "{name}" cannot stand in {place}',
+                f'aggregate "{name}" cannot be used in {place}',
                 query_hints.aggregate_in(place, name),
             )
         return result_type(node, found)

@@ -111,7 +111,7 @@ class Groups:
         self._report.add(
             place,
             INVALID_QUERY,
-            f'column "{name}" is neither grouped by nor aggregated',
+            f'column "{name}" is neither in GROUP BY nor aggregated',
             f"{add}, or aggregate it: max({written})",
         )
 

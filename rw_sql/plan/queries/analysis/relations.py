@@ -95,8 +95,8 @@ class RelationChecker(ExpressionChecker):
                 self.report.add(
                     self.text.place(renamed[0]),
                     INVALID_QUERY,
-                    f'"{qualifier}" has {counted(len(found.columns), "column")}, its alias names {len(renamed)}',
-                    "give the alias a name for each column, or none",
+                    f'"{qualifier}" has {counted(len(found.columns), "column")}, but its alias names {len(renamed)}',
+                    "name every column in the alias, or none",
                 )
                 found = Output(found.columns, is_open=True)
             elif output.is_open:
@@ -167,7 +167,7 @@ class RelationChecker(ExpressionChecker):
                 UNDEFINED_OBJECT,
                 f'relation "{written}" does not exist',
                 _where_else(name, elsewhere)
-                or (f'did you mean "{near[0]}"?' if near else "SHOW SOURCES lists what can be read"),
+                or (f'did you mean "{near[0]}"?' if near else "SHOW SOURCES lists the sources that a query can read"),
             )
             return Output(is_open=True, is_missing=True)
         self.report.leave()
@@ -199,7 +199,7 @@ class RelationChecker(ExpressionChecker):
         hint = f'did you mean "{near[0]}"?' if near else "SHOW FUNCTIONS lists all"
         if name in ("tumble", "hop"):
             hint = "SET query_dialect = 'risingwave', or GROUP BY window(a_column, '1 minute')"
-        self.report.add(self.text.place(call), UNDEFINED_OBJECT, f'function "{call.name}" of FROM does not exist', hint)
+        self.report.add(self.text.place(call), UNDEFINED_OBJECT, f'function "{call.name}" in FROM does not exist', hint)
         return False
 
     def _time_window(self, frame: Frame, node: exp.Expr, call: exp.Anonymous, outer: Scope | None) -> None:

@@ -84,8 +84,9 @@ class QueryChecker(RelationChecker):
             self.report.add(
                 self.text.place(names[0]),
                 INVALID_QUERY,
-                f'the query "{alias.this.name}" has {counted(len(output.columns), "column")}, WITH names {len(names)}',
-                "give WITH a name for each column, or none",
+                f'the query "{alias.this.name}" has {counted(len(output.columns), "column")}, but WITH names '
+                f"{len(names)}",
+                "name every column in WITH, or none",
             )
             return Output(output.columns, is_open=True)
         pairs = zip(output.columns, names, strict=True)
@@ -273,7 +274,7 @@ class QueryChecker(RelationChecker):
                 self.report.add(
                     self.text.first_place(value),
                     INVALID_QUERY,
-                    f"{name.upper()} -{value.this.name} is below 0",
+                    f"{name.upper()} -{value.this.name} is negative",
                     f"{name.upper()} {value.this.name}",
                 )
 

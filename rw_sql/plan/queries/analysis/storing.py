@@ -52,7 +52,7 @@ def require_storable(query: exp.Expr, output: Output, text: Text, report: Report
             if place is not None and text.query.startswith(written, place[0]):
                 place = (place[0], place[0] + len(written))
             shown = written if len(written) <= _WIDEST else "…"
-            hint = f"give it a name: {shown} AS {suggested_name(written)}"
+            hint = f"name the column: {shown} AS {suggested_name(written)}"
             report.add(place, INVALID_QUERY, f'column "{written}" needs a name', hint)
 
 

@@ -71,7 +71,7 @@ def lower_show_checkpoint(statement: ShowCheckpoint, snapshot: Snapshot, inspect
         )
     for source in checkpoint.sources:
         if not source.splits:
-            detail = source.text or "it has read nothing yet"
+            detail = source.text or "the job has read nothing yet"
             rows.append((source.name, source.kind, *(None,) * 5, UNKNOWN, detail[:200], checkpoint.batch, watermark))
     columns = (
         ("source", "STRING"),
@@ -118,7 +118,7 @@ def lower_inject_checkpoint_offsets(
             CANNOT_MOVE_SOURCE,
             f"checkpoint {statement.path!r} has no split whose position could be set",
             span=statement.path_span,
-            hint="positions in Kafka, Delta tables and file sources can be set",
+            hint="only positions in Kafka, Delta tables and file sources can be set",
         )
     moved = tuple(_checked(statement, ground, each) for each in wish.moved)
     dropped = _dropped(statement, ground, moved)
@@ -136,7 +136,7 @@ def require_still(checkpoint: Checkpoint, running: str | None, span: Span | None
             CANNOT_MOVE_SOURCE,
             f"{path!r} belongs to a job of warehouse {checkpoint.owner!r}",
             span=span,
-            hint="PAUSE SOURCE s; INJECT SOURCE OFFSETS s …; RESUME SOURCE s moves its jobs",
+            hint="to move a job of rw_sql: PAUSE SOURCE s; INJECT SOURCE OFFSETS s …; RESUME SOURCE s",
         )
     if running is not None:
         raise SqlError(
@@ -148,11 +148,11 @@ def require_still(checkpoint: Checkpoint, running: str | None, span: Span | None
     if checkpoint.planned > checkpoint.batch:
         raise SqlError(
             CHECKPOINT_UNFINISHED,
-            f"batch {checkpoint.planned} of checkpoint {path!r} is planned but not committed: "
-            "its rows may be written already",
+            f"batch {checkpoint.planned} of checkpoint {path!r} is planned but not committed: its rows may already be "
+            "written",
             span=span,
-            hint="start the job once with trigger(availableNow=True), or trigger(once=True) for this batch alone; "
-            "it finishes the batch, then run this again",
+            hint="start the job once with trigger(availableNow=True), or trigger(once=True) for this batch alone, so "
+            "that it finishes the batch; then run this again",
         )
 
 
@@ -164,7 +164,7 @@ def _require_settled(ground: InjectContext, span: Span) -> None:
             CHECKPOINT_UNFINISHED,
             f"operation {checkpoint.unfinished.number} on checkpoint {checkpoint.path!r} was interrupted",
             span=span,
-            hint=f"rw-sql checkpoint undo {checkpoint.path} restores the files from before it",
+            hint=f"rw-sql checkpoint undo {checkpoint.path} restores the files from before that operation",
         )
 
 
@@ -190,9 +190,10 @@ def _checked(statement: InjectCheckpointOffsets, ground: InjectContext, each: Mo
     if source.is_in_snapshot:
         raise SqlError(
             CANNOT_MOVE_SOURCE,
-            f'split "{target.id}" is still in the first read of its whole table: {source.detail}',
+            f'split "{target.id}" is still reading the whole table for the first time: {source.detail}',
             span=each.span,
-            hint="start the job once with trigger(availableNow=True): it ends the read, then run this again",
+            hint="start the job once with trigger(availableNow=True), so that it finishes this read; then run this "
+            "again",
         )
     bounds = ground.bounds(target)
     if position < 0 and (bounds is None or "CLAMP" not in statement.allow):
@@ -208,7 +209,7 @@ def _checked(statement: InjectCheckpointOffsets, ground: InjectContext, each: Mo
                 UPSTREAM_MISSING,
                 f'the brokers have no split "{target.local}"',
                 span=each.span,
-                hint="WITH (VALIDATE = false) writes the position unchecked",
+                hint="WITH (VALIDATE = false) writes the position without this check",
             )
         return each
     start, end = bounds
@@ -219,7 +220,7 @@ def _checked(statement: InjectCheckpointOffsets, ground: InjectContext, each: Mo
     side = "beyond the end" if position > end else "before the start"
     raise SqlError(
         OFFSET_OUT_OF_RANGE,
-        f'position {position} of split "{target.id}" lies {side}: the upstream holds [{start}, {end})',
+        f'position {position} of split "{target.id}" is {side}: the upstream has [{start}, {end})',
         span=each.span,
         hint=f"give a position from {start} to {end}",
     )
@@ -233,7 +234,7 @@ def _clamped(wanted: tuple[Moved, ...], moved: tuple[Moved, ...]) -> tuple[str, 
         if old.position != new.position
     ]
     more = f" and {len(said) - _MOST_NAMED} more" if len(said) > _MOST_NAMED else ""
-    return (f"clamped to what the upstream holds: {', '.join(said[:_MOST_NAMED])}{more}",) if said else ()
+    return (f"clamped to the offsets that the upstream has: {', '.join(said[:_MOST_NAMED])}{more}",) if said else ()
 
 
 def _dropped(statement: InjectCheckpointOffsets, ground: InjectContext, moved: tuple[Moved, ...]) -> tuple[Target, ...]:
@@ -244,9 +245,9 @@ def _dropped(statement: InjectCheckpointOffsets, ground: InjectContext, moved: t
     if not sources:
         raise SqlError(
             INVALID_DEFINITION,
-            "EXACTLY is about the partitions of a Kafka source, and none is named",
+            "EXACTLY applies to the partitions of a Kafka source, but no partition is named",
             span=statement.path_span,
-            hint="leave EXACTLY out",
+            hint="omit EXACTLY",
         )
     kept = {each.target for each in moved}
     return tuple(target for target in ground.targets() if target.source in sources and target not in kept)
@@ -265,12 +266,12 @@ def _require_files(
         if gone and "GAPS" not in statement.allow:
             raise SqlError(
                 UPSTREAM_MISSING,
-                f"{len(gone)} of the {len(paths)} files that would be read again are gone, {gone[0]} first",
+                f"{len(gone)} of the {len(paths)} files that would be read again no longer exist, such as {gone[0]}",
                 span=each.span,
-                hint="put these files back; without them, name the predicted loss in ALLOW (--allow)",
+                hint="restore these files; to continue without them, add ALLOW GAPS (--allow gaps)",
             )
         if gone:
-            notices.append(f"{len(gone)} of {len(paths)} files are gone and will not be read again")
+            notices.append(f"{len(gone)} of {len(paths)} files no longer exist and will not be read again")
     return tuple(notices)
 
 
@@ -303,7 +304,7 @@ def _plan(
         answers.append(ResultRow(object=checkpoint.path, change="KEPT", detail=f"not named, position kept: {few}"))
     text = render(statement)
     if not files:
-        answers = [ResultRow(object=checkpoint.path, change="NOTHING", detail="it stands there already")]
+        answers = [ResultRow(object=checkpoint.path, change="NOTHING", detail="it is already at this position")]
     return Plan(
         statement=statement,
         operation=Operation(
@@ -397,7 +398,7 @@ def lower_undo_checkpoint(
         raise SqlError(
             CANNOT_UNDO_CHECKPOINT,
             f"checkpoint {path!r} was rewritten by another operation since, at {entry.at}",
-            hint=f"rw-sql checkpoint undo {path} takes back the newest first",
+            hint=f"rw-sql checkpoint undo {path} reverts the newest operation first",
         )
     before = {change.name: change.before for change in entry.files}
     then = read_entry(before.get(f"offsets/{checkpoint.batch}", checkpoint.entry.render()))
@@ -416,7 +417,7 @@ def lower_undo_checkpoint(
         for key in dict.fromkeys((*now, *target))
     )
     said = " ".join(entry.statement.split())
-    notices = [f"at {entry.at} {entry.actor} ran: {said}", "the job has not run since: no row was read"]
+    notices = [f"at {entry.at} {entry.actor} ran: {said}", "the job has not run since then, so no row was read"]
     if not is_assumed_stopped:
         notices.append(f"confirming also asserts that {STOPPED}")
     preview = Preview(

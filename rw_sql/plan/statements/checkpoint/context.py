@@ -114,7 +114,8 @@ class InjectContext:
                 UNKNOWN_SPLIT,
                 f'split "{name}" is read by several sources of the checkpoint',
                 span=written.span,
-                hint=f"write the source too: {' or '.join(repr(f'{each.source}/{each.local}') for each in found)}",
+                hint="write the source before the split: "
+                f"{' or '.join(repr(f'{each.source}/{each.local}') for each in found)}",
             )
         new = self._new(name)
         if new is not None:
@@ -161,7 +162,7 @@ def resolve_all(ground: InjectContext, written: Iterable[SplitId]) -> tuple[Targ
                 DUPLICATE_CLAUSE,
                 f'split "{split.id}" is named more than once',
                 span=split.span,
-                hint="leave one of its two values out",
+                hint="omit one of its two values",
             )
         found[target.source, target.local] = target
     return tuple(found.values())
@@ -192,9 +193,9 @@ def look_around(
     elif options:
         raise SqlError(
             INVALID_DEFINITION,
-            "brokers are named, and no source of the checkpoint reads Kafka",
+            "the statement names brokers, but no source of the checkpoint reads Kafka",
             span=statement.options[0].key_place,
-            hint=f"leave {statement.options[0].key} out",
+            hint=f"omit {statement.options[0].key}",
         )
     tables = _tables(statement, inspector, checkpoint)
     lists = {}
@@ -212,7 +213,7 @@ def require_brokers(ground: InjectContext, statement: InjectCheckpointOffsets) -
             UPSTREAM_UNREACHABLE,
             f"the brokers do not answer: {upstream.error}",
             span=statement.options[0].key_place,
-            hint="WITH (VALIDATE = false) writes offsets unchecked",
+            hint="WITH (VALIDATE = false) writes the offsets without this check",
         )
 
 
@@ -251,7 +252,7 @@ def _tables(
                 INVALID_DEFINITION,
                 f"no source of the checkpoint reads table {path!r}",
                 span=statement.path_span,
-                hint=f"that table's id is {table.id}; the checkpoint's sources read {ids}",
+                hint=f"that table has the id {table.id}, but the checkpoint's sources read {ids}",
             )
         tables.update(dict.fromkeys(readers, table))
     return tables

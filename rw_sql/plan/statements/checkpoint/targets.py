@@ -198,7 +198,7 @@ def _number(ground: InjectContext, target: Target, entry: Written) -> int:
     if fields.get("reservoirId", table) != table:
         raise _no_position(target, entry, f"it is a position in table {fields['reservoirId']}, not in {table}")
     if fields.get("isStartingVersion") or fields.get("index", -1) >= 0:
-        raise _no_position(target, entry, "only the beginning of a version can be set")
+        raise _no_position(target, entry, "a position can only be the beginning of a version")
     return int(number)
 
 
@@ -220,7 +220,7 @@ def _bound(ground: InjectContext, target: Target, where: str, span: Span) -> int
         }
         raise SqlError(
             SPLITS_UNKNOWN,
-            f'what the upstream of split "{target.id}" holds is not known ({ground.doubt(target)})',
+            f'the offsets that the upstream of split "{target.id}" has are not known ({ground.doubt(target)})',
             span=span,
             hint=hints[target.kind],
         )
@@ -232,7 +232,7 @@ def _require_one_kind(chosen: tuple[Target, ...], span: Span) -> None:
     if len(kinds) > 1:
         raise SqlError(
             INVALID_DEFINITION,
-            f"one number cannot be meant for sources of several kinds: {', '.join(kinds)}",
+            f"one number cannot be a position of sources of different kinds: {', '.join(kinds)}",
             span=span,
             hint="name the splits in FOR SPLITS",
         )
@@ -245,7 +245,7 @@ def _group(
     if not kafka:
         raise SqlError(
             CANNOT_MOVE_SOURCE,
-            "a consumer group has positions in Kafka, and none of these splits is of a Kafka source",
+            "a consumer group has positions in Kafka, but none of these splits belongs to a Kafka source",
             span=target.span,
             hint="name the Kafka source's splits in FOR SPLITS",
         )
@@ -261,7 +261,7 @@ def _group(
     if not found:
         raise SqlError(
             UPSTREAM_MISSING,
-            f'consumer group "{target.group}" has committed no offset of these splits',
+            f'consumer group "{target.group}" has committed no offsets of these splits',
             span=target.span,
             hint="kafka-consumer-groups --list names all groups",
         )
@@ -319,9 +319,9 @@ def _at(
         if each.kind == FILE:
             raise SqlError(
                 CANNOT_MOVE_SOURCE,
-                f'split "{each.id}" is a file source\'s, which has no times',
+                f'split "{each.id}" belongs to a file source, which has no times',
                 span=span,
-                hint="give the number of the list of files; rw-sql checkpoint show lists what they hold",
+                hint="give the number of a list of files; rw-sql checkpoint show prints the files of each list",
             )
         if each.kind == DELTA:
             found[each] = inspector.checkpoints.version_at(ground.tables[each.source], milliseconds)
@@ -334,5 +334,5 @@ def _at(
             raise
         found |= {each: at[each.local] for each in kafka}
     late = [each.id for each in chosen if found[each] == _bound(ground, each, LATEST, span)]
-    notices = (f"nothing at or after that time, so at the end: {', '.join(late[:8])}",) if late else ()
+    notices = (f"no record at or after that time, so set to the end: {', '.join(late[:8])}",) if late else ()
     return _all(chosen, found, span, notices)

@@ -99,13 +99,13 @@ def _of_delta(inspector: Inspector, ground: InjectContext, target: Target, new: 
     if between.changed and new < old:
         listed = ", ".join(map(str, between.changed[:8]))
         notices.append(
-            f"version {listed} of the table took rows away or replaced them: the job stops there "
-            "unless it reads with skipChangeCommits or ignoreDeletes"
+            f"version {listed} of the table deleted or updated rows: the job fails there unless it reads with "
+            "skipChangeCommits or ignoreDeletes"
         )
     if between.rows is None:
         return _of_numbers(ground, target, new), notices
     why = "part of a version was read" if ground.checkpoint.source(target.source).detail else ""
-    why = why or ("some versions replaced rows" if between.changed else "")
+    why = why or ("some versions updated or deleted rows" if between.changed else "")
     is_back = new < old
     rows = between.rows
     return counted(rows if is_back else 0, 0 if is_back else rows, is_exact=not why, why=why), notices
@@ -122,7 +122,7 @@ def _of_numbers(ground: InjectContext, target: Target, new: int) -> Verdict:
         what = f"version {low}" if high == low + 1 else f"versions {low} to {high - 1}"
     if new < old:
         return Verdict(text=f"UNKNOWN (reads {what} again)")
-    return Verdict(text=f"UNKNOWN (passes {what} by)")
+    return Verdict(text=f"UNKNOWN (skips {what})")
 
 
 def _unread(ground: InjectContext, positions: Mapping[Target, int]) -> Iterable[str]:
@@ -131,7 +131,7 @@ def _unread(ground: InjectContext, positions: Mapping[Target, int]) -> Iterable[
         return
     known = {target.local for target in (*ground.targets(), *positions)}
     if new := [split for split in ground.upstream.splits if split not in known]:
-        yield f"not in the checkpoint, so read from their first record: {', '.join(new[:8])}"
+        yield f"these splits are not in the checkpoint and will be read from their first record: {', '.join(new[:8])}"
 
 
 def _subscription(ground: InjectContext, moved: tuple[Moved, ...], dropped: tuple[Target, ...]) -> Iterable[str]:

@@ -75,7 +75,7 @@ def _refuse_detours(word: str, span: Span) -> None:
     """Refuses options for indirect access, such as tunnels, by name."""
     for part, message in _REFUSED:
         if part in word.lower():
-            hint = "give an address that Spark and this process can reach by themselves"
+            hint = "give an address that Spark and this process can reach directly"
             raise SqlError(NOT_SUPPORTED, message, span=span, hint=hint)
 
 
@@ -89,7 +89,7 @@ def _type_of(statement: CreateConnection) -> str:
                     NOT_SUPPORTED,
                     f'Connection type "{kind}" is not supported',
                     span=option.value.span,
-                    hint="type = 'postgres' for sources, type = 'jdbc' for tables that are loaded and for sinks"
+                    hint="use type = 'postgres' for sources, type = 'jdbc' for refreshable tables and for sinks"
                     if kind.startswith("postgres")
                     else "supported types are: " + ", ".join(connection_types()),
                 )
@@ -113,7 +113,7 @@ def check_connection(snapshot: Snapshot, statement: CreateConnection, span: Span
             names = [key for key, value in spec.options.items() if value.is_of_connection]
             near = [key for key in spec.near(option.key) if key in names] or near_names(option.key, names)
             listed = ", ".join([*names[:12], *(["…"] if len(names) > 12 else [])])
-            rest = f"leave {option.key} out; the properties are {listed}"
+            rest = f"omit {option.key}; the properties are {listed}"
             otherwise = f'did you mean "{near[0]}"?' if near else rest
             raise SqlError(
                 UNKNOWN_PROPERTY,
@@ -218,7 +218,7 @@ def lower_validate(statement: Validate, snapshot: Snapshot, inspector: Inspector
         require_target(look_at_sink(snapshot, inspector, sink), sink.name, statement.name.span)
         return Plan(
             statement=statement,
-            changes=(ResultRow(object=sink.name, change="VALID", detail="the target takes its rows"),),
+            changes=(ResultRow(object=sink.name, change="VALID", detail="the target accepts its rows"),),
         )
     else:
         raise SqlError(
@@ -256,7 +256,7 @@ def altered(statement: AlterConnectionOptions, current: CreateConnection, spec: 
             DUPLICATE_CLAUSE,
             message,
             span=drops[key],
-            hint=f"leave {key} out of DROP or RESET: SET {replaced[key]} replaces it",
+            hint=f"remove {key} from DROP or RESET, because SET {replaced[key]} already replaces it",
         )
     if "type" in sets or "type" in drops:
         span = sets["type"].key_place if "type" in sets else drops["type"]
@@ -296,7 +296,7 @@ def _check_altered(
                     MISSING_PROPERTY,
                     f'property "{error.key}" is required and cannot be reset',
                     span=keys[error.key],
-                    hint=f"give it another value: SET ({error.key} = '…')",
+                    hint=f"set another value: SET ({error.key} = '…')",
                 ) from error
             error.span = keys.get(error.key) if isinstance(error, OptionError) else None
             error.span = error.span or next(iter(keys.values()), statement.name.span)
@@ -308,7 +308,7 @@ def _check_user(statement: AlterConnectionOptions, moved: Snapshot, user: Source
     try:
         check_source(moved, definition_of(user))
     except SqlError as error:
-        message = f'source "{user.name}" does not fit: {error.message}'
+        message = f'source "{user.name}" does not accept the change: {error.message}'
         raise SqlError(error.kind, message, span=statement.name.span, hint=f"SHOW CREATE SOURCE {user.name}") from error
 
 
@@ -317,7 +317,7 @@ def _check_sink_user(statement: AlterConnectionOptions, moved: Snapshot, sink: S
     try:
         check_sink_options(moved, sink_definition(sink.definition))
     except SqlError as error:
-        message = f'sink "{sink.name}" does not fit: {error.message}'
+        message = f'sink "{sink.name}" does not accept the change: {error.message}'
         raise SqlError(error.kind, message, span=statement.name.span, hint=f"SHOW CREATE SINK {sink.name}") from error
 
 
@@ -336,7 +336,7 @@ def lower_alter_connection_options(statement: AlterConnectionOptions, snapshot: 
     record = _record(snapshot, current.id, merged, current.name, kind)
     differs = differences(connection_options(snapshot, current), planned)
     if not differs:
-        return nothing(statement, name, "the properties have these values already")
+        return nothing(statement, name, "the properties already have these values")
     moved = after(snapshot, (PutObject(record=record),))
     using = snapshot.users_of(current.id)
     users = [user for user in using if isinstance(user, SourceRecord)]
@@ -373,7 +373,7 @@ def lower_alter_connection_options(statement: AlterConnectionOptions, snapshot: 
         other = another_target(inspector, kind, connection_options(snapshot, current), planned)
         doubts += [f"sink {sink.name}: {other}" for sink in sinks if other]
     if kind == REGISTRY and users and any(key == ADDRESSES for key, _, _ in differs):
-        doubts.append("another registry may have other schemas under the ids that the records name")
+        doubts.append("another registry may have different schemas under the ids in the records")
     preview = Preview(
         title=f"ALTER CONNECTION {name}",
         dependents=tuple(f"{spoken(d.kind)} {d.name}" for d in snapshot.dependents_of(current.id)),

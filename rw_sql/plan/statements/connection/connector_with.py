@@ -68,7 +68,7 @@ def _alter_connected(statement: AlterConnector, snapshot: Snapshot, inspector: I
     made = AlterTableUnsafeSet if statement.kind == "TABLE" else AlterSourceUnsafeSet
     instead = _one_line(made(name=statement.name, set_options=statement.options))
     if statement.kind == "SINK":
-        instead = f"DROP SINK {statement.name}, and create it with these options; the rows that it wrote stay"
+        instead = f"DROP SINK {statement.name}, and create it again with these options; the rows that it wrote stay"
     _require_alterable(statement, spec, of, instead)
     replaced = {other for option in statement.options if (known := spec.option(option.key)) for other in known.instead}
     gone = tuple(replaced - {option.key for option in statement.options})
@@ -126,7 +126,7 @@ def _check_options(statement: AlterConnector, spec: ConnectorSpec) -> None:
                 if is_nested
                 else f"ALTER {statement.kind} CONNECTOR does not support CONNECTION",
                 span=option.key_place,
-                hint="leave connection out"
+                hint="omit connection"
                 if is_nested
                 else f"ALTER {statement.kind} {name} SET CONNECTION {_connection(option)}",
             )
@@ -135,7 +135,7 @@ def _check_options(statement: AlterConnector, spec: ConnectorSpec) -> None:
                 DUPLICATE_CLAUSE,
                 f'property "{option.key}" is given more than once',
                 span=option.key_place,
-                hint=f"leave one {option.key} out",
+                hint=f"omit one {option.key}",
             )
         seen.add(option.key)
     spans = {option.key: option.key_place for option in statement.options}

@@ -69,7 +69,7 @@ def _refuse_references(options: tuple[Option, ...]) -> None:
                 INVALID_PROPERTY,
                 "secret references are not allowed when creating a secret",
                 span=option.value_place,
-                hint="credentials of a backend come from the environment",
+                hint="the credentials of a backend must be in the environment",
             )
 
 
@@ -86,7 +86,7 @@ def _check(statement: CreateSecret, backend: str) -> None:
             if option.key.startswith("auth_"):
                 raise SqlError(
                     UNKNOWN_PROPERTY,
-                    f'property "{option.key}" is never stored: credentials of the vault come from the environment',
+                    f'property "{option.key}" cannot be set here: credentials of the vault come from the environment',
                     span=option.key_place,
                     hint="set VAULT_TOKEN, or VAULT_ROLE_ID and VAULT_SECRET_ID with auth_method = 'approle'",
                 )
@@ -96,7 +96,7 @@ def _check(statement: CreateSecret, backend: str) -> None:
                 span=option.key_place,
                 hint=f'did you mean "{near[0]}"?'
                 if near
-                else f"leave {option.key} out; the properties are " + (", ".join(BACKENDS[backend]) or "backend alone"),
+                else f"omit {option.key}; the properties are " + (", ".join(BACKENDS[backend]) or "backend alone"),
             )
     for key in _REQUIRED[backend]:
         if key not in keys:
@@ -119,7 +119,7 @@ def _check(statement: CreateSecret, backend: str) -> None:
             INVALID_DEFINITION,
             f"credential must be null for {backend} backend",
             span=content.span,
-            hint="write AS NULL, or leave AS out: the value is read where the backend keeps it",
+            hint="write AS NULL, or omit AS: the value is read from the backend",
         )
 
 
@@ -180,13 +180,13 @@ def lower_alter_secret(statement: AlterSecret, snapshot: Snapshot, inspector: In
     if secret.backend != "meta" or statement.options:
         raise SqlError(
             INVALID_DEFINITION,
-            f'the value of secret "{secret.name}" is kept by backend {secret.backend}, not here'
+            f'the value of secret "{secret.name}" is stored in backend {secret.backend}, not in rw_sql'
             if secret.backend != "meta"
             else "the backend of a secret cannot change",
             span=statement.name.span,
-            hint="change the value where the backend keeps it, then pause and resume the sources that use it"
+            hint="change the value in the backend, then pause and resume the sources that use the secret"
             if secret.backend != "meta"
-            else "leave WITH out: ALTER SECRET … AS '…'",
+            else "omit WITH: ALTER SECRET … AS '…'",
         )
     record = replace(secret, sealed=_seal(inspector, secret.name, statement.content))
     changed = after(snapshot, (PutObject(record=record),))
@@ -200,7 +200,7 @@ def lower_alter_secret(statement: AlterSecret, snapshot: Snapshot, inspector: In
             target = look_at_sink(changed, inspector, user, (record,))
             require_target(target, user.name, statement.name.span, is_stored=True)
             users.append(user)
-    detail = f"used by {', '.join(user.name for user in users)}" if users else "nothing uses it yet"
+    detail = f"used by {', '.join(user.name for user in users)}" if users else "no object uses it yet"
     return _put(statement, snapshot, record, "ALTER SECRET", "ALTERED", detail)
 
 

@@ -49,7 +49,7 @@ def lower_alter_set_connection(statement: AlterSetConnection, snapshot: Snapshot
     old = connection_of(snapshot, current.options)
     new = None if statement.connection is None else find_connection(snapshot, statement.connection)
     if (old.id if old else None) == (new.id if new else None):
-        detail = f"its connection is {new.name} already" if new else "it has no connection"
+        detail = f"its connection is already {new.name}" if new else "it has no connection"
         return nothing(statement, source.name, detail)
     if new is not None and new.connector != wanted:
         raise SqlError(
@@ -122,7 +122,8 @@ def _attached(
             span=statement.connection.span if statement.connection else statement.name.span,
             hint=f"ALTER SOURCE {name} UNSAFE SET ({listed}) first"
             if kind == "SOURCE"
-            else f"the connection has {listed}; where that is right, DROP SINK {name} and create it on the connection",
+            else f"the connection has {listed}; if these values are right, DROP SINK {name} and create it with the "
+            "connection",
         )
     reference = Option(key=_KEY, value=ConnectionValue(connection=Name.of(new.name)))
     options = [option for option in current.options if option.key not in given and option.key != _KEY]

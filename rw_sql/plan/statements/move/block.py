@@ -86,8 +86,8 @@ def require_inside(statement: ast.Statement) -> None:
             NOT_IN_A_BLOCK,
             f"{words} cannot run inside a BEGIN UNSAFE block",
             span=statement.span,
-            hint="a block takes PAUSE, UNSAFE SET, RESET, INJECT, SKIP, ALTER CONNECTION and RESUME, and SHOW; "
-            "ROLLBACK ends it",
+            hint="a block may contain PAUSE, UNSAFE SET, RESET, INJECT, SKIP, ALTER CONNECTION, RESUME and SHOW; "
+            "ROLLBACK ends the block",
         )
 
 

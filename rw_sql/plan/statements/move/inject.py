@@ -63,7 +63,7 @@ def _inject(statement: InjectSourceOffsets, snapshot: Snapshot, inspector: Inspe
             SPLITS_UNKNOWN,
             f'the splits of source "{source.name}" are not known',
             span=statement.name.span,
-            hint=f"RESET SOURCE SPLITS {source.name} discovers the splits once the upstream answers",
+            hint=f"RESET SOURCE SPLITS {source.name} discovers the splits when the upstream answers",
         )
     options = source_options(snapshot, source)
     upstream = look_closely(inspector.upstreams, source.connector, options)
@@ -95,7 +95,7 @@ def _inject(statement: InjectSourceOffsets, snapshot: Snapshot, inspector: Inspe
                     SPLITS_UNKNOWN,
                     f'split "{id_}" cannot be reset while its upstream does not answer',
                     span=entry.span,
-                    hint="give an offset in the place of NULL, or run the statement again once the upstream answers",
+                    hint="give an offset instead of NULL, or run the statement again when the upstream answers",
                 )
             states[id_] = restarted[id_]
         else:
@@ -105,7 +105,7 @@ def _inject(statement: InjectSourceOffsets, snapshot: Snapshot, inspector: Inspe
                 clamped.append(f"{id_} from {wanted.offset} to {states[id_].offset}")
     if wish.entries and not picked:
         raise _names_none(statement, ids)
-    said = (f"clamped to what the upstream holds: {shorten(clamped)}",) if clamped else ()
+    said = (f"clamped to the offsets that the upstream has: {shorten(clamped)}",) if clamped else ()
     return _plan(statement, inspector, ground, reader, states, (*wish.notices, *said))
 
 
@@ -115,7 +115,7 @@ def require_stopped(span: Span, snapshot: Snapshot, inspector: Inspector, source
     if not pauses_of(snapshot, source.id):
         raise SqlError(
             SOURCE_IS_RUNNING,
-            f'source "{source.name}" must be paused to take offsets',
+            f'source "{source.name}" must be paused before its offsets can be set',
             span=span,
             hint=hint,
         )
@@ -123,9 +123,9 @@ def require_stopped(span: Span, snapshot: Snapshot, inspector: Inspector, source
     if not readers:
         raise SqlError(
             SPLITS_UNKNOWN,
-            f'source "{source.name}" is not shared, and no view reads it yet: there is nothing to set offsets of',
+            f'source "{source.name}" is not shared, and no view reads it yet, so it has no positions to set',
             span=span,
-            hint="CREATE MATERIALIZED VIEW first: while the source is paused, it does not read either",
+            hint="CREATE MATERIALIZED VIEW first; while the source is paused, the view does not read either",
         )
     statuses = inspector.jobs.statuses()
     for reader in readers:
@@ -160,12 +160,12 @@ def _checked(
         else UpstreamSplit(split=split, start=0, end=0, cluster=old.cluster, incarnation=old.incarnation)
     )
     if is_of is not None and (identity := identity_status(state, is_of)) != OK:
-        what = "another cluster" if identity == OTHER_CLUSTER else "a topic that was deleted and made again"
+        what = "another cluster" if identity == OTHER_CLUSTER else "a topic that was deleted and created again"
         raise SqlError(
             INVALID_SPLIT_STATE,
-            f'the state of split "{split}" was taken from {what}: its offset means nothing here',
+            f'the state of split "{split}" comes from {what}, so its offset is not valid here',
             span=entry.span,
-            hint="write the offset alone if it is meant for this upstream",
+            hint="if the offset is meant for this upstream, write only the offset",
         )
     if seen is None:
         if state.offset < 0:
@@ -188,7 +188,7 @@ def _in_range(statement: InjectSourceOffsets, state: SplitState, seen: UpstreamS
     side = "beyond the end" if state.offset > seen.end else "before the start"
     raise SqlError(
         OFFSET_OUT_OF_RANGE,
-        f'offset {state.offset} of split "{state.split}" lies {side}: the upstream holds [{seen.start}, {seen.end})',
+        f'offset {state.offset} of split "{state.split}" is {side}: the upstream has [{seen.start}, {seen.end})',
         span=span,
         hint=f"give an offset from {seen.start} to {seen.end}",
     )
@@ -198,9 +198,9 @@ def _names_none(statement: InjectSourceOffsets, ids: tuple[str, ...]) -> SqlErro
     """The error if FOR SPLITS selects none of the target's splits."""
     return SqlError(
         INVALID_SPLIT_STATE,
-        "no offsets are given of the splits in FOR SPLITS",
+        "no offsets are given for the splits in FOR SPLITS",
         span=statement.target.span,
-        hint=f"offsets are given of {shorten(ids)}",
+        hint=f"offsets are given for {shorten(ids)}",
     )
 
 

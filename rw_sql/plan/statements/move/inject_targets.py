@@ -175,7 +175,7 @@ def _group(inspector: Inspector, target: InjectFromGroup, ground: InjectContext)
         )
     notices = members_notices(target.group, answer.members)
     if uncommitted := [split for split in ground.chosen if split not in answer.offsets]:
-        notices.append(f'consumer group "{target.group}" has committed nothing of {shorten(uncommitted)}')
+        notices.append(f'consumer group "{target.group}" has committed no offsets of {shorten(uncommitted)}')
     return _resolved(dict(answer.offsets), target.span, *notices)
 
 
@@ -192,7 +192,7 @@ def _checkpoint(inspector: Inspector, target: InjectFromCheckpoint, ground: Inje
         texts = read_entry(found.text).offsets
     except ValueError as error:
         raise refuse(
-            f"holds no offsets: {error}", "give the checkpointLocation of a Structured Streaming query"
+            f"contains no offsets: {error}", "give the checkpointLocation of a Structured Streaming query"
         ) from error
     offsets: dict[str, int] = {}
     others: set[str] = set()
@@ -206,7 +206,7 @@ def _checkpoint(inspector: Inspector, target: InjectFromCheckpoint, ground: Inje
                 others.add(split)
             elif offsets.setdefault(split, offset) != offset:
                 raise refuse(
-                    f'reads split "{split}" in several places, at {offsets[split]} and {offset}',
+                    f'reads split "{split}" several times, at {offsets[split]} and {offset}',
                     f"INJECT SOURCE OFFSETS {ground.source.name} VALUES ('{split}' = {min(offset, offsets[split])})",
                 )
     if not offsets:
@@ -216,9 +216,11 @@ def _checkpoint(inspector: Inspector, target: InjectFromCheckpoint, ground: Inje
         )
     notices = [f"taken from batch {found.batch} of the checkpoint"]
     if found.planned > found.batch:
-        notices.append(f"batch {found.planned} of the checkpoint is planned but not committed: it is not counted")
+        notices.append(
+            f"batch {found.planned} of the checkpoint is planned but not committed, so its offsets are not used"
+        )
     if others:
-        notices.append(f"not of these splits, left out: {shorten(sorted(others))}")
+        notices.append(f"ignored, because they belong to other splits: {shorten(sorted(others))}")
     return _resolved(offsets, target.span, *notices)
 
 
@@ -242,7 +244,7 @@ def _source(inspector: Inspector, target: InjectFromSource, ground: InjectContex
         )
     notices = []
     if not pauses_of(ground.snapshot, other.id):
-        notices.append(f'source "{other.name}" is running: it moves on meanwhile')
+        notices.append(f'source "{other.name}" is running, so its positions may still change')
     if missing := [split for split in ground.chosen if split not in stands.states]:
         notices.append(f'source "{other.name}" has no position in {shorten(missing)}')
     entries = tuple(
@@ -263,7 +265,7 @@ def _require_bounds(splits: Iterable[str], span: Span, ground: InjectContext) ->
             SPLITS_UNKNOWN,
             f"the upstream does not report the bounds of {shorten(missing)}",
             span=span,
-            hint="name the offsets with VALUES, or wait until the upstream answers",
+            hint="write the offsets with VALUES, or wait until the upstream answers",
         )
 
 
@@ -285,7 +287,7 @@ def _time(inspector: Inspector, milliseconds: int, span: Span, ground: InjectCon
         error.span = error.span or span
         raise
     nothing_later = [split for split in ground.chosen if found[split] >= ground.upstream.splits[split].end]
-    notices = [f"no record at or after that time, so at the end: {shorten(nothing_later)}"] if nothing_later else []
+    notices = [f"no record at or after that time, so set to the end: {shorten(nothing_later)}"] if nothing_later else []
     return _resolved({split: found[split] for split in ground.chosen}, span, *notices)
 
 
@@ -296,7 +298,7 @@ def _shift(target: InjectShift, ground: InjectContext) -> ResolvedTarget:
         if state is None or (seen is not None and identity_status(state, seen) != OK):
             raise SqlError(
                 INVALID_SPLIT_STATE,
-                f'cannot shift split "{split}": it has no position in what the upstream holds now',
+                f'cannot shift split "{split}": it has no position within the offsets that the upstream has now',
                 span=target.span,
                 hint=f"RESET SOURCE SPLITS {ground.source.name}, or name an offset with VALUES",
             )

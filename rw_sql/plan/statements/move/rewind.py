@@ -64,15 +64,15 @@ def lower_rewind_source(statement: RewindSource, snapshot: Snapshot, inspector: 
     if extra := [word for word in statement.allow if word != "DUPLICATES"]:
         raise SqlError(
             NOT_SUPPORTED,
-            f"{REWIND} skips no records: ALLOW {', '.join(extra)} has no meaning here",
+            f"{REWIND} skips no records, so ALLOW {', '.join(extra)} has no effect",
             span=statement.span,
-            hint=f"leave ALLOW {', '.join(extra)} out",
+            hint=f"omit ALLOW {', '.join(extra)}",
         )
     if not source.is_shared:
         raise _refused(
             statement,
-            "it is not shared: its views' own readers keep no rewind points",
-            f"UNDO OPERATION {statement.operation} gives back definition and positions, and takes no rows back",
+            "the source is not shared, and such sources have no rewind points",
+            f"UNDO OPERATION {statement.operation} restores definition and positions, but does not remove rows",
         )
     records = inspector.operations(since=statement.operation)
     listed = f"SHOW UNSAFE OPERATIONS FOR {sql_name(source.name)}"
@@ -110,14 +110,14 @@ def _is_in(record: ObjectRecord, known: Mapping[int, PointDependent]) -> bool:
 
 
 def _the_point(statement: RewindSource, source: SourceRecord, points: Sequence[RewindPoint]) -> RewindPoint:
-    undo = f"UNDO OPERATION {statement.operation} gives back definition and positions, and takes no rows back"
+    undo = f"UNDO OPERATION {statement.operation} restores definition and positions, but does not remove rows"
     there = [str(point.operation) for point in points if point.reason is None]
     hint = f"rewind points of {source.name}: operation {', '.join(there)}; {undo}" if there else undo
     point = next((found for found in points if found.operation == statement.operation), None)
     if point is None:
         raise _refused(
             statement,
-            "there is no rewind point: it was not made yet, nothing had been read, or newer ones have taken its place",
+            "there is no rewind point: it was not made yet, nothing had been read, or newer points have replaced it",
             hint,
         )
     if point.reason is not None:
@@ -130,7 +130,7 @@ def _require_there(statement: RewindSource, snapshot: Snapshot, look: RewindLook
         if table.lost is not None:
             record = snapshot.get(table.object_id)
             told = f'{spoken(record.kind)} "{record.name}"' if record is not None else f"object {table.object_id}"
-            hint = f"UNDO OPERATION {statement.operation} gives back definition and positions, and takes no rows back"
+            hint = f"UNDO OPERATION {statement.operation} restores definition and positions, but does not remove rows"
             raise _refused(statement, f"{told} {table.lost}", hint)
 
 
@@ -154,7 +154,7 @@ def _before(
         _require_same_connection(statement, snapshot, source, record, image)
         if record.kind in RESHAPING and source.id in image.objects:
             raise _refused(
-                statement, f"operation {record.epoch} ({record.kind}) gave it another shape since, or another name"
+                statement, f"operation {record.epoch} ({record.kind}) has changed its columns or its name since then"
             )
         if source.id in image.objects:
             objects.setdefault(source.id, image.objects[source.id])
@@ -181,8 +181,10 @@ def _require_same_connection(
         if isinstance(old, ConnectionRecord) and id_ in source.uses and snapshot.get(id_) != old:
             raise _refused(
                 statement,
-                f'operation {record.epoch} ({record.kind}) altered connection "{old.name}", which others may use',
-                f"UNDO OPERATION {record.epoch} gives it back; then {rewind_statement(source, statement.operation)}",
+                f'operation {record.epoch} ({record.kind}) altered connection "{old.name}", which other objects may '
+                "use",
+                f"UNDO OPERATION {record.epoch} restores the connection; then "
+                f"{rewind_statement(source, statement.operation)}",
             )
 
 
@@ -206,8 +208,8 @@ def _require_known(statement: RewindSource, late: Sequence[ObjectRecord]) -> Non
     drops = "; ".join(f"DROP {spoken(record.kind).upper()} {sql_name(record.name)}" for record in reversed(late))
     raise _refused(
         statement,
-        f"{named} was made after the operation",
-        f"{drops}; then rewind, and create it again: SHOW CREATE shows how",
+        f"{named} was created after the operation",
+        f"{drops}; then rewind, and create it again with the definition that SHOW CREATE shows",
     )
 
 
@@ -219,11 +221,13 @@ def _sink_notices(statement: RewindSource, sinks: Sequence[SinkRecord], look: Re
         named = ", ".join(f'sink "{sink.name}"' for sink in out)
         raise _refused(
             statement,
-            f"{named} has sent rows since, which cannot be recalled, and will send repeated rows again",
+            f"{named} has sent rows since then, which cannot be removed from its target, and will send repeated rows "
+            "again",
             f"{render(replace(statement, allow=('DUPLICATES',), reason=None))}",
         )
     return tuple(
-        f"what sink {sink.name} has sent since stays in its target; repeated rows are sent again" for sink in out
+        f"the rows that sink {sink.name} has sent since then stay in its target; repeated rows are sent again"
+        for sink in out
     )
 
 
@@ -263,7 +267,7 @@ def _plan(
         raise _refused(
             statement,
             f"the upstream no longer has the records to continue with: {listed}",
-            f"INJECT SOURCE OFFSETS {sql_name(source.name)} moves it to what the upstream has",
+            f"INJECT SOURCE OFFSETS {sql_name(source.name)} moves it to records that the upstream still has",
         )
     told = (*_taken_back(snapshot, source, look), *notices)
     preview = replace(
@@ -323,15 +327,15 @@ def _taken_back(snapshot: Snapshot, source: SourceRecord, look: RewindLook) -> t
 
 def _spell(table: TableBack, *, is_keyed: bool) -> str:
     if table.now is None or table.then is None:
-        return "goes back; how many rows that is was not counted"
+        return "is restored; the number of rows was not counted"
     if is_keyed:
-        return f"goes back from {table.now} to {table.then} rows, each with the values that it had then"
+        return f"is restored from {table.now} to {table.then} rows, each with the values that it had at that time"
     gone = table.now - table.then
-    return f"{gone} rows are taken back, {table.then} stay" if gone >= 0 else f"goes back to {table.then} rows"
+    return f"{gone} rows are removed, {table.then} stay" if gone >= 0 else f"is restored to {table.then} rows"
 
 
 def _way_back(source: SourceRecord, rewind: RewindRecord) -> str:
     return (
-        "UNDO OPERATION does not take a rewind back; "
-        f"{rewind_statement(source, rewind.epoch)} does, if all readers have arrived when it begins"
+        "UNDO OPERATION cannot revert a rewind; "
+        f"{rewind_statement(source, rewind.epoch)} can, if all readers have caught up when it begins"
     )

@@ -62,7 +62,7 @@ def _skip(statement: SkipRecord, snapshot: Snapshot, inspector: Inspector, reade
         dependents=dependents_of(snapshot, reader),
         splits=preview_splits(kind, upstream, stands, {**after, split: new}),
     )
-    detail = f"{split}: record {statement.offset} is never read, {new.offset} is next"
+    detail = f"{split}: record {statement.offset} will not be read; the next record is {new.offset}"
     return unsafe_plan(
         statement,
         snapshot,
@@ -81,23 +81,25 @@ def _require_next(statement: SkipRecord, split: str, old: SplitState, end: int) 
     if at < old.offset:
         raise SqlError(
             OFFSET_OUT_OF_RANGE,
-            f'record {at} of split "{split}" was read already: {old.offset} is the next one',
+            f'record {at} of split "{split}" was already read; the next record is {old.offset}',
             span=statement.split.span,
-            hint="a record that does not decode is in no view; SHOW SOURCE SPLITS shows the position of each split",
+            hint="a record that cannot be decoded is in no view, so it needs no SKIP; SHOW SOURCE SPLITS shows the "
+            "position of each split",
         )
     if at >= end:
         raise SqlError(
             OFFSET_OUT_OF_RANGE,
             f'split "{split}" has no record {at}: it ends at {end}',
             span=statement.split.span,
-            hint=f"{old.offset} is the next one to read",
+            hint=f"the next record to read is {old.offset}",
         )
     if at > old.offset:
         name = sql_name(statement.name.key)
         raise SqlError(
             OFFSET_OUT_OF_RANGE,
-            f'record {at} of split "{split}" is not next: {at - old.offset} come before it, from {old.offset} on',
+            f'record {at} of split "{split}" is not the next one: {at - old.offset} unread records come before it, '
+            f"from {old.offset} on",
             span=statement.split.span,
-            hint=f"ALTER SOURCE {name} SET source_rate_limit = 1 lets the reader come up to it record by "
-            f"record; INJECT SOURCE OFFSETS {name} VALUES ({literal(split)} = {at + 1}) leaves them all out",
+            hint=f"ALTER SOURCE {name} SET source_rate_limit = 1 lets the reader approach the record slowly; INJECT "
+            f"SOURCE OFFSETS {name} VALUES ({literal(split)} = {at + 1}) skips all of them",
         )

@@ -107,9 +107,9 @@ def _why_never(record: OperationRecord) -> str | None:
     if record.kind == DISCOVERY:
         return "the splits would be discovered again"
     if record.kind == REWIND:
-        return f"{REWIND} {sql_name(record.objects[0])} TO OPERATION {record.epoch} takes it back, with the rows"
+        return f"{REWIND} {sql_name(record.objects[0])} TO OPERATION {record.epoch} reverts it and removes the rows"
     if record.kind == UNDO and not changes_from_json(record.changes):
-        return "what it put back lies in a checkpoint: INJECT CHECKPOINT OFFSETS moves that again"
+        return "it changed a checkpoint; to set the offsets again, use INJECT CHECKPOINT OFFSETS"
     if record.kind == INJECT_CHECKPOINT and (record.outcome or "").startswith("failed"):
         return "it failed and changed nothing"
     if record.kind in UNDONE_REBUILDS or swapped_pair(record) is not None:
@@ -122,7 +122,7 @@ def _why_never(record: OperationRecord) -> str | None:
         if kinds <= {"pause"} or follows_source(old, new):
             continue
         if old is None or new is None or not kinds <= {"source", "connection", "sink"}:
-            return "only what moves, pauses or alters sources, sinks and connections can be undone"
+            return "UNDO supports only operations that move, pause or alter sources, sinks and connections"
     return None
 
 
@@ -182,7 +182,7 @@ def lower_undo_operation(statement: UndoOperation, snapshot: Snapshot, inspector
         return lower_undo_rebuild(statement, snapshot, inspector, record, records, UNDO, refused)
     pair = swapped_pair(record)
     if pair is not None:
-        later = _refused(statement, "one of the two bears another name since, or was dropped")
+        later = _refused(statement, "one of the two objects was renamed or dropped since then")
         return lower_undo_swap(statement, snapshot, pair, UNDO, later)
     if record.kind == INJECT_CHECKPOINT:
         return lower_undo_checkpoint(
@@ -207,7 +207,7 @@ def _require_undoable(statement: UndoOperation, record: OperationRecord, records
     history = History.of(records)
     undo = history.undo_of(record.epoch)
     if undo is not None:
-        raise _refused(statement, f"operation {undo} has undone it", f"{UNDO} {undo} does it again")
+        raise _refused(statement, f"operation {undo} has already undone it", f"{UNDO} {undo} restores it")
     if record.kind in UNDONE_REBUILDS or swapped_pair(record) is not None:
         return  # their dependencies are checked in the catalog
     keys, moved = touched_keys(record), _redirected_sources(record)
@@ -227,8 +227,8 @@ def _require_undoable(statement: UndoOperation, record: OperationRecord, records
         never_undone = next((found for found in later if _why_never(found) is not None), None)
         hint = "; ".join(f"{UNDO} {found.epoch}" for found in later) + f"; then {UNDO} {record.epoch}"
         if never_undone is not None:
-            hint = f"operation {never_undone.epoch} cannot be undone: state what you want with a statement of its own"
-        raise _refused(statement, f"later operations rest on it: {named}", hint)
+            hint = f"operation {never_undone.epoch} cannot be undone; use a separate statement to get the wanted state"
+        raise _refused(statement, f"later operations depend on it: {named}", hint)
 
 
 def _with_positions(record: OperationRecord, snapshot: Snapshot, inspector: Inspector) -> BeforeImage:
@@ -295,7 +295,7 @@ def checked(
 def _require_used(then: Snapshot, records: Iterable[ObjectRecord]) -> None:
     for record in records:
         if isinstance(record, SinkRecord) and any(then.get(used) is None for used in record.uses):
-            raise ValueError(f'sink "{record.name}" used a connection or secret that was dropped since')
+            raise ValueError(f'sink "{record.name}" used a connection or secret that no longer exists')
 
 
 def _plan(
@@ -365,7 +365,8 @@ def _require_readable(statement: UndoOperation, moves: Sequence[SourceImpact]) -
             raise _refused(
                 statement,
                 f'the upstream of source "{name}" no longer has the records to continue with: {listed}',
-                f"INJECT SOURCE OFFSETS {name} takes offsets that it has, RESET SOURCE SPLITS {name} finds its splits",
+                f"set offsets that the upstream has with INJECT SOURCE OFFSETS {name}, or find its splits with RESET "
+                f"SOURCE SPLITS {name}",
             )
 
 

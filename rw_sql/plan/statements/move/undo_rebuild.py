@@ -59,7 +59,7 @@ def lower_undo_rebuild(
         return _given_up(statement, snapshot, [pending[id_] for id_ in begun], kind)
     swap = next((found for found in records if found.epoch > record.epoch and _serves(found, begun)), None)
     if swap is None:
-        raise refused("what it began was begun anew or given up since", None)
+        raise refused("the rebuild that it started was restarted or cancelled since then", None)
     return _back(statement, snapshot, inspector, swap, records, kind, refused)
 
 
@@ -85,7 +85,7 @@ def _given_up(statement: UndoOperation, snapshot: Snapshot, rebuilds: Sequence[R
             last = max(view.last_generation, rebuild.generation)
             changes.append(PutObject(record=replace(view, last_generation=last)))
             names.append(view.name)
-    detail = "what was being made is given up; its rows and its query stay as they are"
+    detail = "the running rebuild is cancelled; the view's rows and its query do not change"
     return _plan(statement, snapshot, changes, names, kind, ("UNDONE", detail))
 
 
@@ -104,14 +104,14 @@ def _back(
     for served in _put(swap, MaterializedViewRecord):
         old, now = before.get(served.id), snapshot.get(served.id)
         if not isinstance(old, MaterializedViewRecord) or not isinstance(now, MaterializedViewRecord):
-            raise refused(f'materialized view "{served.name}" was dropped since', None)
+            raise refused(f'materialized view "{served.name}" no longer exists', None)
         if (now.generation, kept_generation(now)) != (served.generation, old.generation):
-            raise refused(
-                f'the rows that materialized view "{now.name}" had before are no longer kept', _anew(old, now)
-            )
+            raise refused(f'the previous rows of materialized view "{now.name}" no longer exist', _anew(old, now))
         window = rollback_window_ms(snapshot)
         if window is not None and inspector.clock() - swap.at_ms > window:
-            why = f'the rows that materialized view "{now.name}" had before are EXPIRED: rollback_window is over'
+            why = (
+                f'the previous rows of materialized view "{now.name}" are EXPIRED: they are older than rollback_window'
+            )
             raise refused(why, _anew(old, now))
         pairs.append((old, now))
     group = {now.id for _, now in pairs}
@@ -124,7 +124,7 @@ def _back(
     then = after(snapshot, tuple(changes))
     for view in back:
         _require_same_query(then, inspector, view, refused)
-    detail = "its rows of before serve again, and it reads on from where those stood"
+    detail = "queries read its previous rows again, and it continues from the position of these rows"
     return _plan(statement, snapshot, changes, [view.name for view in back], kind, ("RESTORED", detail))
 
 
@@ -150,12 +150,13 @@ def _as_before(old: MaterializedViewRecord, now: MaterializedViewRecord) -> Mate
 def _require_free(snapshot: Snapshot, view: MaterializedViewRecord, group: set[int], refused: Refused) -> None:
     if any(rebuild.view_id == view.id for rebuild in snapshot.all("rebuild")):
         raise refused(
-            f'materialized view "{view.name}" is being made anew', "UNDO that first: SHOW JOBS tells how far it is"
+            f'materialized view "{view.name}" is being rebuilt',
+            "UNDO that operation first; SHOW JOBS shows its progress",
         )
     others = [reader for reader in snapshot.readers_of(view.id) if reader.id not in group]
     if others:
         named = ", ".join(f'{spoken(reader.kind)} "{reader.name}"' for reader in others)
-        raise refused(f"{named} has read the rows that it made since", "drop it, undo, and create it again")
+        raise refused(f"{named} has already read the new rows", "drop it, run UNDO, and create it again")
 
 
 def _require_same_inputs(
@@ -169,13 +170,20 @@ def _require_same_inputs(
     """Refuses unless the old table can continue: its inputs exist, and their rows are the ones that it has read."""
     for id_ in old.inputs:
         if snapshot.get(id_) is None:
-            raise refused(f'materialized view "{now.name}" read an object then that was dropped since', None)
+            raise refused(f'materialized view "{now.name}" previously read an object that no longer exists', None)
     for record in later:
         touched = {view.id for view in _put(record, MaterializedViewRecord)} if record.kind == SWAP else set()
         if touched & (set(old.inputs) - group):
-            raise refused(f'operation {record.epoch} made what materialized view "{now.name}" read then anew', None)
+            raise refused(
+                f'operation {record.epoch} rebuilt an object that materialized view "{now.name}" read at that time',
+                None,
+            )
         if record.kind == REWIND and now.name in record.objects:
-            raise refused(f"operation {record.epoch} ({REWIND}) took rows back, and not those that are kept", None)
+            raise refused(
+                f"operation {record.epoch} ({REWIND}) has removed rows since then, but not from the rows "
+                "that UNDO would restore",
+                None,
+            )
 
 
 def _require_same_query(then: Snapshot, inspector: Inspector, view: MaterializedViewRecord, refused: Refused) -> None:
@@ -191,9 +199,11 @@ def _require_same_query(then: Snapshot, inspector: Inspector, view: Materialized
             columns=definition.columns,
         )
     except SqlError as error:
-        raise refused(f"its query of then has no meaning now: {error.message}", None) from error
+        raise refused(f"its previous query is no longer valid: {error.message}", None) from error
     if found.inputs != view.inputs or found.schema != view.schema:
-        raise refused(f'what the query of materialized view "{view.name}" named then is something else now', None)
+        raise refused(
+            f'a name in the previous query of materialized view "{view.name}" now refers to another object', None
+        )
 
 
 def _plan(

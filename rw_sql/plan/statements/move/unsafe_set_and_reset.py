@@ -87,7 +87,7 @@ def check_keys(statement: AlterSourceUnsafeSet | AlterTableUnsafeSet, current: C
                 DUPLICATE_CLAUSE,
                 f'property "{option.key}" is given more than once',
                 span=option.key_place,
-                hint=f"leave one {option.key} out",
+                hint=f"omit one {option.key}",
             )
         seen.add(option.key)
     present = {option.key for option in current.options}
@@ -98,7 +98,7 @@ def check_keys(statement: AlterSourceUnsafeSet | AlterTableUnsafeSet, current: C
                 UNKNOWN_PROPERTY,
                 f'source "{statement.name.key}" has no property "{key.key}" to unset',
                 span=key.span,
-                hint=f"UNSAFE UNSET takes {listed}",
+                hint=f"the properties that can be unset are {listed}",
             )
 
 
@@ -118,7 +118,7 @@ def _check_merged(
                     MISSING_PROPERTY,
                     f'property "{removed.key}" is required and cannot be unset',
                     span=removed.span,
-                    hint=f"give it another value: UNSAFE SET ({removed.key} = '…')",
+                    hint=f"set another value: UNSAFE SET ({removed.key} = '…')",
                 ) from error
             error.span = statement.name.span if removed is None else removed.span
         raise
@@ -164,7 +164,7 @@ def _unsafe_set(
         notes += said
     orphans = sorted(set(snapshot.splits(fragment)) - set(named_splits(moved, record, snapshot.splits(fragment))))
     if orphans:
-        notes.append(f"no longer read: {', '.join(orphans[:8])} (RESET SOURCE SPLITS {source.name} forgets them)")
+        notes.append(f"no longer read: {', '.join(orphans[:8])} (RESET SOURCE SPLITS {source.name} discards them)")
     found = discover(inspector, kind, source.connector, options, upstream, stands.states, forgotten=stands.forgotten)
     stalled = {
         split: state
@@ -172,7 +172,10 @@ def _unsafe_set(
         if split in upstream.splits and identity_status(state, upstream.splits[split]) != OK
     }
     if stalled:
-        notes.append(f"not the splits that were read: it stalls until RESET SOURCE SPLITS {source.name}")
+        notes.append(
+            "these are not the splits that were read before, so the source stalls until RESET SOURCE SPLITS "
+            f"{source.name}"
+        )
     if not upstream.is_reachable and not is_running:
         notes.append(f"the upstream does not answer yet: {upstream.error}")
     target: dict[str, SplitState | None] = {**dict.fromkeys(orphans), **found.states, **stalled}
@@ -243,7 +246,7 @@ def _reset(statement: ResetSourceSplits, snapshot: Snapshot, inspector: Inspecto
         # Marked, not removed: a reset split that is discovered again must not be mistaken for a new partition.
         changes.append(PutSplitStates(fragment=fragment, states=dict.fromkeys(marked, FORGOTTEN)))
     rows = preview_splits(kind, upstream, stands, {**stands.states, **dict.fromkeys(forgotten)})
-    note = "splits are unknown until RESUME or the next discovery finds them again"
+    note = "the splits are unknown until RESUME or the next discovery finds them"
     return unsafe_plan(
         statement,
         snapshot,
@@ -313,7 +316,8 @@ def _rediscovered(
             ResultRow(
                 object=source.name,
                 change="NOTHING",
-                detail="every split still exists and keeps its position; WITH (FORGET_OFFSETS = true) forgets them",
+                detail="every split still exists and keeps its position; WITH (FORGET_OFFSETS = true) discards the "
+                "positions",
             )
         )
         if set(taken) <= set(snapshot.splits(fragment)):
@@ -321,7 +325,11 @@ def _rediscovered(
     target: dict[str, SplitState | None] = {**stands.states, **dict.fromkeys(gone)}
     target |= {split: state for split, state in found.states.items() if split in is_taken}
     for table in again:
-        does = "is read again, beside the rows that serve" if table.has_snapshot else "takes changes from there on"
+        does = (
+            ("is read again; queries see the existing rows until then")
+            if table.has_snapshot
+            else "reads changes from that position on"
+        )
         answers.append(ResultRow(object=source.name, change="SNAPSHOT", detail=f"{table.upstream} {does}"))
     rows = preview_splits(kind, upstream, stands, target)
     restart = ("the source is running: it restarts once",) if changes and not pauses_of(snapshot, source.id) else ()

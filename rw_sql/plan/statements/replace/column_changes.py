@@ -37,11 +37,11 @@ def column_changes(name: Name, current: CreateTable, wanted: CreateTable) -> Col
     ]
     added = [column for column in new.values() if column.name not in kept]
     if list(new) != [*kept, *(column.name for column in added)]:
-        return ColumnChanges(refusal="columns are in another order, and a new column can only be the last")
+        return ColumnChanges(refusal="the columns are in another order, but a new column can only be added at the end")
     for before in old.values():
         after = new.get(renamed.get(before.name, before.name))
         if after is not None and replace(before, name=after.name, field=after.field) != after:
-            return ColumnChanges(refusal=f"column {quoted(after.name)} is {_shown(before)}, not {_shown(after)}")
+            return ColumnChanges(refusal=f"column {quoted(after.name)} is {_shown(before)} now, not {_shown(after)}")
     for after in new.values():
         before_name = next((b for b, a in renamed.items() if a == after.name), after.name)
         was = old.get(before_name)
@@ -49,7 +49,9 @@ def column_changes(name: Name, current: CreateTable, wanted: CreateTable) -> Col
             return ColumnChanges(refusal=f"column {quoted(after.name)} is read from another field")
     for column in added:
         if column.is_not_null:
-            return ColumnChanges(refusal=f"column {quoted(column.name)} is new and NOT NULL: older rows have no value")
+            return ColumnChanges(
+                refusal=f"column {quoted(column.name)} is new and NOT NULL, but existing rows have no value"
+            )
     statements += [AlterAddColumn(kind="TABLE", name=name, column=column) for column in added]
     return ColumnChanges(statements=tuple(statements))
 

@@ -153,7 +153,7 @@ def _of_secret(current: CreateSecret, wanted: CreateSecret) -> LeastChange:
     old, new = ({o.key: option_text(o.value) for o in s.options} for s in (current, wanted))
     if old == new:
         return LeastChange()
-    return LeastChange(refusal="where a secret is kept is changed by ALTER SECRET, beside its value")
+    return LeastChange(refusal="the backend and the value of a secret cannot be changed by CREATE OR REPLACE")
 
 
 def _of_view(current: CreateMaterializedView, wanted: CreateMaterializedView) -> LeastChange:
@@ -162,10 +162,10 @@ def _of_view(current: CreateMaterializedView, wanted: CreateMaterializedView) ->
     if {key: option_text(o.value) for key, o in old.items() if key != RATE_LIMIT} != {
         key: option_text(o.value) for key, o in new.items() if key != RATE_LIMIT
     }:
-        differing.append("where its history begins")
+        differing.append("the start of its history")
     if differing:
         said = ", ".join("query" if clause == "AS" else clause for clause in differing)
-        return LeastChange(refusal=f"its {said} cannot change where it is", needs_rebuild=True)
+        return LeastChange(refusal=f"its {said} cannot change in place", needs_rebuild=True)
     limit = new.get(RATE_LIMIT)
     if (limit is None and RATE_LIMIT not in old) or (limit is not None and _is_kept(old, limit, None)):
         return LeastChange()

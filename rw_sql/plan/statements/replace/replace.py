@@ -65,7 +65,7 @@ def lower_create_or_replace(
             INVALID_DEFINITION,
             "OR REPLACE and IF NOT EXISTS exclude each other",
             span=statement.name.span,
-            hint="leave IF NOT EXISTS out to change the object if it exists; leave OR REPLACE out to keep it",
+            hint="omit IF NOT EXISTS to change the object if it exists; omit OR REPLACE to keep it",
         )
     name = object_name(statement.name)
     kind, definition_of = _KINDS[type(statement)]
@@ -99,7 +99,7 @@ def lower_create_or_replace(
         )
     if not change.statements:
         is_made = to_be is not record
-        return nothing(statement, name, "it is being made so already" if is_made else "it is defined so already")
+        return nothing(statement, name, "it is being made so already" if is_made else "it already has this definition")
     return _as_one(statement, snapshot, inspector, change.statements, lower)
 
 

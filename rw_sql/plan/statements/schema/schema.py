@@ -45,13 +45,13 @@ def lower_create_schema(statement: ast.CreateSchema, snapshot: Snapshot, inspect
             DUPLICATE_OBJECT,
             f'schema "{name}" already exists',
             span=statement.name.span,
-            hint=f"CREATE SCHEMA IF NOT EXISTS {quoted(name)} leaves it as it is",
+            hint=f"CREATE SCHEMA IF NOT EXISTS {quoted(name)} keeps the existing schema",
         )
     _require_fit(snapshot, statement.name, name)
     if inspector.tables.is_users_database(name):
         raise SqlError(
             DUPLICATE_OBJECT,
-            f'Spark has a database "{name}" already, which is not a schema of this warehouse',
+            f'Spark already has a database "{name}", which is not a schema of this warehouse',
             span=statement.name.span,
             hint=f"use another name: CREATE SCHEMA {quoted(name + '_1')}",
         )
@@ -71,7 +71,7 @@ def _require_fit(snapshot: Snapshot, written: ast.Name, name: str) -> None:
     if name in _OF_SPARK or name.startswith(("rw_", "pg_")):
         why = "the name is reserved"
     elif not _NAME.match(name):
-        why = "it is also a Spark database, whose name has lower-case letters, digits and _ only"
+        why = "a schema is also a Spark database, whose name may contain only lower-case letters, digits and _"
     if why is not None:
         plain = re.sub(r"[^a-z0-9_]+", "_", name.lower()).strip("_") or "schema"
         plain = f"my_{plain}" if why == "the name is reserved" or plain[0].isdigit() else plain
@@ -85,8 +85,8 @@ def _require_fit(snapshot: Snapshot, written: ast.Name, name: str) -> None:
     if taken is not None:
         raise SqlError(
             INVALID_SCHEMA_NAME,
-            f'{spoken(taken.kind)} "{taken.name}" of schema "{PUBLIC}" has a name with a dot, which would be taken for '
-            f'one of schema "{name}"',
+            f'{spoken(taken.kind)} "{taken.name}" of schema "{PUBLIC}" has a name with a dot, which would look like an '
+            f'object of schema "{name}"',
             span=written.span,
             hint=f"CREATE SCHEMA {name}_1, or give it another name first",
         )
@@ -96,9 +96,9 @@ def _schema_name(name: ast.Name) -> str:
     if len(name.parts) > 1:
         raise SqlError(
             NOT_SUPPORTED,
-            f"a schema has a name of one part, not {name}",
+            f"the name of a schema has one part, not {name}",
             span=name.span,
-            hint=f"write {quoted(name.last)}: the catalog is the warehouse's",
+            hint=f"write {quoted(name.last)} without a catalog",
         )
     return object_name(name) if "." not in name.last else name.last
 
@@ -198,7 +198,8 @@ def _path_plan(statement: ast.Statement, snapshot: Snapshot, path: tuple[str, ..
         ResultRow(
             object=SEARCH_PATH,
             change="NOTICE",
-            detail=f'schema "{schema}" does not exist: it is skipped until CREATE SCHEMA {quoted(schema)} makes it',
+            detail=f'schema "{schema}" does not exist; search_path skips it until CREATE SCHEMA {quoted(schema)} '
+            "creates it",
         )
         for schema in missing
     )

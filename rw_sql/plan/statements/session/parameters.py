@@ -33,7 +33,7 @@ def lower_alter_system_set(statement: AlterSystemSet, snapshot: Snapshot) -> Pla
     if change is None:
         return Plan(
             statement=statement,
-            changes=(ResultRow(object=parameter.name, change="NOTHING", detail=f"it is {value} already"),),
+            changes=(ResultRow(object=parameter.name, change="NOTHING", detail=f"it is already {value}"),),
         )
     return Plan(
         statement=statement,

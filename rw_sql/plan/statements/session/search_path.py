@@ -56,16 +56,16 @@ def _parts(text: str) -> list[str]:
             while rest[end + 1 : end + 2] == '"':
                 end = rest.find('"', end + 2)
             if end < 0:
-                raise ValueError("has a name whose quotes do not end")
+                raise ValueError("has a name whose closing quote is missing")
             name, rest = rest[1:end].replace('""', '"'), rest[end + 1 :].strip()
             if rest and not rest.startswith(","):
-                raise ValueError("takes schemas separated by commas")
+                raise ValueError("must be a list of schemas separated by commas")
             rest = rest[1:].strip()
         else:
             word, _, rest = rest.partition(",")
             name, rest = word.strip().lower(), rest.strip()
         if not name:
-            raise ValueError("takes schemas separated by commas")
+            raise ValueError("must be a list of schemas separated by commas")
         found.append(name)
     return found
 
@@ -74,7 +74,7 @@ def read_path(text: str) -> str:
     """The canonical text of a written search path. Raises ValueError with the rule."""
     parts = _parts(text)
     if not parts:
-        raise ValueError("takes one schema or more, separated by commas")
+        raise ValueError("must be one or more schemas, separated by commas")
     return path_text(tuple(dict.fromkeys(parts)))
 
 
@@ -92,7 +92,7 @@ def path_set(statement: ast.SetParameter) -> tuple[str, ...] | None:
     if not found:
         raise SqlError(
             INVALID_PARAMETER,
-            f'parameter "{SEARCH_PATH}" takes one schema or more',
+            f'parameter "{SEARCH_PATH}" needs at least one schema',
             span=statement.value.span,
             hint=f"SET {SEARCH_PATH} = {PUBLIC}",
         )
@@ -175,7 +175,7 @@ class _Resolver:
             listed = path_text(self._written)
             raise SqlError(
                 UNDEFINED_SCHEMA,
-                f"no schema has been selected to create in: none of search_path ({listed}) exists",
+                f"no schema has been selected to create in: no schema of search_path ({listed}) exists",
                 span=name.span,
                 hint=f"CREATE SCHEMA {quoted(self._written[0])}, or SET search_path = {PUBLIC}",
             )

@@ -84,7 +84,7 @@ def source_state(snapshot: Snapshot, source: SourceRecord, statuses: Mapping[str
     if not snapshot.readers_of(source.id):
         table = snapshot.table_of(source.id)
         is_whole = table is not None and refresh_of(snapshot, table.id) is not None
-        return "IDLE", "REFRESH TABLE reads it" if is_whole else "nothing reads it"
+        return "IDLE", "only REFRESH TABLE reads it" if is_whole else "nothing reads it"
     told = [status for reader in readers_of(snapshot, source) if (status := statuses.get(reader.job)) is not None]
     if not told:
         return "WAITING", "no process runs the jobs of this warehouse yet"
@@ -107,7 +107,7 @@ def view_state(
     if refresh is not None and source_of(snapshot, refresh) is not None:
         return refresh_state(refresh, status, (made or {}).get(view_job(view.id)))
     if isinstance(view, TableRecord) and not view.inputs:
-        return "IDLE", "it has no connector any more: nothing comes"
+        return "IDLE", "it no longer has a connector, so it gets no new rows"
     if is_view_paused(snapshot, view):
         held = [source for source in direct_inputs(snapshot, view) if is_suspended(snapshot, source)]
         state = "PAUSED" if any(pauses_of(snapshot, source.id) for source in held) else THROTTLED
@@ -152,7 +152,7 @@ def lower_show_objects(statement: ShowObjects, snapshot: Snapshot, inspector: In
                 NOT_SUPPORTED,
                 f"SHOW {statement.kind} is not supported yet",
                 span=statement.span,
-                hint="SHOW SOURCES, SHOW MATERIALIZED VIEWS, SHOW SINKS and SHOW JOBS are",
+                hint="supported are SHOW SOURCES, SHOW MATERIALIZED VIEWS, SHOW SINKS and SHOW JOBS",
             )
 
 
@@ -357,7 +357,9 @@ def _show_jobs(statement: ShowObjects, snapshot: Snapshot, inspector: Inspector)
             job = rebuild_job(rebuild)
             status = statuses.get(job)
             state = status.state if status else "WAITING"
-            reason = (status.reason if status else None) or "being rebuilt: the old rows serve until it has caught up"
+            reason = (status.reason if status else None) or (
+                "being rebuilt: queries read the old rows until the new rows have caught up"
+            )
             told = (
                 (status.last_error, behind.get(job), status.run, status.restarts) if status else (None, None, None, 0)
             )
@@ -465,7 +467,7 @@ def lower_show_create(statement: ShowCreate, snapshot: Snapshot, search_path: tu
                 NOT_SUPPORTED,
                 f"SHOW CREATE {kind} is not supported yet",
                 span=statement.span,
-                hint="SHOW CREATE takes SOURCE, TABLE, MATERIALIZED VIEW, SINK, CONNECTION and SECRET",
+                hint="SHOW CREATE supports SOURCE, TABLE, MATERIALIZED VIEW, SINK, CONNECTION and SECRET",
             )
     columns = (("name", "STRING"), ("create_sql", "STRING"))
     # Parsed and rendered again, because an earlier version may have stored it with another canonical form.

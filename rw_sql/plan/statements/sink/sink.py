@@ -94,7 +94,7 @@ def lower_create_sink(statement: CreateSink, snapshot: Snapshot, inspector: Insp
             ResultRow(
                 object=name,
                 change="NOTICE",
-                detail=f"rows of {given.name} have no order: where ({keys}) repeats, any one of them stays",
+                detail=f"rows of {given.name} have no order: if several have the same ({keys}), any one of them stays",
             )
         )
     answers += [ResultRow(object=name, change="NOTICE", detail=s) for s in only_appended(snapshot, record.inputs)]
@@ -131,7 +131,7 @@ def _input(statement: CreateSink, snapshot: Snapshot, inspector: Inspector, quer
     )
 
 
-_INPUTS_LISTED = "SHOW SOURCES and SHOW MATERIALIZED VIEWS list what a sink can read"
+_INPUTS_LISTED = "SHOW SOURCES and SHOW MATERIALIZED VIEWS list the objects that a sink can read"
 
 
 def _relation_input(name: Name, snapshot: Snapshot, inspector: Inspector) -> SinkInput:
@@ -141,7 +141,7 @@ def _relation_input(name: Name, snapshot: Snapshot, inspector: Inspector) -> Sin
         if visible_keys(record) != record.keys:
             raise SqlError(
                 SINK_CANNOT_FOLLOW,
-                f'{spoken(record.kind)} "{record.name}" replaces rows that no columns of it tell apart',
+                f'{spoken(record.kind)} "{record.name}" replaces rows, but has no columns that identify a row',
                 span=name.span,
                 hint="select the columns of GROUP BY in the view, or create the sink from another view",
             )

@@ -58,10 +58,14 @@ def lower_refresh_source_schema(statement: AlterRefreshSchema, snapshot: Snapsho
 def schema_rows(name: str, change: SchemaChange) -> tuple[ResultRow, ...]:
     """The difference, a row for each column."""
     if not change.added:
-        return (ResultRow(object=name, change="ALTERED", detail="the schema is the registry's newest; no new columns"),)
-    return tuple(
-        ResultRow(
-            object=name, change="ALTERED", detail=f"column {column} {kind} added: NULL in the rows that are there"
+        return (
+            ResultRow(
+                object=name,
+                change="ALTERED",
+                detail="the source already has the registry's newest schema; no new columns",
+            ),
         )
+    return tuple(
+        ResultRow(object=name, change="ALTERED", detail=f"column {column} {kind} added: NULL in existing rows")
         for column, kind in change.added
     )

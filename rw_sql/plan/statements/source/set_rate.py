@@ -43,14 +43,14 @@ def lower_alter_source_set(statement: AlterSet, snapshot: Snapshot) -> Plan:
         raise
     differs = differences(plan_options(snapshot, current), plan_options(snapshot, merged))
     if not differs:
-        return nothing(statement, source.name, f"{key} has this value already")
+        return nothing(statement, source.name, f"{key} already has this value")
     record = source_record(snapshot, source, merged)
     change = PutObject(record=record)
     rows = [ResultRow(object=source.name, change="ALTERED", detail=spell(*each)) for each in differs]
     if is_throttled(record):
         rows.append(ResultRow(object=source.name, change="NOTICE", detail=throttled_reason(record)))
     elif is_throttled(source) and pauses_of(snapshot, source.id):
-        rows.append(ResultRow(object=source.name, change="NOTICE", detail="it is paused and stays so until RESUME"))
+        rows.append(ResultRow(object=source.name, change="NOTICE", detail="it is paused and stays paused until RESUME"))
     return Plan(
         statement=statement,
         steps=steps_of(snapshot, (change,)),

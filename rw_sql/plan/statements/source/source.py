@@ -175,7 +175,7 @@ def _require_stream(statement: CreateSource) -> None:
                 INVALID_DEFINITION,
                 f"`{option.key}` only supported for CREATE TABLE",
                 span=option.key_place,
-                hint="a source has no rows to reload: leave it out, or use CREATE TABLE",
+                hint="a source has no rows to reload: omit the property, or use CREATE TABLE",
             )
     name = connector_of(statement)
     if name in connector_names() and connector(name).spec.is_batch:
@@ -195,7 +195,7 @@ def _paused_at_birth(statement: CreateSource) -> bool:
             if text not in ("true", "false"):
                 raise SqlError(
                     INVALID_PROPERTY,
-                    f"property \"paused\" takes 'true' or 'false', not {text!r}",
+                    f"property \"paused\" must be 'true' or 'false', not {text!r}",
                     span=option.value.span,
                     hint="paused = 'true' creates the source without starting it",
                 )
@@ -266,8 +266,8 @@ def _kept_upstream(snapshot: Snapshot, source: SourceRecord | None) -> tuple[Res
         ResultRow(
             object=each.name,
             change="NOTICE",
-            detail="the server keeps its log until the source reads on, and its disk may fill: "
-            f"SHOW SOURCE SPLITS {sql_name(each.name)} shows retained_bytes",
+            detail="the server keeps its log until the source continues to read, so its disk may fill: SHOW SOURCE "
+            f"SPLITS {sql_name(each.name)} shows retained_bytes",
         )
         for each in sources
         if captures_changes(each.connector)
@@ -291,14 +291,14 @@ def lower_resume_source(statement: ResumeSource, snapshot: Snapshot, inspector: 
     own = [record for record in snapshot.all("pause") if record.source_id == source.id]
     held = [record for record in snapshot.all("pause") if record.source_id is None]
     if not own:
-        detail = "PAUSE ALL SOURCES still holds it: RESUME ALL SOURCES" if held else "it is not paused"
+        detail = "PAUSE ALL SOURCES still pauses it: RESUME ALL SOURCES" if held else "it is not paused"
         return nothing(statement, source.name, detail)
     discovered, notes = take_up_new_topics(snapshot, inspector, source)
     changes: tuple[Change, ...] = (*(DropObject(id=record.id) for record in own), *discovered)
     if held:
-        notes = (*notes, "PAUSE ALL SOURCES still holds it: RESUME ALL SOURCES")
+        notes = (*notes, "PAUSE ALL SOURCES still pauses it: RESUME ALL SOURCES")
     elif not snapshot.readers_of(source.id):
-        notes = (*notes, "nothing reads it yet: it starts with its first view")
+        notes = (*notes, "no view or sink reads it yet; it starts with the first view")
     return Plan(
         statement=statement,
         steps=steps_of(snapshot, changes),
@@ -332,7 +332,7 @@ def lower_resume_all_sources(statement: ResumeAllSources, snapshot: Snapshot, in
     """
     held = [record for record in snapshot.all("pause") if record.source_id is None]
     if not held:
-        return nothing(statement, ALL_SOURCES, "PAUSE ALL SOURCES does not hold them")
+        return nothing(statement, ALL_SOURCES, "PAUSE ALL SOURCES does not pause them")
     changes: tuple[Change, ...] = tuple(DropObject(id=record.id) for record in held)
     paused = {record.source_id: record.name for record in snapshot.all("pause") if record.source_id is not None}
     still = sorted(paused.values())

@@ -84,7 +84,7 @@ def lower_create_cdc_table(
     has_snapshot = all(
         getattr(option.value, "text", "") != "false" for option in stored.options if option.key == SNAPSHOT
     )
-    begins = "begins with the rows of" if has_snapshot else "takes changes from now on of"
+    begins = "begins with the rows of" if has_snapshot else "reads changes from now on of"
     return Plan(
         statement=statement,
         steps=steps_of(snapshot, changes),
@@ -103,7 +103,7 @@ def _cdc_source(statement: CreateTable, snapshot: Snapshot) -> SourceRecord:
             INVALID_DEFINITION,
             f'source "{source.name}" has no tables: it is of connector {source.connector}',
             span=statement.cdc_table.source.span,
-            hint="FROM source TABLE '…' takes a source of a database: WITH (connector = 'postgres-cdc', …)",
+            hint="FROM source TABLE '…' needs a source that captures a database: WITH (connector = 'postgres-cdc', …)",
         )
     return source
 

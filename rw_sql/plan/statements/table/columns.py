@@ -65,7 +65,7 @@ def lower_add_column(statement: AlterAddColumn, snapshot: Snapshot, inspector: I
             NOT_SUPPORTED,
             f"ALTER {statement.kind} … ADD COLUMN is not supported yet",
             span=statement.span,
-            hint="ALTER TABLE … ADD COLUMN is; or create another source beside this one",
+            hint="use ALTER TABLE … ADD COLUMN, or create a second source",
         )
     table = find_table(snapshot, statement.name)
     source = find_source_of(snapshot, "TABLE", statement.name)
@@ -79,9 +79,9 @@ def lower_add_column(statement: AlterAddColumn, snapshot: Snapshot, inspector: I
     if column.generated is None and field_of(column).lower() in gone:
         raise SqlError(
             DUPLICATE_OBJECT,
-            f'table "{table.name}" had a column of the field "{field_of(column)}", and its source\'s log still has it',
+            f'table "{table.name}" had a column for field "{field_of(column)}", which the log still contains',
             span=column.span,
-            hint="create the table again, with that column: SHOW CREATE TABLE shows how",
+            hint="create the table again with that column; SHOW CREATE TABLE shows its definition",
         )
     definition = replace(written, columns=(*written.columns, column))
     check_runnable(definition)
@@ -96,7 +96,7 @@ def lower_add_column(statement: AlterAddColumn, snapshot: Snapshot, inspector: I
         table,
         "ADD COLUMN",
         changes,
-        f"column {column.name} added: NULL in the rows that are there, until records replace them",
+        f"column {column.name} added: NULL in existing rows until records replace them",
     )
 
 
@@ -138,7 +138,7 @@ def lower_drop_column(statement: AlterTableDropColumn, snapshot: Snapshot, inspe
             NOT_SUPPORTED,
             f'column "{column.name}" cannot be dropped: the fields of CSV are identified by position',
             span=statement.name.span,
-            hint="leave it: views that name their columns do not see it",
+            hint="keep the column; views that list their columns do not show it",
         )
     definition = replace(written, columns=tuple(known for known in written.columns if known is not column))
     _check_unused(statement, table, written, definition)
@@ -153,10 +153,10 @@ def lower_drop_column(statement: AlterTableDropColumn, snapshot: Snapshot, inspe
             INVALID_DEFINITION,
             f'column "{column.name}" of table "{table.name}" is used in its definition: {error.message}',
             span=statement.name.span,
-            hint="computed columns and the watermark may use it: SHOW CREATE TABLE shows them",
+            hint="computed columns or the watermark may use it; SHOW CREATE TABLE shows them",
         ) from error
     _require_unused(snapshot, table, statement, column.name, "drop")
-    detail = f"column {column.name} dropped: records' values of it are left out from now on"
+    detail = f"column {column.name} dropped: its values in new records are ignored from now on"
     return _plan(statement, snapshot, table, "DROP COLUMN", changes, detail)
 
 
@@ -174,12 +174,12 @@ def lower_rename_column(statement: AlterTableRenameColumn, snapshot: Snapshot, i
     if old not in (column.name for column in written.columns):
         raise _no_such_column(statement, table, [name for name, _ in table_columns(written)], "renaming")
     if old == new:
-        return nothing(statement, table.name, f'column "{old}" has this name already')
+        return nothing(statement, table.name, f'column "{old}" already has this name')
     others = [name for name, _ in table_columns(written) if name != old]
     if new.lower() in (name.lower() for name in others):
         raise SqlError(
             DUPLICATE_CLAUSE,
-            f'table "{table.name}" has a column "{new}" already',
+            f'table "{table.name}" already has a column "{new}"',
             span=statement.span,
             hint=f"give it another name: {new}_2",
         )
@@ -204,7 +204,7 @@ def lower_rename_column(statement: AlterTableRenameColumn, snapshot: Snapshot, i
     if any(column.name == new and column.generated is not None for column in definition.columns):
         detail = f"column {old} renamed to {new}"
     elif field == new:
-        detail = f"column {old} renamed to {new}, as records call it"
+        detail = f"column {old} renamed to {new}, which is also the name of the field in the records"
     else:
         detail = f"column {old} renamed to {new}: it is still read from field {field} of the records"
     return _plan(statement, snapshot, table, "RENAME COLUMN", changes, detail)
@@ -276,9 +276,11 @@ def _require_unused(
             DEPENDENTS_EXIST,
             f'cannot {what} column "{column}" of table "{table.name}" because other objects use it: {names}',
             span=statement.name.span,
-            hint="drop them first; CASCADE does not drop them, because only their queries mention the column"
+            hint="drop these objects first; CASCADE does not drop them, because they depend on the column only through "
+            "their queries"
             if what == "drop"
-            else "drop them, rename it, and create them again with its new name: SHOW CREATE shows how",
+            else "drop these objects, rename the column, and create them again with the new name; SHOW CREATE shows "
+            "their definitions",
         )
 
 
@@ -288,7 +290,8 @@ def _require_no_refresh(snapshot: Snapshot, table: TableRecord, statement: State
             NOT_SUPPORTED,
             f'table "{table.name}" is loaded as a whole: {what} is not supported yet',
             span=statement.span,
-            hint=f"DROP TABLE {quoted(table.name)} and create it as you want it: SHOW CREATE TABLE shows how",
+            hint=f"DROP TABLE {quoted(table.name)} and create it again with the wanted columns; SHOW CREATE TABLE "
+            "shows its definition",
         )
 
 
@@ -300,7 +303,7 @@ def _no_such_column(
             NOT_SUPPORTED,
             f'column "{statement.column}" of table "{table.name}" comes from INCLUDE: {what} it is not supported yet',
             span=statement.name.span,
-            hint="leave it: views that name their columns do not see it",
+            hint="keep the column; views that list their columns do not show it",
         )
     near = near_names(statement.column, known)
     return SqlError(
@@ -317,19 +320,19 @@ def _check_unused(statement: AlterTableDropColumn, table: TableRecord, written: 
     refused = (
         (name in primary_key(written), f'column "{name}" identifies the rows of {of_table}'),
         (name in written.version_columns, f'column "{name}" is a version column of {of_table}'),
-        (not source_of_table(left).columns, f'column "{name}" is the only one that {of_table} has of records'),
+        (not source_of_table(left).columns, f'column "{name}" is the only column that {of_table} reads from records'),
         (
             name in _required(table.schema),
-            f'column "{name}" cannot be NULL in the files of {of_table}, made by an older version',
+            f'column "{name}" is NOT NULL in the files of {of_table}, which an older version of rw_sql wrote',
         ),
     )
     for is_so, what in refused:
         if is_so:
             raise SqlError(
                 INVALID_DEFINITION,
-                f"{what}: it cannot be dropped",
+                f"{what}, so it cannot be dropped",
                 span=statement.name.span,
-                hint="make another table without it, and move views and sinks there",
+                hint="create another table without the column, and let views and sinks read that table",
             )
 
 
@@ -390,9 +393,10 @@ def _require_unknown(snapshot: Snapshot, table: TableRecord, statement: AlterTab
         names = ", ".join(f'{spoken(record.kind)} "{record.name}"' for record in knowing)
         raise SqlError(
             DEPENDENTS_EXIST,
-            f'cannot rename column "{old}" of table "{table.name}": "{new}" is something else to {names}',
+            f'cannot rename column "{old}" of table "{table.name}": the name "{new}" has another meaning in {names}',
             span=statement.name.span,
-            hint="another name; or drop them, rename it, and create them again: SHOW CREATE shows how",
+            hint="choose another name; or drop these objects, rename the column, and create them again; SHOW CREATE "
+            "shows their definitions",
         )
 
 
@@ -444,10 +448,10 @@ def _check_column(column: ColumnDefinition) -> None:
         (
             column.default is not None,
             "a DEFAULT",
-            "rows that are there would lack it: compute it in a materialized view",
+            "existing rows would not have the column: compute it in a materialized view",
         ),
-        (column.is_primary_key, "PRIMARY KEY", "what identifies a row never changes: create another table"),
-        (column.is_not_null, "NOT NULL", "rows that are there have no value in it: leave it out"),
+        (column.is_primary_key, "PRIMARY KEY", "the columns that identify a row cannot change: create another table"),
+        (column.is_not_null, "NOT NULL", "existing rows would have no value in the column: omit NOT NULL"),
     )
     for is_there, what, instead in refused:
         if is_there:

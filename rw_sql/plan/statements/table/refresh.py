@@ -44,8 +44,9 @@ def lower_refresh_table(statement: RefreshTable, snapshot: Snapshot, inspector: 
         ),
         affected=(record.table_id,),
         notes=(
-            "the whole upstream is loaded beside the table",
-            "what differs is merged into it chunk by chunk, and what is gone upstream is deleted",
+            "the whole upstream is loaded into a staging table",
+            "rows that differ are merged into the table chunk by chunk, and rows that no longer exist upstream are "
+            "deleted",
         ),
     )
 
@@ -64,8 +65,10 @@ def _require_refreshable(statement: RefreshTable, snapshot: Snapshot) -> Refresh
             span=span,
             hint={
                 "materialized_view": f"REBUILD MATERIALIZED VIEW {sql_name(name)}",
-                "source": f"a source reads new records by itself: SHOW SOURCE SPLITS {sql_name(name)}",
-            }.get(other.kind, f"a sink follows its input by itself: SHOW CREATE SINK {sql_name(name)} names the input"),
+                "source": f"a source reads new records automatically: SHOW SOURCE SPLITS {sql_name(name)}",
+            }.get(
+                other.kind, f"a sink follows its input automatically: SHOW CREATE SINK {sql_name(name)} shows the input"
+            ),
         )
     record = refresh_of(snapshot, table.id)
     if record is None:
@@ -94,7 +97,7 @@ def _require_idle(statement: RefreshTable, snapshot: Snapshot, record: RefreshRe
             f"Table '{_qualified(record.name)}' is currently in state {record.status}. "
             "Cannot start a new refresh operation.",
             span=span,
-            hint=f"WAIT TABLE {sql_name(record.name)} waits until it is done; SHOW JOBS shows its progress",
+            hint=f"WAIT TABLE {sql_name(record.name)} waits until the refresh is done; SHOW JOBS shows its progress",
         )
     source = source_of(snapshot, record)
     if source is not None and pauses_of(snapshot, source.id):

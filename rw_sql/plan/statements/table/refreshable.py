@@ -59,7 +59,7 @@ def refresh_options(statement: CreateTable) -> RefreshOptions:
             INVALID_DEFINITION,
             f"`{INTERVAL}` is only allowed when `{MODE}` is '{FULL_RELOAD}'",
             span=interval.key_place,
-            hint=f"add {MODE} = '{FULL_RELOAD}', or leave it out",
+            hint=f"add {MODE} = '{FULL_RELOAD}', or omit {INTERVAL}",
         )
     if name is None:
         if given:
@@ -67,7 +67,7 @@ def refresh_options(statement: CreateTable) -> RefreshOptions:
                 INVALID_DEFINITION,
                 f"`{MODE}` is only supported for tables with a connector",
                 span=next(iter(given.values())).key_place,
-                hint=f"add connector = 'jdbc' to WITH, or leave {MODE} out",
+                hint=f"add connector = 'jdbc' to WITH, or omit {MODE}",
             )
         return RefreshOptions()
     if mode == FULL_RELOAD:
@@ -121,7 +121,7 @@ def _require_reader(name: str, option: Option) -> None:
             INVALID_DEFINITION,
             f"{FULL_RELOAD} refresh mode is only supported for connectors: {', '.join(names)}, but got: {name}",
             span=option.value_place,
-            hint=f"leave {MODE} out: the table then follows its source",
+            hint=f"omit {MODE}: the table then follows its source",
         )
 
 
@@ -142,11 +142,16 @@ def check_refreshable(statement: CreateTable) -> None:
     formatted = statement.format.span if statement.format is not None else span
     is_plain = statement.format is None or statement.format.format in ("PLAIN", "NATIVE")
     refused = (
-        (statement.is_append_only, span, "APPEND ONLY", "leave it out: rows that are gone upstream are deleted"),
-        (bool(statement.version_columns), span, "WITH VERSION COLUMN", "leave it out: a reload has one row a key"),
-        (statement.on_conflict not in (None, "DO UPDATE FULL"), span, "ON CONFLICT", "leave it out"),
-        (bool(statement.include), included, "INCLUDE", "leave it out: there are no records, only rows"),
-        (not is_plain, formatted, "a format of changes", "use FORMAT PLAIN: rows are loaded as they are"),
+        (
+            statement.is_append_only,
+            span,
+            "APPEND ONLY",
+            "omit it: a refresh deletes rows that no longer exist upstream",
+        ),
+        (bool(statement.version_columns), span, "WITH VERSION COLUMN", "omit it: a reload has only one row per key"),
+        (statement.on_conflict not in (None, "DO UPDATE FULL"), span, "ON CONFLICT", "omit it"),
+        (bool(statement.include), included, "INCLUDE", "omit it: the upstream has rows, not records"),
+        (not is_plain, formatted, "a format of changes", "use FORMAT PLAIN: rows are loaded without change events"),
     )
     for is_there, place, what, instead in refused:
         if is_there:
@@ -219,7 +224,7 @@ def _require_upstream(upstream: Upstream, name: str, span: Span) -> None:
             UPSTREAM_MISSING,
             f'the upstream of table "{name}" has no {", ".join(upstream.missing)}',
             span=span,
-            hint=f"create {upstream.missing[0]} there, or name another one: table.name = '…'",
+            hint=f"create {upstream.missing[0]} in the upstream, or name another one: table.name = '…'",
         )
     require_upstream(upstream, name, span, kind="table")
 

@@ -28,7 +28,7 @@ def lower_alter_rename(statement: AlterRename, snapshot: Snapshot) -> Plan:
     written = _in_its_schema(snapshot, statement.new_name, record.name)
     new = object_name(written)
     if new == record.name:
-        return nothing(statement, record.name, "it has this name already")
+        return nothing(statement, record.name, "it already has this name")
     require_free(snapshot, written)
     changes, readers = renamed(snapshot, {record.id: new}, statement.name.span)
     rows = [
@@ -81,7 +81,7 @@ def find_named(
             if snapshot.table_of(source.id) is not None:
                 raise SqlError(
                     WRONG_KIND,
-                    f'source "{source.name}" belongs to table "{source.name}", which has its name',
+                    f'source "{source.name}" belongs to table "{source.name}", which has the same name',
                     span=name.span,
                     hint=f"ALTER TABLE {sql_name(source.name)} {words} … changes both",
                 )
@@ -91,5 +91,5 @@ def find_named(
                 NOT_SUPPORTED,
                 f"ALTER {kind} … {words} is not supported",
                 span=statement.span,
-                hint=f"{words} takes SOURCE, TABLE, MATERIALIZED VIEW and SINK",
+                hint=f"{words} supports SOURCE, TABLE, MATERIALIZED VIEW and SINK",
             )

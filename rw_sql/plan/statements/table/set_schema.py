@@ -46,7 +46,7 @@ def lower_alter_set_schema(statement: AlterSetSchema, snapshot: Snapshot) -> Pla
     written = Name(parts=(last,) if schema == PUBLIC else (schema, last), span=statement.schema.span)
     new = object_name(written)
     if new == record.name:
-        return nothing(statement, record.name, f'it is in schema "{schema}" already')
+        return nothing(statement, record.name, f'it is already in schema "{schema}"')
     if isinstance(record, ConnectionRecord):
         require_free_of_kind(snapshot, "connection", written)
         changes, readers = _connection(snapshot, record, new)

@@ -36,7 +36,7 @@ def lower_alter_swap(statement: AlterSwap, snapshot: Snapshot) -> Plan:
             DUPLICATE_CLAUSE,
             f'"{one.name}" cannot swap its name with itself',
             span=statement.other.span,
-            hint=f"name two objects: ALTER {statement.kind} {sql_name(one.name)} SWAP WITH another",
+            hint=f"name two different objects: ALTER {statement.kind} {sql_name(one.name)} SWAP WITH another",
         )
     return swapped(statement, snapshot, one, other, SWAP_NAMES.format(statement.kind), statement.name.span)
 
@@ -66,7 +66,9 @@ def swapped(statement: Statement, snapshot: Snapshot, one: Named, other: Named, 
 def _goes_on(snapshot: Snapshot, reader: Named, one: Named, other: Named) -> ResultRow:
     """The result row for a reader of one of the two: it continues to read the same rows, under the other name."""
     new = [now for found, now in ((one, other.name), (other, one.name)) if reader in snapshot.readers_of(found.id)]
-    return ResultRow(object=reader.name, change="ALTERED", detail=f"reads the same rows, of {' and '.join(new)} now")
+    return ResultRow(
+        object=reader.name, change="ALTERED", detail=f"reads the same rows, which now belong to {' and '.join(new)}"
+    )
 
 
 def _find(statement: AlterSwap, name: Name, snapshot: Snapshot) -> Named:

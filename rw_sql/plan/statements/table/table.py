@@ -153,7 +153,7 @@ def _how_kept(statement: CreateTable, key: tuple[str, ...]) -> str:
     keys = ", ".join(key)
     if statement.is_append_only:
         return f"the first row of each ({keys}) is appended"
-    return f"rows are replaced by ({keys})" + (", and deleted by it" if has_changes(statement) else "")
+    return f"rows are replaced by ({keys})" + (", and deleted by this key" if has_changes(statement) else "")
 
 
 def table_query(statement: CreateTable, dialect: str) -> str:
@@ -229,10 +229,11 @@ def lower_drop_connector(statement: AlterTableDropConnector, snapshot: Snapshot,
     if table.added_columns and status is not None and status.state == "STALLED":
         raise SqlError(
             NOT_SUPPORTED,
-            f"the job of table '{table.name}' stands still, and may not have given it its new columns yet: "
+            f"the job of table '{table.name}' does not run, and may not have added the new columns yet: "
             f"{status.reason}",
             span=statement.name.span,
-            hint=f"RESUME SOURCE {sql_name(table.name)} if it is paused, then again; SHOW JOBS shows what it waits for",
+            hint=f"RESUME SOURCE {sql_name(table.name)} if it is paused, then run this again; SHOW JOBS shows the "
+            "reason",
         )
     written = table_definition(table.definition)
     included = tuple(_as_column(source.connector, column) for column in written.include)
@@ -248,7 +249,8 @@ def lower_drop_connector(statement: AlterTableDropConnector, snapshot: Snapshot,
         if refresh.status == FINISHING:
             raise SqlError(
                 CANNOT_REFRESH,
-                f"a refresh of table '{table.name}' is being merged: a partial merge matches no state of the upstream",
+                f"a refresh of table '{table.name}' is being merged, and a partial merge would match no state of the "
+                "upstream",
                 span=statement.name.span,
                 hint=f"WAIT TABLE {sql_name(table.name)}, then drop its connector",
             )

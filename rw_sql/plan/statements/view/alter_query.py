@@ -71,7 +71,11 @@ def lower_new_definition(
     under_way = {rebuild.view_id: rebuild for rebuild in snapshot.all("rebuild")}
     known = under_way.get(view.id)
     if known is not None and (known.view or view).definition == text:
-        return nothing(statement, view.name, "it is being made so already, and its old rows serve until then")
+        return nothing(
+            statement,
+            view.name,
+            "a rebuild with this definition is already running, and queries read the old rows until it is complete",
+        )
     if known is None and view.definition == text:
         return nothing(statement, view.name, "it is defined so already")
     dependents = tuple(found for found in snapshot.dependents_of(view.id) if not isinstance(found, RebuildRecord))
@@ -185,7 +189,7 @@ def _carried_over(
         if name not in columns:
             raise _not_carried(view, reader, f'it would lose its column "{name}"', span)
         if columns[name] != kind:
-            why = f'its column "{name}" would be {columns[name]}, and is {kind}'
+            why = f'the type of its column "{name}" would change from {kind} to {columns[name]}'
             raise _not_carried(view, reader, why, span)
     _require_shared(then, reader, span)
     histories = plan_histories(then, inspector, found.inputs, view_options(definition).startup, reader.name, {}, span)
@@ -197,8 +201,8 @@ def _not_carried(view: MaterializedViewRecord, reader: MaterializedViewRecord, w
         DEPENDENTS_EXIST,
         f'cannot alter materialized view "{view.name}" because {spoken(reader.kind)} "{reader.name}" reads it: {why}',
         span=span,
-        hint=f"keep that column in the query; or DROP MATERIALIZED VIEW {sql_name(reader.name)}, alter, and create it "
-        f"again: SHOW CREATE tells how",
+        hint=f"keep that column in the query; or DROP MATERIALIZED VIEW {sql_name(reader.name)}, run this again, and "
+        "create that view again; SHOW CREATE shows its definition",
     )
 
 
@@ -210,7 +214,7 @@ def _require_no_sinks(view: MaterializedViewRecord, sinks: list[SinkRecord], spa
             DEPENDENTS_EXIST,
             f'cannot alter materialized view "{view.name}" because sinks have sent its rows: {named}',
             span=span,
-            hint=f"{dropped}, alter, and create it again WITH (snapshot = 'false')",
+            hint=f"{dropped}, run this again, and create it again WITH (snapshot = 'false')",
         )
 
 
@@ -240,7 +244,7 @@ def _require_no_circle(
                 INVALID_QUERY,
                 f'the query of materialized view "{view.name}" would read {why}',
                 span=span,
-                hint=f"leave {view.name if id_ == view.id else dependents[id_]} out of the query",
+                hint=f"remove {view.name if id_ == view.id else dependents[id_]} from the query",
             )
 
 
@@ -248,9 +252,9 @@ def _require_shared(snapshot: Snapshot, view: MaterializedViewRecord, span: Span
     if not isinstance(view, TableRecord) and direct_inputs(snapshot, view):
         raise SqlError(
             NOT_SUPPORTED,
-            f'materialized view "{view.name}" reads a source that is not shared: it cannot be made beside its old rows',
+            f'materialized view "{view.name}" reads a source that is not shared, so it cannot be rebuilt',
             span=span,
-            hint=f"DROP MATERIALIZED VIEW {sql_name(view.name)} and create it again: SHOW CREATE tells how",
+            hint=f"DROP MATERIALIZED VIEW {sql_name(view.name)} and create it again; SHOW CREATE shows its definition",
         )
 
 
@@ -265,7 +269,7 @@ def _feeds(snapshot: Snapshot, found: PlannedQuery) -> list[Change]:
 
 
 def _answers(old: MaterializedViewRecord, new: MaterializedViewRecord, histories: PlannedHistories) -> list[ResultRow]:
-    how = "its rows serve until the new ones have caught up"
+    how = "queries read its old rows until the new ones have caught up"
     if histories.offsets:
         how += f"; {histories.offsets} records of history to read"
     before, after_ = schema_columns(old.schema), schema_columns(new.schema)
@@ -280,7 +284,11 @@ def _answers(old: MaterializedViewRecord, new: MaterializedViewRecord, histories
             if names
         ]
         rows.append(
-            ResultRow(object=old.name, change="NOTICE", detail=f"columns then: {'; '.join(said) or 'in another order'}")
+            ResultRow(
+                object=old.name,
+                change="NOTICE",
+                detail=f"columns after the change: {'; '.join(said) or 'in another order'}",
+            )
         )
     rows += [ResultRow(object=old.name, change="NOTICE", detail=notice) for notice in histories.notices]
     return rows

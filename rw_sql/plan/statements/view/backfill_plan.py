@@ -70,12 +70,12 @@ def view_options(statement: CreateMaterializedView) -> ViewOptions:
                 UNKNOWN_PROPERTY,
                 f'a materialized view has no property "{option.key}"',
                 span=option.key_place,
-                hint=f"leave {option.key} out; the properties are {', '.join(_OWN)}",
+                hint=f"omit {option.key}; the properties are {', '.join(_OWN)}",
             )
         if isinstance(option.value, SecretValue | ConnectionValue):
             raise SqlError(
                 INVALID_PROPERTY,
-                f'property "{option.key}" takes a value',
+                f'property "{option.key}" needs a value',
                 span=option.value.span,
                 hint=f"{option.key} = '…'",
             )
@@ -102,9 +102,9 @@ def _rate_limit(option: Option) -> int:
     if not text.isascii() or not text.isdigit() or len(text) > 9:
         raise SqlError(
             INVALID_PROPERTY,
-            f'property "{RATE_LIMIT}" takes a number of records per second, not {text!r}',
+            f'property "{RATE_LIMIT}" must be a number of records per second, not {text!r}',
             span=option.value.span,
-            hint="0 reads none until it is raised; leave it out for no limit",
+            hint="0 reads nothing until you raise the limit; omit the property for no limit",
         )
     return int(text)
 
@@ -114,9 +114,9 @@ def _parallelism(option: Option) -> int:
     if not text.isascii() or not text.isdigit() or not 0 < int(text) <= MOST_PARALLELISM:
         raise SqlError(
             INVALID_PROPERTY,
-            f'property "{VIEW_PARALLELISM}" takes a number of partitions from 1 to {MOST_PARALLELISM}, not {text!r}',
+            f'property "{VIEW_PARALLELISM}" must be a number of partitions from 1 to {MOST_PARALLELISM}, not {text!r}',
             span=option.value.span,
-            hint="leave it out for that of the warehouse: SHOW ALL lists streaming_parallelism",
+            hint="omit it to use the warehouse's value; SHOW ALL lists streaming_parallelism",
         )
     return int(text)
 
@@ -147,9 +147,9 @@ def plan_histories(
         key = next(iter(given))
         raise SqlError(
             INVALID_PROPERTY,
-            f'property "{key}" has no meaning: materialized view "{name}" reads no source',
+            f'property "{key}" has no effect, because materialized view "{name}" reads no source',
             span=spans.get(key, span),
-            hint=f"leave {key} out",
+            hint=f"omit {key}",
         )
     texts: list[str] = []
     notices: list[str] = []
@@ -161,7 +161,9 @@ def plan_histories(
             continue  # Its upstream sends no change twice: the log has all there is.
         history, lost = _plan_history(snapshot, inspector, source, given, spans, span)
         if lost:
-            notices.append(f"{lost} records of {source.name} from before are neither in its log nor upstream any more")
+            notices.append(
+                f"{lost} records from the history of {source.name} no longer exist, neither in its log nor upstream"
+            )
         if history is not None:
             texts.append(history.to_text())
             offsets += history.offsets
@@ -226,9 +228,9 @@ def _check_startup(
         if kind.spec.option(key) is None:
             raise SqlError(
                 INVALID_PROPERTY,
-                f'property "{key}" has no meaning for source "{source.name}": its connector has none',
+                f'property "{key}" has no effect for source "{source.name}", because its connector has no such option',
                 span=spans.get(key, span),
-                hint=f"leave {key} out",
+                hint=f"omit {key}",
             )
     try:
         kind.check_options({**without_startup(options), **given})

@@ -56,15 +56,16 @@ def lower_rebuild_materialized_view(
                 NOT_SUPPORTED,
                 f'materialized view "{found.name}" reads a source that is not shared: it cannot be rebuilt',
                 span=span,
-                hint=f"DROP MATERIALIZED VIEW {sql_name(found.name)} and create it again: SHOW CREATE shows how",
+                hint=f"DROP MATERIALIZED VIEW {sql_name(found.name)} and create it again; SHOW CREATE shows its "
+                "definition",
             )
         before = known.get(found.id)
         if before is not None and before.view is not None:
             raise SqlError(
                 CONCURRENT_CHANGE,
-                f'materialized view "{found.name}" is being made anew by another query',
+                f'materialized view "{found.name}" is being rebuilt with another query',
                 span=span,
-                hint=f"WAIT MATERIALIZED VIEW {sql_name(found.name)} waits until it serves",
+                hint=f"WAIT MATERIALIZED VIEW {sql_name(found.name)} waits until the new rows are complete",
             )
         given = _options(found)
         history = plan_histories(snapshot, inspector, found.inputs, given.startup, found.name, {}, span)
@@ -123,7 +124,7 @@ def _require_alone(
     hint = "; ".join(f"DROP SINK {sql_name(sink.name)}" for sink in sinks)
     if views:
         cascade = render(replace(statement, is_cascade=True, reason=None))
-        hint = f"{hint}; then {cascade}" if hint else f"{cascade} rebuilds these too"
+        hint = f"{hint}; then {cascade}" if hint else f"{cascade} also rebuilds these objects"
     else:
         hint += ", rebuild, and create it again WITH (snapshot = 'false')"
     raise SqlError(
@@ -163,7 +164,7 @@ def swap_operation(snapshot: Snapshot, rebuilds: Iterable[RebuildRecord], actor:
             names.append(view.name)
     return Operation(
         kind=SWAP,
-        statement=f"-- rebuilt, and serving from now on: {', '.join(names)}",
+        statement=f"-- rebuilt, and current from now on: {', '.join(names)}",
         objects=tuple(names),
         changes=tuple(changes),
         actor=actor,

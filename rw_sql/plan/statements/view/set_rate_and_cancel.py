@@ -52,16 +52,16 @@ def _set_parallelism(
     if statement.is_deferred:
         raise SqlError(
             INVALID_OPTION,
-            "the parallelism of a view changes by a rebuild, which cannot be deferred",
+            "changing the parallelism of a view needs a rebuild, which cannot be deferred",
             span=statement.parameter_span,
-            hint="leave DEFERRED out: the old rows serve until the new ones have caught up",
+            hint="omit DEFERRED: queries read the old rows until the new ones have caught up",
         )
     given = tuple(Option(key=VIEW_PARALLELISM, value=value, span=value.span) for value in statement.values)
     merged = merge_options(current, given[:1], () if given else (VIEW_PARALLELISM,))
     wanted = view_options(merged).parallelism or streaming_parallelism(snapshot)
     is_rebuilt = any(rebuild.view_id == view.id for rebuild in snapshot.all("rebuild"))
     if wanted == view.parallelism and not is_rebuilt:
-        return nothing(statement, view.name, f"its {VIEW_PARALLELISM} is {wanted} already")
+        return nothing(statement, view.name, f"its {VIEW_PARALLELISM} is already {wanted}")
     return lower_new_definition(
         statement, snapshot, inspector, view, replace(merged, name=statement.name), view.dialect
     )
@@ -75,7 +75,7 @@ def _set_rate_limit(
     merged = merge_options(current, given, () if given else (RATE_LIMIT,))
     limit = view_options(merged).rate_limit
     if limit == view.backfill_rate_limit:
-        return nothing(statement, view.name, f"{RATE_LIMIT} has this value already")
+        return nothing(statement, view.name, f"{RATE_LIMIT} already has this value")
     changes = [PutObject(record=replace(view, definition=render(merged), backfill_rate_limit=limit))]
     for rebuild in snapshot.all("rebuild"):
         if rebuild.view_id == view.id and rebuild.view is not None:
@@ -127,7 +127,7 @@ def lower_cancel_jobs(statement: CancelJobs, snapshot: Snapshot, inspector: Insp
                 UNDEFINED_OBJECT,
                 f"there is no backfill or refresh with id {id_}",
                 span=statement.span,
-                hint="SELECT ddl_id, ddl_statement FROM rw_catalog.rw_ddl_progress lists those that are",
+                hint="SELECT ddl_id, ddl_statement FROM rw_catalog.rw_ddl_progress lists the current ones",
             )
         changes += drop_with_dependents(
             snapshot, view.id, "materialized_view", view.name, statement.span, is_cascade=False
@@ -156,9 +156,9 @@ def _cancelled(refresh: RefreshRecord, span: Span) -> PutObject:
     if refresh.status != REFRESHING:
         raise SqlError(
             CANNOT_REFRESH,
-            f"the refresh of table '{refresh.name}' is in state {refresh.status}: it is merged to its end",
+            f"the refresh of table '{refresh.name}' is in state {refresh.status}: a merge cannot be cancelled",
             span=span,
-            hint=f"WAIT TABLE {sql_name(refresh.name)} waits until it is done",
+            hint=f"WAIT TABLE {sql_name(refresh.name)} waits until the refresh is done",
         )
     return given_up(refresh, "CANCEL JOBS")
 

@@ -80,9 +80,10 @@ def lower_create_materialized_view(
             if source.name in repeated_tables(record.query):
                 raise SqlError(
                     NOT_SUPPORTED,
-                    f'source "{source.name}" is not shared: a query can read it in one place only',
+                    f'source "{source.name}" is not shared, so a query can read it only once',
                     span=statement.query.span,
-                    hint=f"make a view of it, or name it once: WITH one AS (SELECT * FROM {source.name}) SELECT …",
+                    hint="create a view of the source, or read the source once: WITH one AS (SELECT * FROM "
+                    f"{source.name}) SELECT …",
                 )
             changes += begin_reading(snapshot, inspector, source, record, given.startup, statement.name.span)
         if isinstance(source, MaterializedViewRecord) and source.keys and not source.has_change_feed:

@@ -116,7 +116,7 @@ def test_where_another_checkpoint_stands(tmp_path: Path) -> None:
 def test_what_allow_clamp_makes_of_a_position_is_said(tmp_path: Path) -> None:
     world, path = world_of(tmp_path)
     shown = world.explained(inject(path, "VALUES ('a:0' = 5, 'a:1' = 7) ALLOW CLAMP " + BROKERS))
-    assert "note: clamped to what the upstream holds: a:0 from 5 to 10\n" in shown
+    assert "note: clamped to the offsets that the upstream has: a:0 from 5 to 10\n" in shown
 
 
 def test_the_entry_that_is_written_names_every_split(tmp_path: Path) -> None:
@@ -222,7 +222,7 @@ def test_partitions_that_the_job_will_take_up_by_itself(tmp_path: Path) -> None:
     world.put_topic("b", (0, 9), (0, 3))
     preview = world.plan(inject(path, f"VALUES ('b:0' = 1) {BROKERS}")).preview
     assert preview is not None
-    assert "not in the checkpoint, so read from their first record: b:1" in preview.notices
+    assert "these splits are not in the checkpoint and will be read from their first record: b:1" in preview.notices
 
 
 @pytest.mark.parametrize(
@@ -250,7 +250,7 @@ def test_a_delta_source_goes_back_over_versions_that_replaced_rows(tmp_path: Pat
     path = str(make_checkpoint(tmp_path / "c", [delta(3)]))
     plan = CannedWorld().plan(inject(path, f"VALUES ('version' = 1) WITH (table = '{table}')"))
     assert plan.preview is not None
-    assert plan.preview.splits[0].verdict == "DUPLICATES at most 5 (some versions replaced rows)"
+    assert plan.preview.splits[0].verdict == "DUPLICATES at most 5 (some versions updated or deleted rows)"
     assert any("the job stops there unless it reads with skipChangeCommits" in note for note in plan.preview.notices)
 
 
@@ -259,9 +259,7 @@ def test_a_delta_source_without_its_table(tmp_path: Path) -> None:
     assert verdicts(CannedWorld(), inject(path, "VALUES ('version' = 2)")) == {
         "version": "UNKNOWN (reads versions 2 to 4 again)"
     }
-    assert verdicts(CannedWorld(), inject(path, "VALUES ('version' = 6)")) == {
-        "version": "UNKNOWN (passes version 5 by)"
-    }
+    assert verdicts(CannedWorld(), inject(path, "VALUES ('version' = 6)")) == {"version": "UNKNOWN (skips version 5)"}
 
 
 def file_job(path: Path) -> str:
@@ -303,7 +301,7 @@ def test_files_that_would_be_read_again_must_be_there(tmp_path: Path) -> None:
     assert caught.value.code == "RW402"
     preview = CannedWorld().plan(inject(path, "VALUES ('list' = 1) ALLOW GAPS")).preview
     assert preview is not None
-    assert "1 of 3 files are gone and will not be read again" in preview.notices
+    assert "1 of 3 files no longer exist and will not be read again" in preview.notices
 
 
 def test_late_rows_and_counted_twice(tmp_path: Path) -> None:
@@ -338,7 +336,7 @@ def test_show_checkpoint(tmp_path: Path) -> None:
         (None, None, None, None, None, "UNKNOWN"),
         (None, None, None, None, None, "UNKNOWN"),
     ]
-    assert [row["detail"] for row in rows[3:]] == ["it has read nothing yet", '{"seq":1}']
+    assert [row["detail"] for row in rows[3:]] == ["the job has read nothing yet", '{"seq":1}']
 
 
 def test_a_yes_beforehand_needs_allow_and_that_the_job_is_stopped(tmp_path: Path) -> None:

@@ -139,7 +139,7 @@ def test_another_cluster_is_an_unsafe_operation_and_nothing_is_continued_by_numb
     assert [(split.old, split.new, split.verdict) for split in plan.preview.splits] == [
         (5, None, "UNKNOWN (other cluster)")
     ]
-    assert plan.preview.notices == ("OTHER_CLUSTER: it stalls until RESET SOURCE SPLITS a",)
+    assert plan.preview.notices == ("OTHER_CLUSTER: the source stalls until RESET SOURCE SPLITS a",)
     assert {state.cluster for state in world.full_states("a").values()} == {f"cluster {HERE}"}
 
 
@@ -289,7 +289,9 @@ def test_a_property_that_one_dependent_sets_itself_changes_nothing() -> None:
     world = connected_world()
     world.run("ALTER SOURCE b UNSAFE SET (properties.client.id = 'mine')")
     error = refused(world, "ALTER CONNECTION c SET (properties.client.id = 'ours')")
-    assert error.message == ('source "b" does not fit: property "properties.client.id" is set by connection "c" too')
+    assert error.message == (
+        'source "b" does not accept the change: property "properties.client.id" is set by connection "c" too'
+    )
 
 
 def sink_world() -> CannedWorld:
@@ -339,14 +341,14 @@ def test_a_sink_that_comes_to_another_cluster_is_an_unsafe_operation() -> None:
     plan = world.plan("ALTER SINK k SET CONNECTION e")
     assert plan.is_unsafe
     assert plan.preview is not None
-    assert plan.preview.notices == ("OTHER_CLUSTER: what it wrote stays where it was",)
+    assert plan.preview.notices == ("OTHER_CLUSTER: the rows that it wrote stay in the old cluster",)
     world.run("DROP SOURCE a CASCADE", "DROP SOURCE b CASCADE")
     again = "CREATE SINK k FROM vd WITH (connector = 'kafka', connection = c, topic = 't') FORMAT PLAIN ENCODE JSON"
     world.run(again)
     plan = world.plan(f"ALTER CONNECTION c SET (properties.bootstrap.server = '{ELSEWHERE}')")
     assert plan.is_unsafe
     assert plan.preview is not None
-    assert plan.preview.notices == ("sink k: OTHER_CLUSTER: what it wrote stays where it was",)
+    assert plan.preview.notices == ("sink k: OTHER_CLUSTER: the rows that it wrote stay in the old cluster",)
 
 
 def test_a_block_shows_what_becomes_of_a_sink() -> None:
@@ -358,7 +360,7 @@ def test_a_block_shows_what_becomes_of_a_sink() -> None:
     assert plan.preview is not None
     assert plan.preview.title.endswith("1 statements of sink k")
     assert ("connection", "c", "e") in plan.preview.properties
-    assert plan.preview.notices == ("OTHER_CLUSTER: what it wrote stays where it was",)
+    assert plan.preview.notices == ("OTHER_CLUSTER: the rows that it wrote stay in the old cluster",)
     assert ("k", "NOTICE") in [(row.object, row.change) for row in plan.changes]
     assert plan.operation is not None
     assert plan.operation.objects == ("k",)
@@ -375,7 +377,7 @@ def test_an_undo_that_brings_a_sink_to_another_cluster_is_unsafe() -> None:
     plan = world.plan(f"UNDO OPERATION {swapped}")
     assert plan.is_unsafe
     assert plan.preview is not None
-    assert plan.preview.notices == ("OTHER_CLUSTER: what it wrote stays where it was",)
+    assert plan.preview.notices == ("OTHER_CLUSTER: the rows that it wrote stay in the old cluster",)
     assert ("properties.bootstrap.server", HERE, ELSEWHERE) in plan.preview.properties
 
 
@@ -383,7 +385,10 @@ def test_what_one_sink_cannot_use_changes_nothing_anywhere() -> None:
     world = sink_world()
     world.run("ALTER SINK k CONNECTOR WITH (properties.client.id = 'mine')")
     error = refused(world, "ALTER CONNECTION c SET (properties.client.id = 'ours')")
-    assert error.message == 'sink "k" does not fit: property "properties.client.id" is set by connection "c" too'
+    assert (
+        error.message
+        == 'sink "k" does not accept the change: property "properties.client.id" is set by connection "c" too'
+    )
 
 
 def test_the_safe_path_of_a_sink() -> None:

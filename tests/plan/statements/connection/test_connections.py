@@ -199,7 +199,7 @@ def test_a_secret_option_takes_no_literal() -> None:
         ("WITH (backend = SECRET pw) AS 'x'", "secret references are not allowed when creating a secret"),
         (
             "WITH (backend = 'hashicorp_vault', addr = 'http://v', path = 'p', field = 'f', auth_token = 't')",
-            'property "auth_token" is never stored: credentials of the vault come from the environment',
+            'property "auth_token" cannot be set here: credentials of the vault come from the environment',
         ),
     ],
 )

@@ -79,8 +79,8 @@ def test_a_consumer_groups_offsets() -> None:
     world = paused_world()
     world.groups["loader"] = GroupOffsets(offsets={"old:0": 20, "else:0": 1}, members=2)
     assert notices(world, "FROM GROUP 'loader'") == [
-        'consumer group "loader" has 2 members: it may move on meanwhile',
-        'consumer group "loader" has committed nothing of old:1',
+        'consumer group "loader" has 2 active members, so its offsets may still change',
+        'consumer group "loader" has committed no offsets of old:1',
     ]
     assert world.states("s") == {"old:0": 20, "old:1": 50}
     error = refused(world, "INJECT SOURCE OFFSETS s FROM GROUP 'loadr'")
@@ -96,8 +96,8 @@ def test_a_checkpoints_offsets() -> None:
     )
     assert notices(world, "FROM CHECKPOINT '/c'") == [
         "taken from batch 3 of the checkpoint",
-        "batch 4 of the checkpoint is planned but not committed: it is not counted",
-        "not of these splits, left out: b:0",
+        "batch 4 of the checkpoint is planned but not committed, so its offsets are not used",
+        "ignored, because they belong to other splits: b:0",
     ]
     assert world.states("s") == {"old:0": 20, "old:1": 30}
     world.checkpoints["/c"] = CheckpointText(batch=0, planned=0, text='v2\n{}\nsrc:{"old":{"0":25}}')
@@ -129,7 +129,7 @@ def test_where_another_source_stands() -> None:
     world.run(create_source("u", "new", "paused = 'true'"))
     assert refused(world, "INJECT SOURCE OFFSETS s FROM SOURCE u").code == "RW310"
     world.run("RESUME SOURCE t")
-    assert notices(world, "FROM SOURCE t") == ['source "t" is running: it moves on meanwhile']
+    assert notices(world, "FROM SOURCE t") == ['source "t" is running, so its positions may still change']
 
 
 def test_a_source_of_another_life_of_the_topic_is_not_continued_by_number() -> None:
@@ -154,10 +154,10 @@ def test_offsets_that_are_worked_out() -> None:
 def test_what_allow_clamp_makes_of_an_offset_is_said() -> None:
     world = paused_world()
     assert notices(world, "VALUES ('0' = 5, '1' = 60) ALLOW CLAMP") == [
-        "clamped to what the upstream holds: old:0 from 5 to 10, old:1 from 60 to 50"
+        "clamped to the offsets that the upstream has: old:0 from 5 to 10, old:1 from 60 to 50"
     ]
     shown = world.explained("INJECT SOURCE OFFSETS s TO SHIFT -100 ALLOW CLAMP")
-    assert "note: clamped to what the upstream holds: old:0 from -90 to 10, old:1 from -50 to 0" in shown
+    assert "note: clamped to the offsets that the upstream has: old:0 from -90 to 10, old:1 from -50 to 0" in shown
     assert notices(world, "TO OFFSET 20 ALLOW CLAMP") == []
 
 
@@ -165,7 +165,7 @@ def test_for_splits_that_a_file_does_not_name() -> None:
     world = paused_world()
     world.files["f"] = "old,0,20\n"
     error = refused(world, "INJECT SOURCE OFFSETS s FROM FILE 'f' FOR SPLITS ('1')")
-    assert (error.code, error.hint) == ("RW210", "offsets are given of old:0")
+    assert (error.code, error.hint) == ("RW210", "offsets are given for old:0")
 
 
 @pytest.mark.parametrize("statement", ["INJECT SOURCE OFFSETS s TO OFFSET 20", "SKIP RECORD AT '0' 40 ON SOURCE s"])
@@ -173,7 +173,7 @@ def test_a_running_source_is_explained_as_after_its_pause(statement: str) -> Non
     world = moved_world()
     world.jobs["ingest-1"] = JobStatus(job="ingest-1", object_id=1, state="RUNNING")
     shown = world.explained(statement).splitlines()
-    said = "  note: the source is running, so these are its positions of now: PAUSE SOURCE s first"
+    said = "  note: the source is running, so its positions will change: PAUSE SOURCE s first"
     assert said in shown
     assert f"  as of epoch {world.snapshot.epoch}" in shown
     assert refused(world, statement).code == "RW305"
@@ -188,7 +188,7 @@ def test_offsets_at_a_time() -> None:
     world = paused_world()
     world.times = {"old:0": 20, "old:1": 50}
     target = "TO TIMESTAMP '2023-11-14 22:13:20+00:00'"
-    assert notices(world, target) == ["no record at or after that time, so at the end: old:1"]
+    assert notices(world, target) == ["no record at or after that time, so set to the end: old:1"]
     assert world.states("s") == {"old:0": 20, "old:1": 50}
     assert [asked["milliseconds"] for asked in world.asked_of(CannedUpstreams.offsets_at)] == [1_700_000_000_000]
     world.asked.clear()

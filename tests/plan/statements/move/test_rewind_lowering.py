@@ -79,7 +79,7 @@ def test_every_split_goes_back_to_where_it_stood_also_those_that_were_not_moved(
         ("old:0", 44, 40, "NONE"),
         ("old:1", 58, 50, "NONE"),
     ]
-    assert "the log of s: 30 rows are taken back, 90 stay" in plan.preview.notices
+    assert "the log of s: 30 rows are removed, 90 stay" in plan.preview.notices
     assert not any("LATE" in notice for notice in plan.preview.notices)
     assert any("how many rows that is was not counted" in notice for notice in plan.preview.notices)
     assert ("RewindJob", "ingest-1", "log to version 7") in [(s.action, s.subject, s.detail) for s in plan.steps]
@@ -108,7 +108,7 @@ def test_a_second_rewind_takes_the_place_of_the_first() -> None:
     world.run(f"REWIND SOURCE s TO OPERATION {operation}")
     (second,) = world.snapshot.all("rewind")
     assert (second.id, second.epoch) == (first.id, first.epoch + 1)
-    with pytest.raises(SqlError, match=f"REWIND SOURCE s TO OPERATION {second.epoch} takes it back, with the rows"):
+    with pytest.raises(SqlError, match=f"REWIND SOURCE s TO OPERATION {second.epoch} reverts it and removes the rows"):
         world.run(f"UNDO OPERATION {second.epoch}")
     world.run("DROP SOURCE s CASCADE")
     assert not world.snapshot.all("rewind")
@@ -150,7 +150,9 @@ def test_refused_where_a_connection_was_altered_since() -> None:
     with_point(world, operation)
     error = refused_rewind(world, f"REWIND SOURCE s TO OPERATION {operation}")
     assert f'operation {altered} (ALTER CONNECTION) altered connection "c"' in error.message
-    assert (error.hint or "").startswith(f"UNDO OPERATION {altered} gives it back; then REWIND SOURCE s TO OPERATION")
+    assert (error.hint or "").startswith(
+        f"UNDO OPERATION {altered} restores the connection; then REWIND SOURCE s TO OPERATION"
+    )
     assert f"REWIND SOURCE s TO OPERATION {operation}" in (error.hint or "")
 
 
@@ -206,5 +208,5 @@ def test_what_was_made_after_the_operation_stands_in_the_way() -> None:
     with_point(world, operation)
     world.run("CREATE MATERIALIZED VIEW late AS SELECT id FROM s")
     error = refused_rewind(world, f"REWIND SOURCE s TO OPERATION {operation}")
-    assert 'materialized view "late" was made after the operation' in error.message
+    assert 'materialized view "late" was created after the operation' in error.message
     assert (error.hint or "").startswith("DROP MATERIALIZED VIEW late; then rewind")

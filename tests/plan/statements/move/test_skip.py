@@ -25,7 +25,7 @@ def test_the_next_record_is_passed_by(paused: CannedWorld) -> None:
     assert plan.preview is not None
     assert "GAP 1" in render_preview(plan.preview)
     assert [(row.change, row.detail) for row in plan.changes] == [
-        ("SKIPPED", "old:0: record 40 is never read, 41 is next")
+        ("SKIPPED", "old:0: record 40 will not be read; the next record is 41")
     ]
     paused.run(f"UNDO OPERATION {paused.operations[0].epoch}")
     assert paused.states("s") == {"old:0": 40, "old:1": 50}
@@ -34,8 +34,8 @@ def test_the_next_record_is_passed_by(paused: CannedWorld) -> None:
 @pytest.mark.parametrize(
     ("record", "message", "hint"),
     [
-        ("'0' 39", "was read already: 40 is the next one", "SHOW SOURCE SPLITS"),
-        ("'0' 42", "is not next: 2 come before it, from 40 on", "VALUES ('old:0' = 43) leaves"),
+        ("'0' 39", "was already read; the next record is 40", "SHOW SOURCE SPLITS"),
+        ("'0' 42", "is not the next one: 2 unread records come before it, from 40 on", "VALUES ('old:0' = 43) leaves"),
         ("'0' 50", "has no record 50: it ends at 50", "40 is the next one"),
         ("'1' 50", "has no record 50: it ends at 50", "50 is the next one"),
     ],

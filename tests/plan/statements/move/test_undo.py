@@ -64,9 +64,9 @@ def test_an_undo_can_be_undone_and_then_undone_again() -> None:
     error = refused(world, f"UNDO OPERATION {injected}")
     assert (error.code, error.message) == (
         "RW330",
-        f"operation {injected} cannot be undone: operation {undone} has undone it",
+        f"operation {injected} cannot be undone: operation {undone} has already undone it",
     )
-    assert error.hint == f"UNDO OPERATION {undone} does it again"
+    assert error.hint == f"UNDO OPERATION {undone} restores it"
     world.run(f"UNDO OPERATION {undone}")
     assert world.states("s") == {"old:0": 15, "old:1": 50}
     world.run(f"UNDO OPERATION {injected}")
@@ -81,7 +81,7 @@ def test_undo_names_the_later_operations_that_rest_on_it() -> None:
     second = world.operations[0].epoch
     error = refused(world, f"UNDO OPERATION {first}")
     assert error.code == "RW330"
-    assert f"later operations rest on it: {second} (INJECT SOURCE OFFSETS)" in error.message
+    assert f"later operations depend on it: {second} (INJECT SOURCE OFFSETS)" in error.message
     assert error.hint == f"UNDO OPERATION {second}; then UNDO OPERATION {first}"
     world.run(f"UNDO OPERATION {second}", f"UNDO OPERATION {first}")
     assert world.states("s") == {"old:0": 40, "old:1": 50}
@@ -96,7 +96,7 @@ def test_a_move_is_undone_from_its_end() -> None:
     assert all(split.startswith("new:") for split in world.assigned("s"))
     # On its own it would name the old topic again, without the positions that the RESET discarded.
     error = refused(world, f"UNDO OPERATION {moved}")
-    assert f"later operations rest on it: {reset} (RESET SOURCE SPLITS)" in error.message
+    assert f"later operations depend on it: {reset} (RESET SOURCE SPLITS)" in error.message
     assert error.hint == f"UNDO OPERATION {reset}; then UNDO OPERATION {moved}"
     world.run(f"UNDO OPERATION {reset}", f"UNDO OPERATION {moved}")
     assert world.states("s") == {"old:0": 40, "old:1": 50}
@@ -119,7 +119,7 @@ def test_redoing_on_a_base_that_was_undone_meanwhile_is_refused() -> None:
     undone = world.operations[0].epoch
     world.run(f"UNDO OPERATION {first}")
     error = refused(world, f"UNDO OPERATION {undone}")
-    assert f"later operations rest on it: {undone + 1} (UNDO OPERATION)" in error.message
+    assert f"later operations depend on it: {undone + 1} (UNDO OPERATION)" in error.message
 
 
 def test_undo_is_refused_where_the_upstream_has_dropped_the_records() -> None:

@@ -22,7 +22,7 @@ def test_a_paused_source_keeps_its_splits_until_it_resumes() -> None:
     world.run("PAUSE SOURCE s")
     assert world.answers("ALTER SOURCE s UNSAFE SET (topic = 'new')") == [
         ("ALTERED", "topic = new (was old)"),
-        ("NOTICE", "no longer read: old:0, old:1 (RESET SOURCE SPLITS s forgets them)"),
+        ("NOTICE", "no longer read: old:0, old:1 (RESET SOURCE SPLITS s discards them)"),
     ]
     assert world.assigned("s") == ("old:0", "old:1")
     assert world.answers("RESUME SOURCE s") == [("RESUMED", "3 new splits: new:0 at 0, new:1 at 3, new:2 at 0")]

@@ -121,7 +121,7 @@ def test_a_view_of_another_query_is_made_beside_its_old_rows() -> None:
     text = "CREATE OR REPLACE MATERIALIZED VIEW v AS SELECT id + 1 AS id FROM s"
     plan = world.run(text)
     assert [(row.object, row.change) for row in plan.changes] == [("v", "REBUILDING")]
-    assert world.run(text).changes[0].detail == "it is being made so already"
+    assert world.run(text).changes[0].detail == "a rebuild with this definition is already running"
 
 
 @pytest.mark.parametrize(

@@ -242,7 +242,7 @@ def test_set_search_path() -> None:
     assert plan.session == ("search_path", "raw, nowhere, public")
     assert [(row.change, row.detail) for row in plan.changes] == [
         ("SET", "raw, nowhere, public"),
-        ("NOTICE", 'schema "nowhere" does not exist: it is skipped until CREATE SCHEMA nowhere makes it'),
+        ("NOTICE", 'schema "nowhere" does not exist; search_path skips it until CREATE SCHEMA nowhere creates it'),
     ]
     assert world.plan("USE raw").session == ("search_path", "raw")
     assert world.plan("USE public").session == ("search_path", None)

@@ -170,7 +170,7 @@ def test_rows_without_an_order_are_told() -> None:
     ]
     answers = world.run(to_kafka("k2", "FROM v", "primary_key = 'id'", **upsert)).changes
     assert [(row.change, row.detail) for row in answers[1:]] == [
-        ("NOTICE", 'rows of materialized view "v" have no order: where (id) repeats, any one of them stays')
+        ("NOTICE", 'rows of materialized view "v" have no order: if several have the same (id), any one of them stays')
     ]
 
 
@@ -248,7 +248,7 @@ def test_a_new_value_of_a_secret_is_tried_on_its_sinks_first() -> None:
 def test_validate_looks_at_the_target_again() -> None:
     world = sink_world()
     world.run(to_kafka("k", "FROM v"))
-    assert world.answers("VALIDATE SINK k") == [("VALID", "the target takes its rows")]
+    assert world.answers("VALIDATE SINK k") == [("VALID", "the target accepts its rows")]
     world.silent.add(HERE)
     assert refused(world, "VALIDATE SINK k").code == "RW401"
 

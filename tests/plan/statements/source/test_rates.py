@@ -39,7 +39,7 @@ def test_rate_and_pace_change_at_run_time_and_go_back() -> None:
     world.run("ALTER SOURCE s SET barrier_interval_ms = 500")
     assert options(world)["barrier_interval_ms"] == "500"
     assert world.answers("ALTER SOURCE s SET source_rate_limit = 1000") == [
-        ("NOTHING", "source_rate_limit has this value already")
+        ("NOTHING", "source_rate_limit already has this value")
     ]
     world.run("ALTER SOURCE s SET source_rate_limit = DEFAULT", "ALTER SOURCE s SET barrier_interval_ms TO DEFAULT")
     assert not {"source_rate_limit", "barrier_interval_ms"} & options(world).keys()
@@ -71,7 +71,7 @@ def test_a_rate_of_0_stops_the_reading_and_nothing_else() -> None:
     world.run("PAUSE SOURCE s")
     assert world.answers("ALTER SOURCE s SET source_rate_limit = DEFAULT") == [
         ("ALTERED", "source_rate_limit dropped (was 0)"),
-        ("NOTICE", "it is paused and stays so until RESUME"),
+        ("NOTICE", "it is paused and stays paused until RESUME"),
     ]
     world.run("RESUME SOURCE s")
     assert set(desired_jobs(world.snapshot)) == {"ingest-1", "mv-2"}

@@ -70,7 +70,7 @@ def test_generated_columns_and_defaults_are_the_tables() -> None:
         *(
             (
                 changes(f, "id INT, twice INT AS id * 2, PRIMARY KEY (twice)"),
-                f'column "twice" of the primary key is not in the records: FORMAT {f} deletes by it',
+                f'column "twice" of the primary key is not in the records, but FORMAT {f} needs it to delete rows',
             )
             for f in FORMATS
         ),

@@ -208,7 +208,9 @@ def test_columns_that_the_upstream_cannot_give_are_refused_before_anything_is_st
     assert not world.asked_of(CannedUpstreams.look)
     assert not world.asked_of(CannedUpstreams.column_misfit)
     assert "validate" not in table(world, "u").definition.lower()
-    assert refused(world, create_refreshable("VALIDATE = 'maybe'", name="w")).message == "VALIDATE takes true or false"
+    assert (
+        refused(world, create_refreshable("VALIDATE = 'maybe'", name="w")).message == "VALIDATE must be true or false"
+    )
     # Types do not refuse an existing object: its values have fitted so far.
     world.run("ALTER TABLE u CONNECTOR WITH (partition.num = 2)")
     assert refused(world, "VALIDATE SOURCE u").code == "RW212"
@@ -343,7 +345,7 @@ def test_cancel_ends_a_loading_and_no_merge() -> None:
     error = refused(world, f"CANCEL JOBS {id_}")
     assert (error.code, error.message) == (
         "RW340",
-        "the refresh of table 't' is in state FINISHING: it is merged to its end",
+        "the refresh of table 't' is in state FINISHING: a merge cannot be cancelled",
     )
 
 
@@ -368,7 +370,7 @@ def test_its_source_is_moved_as_any_other() -> None:
 def test_explain_says_what_will_be_done() -> None:
     world = refreshable_world()
     text = world.explained("REFRESH TABLE t")
-    assert "the whole upstream is loaded beside the table" in text
+    assert "the whole upstream is loaded into a staging table" in text
     assert "AlterObject refresh t" in text
 
 

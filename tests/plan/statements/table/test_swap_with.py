@@ -48,8 +48,8 @@ def test_views_swap_and_their_readers_go_on() -> None:
     assert [(row.object, row.change, row.detail) for row in plan.changes] == [
         ("w", "RENAMED", "was v"),
         ("v", "RENAMED", "was w"),
-        ("on_v", "ALTERED", "reads the same rows, of w now"),
-        ("on_both", "ALTERED", "reads the same rows, of w and v now"),
+        ("on_v", "ALTERED", "reads the same rows, which now belong to w"),
+        ("on_both", "ALTERED", "reads the same rows, which now belong to w and v"),
     ]
 
 

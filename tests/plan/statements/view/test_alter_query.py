@@ -52,7 +52,7 @@ def test_both_run_and_the_old_one_serves_until_the_swap() -> None:
         ("v", "NOTICE"),
         ("top", "REBUILDING"),
     ]
-    assert plan.changes[1].detail == "columns then: without twice; with more"
+    assert plan.changes[1].detail == "columns after the change: without twice; with more"
     assert {record.name: record for record in world.snapshot.all("materialized_view")} == before
     v, top = before["v"].id, before["top"].id
     assert {job: generation for job, (generation, _) in generations(world).items()} == {
@@ -109,7 +109,7 @@ def test_a_view_may_read_one_that_was_made_after_it() -> None:
         (
             "ALTER MATERIALIZED VIEW v AS SELECT CAST(id AS BIGINT) AS id FROM s",
             "RW306",
-            '"top" reads it: its column "id" would be BIGINT, and is INT',
+            '"top" reads it: the type of its column "id" would change from INT to BIGINT',
         ),
         ("ALTER MATERIALIZED VIEW v AS SELECT id FROM v", "RW215", "would read itself"),
         ("ALTER MATERIALIZED VIEW v AS SELECT id FROM top", "RW215", 'would read "top", which reads it'),
@@ -129,7 +129,7 @@ def test_sinks_have_sent_what_cannot_be_taken_back() -> None:
     error = refused(world, "ALTER MATERIALIZED VIEW v AS SELECT id, id AS other FROM s")
     assert (error.code, error.hint) == (
         "RW306",
-        "DROP SINK k, alter, and create it again WITH (snapshot = 'false')",
+        "DROP SINK k, run this again, and create it again WITH (snapshot = 'false')",
     )
 
 
@@ -138,7 +138,7 @@ def test_said_again_it_is_nothing_and_said_otherwise_it_begins_anew() -> None:
     world.run("ALTER MATERIALIZED VIEW v AS SELECT id, id AS other FROM s")
     assert world.run("ALTER MATERIALIZED VIEW v AS SELECT id, id AS other FROM s").operation is None
     replaced = "CREATE OR REPLACE MATERIALIZED VIEW v AS select id, id as other from s"
-    assert world.run(replaced).changes[0].detail == "it is being made so already"
+    assert world.run(replaced).changes[0].detail == "a rebuild with this definition is already running"
     assert refused(world, "REBUILD MATERIALIZED VIEW v CASCADE").code == "RW309"
     assert refused(world, "ALTER MATERIALIZED VIEW top AS SELECT id, id AS more FROM v").code == "RW309"
     world.run("ALTER MATERIALIZED VIEW v SET backfill_rate_limit = 7")
@@ -191,8 +191,8 @@ def test_undo_after_the_swap_lets_the_old_rows_serve(by_swap: bool) -> None:
     ("since", "said"),
     [
         (("CREATE MATERIALIZED VIEW more AS SELECT other FROM v",), '"more" has read the rows'),
-        (("REBUILD MATERIALIZED VIEW v CASCADE",), "is being made anew"),
-        (("DROP SOURCE s CASCADE",), "was dropped since"),
+        (("REBUILD MATERIALIZED VIEW v CASCADE",), "is being rebuilt"),
+        (("DROP SOURCE s CASCADE",), "no longer exists"),
     ],
 )
 def test_what_keeps_the_old_rows_from_serving(since: tuple[str, ...], said: str) -> None:

@@ -92,7 +92,7 @@ def test_what_nobody_has_any_more_is_told() -> None:
     found.run("PAUSE SOURCE s", "INJECT SOURCE OFFSETS s VALUES ('t:0' = 60) ALLOW GAPS", "RESUME SOURCE s")
     found.put_topic("t", (50, 100), (0, 100))
     notices = [row.detail for row in found.plan(VIEW.format("")).changes if row.change == "NOTICE"]
-    assert notices == ["10 records of s from before are neither in its log nor upstream any more"]
+    assert notices == ["10 records from the history of s no longer exist, neither in its log nor upstream"]
     assert spans(history_of(found))["t:0"] == ((0, 40), (50, 60))
 
 

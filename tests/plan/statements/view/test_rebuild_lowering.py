@@ -40,7 +40,7 @@ def test_both_run_until_the_new_one_serves() -> None:
     plan = world.run("REBUILD MATERIALIZED VIEW v REASON 'late rows'")
     assert not plan.is_unsafe
     assert [(row.change, row.detail) for row in plan.changes] == [
-        ("REBUILDING", "its rows serve until the new ones have caught up")
+        ("REBUILDING", "queries read its old rows until the new ones have caught up")
     ]
     id_ = view(world, "v").id
     assert [step.describe() for step in plan.steps if not step.is_catalog] == [f"StartJob mv-{id_}.2"]
@@ -95,7 +95,7 @@ def test_views_on_it_are_made_anew_with_cascade() -> None:
         world.run("REBUILD MATERIALIZED VIEW v")
     assert (caught.value.code, caught.value.hint) == (
         "RW306",
-        "REBUILD MATERIALIZED VIEW v CASCADE rebuilds these too",
+        "REBUILD MATERIALIZED VIEW v CASCADE also rebuilds these objects",
     )
     world.run("REBUILD MATERIALIZED VIEW v CASCADE")
     jobs = view_jobs(world)

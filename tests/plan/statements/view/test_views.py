@@ -88,7 +88,7 @@ def test_a_column_needs_a_name_that_can_be_stored() -> None:
     error = refused(world, "CREATE MATERIALIZED VIEW v AS SELECT count(*) FROM clicks")
     assert error.code == "RW215"
     assert error.hint is not None
-    assert error.hint == "give it a name: count(*) AS count"
+    assert error.hint == "name the column: count(*) AS count"
 
 
 def test_columns_that_cannot_be_read_as_errors(recorded: Callable[[Path, str], None]) -> None:
