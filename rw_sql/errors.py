@@ -1,4 +1,4 @@
-"""Every error that a user can see: its code, its SQLSTATE, its position in the text, and its rendering.
+"""The errors that users can see: codes, SQLSTATEs, positions in the text, and rendering.
 
 Codes are grouped: ``RW1xx`` syntax, ``RW2xx`` names and types, ``RW3xx`` refused, ``RW4xx`` upstream and runtime. A
 code is never reused. SQLSTATE values follow PostgreSQL's appendix A.
@@ -111,9 +111,10 @@ class SqlError(Exception):
     """The error that a statement raises: a code, one sentence, its position in the text, and a hint that can be typed.
 
     ``code``, ``sqlstate``, ``message`` and ``hint`` are strings (``hint`` may be None); ``line`` and ``column`` are
-    1-based, or None if the error has no position. ``str(error)`` is the whole text, caret included. In the line it
-    shows, asterisks replace secrets. With ``hides_literals``, and in an error about an unknown property, they also
-    replace the values of all properties that are not known to be harmless; ``plain_keys`` are harmless ones.
+    1-based, or None if the error has no position. ``str(error)`` is the whole text, caret included. In the source
+    line that it shows, secrets are replaced by asterisks. With ``hides_literals``, and in an error about an unknown
+    property, the values of all properties are masked except those known to be harmless; ``plain_keys`` are
+    additional harmless keys.
     """
 
     def __init__(
@@ -161,7 +162,7 @@ class SqlError(Exception):
         return self.span.column if self.span else None
 
     def located(self, text: str, file: str | None = None) -> SqlError:
-        """This error with the text that its span refers to. If it has a text already, that one stays."""
+        """Sets the text to which the error's span refers, unless it already has one; returns the error."""
         if self.text is None:
             self.text = text
         if self.file is None:
@@ -169,8 +170,10 @@ class SqlError(Exception):
         return self
 
     def moved_into(self, script: str, start: int, line: int, column: int, file: str | None) -> SqlError:
-        """This error of one statement, relocated into its script; ``line`` and ``column`` are those of the statement's
-        start."""
+        """Relocates this error from a single statement to its script.
+
+        ``line`` and ``column`` are the position of the statement's start.
+        """
         inner = self.span or Span(start=0, end=1, line=1, column=1)
         shift = column - 1 if inner.line == 1 else 0
         self.span = Span(
@@ -217,7 +220,7 @@ _TELLING = re.compile(
 _EMBEDDED = re.compile(
     r"()('[^']*(?:://[^\s/'@]*:[^\s/'@]*@|[?&;]\s*passw\w*=)[^']*(?:'|\Z))", re.IGNORECASE | re.DOTALL
 )
-"""A text with a password inside: that of a URL's user, or a parameter."""
+"""Matches a text that contains a password: in the user part of a URL, or as a parameter."""
 
 _ANY = re.compile(rf"()({_LITERAL})", re.DOTALL)
 _PLAIN_KEYS = frozenset({
@@ -228,11 +231,11 @@ _PLAIN_KEYS = frozenset({
 
 _KEY_BEFORE = re.compile(r"(?P<key>[\w.]+)(?P<quote>\"?)\s*(?P<sign>=?)\s*\Z")
 _NO_KEYS = frozenset({"CHECKPOINT", "OFFSETS", "FILE", "REASON", "TABLE"})
-"""Words before a text that is not the value of a property."""
+"""Words that precede a text that is not the value of a property."""
 
 
 def masked(text: str, *, plain: Collection[str] | None = None) -> str:
-    """A text of statements with asterisks in place of secrets. Its length is unchanged.
+    """The text of statements with secrets replaced by asterisks. The length does not change.
 
     Masked are the values of CREATE and ALTER SECRET, literals of properties whose name suggests a secret, and literals
     with a password inside. With ``plain``, the values of all properties are masked too, except those in ``plain`` and
@@ -278,7 +281,7 @@ _NEAR_THE_BEST = 0.1
 def near_names(wanted: str, known: Iterable[str], *, most: int = 3) -> list[str]:
     """Up to ``most`` of the ``known`` names that are similar to ``wanted``, best first.
 
-    Names that are much less similar than the best one are left out.
+    Names that are much less similar than the best match are left out.
     """
     near = get_close_matches(wanted, sorted(known), n=most, cutoff=0.6)
     if len(near) > 1:

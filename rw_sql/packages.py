@@ -1,4 +1,4 @@
-"""The packages that a light installation lacks: imported when they are needed, and named when they are missing."""
+"""Optional packages, which a light installation lacks: imports them when needed, and reports missing ones."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ EXTRAS = {
     **dict.fromkeys(_CATALOG, "catalog"),
     **dict.fromkeys(_FULL, "spark"),
 }
-"""The extra of this distribution that installs a package."""
+"""Maps packages to the extras of this distribution that install them."""
 
 
 class _Deferred(ModuleType):
@@ -47,7 +47,8 @@ class _Deferred(ModuleType):
 def deferred(name: str) -> Any:
     """A module by its name, imported at the first use of a name in it.
 
-    ``check`` and ``fmt`` load every connector for its options, and use none of the modules that read and write.
+    This keeps ``check`` and ``fmt`` light: they load every connector for its options, but need none of the modules
+    that read and write.
     """
     return _Deferred(name)
 
@@ -65,7 +66,8 @@ def require_package(connector: str, package: str) -> None:
 def missing_package(error: ModuleNotFoundError, user: str, *, is_full: bool = True) -> SqlError | None:
     """The error for a missing package that an extra installs; None for any other package.
 
-    ``user`` needs the package; with ``is_full`` it needs Spark too, whichever package is found missing first.
+    ``user`` is the feature that needs the package. With ``is_full``, it also needs Spark, regardless of which
+    package is found missing first.
     """
     package = (error.name or "").partition(".")[0]
     extra = EXTRAS.get(package)

@@ -145,7 +145,7 @@ def produce(
         typer.Option(
             "--partition-by",
             metavar="FIELD",
-            help="The JSON field that selects the partition: a number modulo the partition count, or a hash of other values.",
+            help="The JSON field that selects the partition: a number modulo the partition count, otherwise by hash.",
         ),
     ] = None,
     partitions: Annotated[

@@ -1,4 +1,4 @@
-"""Statement and snapshot in, plan out: dispatches each statement to its lowering function."""
+"""Computes the plan of a statement on a snapshot: dispatches each statement to its lowering function."""
 
 from __future__ import annotations
 
@@ -85,11 +85,11 @@ if TYPE_CHECKING:
 
 
 _OF_SESSION = (ast.ShowParameter, ast.ShowCreate, ast.ShowObjects)
-"""Statements whose answer depends on the search path itself, not only on what bare names mean by it."""
+"""Statements whose result depends on the search path itself, not only on how it resolves unqualified names."""
 
 
 def _told(statement: ast.Statement, what: str) -> Plan:
-    """The plan that EXPLAIN shows for a statement that the executor carries out itself."""
+    """The plan that EXPLAIN shows for a statement that the executor handles itself."""
     return Plan(statement=statement, changes=(ResultRow(object="", change="NOTHING", detail=what),))
 
 
@@ -106,7 +106,7 @@ def lower(
     nothing.
 
     ``query_dialect`` is the dialect of views' queries: 'spark' or 'risingwave'. ``shares_sources``: new sources are
-    shared by default. ``search_path`` are the schemas in which bare names are looked for.
+    shared by default. ``search_path`` are the schemas in which unqualified names are looked up.
     """
     statement = resolved(statement, snapshot, search_path, query_dialect)
     refused = unsupported(statement)

@@ -108,8 +108,7 @@ class _Runtime:
             self.owner.start()
 
     def run_jobs(self) -> None:
-        """Makes this process run the jobs from now on, if all earlier sessions were attached with
-        ``run_jobs=False``."""
+        """Makes this process run the jobs, if all earlier sessions were attached with ``run_jobs=False``."""
         if self.owner is None:
             owner = Owner(self.context)
             owner.start()
@@ -218,10 +217,8 @@ class Attached:
         return tuple(sorted({record.name for kind in RELATION_KINDS for record in snapshot.all(kind)}))
 
     def route(self, text: str) -> Statement | None:
-        """Returns the parsed statement if the text is an rw_sql statement; None if it must be sent to Spark.
-
-        Raises SqlError for an invalid rw_sql statement.
-        """
+        """Returns the parsed statement, or None if the text must be sent to Spark. Raises SqlError for an invalid
+        statement."""
         if not could_be_ours(text):
             return None
         try:
@@ -268,10 +265,7 @@ class Attached:
     def before_spark(self, text: str) -> None:
         """Makes the rw_sql objects that a Spark statement or table name may refer to readable.
 
-        Must be called before Spark runs it.
-
-        Checks for views created by other sessions at most every LOOK_SECONDS, so that plain Spark statements stay
-        fast.
+        Must be called before Spark runs it. Checks for views of other sessions at most every LOOK_SECONDS, to be fast.
         """
         self._views.before(text)
         metastore = self._runtime.context.metastore
@@ -354,11 +348,10 @@ def connect(
 
 
 def _leave_out_checksums(spark: SparkSession) -> None:
-    """Stops this JVM from writing a hidden ``.crc`` checksum file for each local file. (delta-rs writes none
-    either.)
+    """Stops this JVM from writing a hidden ``.crc`` checksum file for each local file. (delta-rs writes none either.)
 
-    Without its native library, Hadoop starts a process for every file that it creates, which takes milliseconds. A
-    streaming batch creates eight files, half of which would be ``.crc`` files.
+    Without its native library, Hadoop starts a process for every file that it creates, which takes milliseconds.
+    Half of the eight files of a streaming batch would be ``.crc`` files.
     """
     java = java_packages(spark)
     files = java.org.apache.hadoop.fs.FileSystem.get(java.java.net.URI("file:///"), hadoop_configuration(spark))

@@ -1,10 +1,10 @@
 """Parses text to statements and renders statements as canonical text. No Spark here.
 
-``parse_script(text, file=None) -> tuple[Statement, ...]`` reads statements separated by ``;``; ``render(statement) ->
-str`` writes one in canonical form. Errors are :class:`rw_sql.errors.SqlError` with their positions in the text.
+``parse_script(text, file=None) -> tuple[Statement, ...]`` parses statements separated by ``;``; ``render(statement)
+-> str`` writes one in canonical form. Errors are :class:`rw_sql.errors.SqlError` with their positions in the text.
 
-Imports: ``assets``, ``errors``. Imported by: ``model`` and all above. Begin with ``routing`` (which texts are rw_sql's)
-and ``parsing/script.py``; the grammar is in ``grammar/``.
+Imports: ``assets``, ``errors``. Imported by: ``model`` and all above. Begin with ``routing`` (which decides whether
+a text is rw_sql's or Spark's) and ``parsing/script.py``; the grammar is in ``grammar/``.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Suggests a statement for texts that are nearly one: ``SHOW SOURCS``, ``SELEC 1``, ``DROP SUORCE s``."""
+"""Suggests a statement for texts with a typing error in their first words: ``SHOW SOURCS``, ``SELEC 1``, ``DROP
+SUORCE s``."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ _MOST_WORDS = 3
 """The maximum number of words before a mistyped one: ``CREATE OR REPLACE SUORCE``."""
 
 _OF_RISINGWAVE = frozenset({"TIMEZONE"})
-"""Parameters that RisingWave shows, and whose statements move here unchanged."""
+"""RisingWave's parameters whose SHOW statement also works here."""
 
 _OPENING = frozenset({
     "ALTER", "BEGIN", "CREATE", "DESC", "DESCRIBE", "DROP", "EXPLAIN", "MATERIALIZED", "OR", "REPLACE", "RESET",
@@ -31,8 +32,8 @@ def near_statement(text: str, parameters: Iterable[str] = ()) -> SqlError | None
     """The error for a text that neither rw_sql nor Spark accepts, with the statement that was probably meant; None if
     none is similar.
 
-    Only the first words count; the parser of the suggested statement checks the rest. ``parameters`` are the names that
-    SHOW accepts besides its listings.
+    Only the first words are compared; the parser checks the rest once the statement is corrected. ``parameters`` are
+    the names that SHOW accepts besides its listings.
     """
     try:
         statement = parse_statement(text)
@@ -76,7 +77,7 @@ def _listed() -> frozenset[str]:
 
 
 def _is_slip(error: SqlError, text: str) -> bool:
-    """True if an error suggests a word, and only words of a statement precede it."""
+    """True if an error suggests a word, and only keywords precede the error."""
     if error.span is None or not (error.hint or "").startswith(NEAR):
         return False
     before = [token for token in scan(text[: error.span.start]) if token.text]

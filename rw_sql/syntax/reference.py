@@ -37,7 +37,10 @@ class Chapter:
 
 
 def chapters() -> tuple[Chapter, ...]:
-    """The grammar's files except ``statements.lark``, in reading order. Raises ValueError for an unlisted file."""
+    """The grammar's files except ``statements.lark``, in reading order.
+
+    Raises ValueError for a file that is not in the list of chapters.
+    """
     names = {name.removesuffix(".lark") for name in list_assets("grammar", ".lark")} - {"statements"}
     if names != set(_ORDER):
         raise ValueError(f"the reference has no place for {', '.join(sorted(names ^ set(_ORDER)))}")

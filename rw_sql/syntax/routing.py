@@ -1,5 +1,7 @@
-"""Routes a text to rw_sql or to Spark. The first words decide. If both systems have statements with these words,
-rw_sql's clauses and names decide."""
+"""Routes a text to rw_sql or to Spark by its first words.
+
+If both have statements that begin with these words, clauses and object names of rw_sql decide.
+"""
 
 from __future__ import annotations
 
@@ -16,28 +18,31 @@ if TYPE_CHECKING:
 
 
 class CatalogView(Protocol):
-    """The catalog lookups that routing needs. Both must be fast and must not raise."""
+    """The catalog lookups that routing needs. Both methods must be fast and must not raise."""
 
     def has_object(self, name: Name) -> bool:
-        """True if an rw_sql source, table, materialized view, sink, connection or secret has this name."""
+        """True if an rw_sql source, table, materialized view, sink, connection or secret with this name exists."""
         ...
 
     def has_parameter(self, name: str) -> bool:
-        """True if an rw_sql session parameter has this name (lower case)."""
+        """True if an rw_sql session parameter with this name (lower case) exists."""
         ...
 
 
 @runtime_checkable
 class SchemaView(Protocol):
-    """The lookups for statements about schemas. Without them, statements about schemas that Spark has too go to
-    Spark."""
+    """The lookups for statements about schemas.
+
+    Without them, such statements go to Spark if Spark supports them too.
+    """
 
     def has_schema(self, name: str | None = None) -> bool:
-        """True if an rw_sql schema has this name; without a name: if there is any beside ``public``."""
+        """True if an rw_sql schema with this name exists; without a name, if any schema other than ``public``
+        exists."""
         ...
 
     def has_database(self, name: str) -> bool:
-        """True if Spark has a database of this name that is not an rw_sql schema."""
+        """True if Spark has a database with this name that is not an rw_sql schema."""
         ...
 
 
@@ -57,7 +62,7 @@ _OURS_ALONE = re.compile(
 
 
 def route(text: str, catalog: CatalogView) -> Statement | None:
-    """The statement if the text is rw_sql's; None if the text must go to Spark unchanged.
+    """The parsed statement if the text is rw_sql's; None if the text must be sent to Spark unchanged.
 
     Raises SqlError for an invalid text if its first words belong to rw_sql only, or if an rw_sql clause or object
     precedes the error.
@@ -89,11 +94,11 @@ _NAMED_ALIKE = (
     | ast.AlterTableRenameColumn
     | ast.AlterTableRenameConstraint
 )
-"""Statements that Spark has too: they are rw_sql's only if they name rw_sql objects."""
+"""Statements that Spark supports too. They are rw_sql's only if they refer to rw_sql objects."""
 
 
 def is_ours(statement: Statement, catalog: CatalogView) -> bool:
-    """True if a parsed statement is rw_sql's although Spark has a statement with the same syntax."""
+    """True if a parsed statement is rw_sql's even though Spark has a statement with the same syntax."""
     match statement:
         case ast.Explain():
             return is_ours(statement.statement, catalog)

@@ -1,5 +1,7 @@
-"""PostgreSQL: changes of tables through a logical replication slot (pgoutput), beside a snapshot of each table.
+"""PostgreSQL change data capture: reads changes of tables through a logical replication slot (pgoutput), and a
+snapshot of each table.
 
 Imports: the public modules of ``connectors`` and ``support``. Begin with ``source``, then ``reader``; ``pgoutput``
-decodes messages, ``tuples`` turns rows into Arrow, ``snapshot`` reads chunks, ``server`` checks and makes the slot.
+decodes messages, ``tuples`` converts rows to Arrow, ``snapshot`` reads chunks, ``server`` checks the slot, ``setup``
+creates it.
 """

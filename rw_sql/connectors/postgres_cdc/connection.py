@@ -1,6 +1,7 @@
 """Connections to the server that a source's options name, for SQL and for replication.
 
-Every session writes values in the same form: the texts of a snapshot and of the stream must be equal.
+All sessions use the same settings for the text form of values, because values from snapshots and from the stream
+must have equal texts.
 """
 
 from __future__ import annotations
@@ -27,10 +28,13 @@ FORMAT = {
     "extra_float_digits": "3",
     "bytea_output": "hex",
 }
-"""The settings that decide how a value is written, as libpq's ``options`` take them."""
+"""The settings that determine the text form of values, in the form of libpq's ``options``."""
 
 SQL_SETTINGS = {"row_security": "off", "statement_timeout": "0", "idle_in_transaction_session_timeout": "0"}
-"""``row_security = off``: a policy that hides rows from the snapshot is an error."""
+"""The settings of SQL sessions.
+
+With ``row_security = off``, a policy that would hide rows from the snapshot causes an error.
+"""
 
 _WITH_IDLE_TIMEOUT = 140_000
 
@@ -39,7 +43,7 @@ _ALIVE = {"keepalives": "1", "keepalives_idle": "30", "keepalives_interval": "10
 
 
 def conninfo(options: Mapping[str, str]) -> dict[str, str]:
-    """The options as libpq's parameters."""
+    """Converts the options to libpq's parameters."""
     mode = options.get("ssl.mode", "preferred").strip().lower()
     made = {
         "host": options["hostname"],
@@ -63,7 +67,7 @@ def _settings(settings: Mapping[str, str]) -> str:
 
 
 def connect(options: Mapping[str, str], timeout: float) -> Connection[Any]:
-    """A connection for SQL, each statement a transaction of its own. Raises CaptureError."""
+    """A connection for SQL in autocommit mode. Raises CaptureError."""
     made: dict[str, Any] = conninfo(options) | {
         "connect_timeout": str(max(2, int(timeout))),
         "client_encoding": "UTF8",
@@ -76,7 +80,7 @@ def connect(options: Mapping[str, str], timeout: float) -> Connection[Any]:
 
 
 def connect_for_replication(options: Mapping[str, str], timeout: float) -> Connection[Any]:
-    """A connection that takes replication commands. Raises CaptureError."""
+    """A connection for replication commands. Raises CaptureError."""
     made = conninfo(options) | {
         "connect_timeout": str(max(2, int(timeout))),
         "client_encoding": "UTF8",
@@ -105,27 +109,31 @@ def _connected(made: Mapping[str, Any], options: Mapping[str, str]) -> Connectio
 
 
 NO_ENCODING = b"SET client_encoding = 'SQL_ASCII'"
-"""In a database of SQL_ASCII the server would refuse a value that is not UTF-8 without naming it."""
+"""The command that disables the conversion of texts, for databases with the encoding SQL_ASCII.
+
+Otherwise the server would refuse a value that is not UTF-8, without naming it.
+"""
 
 
 def has_no_encoding(connection: Connection[Any]) -> bool:
-    """True if the database's texts may be any bytes."""
+    """True if texts in the database may be arbitrary bytes."""
     return connection.pgconn.parameter_status(b"server_encoding") == b"SQL_ASCII"
 
 
 _REFUSED = ("28", "3D", "42", "0A", "22", "55")
-"""SQLSTATE classes of errors that waiting does not mend: login, database, rights, support, a slot's state."""
+"""SQLSTATE classes of errors that do not go away by waiting: login, database, privileges, unsupported features,
+state of the slot."""
 
 _BUSY = ("55006", "55P03")
 
 
 def is_refusal(state: str) -> bool:
-    """True for a SQLSTATE that waiting does not mend."""
+    """True for a SQLSTATE that does not go away by waiting."""
     return state.startswith(_REFUSED) and state not in _BUSY
 
 
 def unreachable(error: Exception, options: Mapping[str, str]) -> CaptureError:
-    """An error of the server or of the client as a CaptureError, without the password."""
+    """Converts an error of the server or the client to a CaptureError, without the password."""
     state = getattr(error, "sqlstate", None) or ""
     text = told(str(error), options)
     refused = is_refusal(state)
@@ -142,25 +150,25 @@ def unreachable(error: Exception, options: Mapping[str, str]) -> CaptureError:
 
 
 def told(text: str, options: Mapping[str, str]) -> str:
-    """A message in one line and without the password."""
+    """A message as a single line, without the password."""
     line = " ".join(text.split())
     password = options.get("password")
     return line.replace(password, "[secret]") if password else line
 
 
 def quoted(name: str) -> str:
-    """A name as SQL has it, always in quotes."""
+    """A name as a SQL identifier, always quoted."""
     return '"' + name.replace('"', '""') + '"'
 
 
 def literal(text: str) -> str:
-    """A text as a SQL literal, under any setting of ``standard_conforming_strings``."""
+    """A text as a SQL literal that is valid for any setting of ``standard_conforming_strings``."""
     escaped = text.replace("'", "''")
     return " E'" + escaped.replace("\\", "\\\\") + "'" if "\\" in text else f"'{escaped}'"
 
 
 def parts_of(table: str) -> tuple[str, str] | None:
-    """Schema and name of ``schema.table``, whose parts may be quoted; None if the text is no such name."""
+    """Splits ``schema.table``, whose parts may be quoted, into schema and name; None if the text is not such a name."""
     parts = list(_parts(table))
     return (parts[0], parts[1]) if len(parts) == 2 and all(parts) else None
 
@@ -194,11 +202,11 @@ def _parts(text: str) -> Iterator[str]:
 
 
 def lsn_text(position: int) -> str:
-    """A position as PostgreSQL writes it: ``0/16B3748``."""
+    """A position in PostgreSQL's notation: ``0/16B3748``."""
     return f"{position >> 32:X}/{position & 0xFFFFFFFF:X}"
 
 
 def lsn_number(text: str) -> int:
-    """A position from PostgreSQL's text."""
+    """Parses a position in PostgreSQL's notation."""
     high, low = text.split("/")
     return (int(high, 16) << 32) | int(low, 16)

@@ -1,7 +1,7 @@
-"""Transactions of pgoutput to records: rows of the same table and shape are decoded together.
+"""Decodes transactions of pgoutput to records. Rows of the same table and shape are decoded together.
 
-The order of the messages is kept. What a row means depends on the Relation message before it, so the messages between
-two that are not rows form a run, and a run is decoded table by table.
+The order of the messages is preserved. The meaning of a row depends on the preceding Relation message. Consecutive
+row messages therefore form a *run*, and each run is decoded table by table.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ _OP_NAMES = pa.array([INSERT, UPDATE, DELETE], pa.string())
 
 @dataclass(slots=True)
 class KnownTable:
-    """A table of the stream: ``table`` is its name in the records, ``key`` the columns of its primary key.
+    """A table in the stream: ``table`` is its name in the records, ``key`` the columns of its primary key.
 
-    ``converters`` maps columns' numbers to functions of their text. With ``is_tracked`` the keys of its changes are
-    noted, for the rows of a snapshot that are older than these.
+    ``converters`` maps column numbers to functions that convert the column's text. ``is_tracked``: the keys of
+    changes are recorded, to discard outdated snapshot rows.
     """
 
     table: str
@@ -72,9 +72,11 @@ class KnownTable:
 
 @dataclass(frozen=True, slots=True)
 class TrackedChange:
-    """A change of a table whose snapshot is being read. ``keys`` are JSON objects: the row's key before and after.
+    """A change of a table whose snapshot is being read.
 
-    ``again`` is the key after the change if the change left out values; a TRUNCATE has no keys.
+    ``keys`` are JSON objects: the row's key before and after the change.
+
+    ``again`` is the key after the change if the change omitted values. A TRUNCATE has no keys.
     """
 
     table: str
@@ -86,7 +88,7 @@ class TrackedChange:
 
 @dataclass(slots=True)
 class Decoded:
-    """The records of some transactions, in order, and what else they contained."""
+    """The records of some transactions in order, and other information from these transactions."""
 
     batches: list[pa.RecordBatch] = field(default_factory=list)
     tracked: list[TrackedChange] = field(default_factory=list)
@@ -100,7 +102,7 @@ class Decoded:
 class Decoder:
     """Decodes the transactions of one connection in order.
 
-    ``on_relation`` gives the table of a Relation message, from its position on, and None for one that is not wanted.
+    ``on_relation`` returns the table for a Relation message; None if the table is not read.
     """
 
     def __init__(
@@ -114,7 +116,7 @@ class Decoder:
         self._tables: dict[int, KnownTable | None] = {}
 
     def refresh(self, position: int) -> None:
-        """Calls ``on_relation`` again for each known relation, because the wanted tables changed."""
+        """Calls ``on_relation`` again for each known relation, because the set of tables to read has changed."""
         self._tables = {oid: self._on_relation(relation, position) for oid, relation in self._relations.items()}
 
     def decode(self, transactions: Sequence[Transaction], into: Decoded) -> None:
@@ -270,7 +272,7 @@ class Decoder:
         both: Any,
         count: int,
     ) -> pa.Array:
-        """The key before the change: of deletes, and of updates that changed it."""
+        """The keys before the change, for deletes and for updates that changed the key."""
         old_key = old.columns(known.key_at)
         if (old_key.kinds != TEXT).any():
             raise CaptureError(
@@ -316,7 +318,7 @@ class Decoder:
 
 @dataclass(slots=True)
 class _Run:
-    """Messages in one buffer; each array has an entry per message."""
+    """A run of row messages in one buffer. Each array has one entry per message."""
 
     buffer: Bytes
     starts: Numbers
@@ -328,7 +330,7 @@ class _Run:
 
 
 def json_of(table: str, cells: Cells, names: Sequence[str], key: Iterable[str]) -> pa.Array:
-    """:func:`json_rows`, whose errors name column and row."""
+    """Like :func:`json_rows`; errors name the column and row."""
     try:
         return json_rows(cells, names)
     except BrokenTupleError as error:
@@ -354,7 +356,7 @@ def convert_cells(
     key: Iterable[str],
     converters: Mapping[int, Callable[[str], str]],
 ) -> Cells:
-    """:func:`converted`, whose errors name column and row."""
+    """Like :func:`converted`; errors name the column and row."""
     try:
         return converted(cells, converters)
     except ValueError as error:
@@ -366,7 +368,7 @@ def convert_cells(
 
 
 def unreadable(table: str, column: str, key: str, reason: str) -> CaptureError:
-    """The error of one value."""
+    """The error for a value that cannot be read."""
     return CaptureError(
         UPSTREAM_MISSING,
         f'column "{column}" of table {table}, row {key}: the value {reason}',
@@ -384,7 +386,7 @@ def _key_of(cells: Cells, names: Sequence[str], key: Iterable[str], row: int) ->
 
 
 def _spread(values: pa.Array, at: Numbers, count: int) -> pa.Array:
-    """An array of ``count`` with ``values`` at these ascending places and NULL elsewhere."""
+    """An array of length ``count`` with ``values`` at these ascending indexes and NULL elsewhere."""
     if len(at) == count:
         return values
     if not len(at):

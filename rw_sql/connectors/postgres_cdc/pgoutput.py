@@ -1,4 +1,4 @@
-"""The messages of pgoutput that are not rows, and transactions as the stream delivers them.
+"""Parses the messages of pgoutput other than rows, and collects the messages of a transaction.
 
 See PostgreSQL's documentation, "Logical Replication Message Formats", protocol version 1 (PostgreSQL 10 to 17).
 """
@@ -18,7 +18,7 @@ INSERT, UPDATE, DELETE, TRUNCATE, MESSAGE = ord("I"), ord("U"), ord("D"), ord("T
 ROWS = frozenset((INSERT, UPDATE, DELETE))
 
 POSTGRES_EPOCH_MICROSECONDS = 946_684_800_000_000
-"""2000-01-01 in microseconds since 1970: the server's times count from there."""
+"""2000-01-01 in microseconds since 1970, the origin of the server's times."""
 
 _BEGIN = struct.Struct(">QqI")
 _COMMIT = struct.Struct(">BQQq")
@@ -26,12 +26,12 @@ _LENGTH = struct.Struct(">I")
 
 
 class BrokenMessageError(ValueError):
-    """A message does not have the documented form."""
+    """A message deviates from the documented format."""
 
 
 @dataclass(frozen=True, slots=True)
 class RelationColumn:
-    """A column of a relation. ``is_key``: it belongs to the replica identity."""
+    """A column of a relation. ``is_key``: the column belongs to the replica identity."""
 
     name: str
     type: int
@@ -41,7 +41,10 @@ class RelationColumn:
 
 @dataclass(frozen=True, slots=True)
 class Relation:
-    """A table's columns at a moment of the log. ``identity`` is d default, n nothing, f full, i index."""
+    """The columns of a table at a position of the log.
+
+    ``identity`` is the replica identity: d (default), n (nothing), f (full) or i (index).
+    """
 
     oid: int
     schema: str
@@ -67,14 +70,14 @@ class Transaction:
     spool: IO[bytes] | None = None
 
     def spill(self) -> None:
-        """Moves the messages that are in memory to a file, which nobody else can open."""
+        """Moves the messages from memory to a file that no other process can open."""
         if self.spool is None:
             self.spool = tempfile.TemporaryFile(prefix="rw_sql-transaction-")  # noqa: SIM115
         self.spool.write(b"".join(piece for body in self.messages for piece in (_LENGTH.pack(len(body)), body)))
         self.messages = []
 
     def pieces(self, most_messages: int, most_bytes: int) -> Iterator[list[bytes]]:
-        """The messages in order, in lists of limited size. Can be called once."""
+        """The messages in order, in lists of limited size. Can be called only once."""
         if self.spool is None:
             yield from _cut(iter(self.messages), most_messages, most_bytes)
             return
@@ -121,7 +124,7 @@ def parse_commit(message: bytes) -> tuple[int, int]:
 
 
 def parse_relation(message: bytes) -> Relation:
-    """A Relation message. Its LSN in the stream is 0/0: no position comes from it."""
+    """Parses a Relation message. Its LSN in the stream is 0/0 and must not be used as a position."""
     try:
         (oid,) = _LENGTH.unpack_from(message, 1)
         schema, at = _text(message, 5)

@@ -1,4 +1,7 @@
-"""The reader of a slot: changes and snapshots of a source's tables, in one order. See :class:`ChangeReader`."""
+"""The reader of a slot: merges changes and snapshots of a source's tables into one sequence.
+
+See :class:`ChangeReader`.
+"""
 
 from __future__ import annotations
 
@@ -40,18 +43,20 @@ else:
     psycopg = deferred("psycopg")
 
 _RECENT = 200_000
-"""How many transactions are remembered for a snapshot that begins later."""
+"""The number of recent transactions that are remembered for snapshots that begin later."""
 
 _CHECK_SECONDS = 10.0
-"""The time between two checks that the tables and their entries in the publication are still the same ones."""
+"""The interval in seconds between two checks that the tables, and their entries in the publication, were not
+replaced."""
 
 _SLOT_SECONDS = 10.0
-"""How long a slot may be in use when it is opened: the server notices the end of a client late."""
+"""How long in seconds opening waits for a slot that is in use, because the server notices the end of a client with a
+delay."""
 
 _LONGEST_WAIT = 0.2
 
 _CHUNK_ORDINALS = 1 << 32
-"""The ``_rw_index`` of the first row of a snapshot: behind the changes of a transaction at the same position."""
+"""The ``_rw_index`` of the first row of a chunk. It is higher than the index of any change at the same position."""
 
 
 class PostgresReader:
@@ -142,7 +147,7 @@ class PostgresReader:
             self._snapshot.set_rate(rows_per_second)
 
     def key_columns(self, table: str) -> tuple[str, ...]:
-        """The columns of a table's primary key; empty for a table that is not read."""
+        """The columns of a table's primary key; empty if the table is not read."""
         progress = self._progress.get(table)
         return () if progress is None else progress.key_columns
 
@@ -179,7 +184,7 @@ class PostgresReader:
         return self._catalog
 
     def _accept(self, tables: Mapping[str, TableProgress]) -> None:
-        """Takes over these tables. Raises CaptureError if one is not there, is another one, or is not published."""
+        """Adopts these tables. Raises CaptureError if a table is missing, was recreated, or is not published."""
         connection = self._sql()
         accepted: dict[str, TableProgress] = {}
         for name, progress in tables.items():
@@ -225,7 +230,7 @@ class PostgresReader:
         return replace(progress, identity=table.stored_identity, key_columns=table.key, rows_estimated=estimated)
 
     def _check(self) -> None:
-        """Checks now and then that no table was replaced, or was out of the publication for a time."""
+        """Checks periodically that no table was replaced or temporarily removed from the publication."""
         now = time.monotonic()
         if now < self._checked_at + _CHECK_SECONDS:
             return
@@ -267,7 +272,7 @@ class PostgresReader:
         )
 
     def _step(self, into: Decoded, max_rows: int, idle: int) -> int:
-        """Decodes transactions until there is no room for more. Returns their number."""
+        """Decodes transactions until the batch is full. Returns their number."""
         group: list[Transaction] = []
         room = max_rows - into.rows
         while self._backlog and room > 0:
@@ -283,7 +288,10 @@ class PostgresReader:
         return len(group)
 
     def _leave_all(self, snapshot: SnapshotThread, into: Decoded, max_rows: int) -> bool:
-        """Lets the chunks leave that the stream has passed. Their rows get a position that no earlier batch had."""
+        """Emits the chunks whose position the stream has passed.
+
+        Their rows get a position that no earlier batch had.
+        """
         has_left = False
         while into.rows < max_rows and (chunk := snapshot.first()) is not None:
             if chunk.position > self._position:
@@ -318,7 +326,8 @@ class PostgresReader:
         self._progress[table] = replace(progress, again=tuple(again))
 
     def _leave(self, snapshot: SnapshotThread, chunk: Chunk, into: Decoded) -> None:
-        """Emits the rows of a chunk that no transaction changed which the chunk does not have."""
+        """Emits a chunk, without the rows that were changed by transactions that are not visible in the chunk's
+        snapshot."""
         unsure = self._unsure.get(chunk.table, frozenset())
         if unsure:
             if not all(chunk.snapshot.sees(xid) for xid in unsure):
@@ -438,7 +447,7 @@ class PostgresReader:
         return self._progress[chunk.table]
 
     def _compare(self, name: str, now: Mapping[str, str], position: int) -> None:
-        """Notes a change of the table's columns."""
+        """Records a change of the table's columns."""
         before = self._progress[name].columns
         if before == now:
             return

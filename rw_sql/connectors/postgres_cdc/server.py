@@ -1,7 +1,7 @@
-"""The server and the slot: a look at them, and whether a position can be continued there.
+"""The server and the slot: reads their state, and checks whether reading can continue at a position.
 
-PostgreSQL starts behind a slot's ``confirmed_flush_lsn`` without a word where an older position is asked for. So every
-start compares first.
+If an older position than a slot's ``confirmed_flush_lsn`` is requested, PostgreSQL silently starts at the latter.
+Every start therefore compares the two first.
 """
 
 from __future__ import annotations
@@ -50,7 +50,10 @@ SELECT json_build_object(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """The server at one moment. ``slot`` is None if it does not exist; ``plugin``, ``database`` are the slot's."""
+    """The state of the server at one moment.
+
+    ``slot`` is None if the slot does not exist; ``plugin`` and ``slot_database`` are the slot's.
+    """
 
     version: int
     is_standby: bool
@@ -65,8 +68,10 @@ class Facts:
 
 
 def replication_query(connection: Connection[Any], query: str, options: Mapping[str, str]) -> list[tuple[Any, ...]]:
-    """The rows of a statement over a connection for replication, which knows the simple protocol only; all values are
-    text or None. Raises CaptureError."""
+    """The rows of a statement that is run over a replication connection, which supports only the simple protocol.
+
+    All values are text or None. Raises CaptureError.
+    """
     result = connection.pgconn.exec_(query.encode())
     if result.status not in (psycopg.pq.ExecStatus.TUPLES_OK, psycopg.pq.ExecStatus.COMMAND_OK):
         state = result.error_field(psycopg.pq.DiagnosticField.SQLSTATE) or b""
@@ -84,8 +89,10 @@ def _decoded(value: bytes | None) -> str | None:
 
 
 def read_facts(options: Mapping[str, str], timeout: float) -> Facts:
-    """The server, and the slot ``slot.name``. Raises CaptureError if the server does not answer or the user may not
-    replicate."""
+    """Reads the state of the server and of the slot ``slot.name``.
+
+    Raises CaptureError if the server does not answer, or if the user may not replicate.
+    """
     try:
         with connect_for_replication(options, timeout) as connection:
             return facts_over(connection, options)
@@ -94,7 +101,7 @@ def read_facts(options: Mapping[str, str], timeout: float) -> Facts:
 
 
 def facts_over(connection: Connection[Any], options: Mapping[str, str]) -> Facts:
-    """:func:`read_facts` over a connection for replication."""
+    """Like :func:`read_facts`, over an open replication connection."""
     ((system, timeline, *_),) = replication_query(connection, "IDENTIFY_SYSTEM", options)
     query = _FACTS.format(slot=literal(options.get("slot.name", "")))
     ((text,),) = replication_query(connection, query, options)
@@ -121,8 +128,11 @@ _PAGE_HEADERS = (24, 40)
 
 
 def _record_end(insert: int) -> int:
-    """The end of the last record: at the start of a page the insert position is behind the page's header, which a
-    reader does not reach before the next record."""
+    """The end of the last log record, from the insert position.
+
+    At the start of a page, the insert position is after the page's header, but a reader only passes the header with
+    the next record.
+    """
     return insert - insert % _PAGE_BYTES if insert % _PAGE_BYTES in _PAGE_HEADERS else insert
 
 
@@ -150,7 +160,7 @@ def _lsn(text: str | None) -> int | None:
 
 
 def check_slot(facts: Facts, options: Mapping[str, str]) -> SlotDetails:
-    """The slot, if changes can be read from it. Raises CaptureError."""
+    """Returns the slot if changes can be read from it. Raises CaptureError otherwise."""
     name = options.get("slot.name", "")
     slot = facts.slot
     if slot is None:
@@ -179,7 +189,7 @@ def check_slot(facts: Facts, options: Mapping[str, str]) -> SlotDetails:
 
 
 def check_position(facts: Facts, options: Mapping[str, str], position: SplitState) -> SlotDetails:
-    """The slot, if it has everything behind the position. Raises CaptureError."""
+    """Returns the slot if it still has all changes after the position. Raises CaptureError otherwise."""
     if position.cluster is not None and position.cluster != facts.cluster:
         raise CaptureError(UPSTREAM_MISSING, _other_cluster(position.cluster, facts.cluster), hint=AGAIN)
     slot = check_slot(facts, options)

@@ -1,4 +1,4 @@
-"""Makes the slot and the publication, takes over existing ones, and drops what was made."""
+"""Creates the slot and the publication or adopts existing ones, and drops the created ones."""
 
 from __future__ import annotations
 
@@ -72,8 +72,11 @@ def _make_publication(connection: Connection[Any], options: Mapping[str, str]) -
 
 
 def _wait_for_others(connection: Connection[Any], timeout: float) -> None:
-    """Until the transactions have ended that began before the publication. The server would look for it where they
-    wrote, and end the stream. (A slot that is made later waits for them by itself.)"""
+    """Waits for the end of all transactions that began before the publication was created.
+
+    The server would look up the publication at log positions of these transactions, fail to find it, and end the
+    stream. (The creation of a slot waits for them anyway.)
+    """
     deadline = time.monotonic() + timeout
     (last,) = connection.execute(b"SELECT txid_snapshot_xmax(txid_current_snapshot())").fetchone() or (0,)
     while True:
@@ -91,7 +94,7 @@ def _wait_for_others(connection: Connection[Any], timeout: float) -> None:
 
 
 def _publish(connection: Connection[Any], options: Mapping[str, str], table: str) -> bool:
-    """Adds a table to the publication; False if it is there."""
+    """Adds a table to the publication; returns False if the publication already contains it."""
     name = options["publication.name"]
     found = find_table(connection, table, name)
     if found is None:
@@ -115,7 +118,7 @@ def _publish(connection: Connection[Any], options: Mapping[str, str], table: str
 
 
 def _make_slot(connection: Connection[Any], name: str) -> int:
-    """Makes the slot; waits for the transactions that are running. Returns its first position."""
+    """Creates the slot, which waits for running transactions. Returns the slot's first position."""
     try:
         row = connection.execute(
             "SELECT lsn::text FROM pg_catalog.pg_create_logical_replication_slot(%s, 'pgoutput')", [name]

@@ -1,10 +1,11 @@
-"""Reads tables in chunks of their keys, beside the stream and without a lock that hinders writers.
+"""Reads tables in chunks of their keys, concurrently with the stream and without locks that block writers.
 
-A chunk is read in one snapshot of the database, which says for each transaction whether it is in the chunk. The chunk
-leaves when the stream has passed a position that was taken after the snapshot. Until then every transaction that the
-chunk lacks may have changed its rows, so rows whose key such a transaction touched are left out: the stream has them.
-(DBLog compares with marks in the log instead. A transaction whose commit is in the log before a mark may still be
-invisible behind it, for as long as a synchronous standby takes; the snapshot itself knows.)
+A chunk is read in one database snapshot, which determines for each transaction whether its changes are visible in
+the chunk. The chunk is emitted when the stream has passed a position that was taken after the snapshot. Transactions
+up to that position that are not visible in the chunk may have changed its rows. Rows whose key such a transaction
+touched are left out, because the stream contains their newer versions. (DBLog uses marks in the log instead. But a
+transaction whose commit precedes a mark in the log may still be invisible to later snapshots, until a synchronous
+standby confirms it. Comparing with the snapshot itself avoids this problem.)
 """
 
 from __future__ import annotations
@@ -46,15 +47,15 @@ else:
     psycopg = deferred("psycopg")
 
 CHUNK_BYTES = 4 << 20
-"""The size of a chunk that its number of rows is adapted to."""
+"""The target size of a chunk in bytes, to which the number of rows is adapted."""
 
 FIRST_ROWS, LEAST_ROWS, MOST_ROWS = 2_000, 50, 50_000
 _AGAIN_ROWS = 500
 _READ_AHEAD = 3
-"""How many chunks are read before the first of them has left."""
+"""The maximum number of chunks that are read ahead before the first of them is emitted."""
 
 _IDLE_SECONDS = 1.0
-"""The time between two floors while no chunk is read."""
+"""The interval in seconds at which the floor (see :meth:`SnapshotThread.floor`) is renewed while no chunk is read."""
 
 _LONG = 60.0
 
@@ -65,12 +66,12 @@ SELECT DISTINCT l.virtualtransaction FROM pg_catalog.pg_locks l JOIN part ON l.r
 WHERE l.database = (SELECT oid FROM pg_catalog.pg_database WHERE datname = current_database())
     AND l.granted AND l.mode IN ('RowExclusiveLock', 'ShareRowExclusiveLock', 'ExclusiveLock', 'AccessExclusiveLock')
 """
-"""The transactions that have written to a table, or to its partitions."""
+"""The query for running transactions that have written to a table or its partitions."""
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """``txid_current_snapshot()``: which transactions a snapshot sees."""
+    """The result of ``txid_current_snapshot()``: determines which transactions are visible in a database snapshot."""
 
     minimum: int
     maximum: int
@@ -78,12 +79,12 @@ class Snapshot:
 
     @classmethod
     def parse(cls, text: str) -> Snapshot:
-        """A snapshot from PostgreSQL's text, ``xmin:xmax:xid,xid``."""
+        """Parses PostgreSQL's text form, ``xmin:xmax:xid,xid``."""
         minimum, maximum, running = text.split(":")
         return cls(int(minimum), int(maximum), frozenset(int(xid) for xid in running.split(",") if xid))
 
     def sees(self, xid: int) -> bool:
-        """True if the transaction, with its xid of 32 bits, is in the snapshot."""
+        """True if the transaction, given by its 32-bit xid, is visible in the snapshot."""
         full = (self.maximum & ~0xFFFFFFFF) | xid
         if full > self.maximum + 0x80000000:
             full -= 1 << 32
@@ -94,10 +95,13 @@ class Snapshot:
 
 @dataclass(slots=True)
 class Chunk:
-    """Rows of a table in key order, as of ``snapshot``. It leaves when the stream has passed ``position``, which is
-    behind every transaction that the snapshot sees.
+    """Rows of a table in key order, as of ``snapshot``.
 
-    ``again`` are the keys that were read once more; then ``next_key`` stays as it was. ``is_last``: no row follows.
+    The chunk is emitted when the stream has passed ``position``, which is after every transaction that is visible in
+    the snapshot.
+
+    If ``again`` is not empty, the chunk re-reads the rows with these keys, and ``next_key`` does not change.
+    ``is_last``: the table has no further rows.
     """
 
     table: str
@@ -113,7 +117,7 @@ class Chunk:
 
 @dataclass(slots=True)
 class _Job:
-    """A table whose snapshot is being read. ``sent`` counts the chunks that have not left."""
+    """A table whose snapshot is being read. ``sent`` is the number of chunks that were read but not emitted yet."""
 
     progress: TableProgress
     next_key: str | None
@@ -126,15 +130,15 @@ class _Job:
 
 
 class _Write:
-    """A wish for a position behind the one that the log has now."""
+    """A request to write to the log, so that its position increases."""
 
 
 class _Look:
-    """A wish for a new floor."""
+    """A request for a new floor."""
 
 
 class SnapshotThread:
-    """Reads the chunks of all tables that are not done, one table after the other, in a thread of its own."""
+    """Reads the chunks of all unfinished tables in a separate thread, one table after another."""
 
     def __init__(self, options: Mapping[str, str], timeout: float) -> None:
         self._options = options
@@ -154,7 +158,7 @@ class SnapshotThread:
         self._notices: deque[str] = deque(maxlen=100)
 
     def set_tables(self, tables: Mapping[str, TableProgress]) -> None:
-        """The tables to read; those that are being read already go on."""
+        """Sets the tables to read. Tables that are already being read continue."""
         with self._changed:
             for name in [name for name in self._jobs if name not in tables or tables[name].is_done]:
                 del self._jobs[name]
@@ -175,11 +179,14 @@ class SnapshotThread:
             self._changed.notify_all()
 
     def floor(self) -> Snapshot | None:
-        """A snapshot that every chunk that has not left sees, and every later one: what it sees need not be noted."""
+        """A database snapshot that is not newer than the snapshot of any pending or future chunk.
+
+        Transactions visible in it need not be tracked.
+        """
         return self._floor
 
     def first(self) -> Chunk | None:
-        """The oldest chunk that has not left. Raises the CaptureError that ended the thread, when none is left."""
+        """The oldest pending chunk. If there is none, raises the CaptureError that ended the thread, if any."""
         with self._changed:
             if self._ready:
                 return self._ready[0]
@@ -188,13 +195,16 @@ class SnapshotThread:
             return None
 
     def write_log(self) -> None:
-        """Makes the log grow, so that the stream reaches a new position."""
+        """Requests a write to the log, so that the stream reaches a new position."""
         with self._changed:
             self._is_write_wanted = True
             self._changed.notify_all()
 
     def leave(self, chunk: Chunk, again: Sequence[str]) -> bool:
-        """The chunk has left; ``again`` are the keys whose rows must be read once more. True if the table is done."""
+        """Records that a chunk was emitted; ``again`` are the keys whose rows must be re-read.
+
+        Returns True if the table is finished.
+        """
         with self._changed:
             self._drop(chunk)
             job = self._jobs.get(chunk.table)
@@ -209,7 +219,7 @@ class SnapshotThread:
             return is_done
 
     def reject(self, chunk: Chunk) -> None:
-        """The chunk may be older than a transaction that left before: it is read anew."""
+        """Discards a chunk that may be older than an already emitted transaction, and reads it again."""
         with self._changed:
             self._drop(chunk)
             self._ready = deque(each for each in self._ready if each.table != chunk.table)
@@ -219,7 +229,7 @@ class SnapshotThread:
             self._changed.notify_all()
 
     def trust(self, chunk: Chunk) -> None:
-        """The first chunk of a table is as new as it must be: more may be read ahead."""
+        """Records that the first chunk of a table is new enough, so that further chunks may be read ahead."""
         with self._changed:
             job = self._jobs.get(chunk.table)
             if job is not None:
@@ -227,7 +237,7 @@ class SnapshotThread:
                 self._changed.notify_all()
 
     def read_again(self, table: str, keys: Sequence[str]) -> None:
-        """These rows, by their keys, must be read once more."""
+        """Requests that the rows with these keys be read again."""
         with self._changed:
             job = self._jobs.get(table)
             if job is not None:
@@ -242,7 +252,7 @@ class SnapshotThread:
         return tuple(made)
 
     def close(self) -> None:
-        """Ends the thread; a query in progress is cancelled."""
+        """Ends the thread. Cancels a query in progress."""
         with self._changed:
             self._is_closing = True
             self._changed.notify_all()
@@ -284,7 +294,7 @@ class SnapshotThread:
             self._changed.notify_all()
 
     def _next(self) -> _Job | _Write | _Look | None:
-        """The next table to read a chunk of, or a write to the log; waits until there is one. None at the end."""
+        """Waits for the next work: a table to read a chunk of, a write to the log, or a new floor. None at the end."""
         with self._changed:
             while not self._is_closing:
                 if self._is_write_wanted:
@@ -309,7 +319,7 @@ class SnapshotThread:
             return None
 
     def _look(self, connection: Connection[Any]) -> None:
-        """Renews the floor, if no chunk is older."""
+        """Renews the floor, unless a pending chunk is older."""
         self._looked_at = time.monotonic()
         row = connection.execute(b"SELECT txid_current_snapshot()::text").fetchone()
         with self._changed:
@@ -382,8 +392,8 @@ class SnapshotThread:
         )
 
     def _locked(self, connection: Connection[Any], name: str) -> CatalogTable:
-        """The table, whose columns stay as they are until the end of the transaction: the lock is one that every SELECT
-        takes, and it is taken before the snapshot."""
+        """Locks the table before the snapshot is taken, so that its columns cannot change until the end of the
+        transaction; returns the table. The lock mode is the one of every SELECT."""
         schema, plain = named(name)
         try:
             connection.execute(f"LOCK TABLE ONLY {quoted(schema)}.{quoted(plain)} IN ACCESS SHARE MODE".encode())
@@ -401,8 +411,11 @@ class SnapshotThread:
         return table
 
     def _bounds(self, table: CatalogTable, next_key: str | None, again: tuple[str, ...]) -> tuple[str, bool]:
-        """The condition of a chunk, and whether its rows are limited. Values are untyped literals, which take the type
-        and the collation of the column that they are compared with."""
+        """The condition of a chunk, and whether the number of its rows is limited.
+
+        Values are untyped literals, so that they get the type and collation of the column with which they are
+        compared.
+        """
         left = f"({', '.join(map(quoted, table.key))})"
         if again:
             return f" WHERE {left} IN ({', '.join(_key_literal(table, key) for key in again)})", False
@@ -411,8 +424,11 @@ class SnapshotThread:
         return f" WHERE {left} > {_key_literal(table, next_key)}", True
 
     def _wait_for_writers(self, connection: Connection[Any], name: str) -> None:
-        """Until the transactions have ended that write to the table now: what they wrote before the table was in the
-        publication is not in the stream, and a snapshot before their commit would not have it either."""
+        """Waits for the end of the transactions that are currently writing to the table.
+
+        Their changes from before the table was added to the publication are not in the stream, and would be missing
+        in a snapshot taken before their commit too.
+        """
         schema, plain = named(name)
         table = f"{quoted(schema)}.{quoted(plain)}"
         query = _WRITERS.format(table=literal(table)).encode()
@@ -426,8 +442,11 @@ class SnapshotThread:
             writers &= {row[0] for row in connection.execute(query).fetchall()}
 
     def _wait_for_standbys(self, connection: Connection[Any]) -> None:
-        """Until no transaction waits for a synchronous standby: its commit is in the log, and perhaps read already by
-        an earlier reader, while no snapshot sees it."""
+        """Waits until no transaction is waiting for a synchronous standby.
+
+        The commit of such a transaction is already in the log (and may have been read by an earlier reader) but is
+        not visible in any snapshot yet.
+        """
         told = False
         while not self._is_closing:
             row = connection.execute(
@@ -448,8 +467,9 @@ class SnapshotThread:
             self._look(connection)
 
     def _position_now(self, connection: Connection[Any]) -> int:
-        """A position behind everything in the last snapshot, and before the end of the log: the server tells soon that
-        the stream has passed it. (The insert position may be behind a page's header, which no record reaches.)"""
+        """A position that is after everything in the last snapshot but not beyond the end of the last log record, so
+        that the server soon reports that the stream has passed it. (The insert position itself may be after a page
+        header, where no record ends.)"""
         connection.execute(b"SELECT txid_current()")
         row = connection.execute(b"SELECT pg_catalog.pg_current_wal_flush_lsn()::text").fetchone()
         if row is None:
@@ -470,7 +490,7 @@ def _key_literal(table: CatalogTable, key: str) -> str:
 
 
 def _copied(connection: Connection[Any], query: str) -> bytes:
-    """The lines of COPY. libpq is asked directly: psycopg's rows and copies take three times as long."""
+    """The lines of COPY. Calls libpq directly, because psycopg's rows and copies take three times as long."""
     server = connection.pgconn
     result = server.exec_(f"COPY ({query}) TO STDOUT".encode())
     if result.status != psycopg.pq.ExecStatus.COPY_OUT:

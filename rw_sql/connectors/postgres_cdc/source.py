@@ -1,4 +1,4 @@
-"""The postgres-cdc connector: a database whose tables' changes one replication slot delivers."""
+"""The postgres-cdc connector: reads the changes of a database's tables from one replication slot."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ _LONGEST_NAME = 63
 class PostgresCdcConnector(ChangeBase):
     """See :class:`rw_sql.connectors.base.Connector` and :class:`rw_sql.connectors.changes.ChangeConnector`.
 
-    A source has one split, the database. Its offsets are positions of the server's log (LSN) as numbers: positions of
-    two slots of a server mean the same.
+    A source has one split, the database. Its offsets are positions of the server's log (LSN) as numbers. They have
+    the same meaning for all slots of a server.
     """
 
     @property
@@ -101,7 +101,7 @@ class PostgresCdcConnector(ChangeBase):
         return split_state_json.decode_state(split, text)
 
     def show_position(self, position: int) -> str:
-        """A position as PostgreSQL writes it."""
+        """A position in PostgreSQL's notation."""
         return lsn_text(position)
 
     def filled_in(self, options: Mapping[str, str], unique: str) -> dict[str, str]:
@@ -137,13 +137,13 @@ class PostgresCdcConnector(ChangeBase):
         *,
         timeout: float = RESOLVE_TIMEOUT_SECONDS,
     ) -> tuple[Lack, ...]:
-        """What the server lacks, each with the statement that gives it."""
+        """The unmet requirements on the server, each with the statement that fixes it."""
         return validation.find_lacks(options, tables, timeout)
 
     def prepare(
         self, options: Mapping[str, str], tables: Sequence[str], *, timeout: float = RESOLVE_TIMEOUT_SECONDS
     ) -> Prepared:
-        """Makes slot and publication where they are missing."""
+        """Creates the slot and the publication if they are missing."""
         return setup.prepare(options, tables, timeout)
 
     def release(
@@ -154,11 +154,11 @@ class PostgresCdcConnector(ChangeBase):
         publication: bool,
         timeout: float = RESOLVE_TIMEOUT_SECONDS,
     ) -> tuple[str, ...]:
-        """Drops slot and publication."""
+        """Drops the slot and the publication."""
         return setup.release(options, slot=slot, publication=publication, timeout=timeout)
 
     def slot_details(
         self, options: Mapping[str, str], *, timeout: float = RESOLVE_TIMEOUT_SECONDS
     ) -> SlotDetails | None:
-        """The slot now."""
+        """The current state of the slot."""
         return read_facts(options, timeout).slot

@@ -1,7 +1,8 @@
-"""START_REPLICATION in a thread: whole transactions in a bounded queue, and what the server is told in return.
+"""Runs START_REPLICATION in a thread: puts whole transactions into a bounded queue, and sends status messages to the
+server.
 
-The server forgets what has been acknowledged. A status therefore never has more than what :meth:`Stream.acknowledge`
-was given, however much has been received.
+The server may discard the log up to the acknowledged position. A status therefore never contains a higher position
+than the one passed to :meth:`Stream.acknowledge`, even if more has been received.
 """
 
 from __future__ import annotations
@@ -39,23 +40,30 @@ else:
     psycopg = deferred("psycopg")
 
 QUEUE_BYTES = 64 << 20
-"""The bytes of transactions that wait in memory; then the thread stops receiving until some are taken."""
+"""The maximum size in bytes of queued transactions in memory.
+
+When it is reached, the thread stops receiving until some are taken.
+"""
 
 SPOOL_BYTES = 32 << 20
-"""The bytes of one transaction in memory; what is beyond goes to a file."""
+"""The maximum size in bytes of one transaction in memory. The rest is written to a file."""
 
 STATUS_SECONDS = 10.0
-"""The time between two statuses; the server drops a silent client after ``wal_sender_timeout`` (60 s by default)."""
+"""The interval in seconds between two status messages.
+
+The server drops a silent client after ``wal_sender_timeout`` (60 s by default).
+"""
 
 _KEEPALIVE = struct.Struct(">QqB")
 _STATUS = struct.Struct(">cQQQqB")
 _DATA, _ALIVE = ord("w"), ord("k")
 _BODY = 25
-"""Where a message begins behind ``w``, its start, the server's end and the time."""
+"""The offset of a message's content, which follows ``w``, the message's start position, the server's end and the
+time."""
 
 
 class Stream:
-    """One connection that reads a slot. ``start`` begins; errors come out of :meth:`get`."""
+    """One connection that reads a slot. ``start`` begins reading; errors are raised by :meth:`get`."""
 
     def __init__(self, options: Mapping[str, str], slot: str, publication: str, timeout: float) -> None:
         self._options = options
@@ -79,7 +87,7 @@ class Stream:
         self._connection: psycopg.Connection[object] | None = None
 
     def start(self, position: int) -> None:
-        """Begins behind the position, which also counts as acknowledged. Raises CaptureError."""
+        """Starts reading after the position, which also counts as acknowledged. Raises CaptureError."""
         self._acknowledged = self._received = position
         self._connection = connect_for_replication(self._options, self._timeout)
         names = quoted(self._publication)
@@ -102,14 +110,14 @@ class Stream:
 
     @property
     def end(self) -> int:
-        """The server's end, as far as it has told."""
+        """The end of the server's log, as last reported."""
         return self._end
 
     def get(self, position: int, wait_seconds: float) -> tuple[list[Transaction], int]:
-        """The transactions that are there, and a position up to which nothing else is: 0 if there is none yet.
+        """Returns the received transactions, and a position up to which there are no others (0 if unknown).
 
-        Waits for the first of either, where ``position`` is known already. Raises the CaptureError that ended the
-        connection, after the last transaction.
+        Waits for a transaction, or for such a position above ``position``. Raises the CaptureError that ended the
+        connection after the last transaction has been returned.
         """
         with self._changed:
             self._changed.wait_for(
@@ -127,13 +135,13 @@ class Stream:
         return made, idle
 
     def acknowledge(self, position: int) -> None:
-        """What the next status has; sent at once."""
+        """Sets the acknowledged position and sends a status with it at once."""
         if position > self._acknowledged:
             self._acknowledged = position
             self._wake()
 
     def close(self) -> None:
-        """Ends the thread and the connection, and removes the files of transactions that nobody took."""
+        """Ends the thread and the connection, and removes the files of transactions that were not taken."""
         with self._changed:
             self._is_closing = True
             self._changed.notify_all()
@@ -201,7 +209,10 @@ class Stream:
             self._wait(server, next_status - now, is_full=self._queued >= QUEUE_BYTES)
 
     def _wait(self, server: PGconn, seconds: float, *, is_full: bool) -> None:
-        """Until the server has something, somebody wakes the thread, or a status is due. A full queue is not fed."""
+        """Waits until the server has sent something, the thread is woken, or a status is due.
+
+        While the queue is full, input from the server is ignored.
+        """
         sockets: list[Any] = [self._wake_out] if is_full else [self._wake_out, server.socket]
         readable, _, _ = select.select(sockets, [], [], max(0.0, seconds))
         if self._wake_out in readable:
@@ -241,7 +252,10 @@ class Stream:
             self._changed.notify_all()
 
     def _keep_alive(self, data: memoryview) -> bool:
-        """True if the server wants a status. Between transactions, all before the server's position has been sent."""
+        """Handles a keepalive message; returns True if the server requests a status.
+
+        Between transactions, everything before the server's position has been received.
+        """
         end, _, wants_reply = _KEEPALIVE.unpack_from(data, 1)
         with self._changed:
             self._end = max(self._end, end)

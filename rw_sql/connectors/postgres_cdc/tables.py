@@ -1,4 +1,4 @@
-"""Tables as the server's catalog has them: columns, primary key, identity, and their part in a publication."""
+"""Reads tables from the server's catalog: columns, primary key, replica identity, and membership in a publication."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ FROM unnest(%s::oid[], %s::int[]) WITH ORDINALITY t (oid, modifier, at) ORDER BY
 """
 
 _WITH_INCLUDE, _WITH_GENERATED = 110_000, 120_000
-"""The first versions with INCLUDE in an index and with generated columns."""
+"""The first server versions with INCLUDE columns in indexes, and with generated columns."""
 
 PLAIN, PARTITIONED = "r", "p"
 
@@ -71,9 +71,9 @@ PLAIN, PARTITIONED = "r", "p"
 class CatalogTable:
     """A table or view in the catalog.
 
-    ``identity`` is d default, n nothing, f full, i index; ``identity_columns`` those of the index. ``membership`` is
-    the publication and the table's entry there, None without the publication. ``is_published``: the publication names
-    it.
+    ``identity`` is the replica identity: d (default), n (nothing), f (full) or i (index); ``identity_columns`` are
+    the columns of that index. ``membership`` identifies the publication and the table's entry in it; None without
+    the publication. ``is_published``: the publication contains the table.
     """
 
     schema: str
@@ -93,7 +93,7 @@ class CatalogTable:
 
     @property
     def quoted(self) -> str:
-        """The name for SQL, with ONLY where children must be left out: the stream leaves them out too."""
+        """The name for SQL, with ONLY if child tables must be left out, as they are in the stream."""
         return ("" if self.kind == PARTITIONED else "ONLY ") + f"{quoted(self.schema)}.{quoted(self.name)}"
 
     @property
@@ -103,7 +103,7 @@ class CatalogTable:
 
     @property
     def stored_identity(self) -> str:
-        """What :attr:`TableProgress.identity` has of it."""
+        """The value of :attr:`TableProgress.identity` for this table."""
         return f"{self.oid}/{self.membership}"
 
 
@@ -122,7 +122,10 @@ class CatalogColumn:
 
 
 def find_table(connection: Connection[Any], table: str, publication: str | None = None) -> CatalogTable | None:
-    """The table or view ``schema.table``; None if there is none. Raises psycopg.Error; CaptureError for a bad name."""
+    """The table or view ``schema.table``; None if it does not exist.
+
+    Raises psycopg.Error, and CaptureError for an invalid name.
+    """
     schema, name = named(table)
     query = _TABLE if connection.info.server_version >= _WITH_INCLUDE else _TABLE.replace("indnkeyatts", "indnatts")
     row = connection.execute(query.encode(), {"schema": schema, "name": name, "publication": publication}).fetchone()
@@ -148,7 +151,7 @@ def find_table(connection: Connection[Any], table: str, publication: str | None 
 
 
 def named(table: str) -> tuple[str, str]:
-    """Schema and name. Raises CaptureError."""
+    """Splits a table's name into schema and name. Raises CaptureError if it is invalid."""
     parts = parts_of(table)
     if parts is None:
         raise CaptureError(
@@ -181,14 +184,17 @@ def columns_of(connection: Connection[Any], oid: int) -> tuple[CatalogColumn, ..
 
 
 def type_names(connection: Connection[Any], columns: Mapping[str, tuple[int, int]]) -> dict[str, str]:
-    """Columns (name → oid and modifier of the type) with the types as PostgreSQL writes them. Raises psycopg.Error."""
+    """Maps columns (name → oid and modifier of the type) to their types in PostgreSQL's notation.
+
+    Raises psycopg.Error.
+    """
     oids, modifiers = [oid for oid, _ in columns.values()], [modifier for _, modifier in columns.values()]
     rows = connection.execute(_NAMES.encode(), [oids, modifiers]).fetchall()
     return {name: str(row[0]) for name, row in zip(columns, rows, strict=True)}
 
 
 def missing_table(connection: Connection[Any], table: str) -> CaptureError:
-    """The error for a table that does not exist, with near names."""
+    """The error for a table that does not exist, with similar names."""
     others = [str(row[0]) for row in connection.execute(_OTHERS.encode()).fetchall()]
     near = near_names(table, others)
     hint = f"did you mean '{near[0]}'?" if near else "tables: " + (", ".join(others[:8]) or "none")
@@ -199,7 +205,7 @@ _CONSTANT = (r"^'((?:[^']|'')*)'(?:::[\w \"\[\]().,]+)?$", r"^(-?[0-9.]+)$", r"^
 
 
 def constant_default(expression: str | None) -> str | None:
-    """A default's text if it is a constant: functions and expressions are computed by the server alone."""
+    """A default's text if it is a constant; None for functions and expressions, which only the server can evaluate."""
     import re
 
     if expression is None:

@@ -1,7 +1,7 @@
-r"""Texts of PostgreSQL that no cast reads: arrays become JSON arrays, amounts of money plain numbers.
+r"""Converts texts of PostgreSQL that Spark cannot cast: arrays become JSON arrays, amounts of money plain numbers.
 
-An element of an array of numbers or booleans is a bare JSON value, except NaN and infinities; every other element is
-a JSON string with PostgreSQL's text (``bytea``: ``\x…``). See PostgreSQL's documentation, "Array Input and Output
+Numbers and booleans in an array become bare JSON values, except NaN and infinities; every other element becomes a
+JSON string with PostgreSQL's text (``bytea``: ``\x…``). See PostgreSQL's documentation, "Array Input and Output
 Syntax".
 """
 
@@ -19,13 +19,13 @@ _BOUNDS = re.compile(r"(?:\[[+-]?[0-9]+:[+-]?[0-9]+\])+=")
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
 _BOOLEANS = {"t": "true", "f": "false"}
 _MOST_DIMENSIONS = 6
-"""PostgreSQL's own limit (MAXDIM)."""
+"""The maximum number of array dimensions in PostgreSQL (MAXDIM)."""
 
 
 def array_converter(delimiter: str, element: Callable[[str], str]) -> Callable[[str], str]:
-    """A function from an array's text to JSON. ``element`` makes JSON of an element's text.
+    """Returns a function that converts an array's text to JSON. ``element`` converts an element's text to JSON.
 
-    The function raises ValueError if the text is no array.
+    The function raises ValueError if the text is not an array.
     """
     plain = re.compile(r'[^{}"\\' + re.escape(delimiter) + r"]+")
 
@@ -82,23 +82,26 @@ def _end_of_quoted(text: str, at: int) -> int:
 
 
 def bare_element(text: str) -> str:
-    """A number as JSON has it; NaN and infinities as strings, which Spark reads as such."""
+    """A number as JSON. NaN and infinities become strings, which Spark reads correctly."""
     return text if _NUMBER.fullmatch(text) else json.dumps(text)
 
 
 def boolean_element(text: str) -> str:
-    """``t`` and ``f`` as JSON's booleans."""
+    """``t`` and ``f`` as JSON booleans."""
     return _BOOLEANS[text]
 
 
 def text_element(text: str) -> str:
-    """Any text as a JSON string."""
+    """A text as a JSON string."""
     return json.dumps(text, ensure_ascii=False)
 
 
 def money_converter(sample: str) -> Callable[[str], str]:
-    """A function from an amount's text to a number. ``sample`` is how the server writes 1234567.89, by its
-    ``lc_monetary``; it shows how many digits are fractions."""
+    """Returns a function that converts the text of a MONEY value to a number.
+
+    ``sample`` is the server's text for 1234567.89, which depends on ``lc_monetary`` and shows the number of
+    fractional digits.
+    """
     fraction = max(0, sum(letter.isdigit() for letter in sample) - 7)
 
     def convert(text: str) -> str:

@@ -1,4 +1,4 @@
-"""Turns many rows of text cells into JSON texts at once, in NumPy: a loop over cells would take ten times as long.
+"""Converts many rows of text cells to JSON texts at once with NumPy. A loop over cells would take ten times as long.
 
 A cell is a range of bytes in a buffer. The rows of pgoutput (documentation, "Logical Replication Message Formats") and
 the lines of ``COPY … TO STDOUT`` become the same :class:`Cells`.
@@ -23,22 +23,25 @@ if TYPE_CHECKING:
     Numbers = NDArray[np.int64]
 
 TEXT, NULL, UNCHANGED = ord("t"), ord("n"), ord("u")
-"""The kinds of a cell, as pgoutput writes them."""
+"""The kinds of a cell, as encoded in pgoutput."""
 
 _BINARY = ord("b")
 _BLOCK_BYTES = 1 << 18
-"""The bytes of rows that are built at once: their indexes then stay in the processor's cache."""
+"""The size in bytes of the rows that are built at once.
+
+It is limited so that their indexes stay in the processor's cache.
+"""
 
 
 class BrokenTupleError(ValueError):
-    """The bytes are not rows of the expected form."""
+    """The bytes do not have the format of rows."""
 
 
 @dataclass(slots=True)
 class Cells:
-    """Cells of equally shaped rows. ``kinds``, ``starts`` and ``lengths`` have a row per column.
+    """The cells of rows with the same columns. ``kinds``, ``starts`` and ``lengths`` have one row per column.
 
-    ``is_escaped``: backslashes in the bytes are already escapes that JSON has too.
+    ``is_escaped``: backslashes in the bytes already form escapes that are valid in JSON.
     """
 
     buffer: Bytes
@@ -51,11 +54,11 @@ class Cells:
         return int(self.kinds.shape[1])
 
     def pick(self, rows: NDArray[Any]) -> Cells:
-        """Some of the rows, by a mask or by indexes."""
+        """Selects rows by a mask or by indexes."""
         return Cells(self.buffer, self.kinds[:, rows], self.starts[:, rows], self.lengths[:, rows], self.is_escaped)
 
     def columns(self, indexes: Sequence[int]) -> Cells:
-        """Some of the columns."""
+        """Selects columns."""
         at = list(indexes)
         return Cells(self.buffer, self.kinds[at], self.starts[at], self.lengths[at], self.is_escaped)
 
@@ -67,7 +70,10 @@ class Cells:
         return self.buffer[start : start + int(self.lengths[column, row])].tobytes()
 
     def fill_unchanged(self, old: Cells, rows: Numbers) -> None:
-        """Takes unchanged values from the old rows, which belong to ``rows`` of these, in the same buffer."""
+        """Replaces unchanged values by those of the old rows in the same buffer.
+
+        ``rows`` are the indexes of the rows to which the old rows belong.
+        """
         fits = (self.kinds[:, rows] == UNCHANGED) & (old.kinds == TEXT)
         for column, at in zip(*np.nonzero(fits), strict=True):
             row = rows[at]
@@ -77,7 +83,10 @@ class Cells:
 
 
 def walk(buffer: Bytes, positions: Numbers, columns: int) -> tuple[Cells, Numbers]:
-    """The rows (TupleData) at these positions, and the positions after them. Raises BrokenTupleError."""
+    """Parses the rows (TupleData) at these positions; also returns the positions after them.
+
+    Raises BrokenTupleError.
+    """
     count = len(positions)
     kinds = np.empty((columns, count), dtype=np.uint8)
     starts = np.empty((columns, count), dtype=np.int64)
@@ -115,7 +124,7 @@ def walk(buffer: Bytes, positions: Numbers, columns: int) -> tuple[Cells, Number
 
 
 def split_lines(text: bytes, columns: int) -> Cells:
-    """The rows of ``COPY … TO STDOUT`` in text form. Raises BrokenTupleError."""
+    """Parses the rows of ``COPY … TO STDOUT`` in text format. Raises BrokenTupleError."""
     if b"\\v" in text:
         text = _vertical_tabs(text)
     buffer = np.frombuffer(text, dtype=np.uint8)
@@ -142,7 +151,7 @@ def split_lines(text: bytes, columns: int) -> Cells:
 
 
 def _vertical_tabs(text: bytes) -> bytes:
-    r"""COPY's ``\v`` as ``\u000b``: the only one of its escapes that JSON lacks."""
+    r"""Replaces COPY's ``\v``, the only one of its escapes that JSON lacks, by ``\u000b``."""
     import re
 
     return re.sub(rb"\\(.)", lambda found: rb"\u000b" if found[1] == b"v" else found[0], text, flags=re.DOTALL)
@@ -152,7 +161,7 @@ _UNESCAPED = {b"b": b"\b", b"f": b"\f", b"n": b"\n", b"r": b"\r", b"t": b"\t", b
 
 
 def unescaped(value: bytes) -> bytes:
-    """The value of a cell of :func:`split_lines`."""
+    """The unescaped value of a cell from :func:`split_lines`."""
     import re
 
     if b"\\" not in value:
@@ -161,7 +170,7 @@ def unescaped(value: bytes) -> bytes:
 
 
 def _escape_table(*, with_backslash: bool) -> tuple[Bytes, list[bytes]]:
-    """The length of each byte in a JSON text, and the bytes that it becomes."""
+    """The length of each byte's escaped form in a JSON text, and the escaped forms."""
     texts = [bytes([byte]) for byte in range(256)]
     for byte in [*range(32), 34, *([92] if with_backslash else [])]:
         texts[byte] = json.dumps(chr(byte))[1:-1].encode()
@@ -172,7 +181,7 @@ _TABLES = {False: _escape_table(with_backslash=True), True: _escape_table(with_b
 
 
 def _escape(cells: Cells) -> Cells:
-    """The cells with what JSON requires escaped, in a longer buffer if there is any."""
+    """The cells with the escapes that JSON requires. If any are needed, the result uses a new, longer buffer."""
     sizes, texts = _TABLES[cells.is_escaped]
     buffer = cells.buffer
     special = sizes[buffer] > 1
@@ -210,7 +219,7 @@ def _escape(cells: Cells) -> Cells:
 
 
 def _ranges(starts: Numbers, lengths: Numbers) -> Numbers:
-    """The indexes of all ranges, one range after the other."""
+    """The indexes in all ranges, concatenated."""
     ends = np.cumsum(lengths)
     made = np.repeat(starts - (ends - lengths), lengths)
     made += np.arange(len(made))
@@ -218,8 +227,10 @@ def _ranges(starts: Numbers, lengths: Numbers) -> Numbers:
 
 
 def converted(cells: Cells, converters: Mapping[int, Callable[[str], str]]) -> Cells:
-    """The cells with the texts of some columns replaced: column → function. ValueErrors of a function get a
-    ``cell`` attribute, (column, row)."""
+    """The cells with some columns converted by functions (column → function).
+
+    A ValueError of a function gets the attribute ``cell``: (column, row).
+    """
     if not converters or not len(cells):
         return cells
     starts, lengths = cells.starts.copy(), cells.lengths.copy()
@@ -265,8 +276,11 @@ def json_rows(cells: Cells, names: Sequence[str]) -> pa.Array:
 
 @dataclass(slots=True)
 class _Literals:
-    """The texts between the values. ``starts`` and ``sizes``: [column, form], where form is 3 × (the value before has a
-    quote to close) + (0 value, 1 NULL, 2 unchanged); the last column is the end of the row."""
+    """The JSON texts between the values.
+
+    ``starts`` and ``sizes`` are indexed by [column, form]. The form is 3 × (1 if the previous value has a quote to
+    close) + (0 for a value, 1 for NULL, 2 for unchanged); the last column is the end of the row.
+    """
 
     data: Bytes
     starts: Numbers
@@ -299,14 +313,17 @@ class _Literals:
 _KNOWN: dict[tuple[str, ...], _Literals] = {}
 _MOST_KNOWN = 1000
 _LEAST_BUFFER = 16
-"""A cell's kind and length are read at once, even of a NULL at the end."""
+"""The minimum size of a buffer in bytes.
+
+A cell's kind and length are read together, even for a NULL at the end of the buffer.
+"""
 
 _MOST_BYTES = (1 << 31) - 1
-"""Arrow's limit for the texts of one array."""
+"""Arrow's size limit in bytes for the texts of one array."""
 
 
 def _json_block(cells: Cells, literals: _Literals) -> tuple[Bytes, Numbers]:
-    """The bytes and the ends of the rows."""
+    """The JSON texts of the rows as bytes, and the end of each row."""
     count, columns = len(cells), int(cells.kinds.shape[0])
     first, end = int(cells.starts.min()), int((cells.starts + cells.lengths).max())
     part = Cells(cells.buffer[first:end], cells.kinds, cells.starts - first, cells.lengths, cells.is_escaped)
@@ -338,7 +355,7 @@ def _json_block(cells: Cells, literals: _Literals) -> tuple[Bytes, Numbers]:
 
 
 def _compacted(cells: Cells) -> Cells:
-    """The cells in a buffer of their own: few of the bytes between them belong to any."""
+    """The cells in a separate, smaller buffer, for cells that use only a small part of the original one."""
     lengths = cells.lengths.ravel()
     data = cells.buffer[_ranges(cells.starts.ravel(), lengths)]
     starts = (np.cumsum(lengths) - lengths).reshape(cells.starts.shape)
@@ -375,7 +392,7 @@ def _first_broken(data: Bytes, ends: Numbers) -> int:
 
 
 def unchanged_names(cells: Cells, names: Sequence[str]) -> pa.Array:
-    """The names of the unchanged columns per row; NULL where there are none."""
+    """The names of the unchanged columns of each row; NULL if there are none."""
     found = cells.kinds == UNCHANGED
     counts = found.sum(axis=0)
     offsets = np.zeros(len(cells) + 1, dtype=np.int32)

@@ -1,4 +1,4 @@
-"""PostgreSQL's types: rw_sql's type for each, the declared types that its values fit, and the texts to convert.
+"""PostgreSQL's types: the corresponding rw_sql types, the compatible declared types, and the conversions of texts.
 
 Every type has a text form, so a column of any type can be declared CHARACTER VARYING.
 """
@@ -31,8 +31,11 @@ FROM pg_catalog.pg_type t WHERE t.oid = ANY (%s::oid[])
 BOOLEAN, WHOLE, NUMERIC, FLOAT, MONEY, TEXT, BYTES = "boolean", "whole", "numeric", "float", "money", "text", "bytes"
 DATE, TIMESTAMP, TIMESTAMPTZ, TIME, INTERVAL = "date", "timestamp", "timestamptz", "time", "interval"
 JSON, ARRAY, OTHER = "json", "array", "other"
-"""The families of types. OTHER: enums, ranges, composite types, shapes, bits, addresses, PostGIS and extensions'
-types, all as PostgreSQL's text."""
+"""The families of types.
+
+OTHER includes enums, ranges, composite types, shapes, bits, addresses, PostGIS and other extensions' types, which
+are all represented as PostgreSQL's text.
+"""
 
 _VARYING = "CHARACTER VARYING"
 
@@ -58,7 +61,10 @@ BUILT_IN: Mapping[str, tuple[str, str]] = {
     "timetz": (_VARYING, TIME),
     "interval": (_VARYING, INTERVAL),
 }
-"""PostgreSQL's name of a type → rw_sql's canonical type, and the family. All others are (CHARACTER VARYING, OTHER)."""
+"""Maps PostgreSQL's type names to rw_sql's canonical type and the family.
+
+All other types are (CHARACTER VARYING, OTHER).
+"""
 
 _INTO: Mapping[str, tuple[str, ...]] = {
     BOOLEAN: ("BOOLEAN",),
@@ -74,8 +80,10 @@ _INTO: Mapping[str, tuple[str, ...]] = {
     TIMESTAMPTZ: ("TIMESTAMP WITH TIME ZONE",),
     INTERVAL: ("INTERVAL",),
 }
-"""The declared types of each family, apart from CHARACTER VARYING, which takes every text. A single value may still
-not fit: the table's decoder then names column and row."""
+"""The compatible declared types of each family, besides CHARACTER VARYING, which accepts every text.
+
+A single value may still not fit; the table's decoder then reports column and row.
+"""
 
 _WIDTHS = {"int2": 2, "int4": 4, "int8": 8, "oid": 8, "SMALLINT": 2, "INT": 4, "BIGINT": 8, "SERIAL": 8}
 _WIDEST_DECIMAL = 38
@@ -83,7 +91,8 @@ _WIDEST_DECIMAL = 38
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PostgresType:
-    """A type, with domains resolved: ``name`` is that of the type below, ``element`` the type of an array's elements.
+    """A type with domains resolved: ``name`` is the name of the underlying type, ``element`` the type of an array's
+    elements.
 
     ``modifier`` is the modifier of a domain's base (``atttypmod``), -1 without one.
     """
@@ -105,7 +114,7 @@ class PostgresType:
         return BUILT_IN.get(self.name, (_VARYING, OTHER))[0]
 
     def converter(self, money_sample: str) -> Callable[[str], str] | None:
-        """The function that makes the text in ``row`` of PostgreSQL's; None if they are the same."""
+        """The function that converts PostgreSQL's text to the text in ``row``; None if they are the same."""
         if self.element is None:
             return money_converter(money_sample) if self.family == MONEY else None
         element: Callable[[str], str]
@@ -121,7 +130,7 @@ class PostgresType:
         return array_converter(self.element.delimiter, element)
 
     def fits_into(self, declared: str) -> bool:
-        """True if values of this type can have a declared (canonical) type."""
+        """True if values of this type can be read as a declared (canonical) type."""
         if declared == _VARYING or declared.startswith(_VARYING + "("):
             return True
         if declared.endswith("[]"):
@@ -140,7 +149,7 @@ class PostgresType:
 
 
 def _numeric(modifier: int) -> str:
-    """NUMERIC with a column's precision and scale, if Spark has as many digits."""
+    """NUMERIC with a column's precision and scale, if Spark supports that many digits."""
     if modifier < 4:
         return "NUMERIC"
     precision = ((modifier - 4) >> 16) & 0xFFFF
@@ -151,7 +160,7 @@ def _numeric(modifier: int) -> str:
 
 
 def resolve_types(connection: Connection[Any], oids: Iterable[int]) -> dict[int, PostgresType]:
-    """The types with these oids. A type that was dropped is OTHER. Raises psycopg.Error."""
+    """The types with these oids. A dropped type counts as OTHER. Raises psycopg.Error."""
     wanted = set(oids)
     rows: dict[int, tuple[Any, ...]] = {}
     ask = set(wanted)

@@ -1,4 +1,4 @@
-"""What the server lacks for a source and its tables, each with the statement that gives it."""
+"""The unmet requirements on the server for a source and its tables, each with the statement that fixes it."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""Checks of definitions: formats, columns, options and upstreams. Each check raises an error that says how to correct
-the definition.
+"""Checks of definitions: formats, columns, options and upstreams.
+
+The error of a check says how to correct the definition.
 
 A check raises SqlError or returns its result; it changes nothing.
 

@@ -29,8 +29,11 @@ if TYPE_CHECKING:
     from rw_sql.syntax.statements import ColumnDefinition, CreateTable
 
 OPTIONS = (SNAPSHOT, SNAPSHOT_BATCH_SIZE, "snapshot.interval")
-"""The options of such a table. ``snapshot.interval`` is RisingWave's number of barriers between two queries; here a
-query follows when the one before is committed, so it has no effect."""
+"""The options of a change data capture table.
+
+``snapshot.interval`` (RisingWave's number of barriers between two snapshot queries) has no effect here: each query
+follows as soon as the rows of the previous one are committed.
+"""
 
 _MOST_BATCH = 1_000_000
 _WIDER = {
@@ -40,7 +43,7 @@ _WIDER = {
     "REAL": ("DOUBLE",),
     "NUMERIC": ("RW_INT256", "RW_UINT256", "NUMERIC"),
 }
-"""The types that hold every value of another one."""
+"""For each type, the wider types that can represent all of its values."""
 
 
 def check_cdc_table(statement: CreateTable, spec: ConnectorSpec) -> None:
@@ -208,7 +211,7 @@ def _columns(key: tuple[str, ...]) -> str:
 
 
 def fits(column: ColumnDefinition, found: UpstreamColumn) -> bool:
-    """True if a column of the declared type can hold every value of an upstream column, as that value or as its
+    """True if a column of the declared type can represent every value of an upstream column, as a value or as its
     text."""
     name = column.data_type.name
     if name == "CHARACTER VARYING" or found.canonical is None:
@@ -221,7 +224,7 @@ def fits(column: ColumnDefinition, found: UpstreamColumn) -> bool:
 
 
 def require_representable(statement: CreateTable, upstream: UpstreamTable) -> None:
-    """Raises SqlError if ``*`` would include a column that no type holds."""
+    """Raises SqlError if ``*`` would include a column that no rw_sql type can represent."""
     for column in upstream.columns:
         if column.canonical is None and not column.is_generated:
             listed = ", ".join(quoted(each.name) for each in upstream.columns if each.canonical is not None)
@@ -235,7 +238,7 @@ def require_representable(statement: CreateTable, upstream: UpstreamTable) -> No
 
 
 def require_no_lack(lacks: tuple[Lack, ...], name: str, span: Span) -> None:
-    """Raises SqlError with the first thing that the upstream lacks, and the statement that adds it."""
+    """Raises SqlError for the first unmet requirement on the upstream, with the statement that fixes it."""
     for lack in lacks:
         raise SqlError(
             UPSTREAM_MISSING, f'source validation failed for "{name}": {lack.message}', span=span, hint=lack.hint

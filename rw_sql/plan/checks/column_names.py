@@ -24,7 +24,7 @@ allowed."""
 
 
 def misnamed(name: str) -> str | None:
-    """The reason why a column name is invalid, as the end of a sentence; None if it is valid."""
+    """The reason why a column name is invalid, worded as the end of a sentence; None if it is valid."""
     if not name.strip():
         return "has no name"
     if name.lower() in _RESERVED:

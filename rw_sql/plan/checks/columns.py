@@ -1,4 +1,4 @@
-"""Compares the declared columns with those of an upstream that has typed columns."""
+"""Compares declared columns with the columns of an upstream, for upstreams with typed columns."""
 
 from __future__ import annotations
 
@@ -26,7 +26,10 @@ VALIDATE = "validate"
 
 
 def is_validated(options: Iterable[Option]) -> bool:
-    """False with ``WITH (…, VALIDATE = false)``, which belongs to the statement and not to the object."""
+    """False if the statement has ``WITH (…, VALIDATE = false)``.
+
+    This option belongs to the statement, not to the object.
+    """
     for option in options:
         if option.key == VALIDATE:
             text = option_text(option.value).lower()
@@ -42,12 +45,12 @@ def is_validated(options: Iterable[Option]) -> bool:
 
 
 def without_switch(options: Iterable[Option]) -> tuple[Option, ...]:
-    """A WITH list as stored, without the switch."""
+    """The WITH list without VALIDATE, as it is stored."""
     return tuple(option for option in options if option.key != VALIDATE)
 
 
 def lists_columns(statement: CreateSource) -> bool:
-    """True if a source of this connector may leave its columns out, to have those of its upstream."""
+    """True if a source of this connector may omit its column list and take the columns from its upstream."""
     name = connector_of(statement)
     return name in connector_names() and isinstance(connector(name), ColumnLister)
 
@@ -71,9 +74,9 @@ def require_columns(
     is_stored: bool = False,
     of: str = "table",
 ) -> None:
-    """Raises SqlError if the upstream lacks a declared column, or the column has another type.
+    """Raises SqlError if a declared column is missing upstream or has an incompatible type.
 
-    With ``is_stored``, types are not compared: the values of an existing object may fit.
+    With ``is_stored``, types are not compared, because the values that an existing object reads may still fit.
     """
     if not isinstance(connector(kind), ColumnChecker):
         return

@@ -1,5 +1,5 @@
-"""Checks FORMAT … ENCODE … of a source or table: the pair is supported, every option has an effect, the key is
-valid."""
+"""Checks FORMAT … ENCODE … of a source or table: the connector must support the pair, every option must have an
+effect, and the key must be valid."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def check_source_format(spec: ConnectorSpec, statement: CreateSource) -> None:
     """Checks that the connector supports the format, every option has an effect, and the key is valid. Raises SqlError
     at the first error.
 
-    A source with a change format belongs to a table: it has the table's primary key, which decoding needs.
+    A source with a change format belongs to a table and has the table's primary key, which decoding needs.
     """
     check_format_options(spec, statement)
     if statement.format is not None and has_changes(statement):
@@ -32,7 +32,7 @@ def check_source_format(spec: ConnectorSpec, statement: CreateSource) -> None:
 
 
 def check_format_options(spec: ConnectorSpec, statement: CreateSource) -> None:
-    """As :func:`check_source_format`, without the key."""
+    """Like :func:`check_source_format`, without checking the key."""
     clause = statement.format
     if clause is None:
         if "NATIVE" not in spec.formats:
@@ -166,7 +166,10 @@ def _check_upsert_key(statement: CreateSource, clause: FormatEncode, key: tuple[
 def _check_key_encode(
     statement: CreateSource, clause: FormatEncode, key: tuple[str, ...], record_key: str | None
 ) -> None:
-    """Checks that KEY ENCODE matches the records' keys. Without it they are JSON."""
+    """Checks that KEY ENCODE is supported and fits the primary key or INCLUDE key.
+
+    Without KEY ENCODE, keys are JSON.
+    """
     encode = clause.key_encode
     if encode is None or (encode == "AVRO" == clause.encode and record_key is None):
         return

@@ -1,4 +1,4 @@
-"""The difference between the schema by which a source reads its records and the newest one of its registry."""
+"""The difference between the schema with which a source decodes its records and the newest schema in the registry."""
 
 from __future__ import annotations
 
@@ -40,8 +40,11 @@ class SchemaChange:
 def schema_change(
     definition: CreateSource | CreateTable, name: str, span: Span, snapshot: Snapshot, inspector: Inspector
 ) -> SchemaChange:
-    """The change to the newest schema. Raises SqlError if it would drop or change columns, or make older records
-    unreadable. RisingWave's messages."""
+    """The change to the newest schema.
+
+    Raises SqlError if it would drop or change columns, or make older records unreadable. The messages are
+    RisingWave's.
+    """
     kind = "source" if isinstance(definition, CreateSource) else "table"
     stored = stored_schema(definition)
     if not has_schema(definition) or stored is None:
@@ -120,7 +123,7 @@ def _columns(definition: CreateSource | CreateTable, stored: str) -> tuple[tuple
 
 
 def _require_defaults(definition: CreateSource | CreateTable, found: FoundSchema, added: list[str], span: Span) -> None:
-    """Raises SqlError for a new field without a default: no record written before could be read."""
+    """Raises SqlError for a new field without a default, because older records could no longer be read."""
     if definition.format is not None and definition.format.encode != "AVRO":
         return  # A field that a JSON object lacks is NULL; a message always has a value.
     schema = json.loads(found.text)

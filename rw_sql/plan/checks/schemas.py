@@ -1,5 +1,7 @@
-"""The schema of a new source or table: its columns are taken over from it, or compared with it, and it is fixed in the
-definition."""
+"""The schema of a new source or table.
+
+Columns are derived from it or compared with it, and the definition stores it.
+"""
 
 from __future__ import annotations
 
@@ -58,7 +60,7 @@ Typed = tuple[str, str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundSchema:
-    """The columns of a schema, its text as it is stored, and the same of the schema of the records' keys."""
+    """A schema that was found: its columns and stored text, and the same for the schema of the records' keys."""
 
     columns: tuple[Typed, ...]
     text: str
@@ -67,7 +69,7 @@ class FoundSchema:
 
 
 def with_schema(statement: _StatementT, snapshot: Snapshot, inspector: Inspector) -> _StatementT:
-    """The statement with its columns and its schema; unchanged if no schema describes its records.
+    """Adds columns and schema to a statement; returns it unchanged if no schema describes its records.
 
     Raises SqlError if the registry does not answer, or the columns do not fit its schema.
     """
@@ -100,7 +102,7 @@ def with_schema(statement: _StatementT, snapshot: Snapshot, inspector: Inspector
 
 
 def _fitted(statement: _StatementT, found: FoundSchema) -> _StatementT:
-    """The statement with the columns of a schema, or its own columns, which must be a part of them."""
+    """The statement with the columns of a schema, or with its own columns if they are a subset of these."""
     columns = (*found.columns, *_only_in_key(found))
     plain = [column for column in statement.columns if column.generated is None]
     if plain:
@@ -121,7 +123,7 @@ def _has_key_schema(statement: CreateSource | CreateTable) -> bool:
 
 
 def with_stored_schema(statement: _StatementT, found: FoundSchema) -> _StatementT:
-    """The statement with a schema in its format, in place of the one that it had."""
+    """The statement with this schema stored in its FORMAT clause, replacing an earlier one."""
     clause = statement.format
     if clause is None:
         raise TypeError("records with a schema have a format")
@@ -133,7 +135,7 @@ def with_stored_schema(statement: _StatementT, found: FoundSchema) -> _Statement
 
 
 def _with_key(statement: _StatementT, found: FoundSchema) -> _StatementT:
-    """The primary key of the keys' schema, unless the statement has one or includes the key as it is."""
+    """The statement with the primary key of the key schema, unless it already has one or includes the raw key."""
     if primary_key(statement) or not found.key_columns:
         return statement
     if statement.format is not None and statement.format.format == "UPSERT" and any(
@@ -152,7 +154,7 @@ def _only_in_key(found: FoundSchema) -> tuple[Typed, ...]:
 def find_schema(
     source: CreateSource, snapshot: Snapshot, inspector: Inspector, *, is_needed: bool = True
 ) -> FoundSchema | None:
-    """The newest schema of a source's records; None if nothing is known and ``is_needed`` is not set.
+    """The newest schema of a source's records. None if it is unknown and ``is_needed`` is not set.
 
     Raises SqlError if the registry or file cannot be read, or has no usable schema.
     """
@@ -200,7 +202,7 @@ def _in_file(source: CreateSource, inspector: Inspector, location: str) -> Regis
 
 
 def messages_of(options: Mapping[str, str], stored: str) -> protobuf.Messages:
-    """The message that the options of ENCODE PROTOBUF name, in a stored schema."""
+    """The message type in a stored schema that the options of ENCODE PROTOBUF name."""
     names = options.get(AS_JSONB, "").split(",")
     return protobuf.Messages(stored, options[MESSAGE], frozenset(name.strip() for name in names if name.strip()))
 
@@ -284,7 +286,7 @@ def _subject(
 
 
 def columns_named(columns: Sequence[Typed], span: Span) -> tuple[ColumnDefinition, ...]:
-    """The definitions of columns by their canonical types."""
+    """Column definitions from names and canonical types."""
     listed = ", ".join(f'"{name}" {kind}' for name, kind in columns)
     made = parse_statement(f"CREATE SOURCE s ({listed}) WITH (connector = 'c') FORMAT PLAIN ENCODE JSON")
     if not isinstance(made, CreateSource):
@@ -293,7 +295,10 @@ def columns_named(columns: Sequence[Typed], span: Span) -> tuple[ColumnDefinitio
 
 
 def _compare(columns: Sequence[ColumnDefinition], found: Sequence[Typed]) -> None:
-    """Raises SqlError for a column that the schema does not have, or has with another type. RisingWave's messages."""
+    """Raises SqlError for a column that the schema lacks or defines with another type.
+
+    The messages are RisingWave's.
+    """
     types = dict(found)
     for column in columns:
         field = field_of(column)
@@ -318,7 +323,7 @@ def _compare(columns: Sequence[ColumnDefinition], found: Sequence[Typed]) -> Non
 
 
 def _is_same(wanted: DataType, found: DataType) -> bool:
-    """True if the types are equal. NUMERIC without digits, as RisingWave writes it, is equal to each that it holds."""
+    """True if the types are equal. NUMERIC without precision, as in RisingWave, counts as equal to any NUMERIC type."""
     if wanted.name == found.name == "NUMERIC" and not wanted.arguments:
         precision, scale = (*found.arguments, 0)[:2]
         return scale <= 10 and precision - scale <= 28

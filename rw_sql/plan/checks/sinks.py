@@ -45,9 +45,9 @@ class SinkInput:
     JSON.
 
     ``keys`` are the columns by which its rows are replaced; empty if they are only appended. ``has_before``: its
-    changes include the old rows. ``is_ordered``: rows with the same key have a defined order. ``is_changing``: rows are
-    replaced and deleted, but no key columns are known. ``new`` are the external tables that the catalog adds together
-    with the sink.
+    changes include the old rows. ``is_ordered``: rows with the same key have a defined order. ``is_changing``: rows
+    are replaced and deleted, but no key columns are known. ``new`` are the external tables whose records are added
+    to the catalog together with the sink.
     """
 
     name: str
@@ -253,7 +253,7 @@ def _is_forced(statement: CreateSink) -> bool:
 
 
 def _require_followed(statement: CreateSink, given: SinkInput, type_: str, span: Span, *, is_forced: bool) -> None:
-    """Checks that the sink can apply its input's changes correctly. Raises SINK_CANNOT_FOLLOW."""
+    """Checks that the sink can apply the changes of its input correctly. Raises SINK_CANNOT_FOLLOW."""
     if not given.keys and not given.is_changing:
         return
     if type_ == APPEND_ONLY and not is_forced:

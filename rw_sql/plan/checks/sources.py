@@ -85,7 +85,7 @@ def _check_connection(snapshot: Snapshot, statement: CreateSource, name: str) ->
 
 
 def require_registry_connection(snapshot: Snapshot, given: tuple[Option, ...]) -> None:
-    """Raises SqlError if the connection in FORMAT … ENCODE … is not one of a schema registry."""
+    """Raises SqlError if the connection in FORMAT … ENCODE … is not a schema registry connection."""
     connection = connection_of(snapshot, given)
     if connection is not None and connection.connector != "schema_registry":
         raise SqlError(
@@ -97,7 +97,7 @@ def require_registry_connection(snapshot: Snapshot, given: tuple[Option, ...]) -
 
 
 def require_secret(options: tuple[Option, ...], spec: ConnectorSpec) -> None:
-    """Raises SqlError for a literal in a secret option: the catalog would show it to everyone."""
+    """Raises SqlError for a literal in a secret option, because everyone could read it in the catalog."""
     for option in options:
         known = spec.option(option.key)
         if known is not None and known.is_secret and not isinstance(option.value, SecretValue):

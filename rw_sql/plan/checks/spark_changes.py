@@ -1,4 +1,4 @@
-"""Refuses Spark statements that would change rw_sql's objects; each error names the statement to use instead."""
+"""Refuses Spark statements that would change rw_sql's objects. The errors name the statement to use instead."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def path_refusal(change: Changed, path: str, record: ObjectRecord | None) -> Sql
 
 
 def schema_refusal(change: Changed, name: str) -> SqlError:
-    """Why a Spark statement must not drop the database of a schema."""
+    """The error for a Spark statement that would drop the database of a schema."""
     return SqlError(
         WRONG_KIND,
         f'"{name}" is a schema: {change.verb} does not drop it',

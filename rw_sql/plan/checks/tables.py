@@ -64,7 +64,7 @@ def check_runnable(statement: CreateTable) -> None:
 
 
 def require_own_constraints(statement: CreateTable) -> None:
-    """Raises SqlError NOT_SUPPORTED for constraints that are not enforced."""
+    """Raises SqlError NOT_SUPPORTED for constraints that rw_sql would not enforce."""
     span = statement.name.span
     for constraint in statement.constraints:
         if constraint.kind != "PRIMARY KEY":
@@ -85,7 +85,7 @@ def require_own_constraints(statement: CreateTable) -> None:
 
 
 def conflict_of(statement: CreateTable) -> str:
-    """The effect of an insert with an existing key, as the table's definition states it."""
+    """The effect of inserting a row with an existing key, according to the table's definition."""
     if statement.on_conflict is None:
         return IGNORE if statement.is_append_only else OVERWRITE
     return _CONFLICTS[statement.on_conflict]
@@ -264,5 +264,5 @@ def _key_span(statement: CreateTable) -> Span:
 
 
 def _placed(constraint: TableConstraint, otherwise: Span) -> Span:
-    """The place of a constraint in the text; ``otherwise`` if the parser does not provide one."""
+    """The position of a constraint in the text; ``otherwise`` if the parser does not provide it."""
     return constraint.span if constraint.span.end else otherwise

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 _ADDRESS = re.compile(r"(?:^|\.)(?:bootstrap\.servers?|url|hostname|host|endpoint|path|location)$")
-"""Properties with the location of an upstream or a target."""
+"""Properties that contain the address of an upstream or target."""
 
 _USER = re.compile(r"(?:^|\.)(?:user|username|password|access\.key|secret\.key)$")
 _PROTOCOL_KEY = "properties.security.protocol"
@@ -46,7 +46,9 @@ def require_upstream(
     options: tuple[Option, ...] = (),
     is_switchable: bool = False,
 ) -> None:
-    """Raises SqlError if the upstream does not respond or lacks something that the object (of ``kind``) names.
+    """Raises SqlError if the upstream does not respond, or lacks an object named in the definition.
+
+    ``kind`` is the kind of the defined object.
 
     ``options`` are the options in the statement: the error points at the wrong one. ``is_switchable``: the statement
     accepts VALIDATE.
@@ -70,7 +72,7 @@ def require_upstream(
 
 
 def _bootstrap(options: Iterable[Option]) -> str:
-    """The brokers that a statement names, for a command to be typed."""
+    """The brokers named in a statement, for a suggested shell command."""
     found = (option_text(option.value) for option in options if option.key == "properties.bootstrap.server")
     return next(found, "HOST:PORT")
 
@@ -84,10 +86,10 @@ def no_answer(
     is_switchable: bool = False,
     otherwise: str = "",
 ) -> SqlError:
-    """The error for a server that cannot be used, for the reason that the client gives.
+    """The error for a server that cannot be used, with the reason reported by the client.
 
-    ``what`` is the upstream or target, ``options`` are those that the statement writes, ``otherwise`` is the statement
-    that shows the address if they do not contain it.
+    ``what`` is the upstream or target. ``options`` are the options in the statement; if they do not contain the
+    address, ``otherwise`` is the statement that shows it.
     """
     more = f"; {STORED}" if is_switchable else ""
     if _WRONG_PROTOCOL in reason:
@@ -105,7 +107,7 @@ def no_answer(
 
 
 def _wrong_protocol(what: str, reason: str, span: Span, options: tuple[Option, ...]) -> SqlError:
-    """The error for brokers that do not use TLS although the client does, or that close connections without TLS."""
+    """The error for brokers without TLS if the client uses TLS, or for brokers that close connections without TLS."""
     place = _place(options, _PROTOCOL) or address_place(options) or span
     if "does not support SSL" in reason:
         message = f"{what} does not use TLS, but properties.security.protocol requires TLS"
@@ -123,7 +125,7 @@ def unreachable(reason: str) -> str:
 
 
 def address_hint(options: Iterable[Option], otherwise: str, *, is_known: bool = True) -> str:
-    """The hint for a server that does not answer; ``is_known`` is False where no host has that name."""
+    """The hint for a server that does not answer. ``is_known`` is False if the host name does not exist."""
     listed = tuple(options)
     for option in listed:
         if _ADDRESS.search(option.key) and isinstance(option.value, TextValue) and "@" not in option.value.text:
@@ -142,7 +144,8 @@ def address_hint(options: Iterable[Option], otherwise: str, *, is_known: bool = 
 
 
 def address_place(options: Iterable[Option]) -> Span | None:
-    """The place of the address among a statement's properties, else of the connection that has it."""
+    """The position of the address in a statement's properties, otherwise the position of the connection that
+    contains it."""
     listed = tuple(options)
     by_address = [option.value.span for option in listed if _ADDRESS.search(option.key)]
     return next(iter([*by_address, *(option.value.span for option in listed if option.key == "connection")]), None)
@@ -157,7 +160,7 @@ def _keys(options: Iterable[Option], key: re.Pattern[str]) -> str:
 
 
 def value_place(options: Iterable[Option], wanted: str) -> Span | None:
-    """The place of a property with this value. If the value is a list, it is the place of the item in the list."""
+    """The position of the property with this value. If the property is a list, the position of the item in the list."""
     for option in options:
         items, place = _items(option), option.value.span
         if wanted not in items:
@@ -186,7 +189,8 @@ def require_target(
 ) -> None:
     """Raises SqlError if the target does not answer, does not exist, or cannot store the sink's rows.
 
-    With ``is_stored`` a target that may refuse rows, by their types, is accepted: an existing sink continues to run.
+    With ``is_stored``, a target that may refuse rows because of their types is accepted, because an existing sink
+    continues to run.
     """
     if target.error is not None:
         raise no_answer(

@@ -1,5 +1,5 @@
-"""The differences between a folder and the catalog, as changes with their statements, in an order in which they can be
-made."""
+"""The differences between a folder and the catalog, as a list of changes with their statements, in an executable
+order."""
 
 from __future__ import annotations
 
@@ -64,9 +64,12 @@ CREATE, ALTER, RENAME, UNSAFE, REBUILD, RECREATE, DROP = (
     "recreate",
     "drop",
 )
-"""The classes of changes. An *unsafe* change is confirmed on its own, with its preview. A view that is *rebuilt* gets a
-second table; the old rows serve until the new table has caught up. An object is *recreated* if no statement can alter
-it as wanted: it is dropped and created again, with all its dependents. That class and *drop* need ``--allow-drop``."""
+"""The classes of changes.
+
+An *unsafe* change is confirmed individually, with its preview. A view that is *rebuilt* gets a second table; queries
+read the old rows until the new table has caught up. An object is *recreated* (dropped and created again, with all
+its dependents) if no statement can make the change in place. *recreate* and *drop* require ``--allow-drop``.
+"""
 
 _DROPS = {
     "connection": DropConnection,
@@ -77,16 +80,21 @@ _DROPS = {
     "schema": DropSchema,
 }
 _MANAGED = ("connection", *RELATIONS)
-"""The kinds of objects that are dropped if the folder does not have them. Secrets are not: a folder may omit them."""
+"""The kinds of objects that are dropped if they are missing in the folder.
+
+Secrets are not dropped, because a folder may omit them.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeployChange:
-    """The change of one object. ``place`` is where the folder defines the object, and ``reason`` is why no statement
-    alters it in place.
+    """The change of one object.
 
-    ``touches`` are the ids of the objects that the change depends on or changes. A name that must be free has no id
-    there.
+    ``place`` is the position of the object's definition in the folder; ``reason`` explains why the object cannot be
+    altered in place.
+
+    ``touches`` maps the objects that the change depends on or changes to their ids. A name that must not exist yet
+    has no id.
     """
 
     action: str
@@ -109,9 +117,10 @@ class DeployChange:
 
 
 def compare(snapshot: Snapshot, folder: Sequence[FolderObject], allow: Sequence[str] = ()) -> tuple[DeployChange, ...]:
-    """The changes that turn the catalog into the folder, in a possible order; empty if the two are equal.
+    """The changes that bring the catalog to the state of the folder, in an executable order; empty if the two are
+    equal.
 
-    ``allow`` are the words of the ALLOW clause that unsafe statements get. Raises SqlError if no order is possible.
+    ``allow`` are the words for the ALLOW clause of unsafe statements. Raises SqlError if no order is possible.
     """
     changes: list[DeployChange] = []
     then = snapshot
@@ -212,7 +221,7 @@ def _text(record: ObjectRecord) -> str:
 
 
 def _find(snapshot: Snapshot, kind: str, name: str) -> ObjectRecord | None:
-    """The object of that kind and name; for the source that belongs to a table, the table."""
+    """The object with that kind and name. For the source of a table, returns the table."""
     record = snapshot.find(kind, name)
     if isinstance(record, SourceRecord) and snapshot.table_of(record.id) is not None:
         return None
@@ -230,7 +239,8 @@ def _other(snapshot: Snapshot, wanted: FolderObject) -> ObjectRecord | None:
 def _renamed(
     snapshot: Snapshot, wanted: FolderObject, folder: Sequence[FolderObject]
 ) -> tuple[Snapshot, DeployChange | None]:
-    """The catalog with the object's new name, if the object's comment states an old name that the catalog still has."""
+    """The catalog after renaming the object, if a comment in the folder states its old name and the catalog still
+    has an object with that name."""
     if wanted.was is None or any(other.name == wanted.was and other.kind == wanted.kind for other in folder):
         return snapshot, None
     record = _find(snapshot, wanted.kind, wanted.was)
@@ -255,7 +265,7 @@ def _renamed(
 
 
 def _moves(kind: str, old: Name, new: Name) -> tuple[Statement, ...]:
-    """The statements by which an object gets another name, in another schema too."""
+    """The statements that rename an object, possibly to another schema."""
     words = spoken(kind).upper()
     moves: list[Statement] = []
     if old.schema != new.schema:
@@ -268,7 +278,7 @@ def _moves(kind: str, old: Name, new: Name) -> tuple[Statement, ...]:
 
 
 def _to_be(snapshot: Snapshot, record: ObjectRecord) -> ObjectRecord:
-    """A view with its future definition if it is being rebuilt with another query; any other object unchanged."""
+    """A view that is being rebuilt with a new query, with its future definition; any other object unchanged."""
     made = (r.view for r in snapshot.all("rebuild") if r.view_id == record.id)
     return next((view for view in made if view is not None), record)
 
@@ -305,7 +315,7 @@ def _reshapes(change: DeployChange) -> bool:
 
 
 def may_ask(change: DeployChange) -> bool:
-    """True if the change may need a confirmation of its own, because it or its effect is unsafe."""
+    """True if the change may need its own confirmation, because the change or one of its effects is unsafe."""
     kinds = (AlterSourceUnsafeSet, AlterTableUnsafeSet, AlterConnectionOptions, AlterSetConnection)
     return any(isinstance(statement, kinds) for statement in change.statements)
 
@@ -334,7 +344,8 @@ def _is_own(snapshot: Snapshot, record: ObjectRecord | None) -> bool:
 
 
 def _drops(snapshot: Snapshot, ids: Iterable[int], action: str, why: dict[int, str]) -> list[DeployChange]:
-    """The drops of objects, readers before their inputs. A reader may be older than its connection or input."""
+    """The DROP statements for objects, readers before their inputs. (The order of creation would not do, because a
+    reader may be older than its input.)"""
     found: list[DeployChange] = []
     left = {id_: snapshot.get(id_) for id_ in ids}
     while left:
@@ -367,7 +378,8 @@ def _unwanted(snapshot: Snapshot, folder: Sequence[FolderObject], gone: set[int]
 
 
 def _unwanted_schemas(snapshot: Snapshot, folder: Sequence[FolderObject], unwanted: set[int]) -> set[int]:
-    """The schemas that the folder neither has nor uses, and that are empty once the unwanted objects are dropped."""
+    """The schemas that the folder neither defines nor uses and that are empty after the unwanted objects are
+    dropped."""
     used = {wanted.statement.name.schema for wanted in folder}
     used |= {wanted.name for wanted in folder if wanted.kind == "schema"}
     return {
@@ -378,8 +390,8 @@ def _unwanted_schemas(snapshot: Snapshot, folder: Sequence[FolderObject], unwant
 
 
 def _require_unread(snapshot: Snapshot, folder: Sequence[FolderObject], unwanted: set[int]) -> None:
-    """Raises SqlError if an object of the folder names an object that would be dropped, because the folder does not
-    define it."""
+    """Raises SqlError if an object of the folder refers to an object that would be dropped because the folder does
+    not define it."""
     for wanted in folder:
         for record in _read(snapshot, wanted):
             if record.id in unwanted:
@@ -393,7 +405,7 @@ def _require_unread(snapshot: Snapshot, folder: Sequence[FolderObject], unwanted
 
 
 def _read(snapshot: Snapshot, wanted: FolderObject) -> tuple[ObjectRecord, ...]:
-    """The objects of the catalog that a definition names."""
+    """The objects of the catalog that a definition refers to."""
     found: list[ObjectRecord] = []
     for kind, name in named_by(wanted):
         kinds = RELATIONS[:3] if kind == "relation" else (kind,)

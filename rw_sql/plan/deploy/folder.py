@@ -59,8 +59,10 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FolderObject:
-    """An object as a folder defines it, and where: ``line`` is 1-based. ``was`` is its former name, from a
-    comment ``-- rw: renamed from was`` at its statement."""
+    """An object as a folder defines it, and where: ``line`` is 1-based.
+
+    ``was`` is its former name, from a comment ``-- rw: renamed from <name>`` at its statement.
+    """
 
     kind: str
     name: str
@@ -90,7 +92,9 @@ def read_folder(texts: Iterable[tuple[str, str]], variables: Mapping[str, str]) 
 
 
 def with_variables(text: str, variables: Mapping[str, str], file: str) -> Expanded:
-    """A text with its variables replaced: ``${name}`` and the variables of ``rw-sql run``. Comments are left unchanged.
+    """The text with variables replaced: ``${name}`` and the variables of ``rw-sql run``.
+
+    Comments are left unchanged.
 
     Raises SqlError, located in the text.
     """
@@ -140,7 +144,7 @@ def _objects(expanded: Expanded, file: str) -> Iterator[FolderObject]:
 
 
 def folder_object(text: str, before: str, *, file: str, line: int) -> FolderObject:
-    """The object that a statement of a folder defines; ``before`` are the comments above the statement.
+    """The object defined by a statement of a folder; ``before`` are the comments above the statement.
 
     Raises SqlError, located in the statement, for a statement that a folder must not contain.
     """
@@ -178,15 +182,14 @@ def folder_object(text: str, before: str, *, file: str, line: int) -> FolderObje
 
 
 def _plain(statement: Create | CreateSchema) -> Create | CreateSchema:
-    """The statement that creates the object, without OR REPLACE and IF NOT EXISTS, which matter only if the statement
-    is run on its own."""
+    """The CREATE statement without OR REPLACE and IF NOT EXISTS, which have no meaning in a folder."""
     if isinstance(statement, CreateSecret | CreateSchema):
         return replace(statement, if_not_exists=False)
     return replace(statement, if_not_exists=False, or_replace=False)
 
 
 def _require_no_value(statement: Create | CreateSchema) -> None:
-    """Raises SqlError where a secret's value is written down in a folder."""
+    """Raises SqlError if a folder contains the value of a secret."""
     if isinstance(statement, CreateSecret):
         if statement.content is not None:
             raise SqlError(

@@ -1,4 +1,4 @@
-"""The order in which a folder's objects can be created: each object comes after the objects that it names."""
+"""The order in which a folder's objects can be created: each object follows the objects that it refers to."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ _PLACES = {kind: at for at, kind in enumerate(KINDS.values())}
 
 
 class CircleError(SqlError):
-    """The objects ``members`` of a folder read each other in a circle: each reads the next one, and the last one reads
-    the first."""
+    """A circular dependency among objects of a folder: each of ``members`` reads the next one, and the last one
+    reads the first."""
 
     def __init__(self, members: Sequence[FolderObject]) -> None:
         circle = " → ".join(found.name for found in (*members, members[0]))
@@ -32,8 +32,10 @@ class CircleError(SqlError):
 
 
 def named_by(wanted: FolderObject) -> tuple[tuple[str, str], ...]:
-    """The names in a definition, as pairs of (``secret``, ``connection`` or ``relation``) and a name. A relation may
-    also be a table of Spark's."""
+    """The names in a definition, as pairs of a kind (``secret``, ``connection`` or ``relation``) and a name.
+
+    A relation may also be a Spark table.
+    """
     statement = wanted.statement
     found: list[tuple[str, str]] = []
     if statement.name.schema is not None and wanted.kind != "schema":
@@ -52,8 +54,10 @@ def named_by(wanted: FolderObject) -> tuple[tuple[str, str], ...]:
 
 
 def in_order(folder: Sequence[FolderObject]) -> tuple[FolderObject, ...]:
-    """The objects in order: each after the objects that it names, otherwise by kind, file and line. Raises
-    CircleError."""
+    """The objects sorted so that each follows the objects that it refers to, otherwise by kind, file and line.
+
+    Raises CircleError.
+    """
     by_name = {_key(wanted): wanted for wanted in folder}
     done: dict[tuple[str, str], FolderObject] = {}
     under_way: list[FolderObject] = []

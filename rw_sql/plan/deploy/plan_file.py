@@ -1,5 +1,7 @@
-"""A plan as a file: the changes, and the epochs of the objects that they depend on. The plan is carried out exactly as
-stored, or not at all."""
+"""A deployment plan as a file: the changes, and the epochs of the objects on which they depend.
+
+The plan is carried out exactly as stored, or not at all.
+"""
 
 from __future__ import annotations
 
@@ -22,8 +24,11 @@ FORMAT = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SavedPlan:
-    """Changes, and the state of the catalog for which they were planned. ``epochs`` are those of the objects that the
-    changes depend on, by id; ``free`` are the (kind, name) pairs that must not exist yet."""
+    """Changes, and the state of the catalog for which they were planned.
+
+    ``epochs`` maps the ids of the objects on which the changes depend to their epochs; ``free`` are the (kind, name)
+    pairs that must not exist yet.
+    """
 
     warehouse: str
     epoch: int
@@ -33,7 +38,7 @@ class SavedPlan:
 
 
 def saved_plan(snapshot: Snapshot, warehouse: str, changes: Sequence[DeployChange]) -> SavedPlan:
-    """The plan of changes to the present catalog."""
+    """The plan for these changes, based on the current catalog."""
     ids = {id_ for change in changes for id_ in change.touches if snapshot.get(id_) is not None}
     made = [change for change in changes if change.action not in (DROP, RECREATE)]
     free = dict.fromkeys(
@@ -49,8 +54,11 @@ def saved_plan(snapshot: Snapshot, warehouse: str, changes: Sequence[DeployChang
 
 
 def to_json(plan: SavedPlan) -> str:
-    """The plan as a JSON text. Statements name secrets and contain no values: a folder that contains the value of a
-    secret was refused before."""
+    """The plan as JSON text.
+
+    It contains no secret values: statements refer to secrets by name, and folders with secret values have been
+    refused.
+    """
     data = {
         "format": FORMAT,
         "warehouse": plan.warehouse,
@@ -73,7 +81,7 @@ def to_json(plan: SavedPlan) -> str:
 
 
 def from_json(text: str, file: str) -> SavedPlan:
-    """The plan of a file. Raises SqlError if the text is not a plan."""
+    """Parses the text of a plan file. Raises SqlError if it is not a plan."""
     try:
         data: Any = json.loads(text)
         if data["format"] != FORMAT:
@@ -108,8 +116,8 @@ def from_json(text: str, file: str) -> SavedPlan:
 
 
 def require_current(snapshot: Snapshot, plan: SavedPlan, warehouse: str) -> None:
-    """Raises SqlError if a plan is for another warehouse, or if an object that it depends on has changed since it was
-    made."""
+    """Raises SqlError if a plan is for another warehouse, or if an object on which it depends has changed since it
+    was made."""
     if warehouse != plan.warehouse:
         raise SqlError(
             CONCURRENT_CHANGE,

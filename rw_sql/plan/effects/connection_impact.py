@@ -26,15 +26,17 @@ if TYPE_CHECKING:
     from rw_sql.plan.ports.inspector import Inspector
 
 Difference = tuple[str, str, str]
-"""A property with its old and new value, secrets by name; empty text if it is not set."""
+"""A property with its old and new value. Secrets are shown by name; an unset property is the empty text."""
 
 _UNTOLD = "UNKNOWN (the brokers report no cluster id)"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Effect:
-    """The effect on a source or sink. ``doubt`` is the reason why its upstream may be another one; the statement is
-    then unsafe."""
+    """The effect on a source or sink.
+
+    ``doubt`` is the reason why its upstream may be a different one afterwards, which makes the statement unsafe.
+    """
 
     splits: tuple[SplitPreview, ...]
     doubt: str | None
@@ -58,8 +60,8 @@ def spell(key: str, old: str, new: str) -> str:
 
 
 def may_move(spec: ConnectorSpec, changed: tuple[Difference, ...]) -> bool:
-    """True if changing these properties may lead to another upstream: one of them is not on the connector's safe
-    list."""
+    """True if changing these properties may lead to a different upstream, because one of them is not on the
+    connector's safe list."""
     return any((known := spec.option(key)) is None or not known.is_alterable for key, _, _ in changed)
 
 
@@ -73,7 +75,9 @@ def effect_on(
     may_move: bool,
     is_switchable: bool = True,
 ) -> Effect:
-    """Looks at the upstream of a source in the catalog ``moved``. Raises SqlError if the upstream cannot be used.
+    """Looks at the upstream that a source has in the changed catalog ``moved``.
+
+    Raises SqlError if the upstream cannot be used.
 
     ``is_switchable``: the statement accepts VALIDATE. With ``may_move``, an upstream that does not report its identity
     counts as a different one.
@@ -122,7 +126,8 @@ def _effect_on_reader(
 
 
 def another_target(inspector: Inspector, kind: str, old: PlannedOptions, new: PlannedOptions) -> str | None:
-    """The reason why a sink may write elsewhere after this change of its connection; None if it does not."""
+    """The reason why a sink may write to a different target after this change of its connection; None if the target
+    stays the same."""
     if not is_of_sources(kind):
         return "the rows that it wrote stay in the old target; the new address may be another store"
     then = inspector.upstreams.look(connection_source(kind), old)

@@ -1,4 +1,4 @@
-"""The effects of a move on a source's dependents: which ones count rows twice, and which drop late rows."""
+"""The effects of a move on a source's dependents: which of them count rows twice, and which drop late rows."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def effects_on_dependents(
     snapshot: Snapshot, inspector: Inspector, reader: Reader, splits: Iterable[SplitPreview]
 ) -> tuple[str, ...]:
-    """Notices about views that process repeated rows again, and views that drop rows by their watermark."""
+    """Notices about views that process repeated rows again, and views that drop late rows by their watermark."""
     dependents = reader.dependents(snapshot)
     views = [view for view in dependents if isinstance(view, MaterializedViewRecord)]
     rows = list(splits)

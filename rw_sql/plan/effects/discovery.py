@@ -61,8 +61,9 @@ def discover(
 ) -> Discovery:
     """Adopts every split of the upstream.
 
-    A split with a state of the same identity keeps it, unless it is in ``forget``. A partition added to a topic that is
-    already read begins at its first record. Any other split, and any in ``forgotten``, begins by ``scan.startup.mode``.
+    A split with a state of the same identity keeps it, unless it is in ``forget``. A partition added to a topic that
+    is already read begins at its first record. Any other split, and every split in ``forgotten``, begins as
+    specified by ``scan.startup.mode``.
     """
     keeps: dict[str, SplitState] = {}
     added: dict[str, SplitState] = {}

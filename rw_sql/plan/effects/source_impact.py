@@ -48,8 +48,9 @@ class Unreadable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceImpact:
-    """One reader of a source before and after a change. ``states`` are its positions afterwards, ``unreadable`` the
-    broken splits.
+    """The effect of a change on one reader of a source.
+
+    ``states`` are its positions after the change, ``unreadable`` the splits that become unreadable.
 
     ``doubt`` is the reason why the upstream's content is unknown.
     """
@@ -81,7 +82,7 @@ def touched_sources(fragments: Iterable[str], ids: Iterable[int], snapshot: Snap
 def states_after(
     kind: Connector, then: Snapshot, now: Snapshot, fragment: str, stands: Mapping[str, SplitState]
 ) -> dict[str, SplitState]:
-    """The positions of splits after ``then``: the positions that its changes set, and the current ones of other
+    """The positions of splits in ``then``: the positions that the changes set, and the current positions of other
     splits."""
     found: dict[str, SplitState] = {}
     before = now.states(fragment)
@@ -125,7 +126,7 @@ def impact_of(
 ) -> SourceImpact:
     """The effect on one reader; looks at the old and the new upstream.
 
-    ``is_taken_back``: its rows are restored together with the positions, so that nothing is repeated or skipped.
+    ``is_taken_back``: rows are restored together with the positions, so that nothing is repeated or skipped.
     """
     source, fragment = reader.source, reader.fragment
     kind = connector(source.connector)
@@ -193,7 +194,7 @@ def _broken(
     stands: Mapping[str, SplitState],
     left: Upstream,
 ) -> tuple[Unreadable, ...]:
-    """The splits that become unreadable although they are readable now, or are not read now."""
+    """The splits that become unreadable, except those that are already unreadable now."""
     if not upstream.is_reachable:
         return ()
     broken = []
@@ -215,7 +216,7 @@ def _broken(
 
 
 def in_one(title: str, parts: tuple[Preview, ...], notices: tuple[str, ...] = ()) -> Preview:
-    """One preview for several objects. A single object's preview is returned with ``title`` added."""
+    """Combines the previews of several objects. The preview of a single object is returned with ``title`` added."""
     if not parts:
         return Preview(title=title, notices=notices)
     if len(parts) == 1:

@@ -1,4 +1,4 @@
-"""The verdict on a move of each split: the offsets that are read twice or never."""
+"""The verdict on moving a split: which offsets will be read twice, and which never."""
 
 from __future__ import annotations
 
@@ -31,7 +31,8 @@ class Verdict:
 
 
 def counted(duplicates: int, gaps: int, *, is_exact: bool = True, why: str = "") -> Verdict:
-    """The verdict NONE, ``DUPLICATES n``, ``GAP n`` or both; with ``at most`` and the reason if it is not exact."""
+    """The verdict as text: NONE, ``DUPLICATES n``, ``GAP n`` or both; with ``at most`` and the reason if the counts
+    are not exact."""
     if duplicates <= 0 and gaps <= 0:
         return Verdict(text="NONE", is_exact=is_exact)
     most = "" if is_exact else "at most "
@@ -52,8 +53,9 @@ def verdict(
 ) -> Verdict:
     """The effect of moving a split to ``new``: counts from the offsets in the log, or UNKNOWN (reason).
 
-    A gap is the range between the newest record read and ``new`` that was never read; duplicates are the offsets read
-    before that are at ``new`` or later. ``read_topics`` are the topics of the splits with positions.
+    A gap consists of the offsets between the newest record read and ``new`` that were never read. Duplicates are the
+    offsets at or after ``new`` that have been read already. ``read_topics`` are the topics of the splits with
+    positions.
     """
     old, seen = positions.states.get(split), upstream.splits.get(split)
     if new is None:
@@ -88,7 +90,7 @@ def verdict(
 
 
 def _life(lives: tuple[ReadIncarnation, ...], of: UpstreamSplit | SplitState) -> ReadIncarnation | None:
-    """The offsets read of this incarnation of the split; unknown values count as equal."""
+    """The offsets that were read from this incarnation of the split. Unknown values count as equal."""
     for life in reversed(lives):
         is_cluster = not life.cluster or not of.cluster or life.cluster == of.cluster
         if is_cluster and (not life.incarnation or not of.incarnation or life.incarnation == of.incarnation):
@@ -106,8 +108,9 @@ def preview_splits(
 ) -> tuple[SplitPreview, ...]:
     """The table of splits in a preview: every split known before or after.
 
-    In ``after``, None means that the split is no longer read. A split that ``after`` lacks stays as it is, or is
-    unknown. ``left`` is the upstream that the source no longer reads: its records after an old position stay unread.
+    In ``after``, None means that the split is no longer read. A split that is missing in ``after`` is unchanged or
+    unknown. ``left`` is the upstream that the source no longer reads; its records after the old positions will never
+    be read.
     """
     rows = []
     read_topics = frozenset(kind.split_topic(known) for known in positions.states)
@@ -135,7 +138,7 @@ def preview_splits(
 
 
 def _left_behind(old: SplitState | None, seen: UpstreamSplit, why: str) -> SplitPreview:
-    """A split that the source no longer reads, with the number of records that stay unread there."""
+    """The row for a split that the source no longer reads, with the number of its records that will never be read."""
     unread = seen.end - max(old.offset, seen.start) if old is not None and not seen.is_endless else 0
     most = "at most " if why else ""
     return SplitPreview(

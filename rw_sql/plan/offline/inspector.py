@@ -1,7 +1,8 @@
-"""The Inspector of ``rw-sql check``. It reads the catalog; for all other facts it returns values for which no check
-fails.
+"""The Inspector of ``rw-sql check``.
 
-Each assumed value is recorded, so that a report can name the facts that it did not check.
+It reads the catalog. For all other facts, it returns assumed values with which every check passes.
+
+Each assumption is recorded, so that the report can list the facts that were not checked.
 """
 
 from __future__ import annotations
@@ -57,12 +58,14 @@ ASSUMED_OFFSET = 2**40
 """The position that offline checks assume for readers: so high that no step back leads to a negative offset."""
 
 SELF_CONTAINED = frozenset({"datagen"})
-"""Connectors whose upstream is their own code, so that a look at it contacts no other system."""
+"""Connectors that generate their data themselves, so that a look at the upstream contacts no other system."""
 
 
 class Unanswerable(Exception):  # noqa: N818 - no error: the statement may be right
-    """A lowering needs a fact for which no assumed value is possible. ``what`` describes the fact; the rest of the
-    statement stays unchecked too."""
+    """A lowering needs a fact for which no value can be assumed.
+
+    ``what`` describes the fact. The rest of the statement is not checked either.
+    """
 
     def __init__(self, what: str) -> None:
         super().__init__(what)
@@ -94,11 +97,11 @@ class OfflineInspector:
 
     @property
     def unchecked(self) -> tuple[str, ...]:
-        """The facts that were needed and not known."""
+        """The facts that were needed but unknown."""
         return tuple(self._noted)
 
     def note(self, what: str) -> None:
-        """Lists something as unchecked."""
+        """Records a fact as unchecked."""
         self._noted[what] = None
 
     def after(self, snapshot: Snapshot) -> OfflineInspector:
@@ -153,7 +156,7 @@ class OfflineInspector:
 
 
 class _Upstreams:
-    """Upstreams that respond without any split, and targets that accept all rows."""
+    """Assumes that every upstream responds and has no splits, and that every target accepts all rows."""
 
     def __init__(self, note: Callable[[str], None]) -> None:
         self._note = note
@@ -170,7 +173,7 @@ class _Upstreams:
     def offsets_at(
         self, connector: str, options: PlannedOptions, milliseconds: int, splits: tuple[str, ...]
     ) -> dict[str, int]:
-        """Raises SqlError if the connector has no such offsets for any upstream."""
+        """Raises SqlError if the connector does not support looking up offsets by time."""
         kind = registry.connector(connector)
         if isinstance(kind, PlainConnector) and _is_left_out(kind, "offsets_at"):
             kind.offsets_at(visible(options), milliseconds, splits)
@@ -183,7 +186,7 @@ class _Upstreams:
     def group_offsets(
         self, connector: str, options: PlannedOptions, group: str, splits: tuple[str, ...]
     ) -> GroupOffsets:
-        """Raises SqlError if the connector has no consumer groups for any upstream."""
+        """Raises SqlError if the connector does not support consumer groups."""
         kind = registry.connector(connector)
         if isinstance(kind, PlainConnector) and _is_left_out(kind, "group_offsets"):
             kind.group_offsets(visible(options), group, splits)
@@ -240,8 +243,8 @@ class _Upstreams:
 
 
 class _StoredPositions:
-    """The positions that statements last set for the readers, else a position so high that no shift makes it
-    negative."""
+    """The positions last set by statements for the readers; otherwise a position that is so high that no shift makes
+    it negative."""
 
     def __init__(self, snapshot: Snapshot, note: Callable[[str], None]) -> None:
         self._snapshot = snapshot
@@ -313,7 +316,7 @@ class _Tables:
 
 
 class _Queries:
-    """Analyzes queries with Spark's analyzer if there is one, else by the form of the text."""
+    """Analyzes queries with Spark's analyzer if it is available, otherwise by the form of the text."""
 
     def __init__(
         self,
@@ -351,7 +354,7 @@ class _Queries:
     def _answer_of_reader(self, analyzed: AnalyzedQuery) -> QueryAnalysis | None:
         """The analysis for a view that is planned again; None for the statement's own query.
 
-        An unknown type counts as the type that the view has now.
+        An unknown type is assumed to be the view's current type.
         """
         given = {relation.name: columns_known(relation.columns) for relation in analyzed.relations}
         readers = [reader for reader in self._readers if self._input_names(reader) == given.keys()]
@@ -391,6 +394,6 @@ class _Secrets:
 
 
 def _is_left_out(kind: PlainConnector, method: str) -> bool:
-    """True if a connector inherits a method from the base class, which refuses the call."""
+    """True if a connector does not implement a method but inherits the base class's version, which refuses the call."""
     made: object = getattr(type(kind), method)
     return made is getattr(PlainConnector, method)

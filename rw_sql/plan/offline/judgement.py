@@ -1,4 +1,4 @@
-"""Decides which refusals of a lowering are findings, and which only result from facts that are not known offline."""
+"""Decides which errors of a lowering are findings, and which only result from facts that are unknown offline."""
 
 from __future__ import annotations
 
@@ -65,8 +65,8 @@ def is_of_the_world(statement: Statement, error: SqlError, inspector: OfflineIns
 
 
 def follows_from_blocked(statement: Statement, error: SqlError) -> bool:
-    """True if the error may have a single cause: the catalog lacks an object that the statement names, because the
-    statement that creates this object failed."""
+    """True if the error may be a mere consequence of an earlier one: the statement refers to an object whose CREATE
+    statement has errors."""
     kept = _OF_OTHERS | _OF_WORDS
     if error.kind is NOT_SUPPORTED and is_of_a_part(statement, error):
         return False
@@ -76,6 +76,6 @@ def follows_from_blocked(statement: Statement, error: SqlError) -> bool:
 
 
 def follows_from_columns(error: SqlError, *, are_named: bool) -> bool:
-    """True if the error may have a single cause: the types of columns are unknown or, without ``are_named``, the
-    columns themselves."""
+    """True if the error may be a mere consequence of unknown column types or, without ``are_named``, of unknown
+    columns."""
     return error.kind in (_OF_TYPES if are_named else _OF_COLUMNS)

@@ -1,4 +1,4 @@
-"""Splits a script into its statements, also after a statement that does not parse."""
+"""Splits a script into its statements, even if some of them do not parse."""
 
 from __future__ import annotations
 
@@ -29,16 +29,19 @@ _BEGINNING = re.compile(_BEGINS, re.IGNORECASE | re.VERBOSE)
 
 
 def pieces_of(text: str) -> Iterator[ScriptStatement]:
-    """The statements of a script. If a statement has a quote without an end, the next statement begins at the first
-    line that evidently starts one."""
+    """The statements of a script.
+
+    After an unclosed quote, the next statement begins at the first line that clearly starts one.
+    """
     yield from split_script(text)
 
 
 def rest_of(piece: ScriptStatement, error: SqlError) -> tuple[ScriptStatement, tuple[ScriptStatement, ...]]:
-    """A piece that does not parse, cut where another statement evidently begins, and the statements from that place on.
+    """Splits a piece that does not parse where another statement clearly begins; returns the first part and the
+    statements after it.
 
-    That place is after a ``;`` at the end of a line, which an unclosed quote contains. It may also be a line that
-    begins like a statement, if the error is that nothing was expected there: a ``;`` is missing.
+    The split is after a ``;`` at the end of a line inside an unclosed quote, or at a line that begins like a
+    statement if a ``;`` seems to be missing before it.
     """
     text = piece.text
     taken_in = _AFTER_SEMICOLON.search(text)
@@ -69,8 +72,10 @@ def _cut(piece: ScriptStatement, end: int, start: int) -> tuple[ScriptStatement,
 
 
 def parse_piece(text: str, catalog: CatalogView) -> Statement | None:
-    """A statement of a script; None if it is a statement of Spark's. Raises SqlError if neither rw_sql nor Spark has
-    such a statement."""
+    """Parses a statement of a script; None for a Spark statement.
+
+    Raises SqlError if neither rw_sql nor Spark has such a statement.
+    """
     statement = route(text, catalog) if could_be_ours(text) else None
     if statement is None:
         if not could_be_sparks(text):
@@ -80,8 +85,10 @@ def parse_piece(text: str, catalog: CatalogView) -> Statement | None:
 
 
 def _without_an_owner(text: str) -> Statement:
-    """Parses a text whose first words begin neither an rw_sql nor a Spark statement. Raises SqlError unless the
-    statement depends on the catalog."""
+    """Handles a text whose first words begin neither an rw_sql nor a Spark statement.
+
+    Raises SqlError unless the statement depends on the catalog.
+    """
     statement = parse_statement(text)
     error = not_shown(text, statement, SESSION_PARAMETERS)
     if error is not None:

@@ -1,5 +1,5 @@
-"""Records that hold only a name, for objects whose statements have errors. Later statements find the objects by
-name."""
+"""Placeholder records with only a name, for objects whose statements have errors, so that later statements find the
+objects."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ MADE = "source", "table", "materialized_view", "sink", "connection", "secret", "
 
 
 def created_in(text: str) -> Iterator[tuple[str, str, int]]:
-    """The objects that a text's CREATE statements create, even if they do not parse: the kind, the name, and the start
-    of each."""
+    """The objects that the CREATE statements in a text would create, even if these do not parse: kind, name and
+    start position of each."""
     for found in _CREATES.finditer(text):
         parts = re.split(r"\.(?=(?:[^\"]*\"[^\"]*\")*[^\"]*\Z)", found["name"])
         name = Name(parts=tuple(_folded(part.strip()) for part in parts)).key
@@ -58,13 +58,16 @@ def _folded(part: str) -> str:
 
 
 def made_by_spark(text: str) -> str | None:
-    """The table or view that a Spark statement creates, as a query would name it; None if it creates none."""
+    """The name, as used in queries, of the table or view that a Spark statement creates; None if it creates none."""
     found = _SPARKS.match(text)
     return None if found is None else found["name"].replace("`", "").lower()
 
 
 def with_placeholder(snapshot: Snapshot, kind: str, name: str) -> tuple[Snapshot, tuple[int, ...]]:
-    """The catalog with an object of that name, and the new ids; the catalog unchanged if the name is in use."""
+    """Adds a placeholder with that name to the catalog; returns the catalog and the new ids.
+
+    Changes nothing if the name is in use.
+    """
     kinds = MADE[:4] if kind in MADE[:4] else (kind,)
     if any(snapshot.find(other, name) is not None for other in kinds):
         return snapshot, ()

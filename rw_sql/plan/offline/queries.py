@@ -1,4 +1,4 @@
-"""Reads the query of a view or sink: its inputs, and the findings of the analysis of its text.
+"""Analyzes the query of a view or sink: its inputs, and the errors in its text.
 
 The analysis itself is ``rw_sql.plan.queries.analysis``; only :func:`read_text` calls it.
 """
@@ -37,7 +37,7 @@ Columns = tuple[tuple[str, str | None], ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TextFinding:
-    """A fault of a query's text, at ``[start, end)`` of it."""
+    """An error in a query's text, at ``[start, end)``."""
 
     start: int
     end: int
@@ -48,7 +48,7 @@ class TextFinding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TextReading:
-    """The result of the analysis of a query's text: its errors, and its columns (None: not known)."""
+    """The result of analyzing a query's text: its errors, and its columns (None: unknown)."""
 
     findings: tuple[TextFinding, ...] = ()
     columns: Columns | None = None
@@ -56,7 +56,7 @@ class TextReading:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueryReading:
-    """A query: its errors, its columns as far as they are known, and the catalog names of its inputs.
+    """The result of analyzing a query: its errors, its columns as far as known, and the catalog names of its inputs.
 
     ``is_of_spark``: it reads tables that only Spark has.
     """
@@ -118,7 +118,7 @@ def read_query(
 
 
 def _read_translated(query: Query, snapshot: Snapshot) -> QueryReading:
-    """Reads a query of RisingWave's dialect. Places in its text differ from places in the translated text."""
+    """Analyzes a query in RisingWave's dialect. Positions in its text differ from positions in the translated text."""
     try:
         tables = to_spark(query).tables
     except SqlError:

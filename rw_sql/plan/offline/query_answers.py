@@ -1,4 +1,4 @@
-"""The assumed result of Spark's analysis of a query: a schema of the known columns, and the columns that identify
+"""An assumed result of Spark's analysis of a query: a schema of the known columns, and the columns that identify
 rows."""
 
 from __future__ import annotations
@@ -34,7 +34,9 @@ _MAKES_ROWS = re.compile(r"\b(?:explode|posexplode|inline|stack|lateral|unnest|j
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueryColumns:
-    """A query's columns as (name, Spark's type), the type None if only the name is known; None: no column is known.
+    """A query's columns as (name, Spark's type); the type is None if only the name is known.
+
+    None if no column is known.
 
     ``given`` are the names that the statement gives to the columns.
     """
@@ -44,7 +46,7 @@ class QueryColumns:
 
 
 def answer_query(request: AnalyzedQuery, known: QueryColumns | None) -> QueryAnalysis:
-    """A result for which no check fails. Without known columns, the schema is empty."""
+    """A result with which every check passes. Without known columns, the schema is empty."""
     query = read_view_query(request.query)
     return QueryAnalysis(
         schema=schema_json(_columns(request, known or QueryColumns())),
@@ -98,7 +100,10 @@ def _columns(request: AnalyzedQuery, known: QueryColumns) -> tuple[tuple[str, st
 
 
 def _keys(request: AnalyzedQuery, query: ViewQuery) -> tuple[str, ...]:
-    """The columns by which rows are replaced; hidden columns if the query does not select its grouping columns."""
+    """The columns by which rows are replaced.
+
+    They are hidden columns if the query does not select its grouping columns.
+    """
     if query.kind == DISTINCT:
         return written_names(request.query)
     if query.kind not in (GROUPS, ONE_ROW):
@@ -116,8 +121,10 @@ def _field(name: str, kind: str) -> dict[str, object]:
 
 
 def json_type(ddl: str) -> object:
-    """A DDL type in the form that Spark's JSON uses. A type that cannot be parsed becomes one word, like an unknown
-    type."""
+    """Converts a DDL type to the form of Spark's JSON.
+
+    A type that cannot be parsed becomes a single word, like an unknown type.
+    """
     text = ddl.strip()
     head, bracket, rest = text.partition("<")
     inner = rest.rstrip()[:-1] if bracket else ""

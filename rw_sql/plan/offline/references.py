@@ -1,4 +1,4 @@
-"""The references in a statement: the objects that it depends on, and the splits that it assumes."""
+"""The references in a statement: the objects on which it depends, and the splits that it names."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _RELATIONS = ("table", "source", "materialized_view", "sink")
 
 
 def named_ids(snapshot: Snapshot, statement: Statement, tables: tuple[str, ...]) -> frozenset[int]:
-    """The objects of the catalog that a statement names. ``tables`` are the tables that its query reads."""
+    """The catalog objects that a statement refers to. ``tables`` are the tables that its query reads."""
     found: set[int] = set()
     for value in _values(statement):
         match value:
@@ -72,7 +72,7 @@ def _values(holder: Any) -> Iterator[object]:
 
 
 def with_named_splits(snapshot: Snapshot, statement: Statement) -> Snapshot:
-    """The catalog with the splits that a statement assumes, for topics without any known split.
+    """The catalog with the splits that a statement names added, for topics without any known split.
 
     A source that the script creates has no known splits, because only its upstream can list them.
     """

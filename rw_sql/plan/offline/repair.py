@@ -1,5 +1,5 @@
-"""Removes one error from a statement, so that the check finds the next error too and later statements find the
-object."""
+"""Removes the part of a statement that causes an error, so that the check finds further errors and later statements
+find the object."""
 
 from __future__ import annotations
 
@@ -47,8 +47,9 @@ _TEXT = DataType(name="CHARACTER VARYING")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Repair:
-    """A statement without one fault. ``hides_columns``: the object created by the repaired statement lacks some of the
-    intended columns.
+    """A statement from which one error was removed.
+
+    ``hides_columns``: the created object lacks some of the intended columns.
 
     ``removed`` is the key of the option that was left out, if one was.
     """
@@ -59,8 +60,7 @@ class Repair:
 
 
 def repaired(statement: Statement, error: SqlError) -> Repair | None:
-    """The statement without the option, column or clause that an error points at; None if it points at none of
-    these."""
+    """The statement without the option, column or clause that an error points at; None if it does not point at one."""
     if error.span is None or error.kind is MISSING_PROPERTY:
         return None
     changed = _without(statement, statement, error)
@@ -82,7 +82,7 @@ def is_of_a_part(statement: Statement, error: SqlError) -> bool:
 
 
 def _without(whole: Statement, holder: Any, error: SqlError) -> tuple[Any, object] | None:
-    """``holder`` with a repair of the part that an error points at, and that part."""
+    """Repairs the part of ``holder`` that an error points at; returns the result and that part."""
     for slot in fields(holder):
         value = getattr(holder, slot.name)
         if isinstance(value, tuple):
@@ -138,8 +138,10 @@ def _instead(whole: Statement, part: Any, siblings: tuple[Any, ...], error: SqlE
 def _instead_of_option(
     whole: Statement, option: Option, siblings: tuple[Option, ...], error: SqlError
 ) -> tuple[Option, ...]:
-    """The options with the probable name for a misspelt one; without it if that name is already used, or if the error
-    is another one."""
+    """The options with a misspelt name corrected.
+
+    If the correct name is already used, or for other errors, the option is removed.
+    """
     if option.key == "connector":
         names = sink_connector_names() if isinstance(whole, CreateSink) else connector_names()
         near = near_names(option.value.text.lower(), names) if isinstance(option.value, TextValue) else []

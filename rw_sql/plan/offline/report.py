@@ -15,9 +15,11 @@ SPARK = "spark"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnsafeNote:
-    """The conditions for running an unsafe statement. ``switch`` is the statement that enables unsafe operations, None
-    if the catalog has enabled them. ``accepts`` are the words that ALLOW accepts in the statement; ``allows`` are the
-    words that it contains."""
+    """The conditions for running an unsafe statement.
+
+    ``switch`` is the statement that enables unsafe operations, None if the catalog has enabled them. ``accepts`` are
+    the words that the statement's ALLOW may contain; ``allows`` are the words that it contains.
+    """
 
     switch: str | None
     accepts: tuple[str, ...]
@@ -38,9 +40,9 @@ class UnsafeNote:
 class Checked:
     """A statement, at ``[start, end)`` of its file's text, and its errors.
 
-    ``kind`` is the statement's words (``CREATE SOURCE``), or SPARK. ``unchecked`` are the facts that only an upstream,
-    Spark or the warehouse can provide. ``blocked_by`` are the objects that it names and whose own statements have
-    errors; errors that result from these are not reported.
+    ``kind`` is the statement's words (``CREATE SOURCE``), or SPARK. ``unchecked`` are the facts that only an
+    upstream, Spark or the warehouse can provide. ``blocked_by`` are the objects in the statement whose own
+    statements have errors; errors that result from these are not reported.
     """
 
     file: str

@@ -1,7 +1,8 @@
-"""Checks a script: each statement is planned on the catalog that the statements before it produce; nothing is run.
+"""Checks a script without running it: each statement is planned on the catalog that results from the statements
+before it.
 
-A statement with an error changes the catalog as far as possible: its object is known by name, so that later statements
-show no error for it.
+A statement with an error changes the catalog as far as possible. At least its object is known by name, so that later
+statements do not report it as missing.
 """
 
 from __future__ import annotations
@@ -70,7 +71,7 @@ _ALTERED = re.compile(
     r"""\s*ALTER\s+(?:TABLE|SOURCE)\s+(?:IF\s+EXISTS\s+)?([\w$]+\s*\.\s*)?(?:"((?:[^"]|"")+)"|([^\W\d][\w$]*))""",
     re.IGNORECASE,
 )
-"""The object that an ALTER names, which may have been about to change its columns."""
+"""Matches the object in an ALTER statement that may change columns."""
 
 
 @dataclass(slots=True)
@@ -87,9 +88,10 @@ class _Outcome:
 
 
 class ScriptChecker:
-    """Checks files one after the other, each on the catalog that the files before it produce.
+    """Checks files in order, each on the catalog that results from the files before it.
 
-    ``later`` maps names to the places that create them, for the hint of a statement that comes too early.
+    ``later`` maps names to the positions of the statements that create them, for the hint of a statement that comes
+    too early.
     """
 
     def __init__(
@@ -115,19 +117,19 @@ class ScriptChecker:
         self._made: dict[str, list[tuple[str, int, int]]] = {}
 
     def has_object(self, name: Name) -> bool:
-        """Whether a relation of the catalog has this name. See :class:`rw_sql.syntax.CatalogView`."""
+        """True if a relation with this name exists. See :class:`rw_sql.syntax.CatalogView`."""
         return is_relation(self.snapshot, name, self._search_path)
 
     def has_schema(self, name: str | None = None) -> bool:
-        """Whether a schema has this name; without a name: whether there is any beside ``public``."""
+        """True if a schema with this name exists; without a name, if any schema other than ``public`` exists."""
         return is_schema(self.snapshot, name) if name is not None else bool(self.snapshot.all("schema"))
 
     def has_database(self, name: str) -> bool:
-        """Whether Spark has a database of this name: one that a statement of the script makes."""
+        """True if a statement of the script creates a Spark database with this name."""
         return name in self._of_spark
 
     def has_parameter(self, name: str) -> bool:
-        """True if a session parameter has this name, or if this is evidently a misspelt parameter."""
+        """True if a session parameter with this name exists, or if the name is clearly a misspelt parameter."""
         return name in SESSION_PARAMETERS or ("_" in name and bool(near_names(name, SESSION_PARAMETERS, most=1)))
 
     def announce(self, text: str, file: str) -> None:
@@ -152,7 +154,7 @@ class ScriptChecker:
             yield replace(_blank(began, file, "BEGIN UNSAFE"), errors=(began.locate(_at_start(error), text, file),))
 
     def check_piece(self, piece: ScriptStatement, text: str, file: str) -> Iterator[Checked]:
-        """Yields one statement of a file, and the further statements that its text turns out to contain."""
+        """Yields one statement of a file, and any further statements that its text turns out to contain."""
         waiting = [piece]
         while waiting:
             checked, rest = self._check_piece(waiting.pop(0), text, file)
@@ -259,7 +261,10 @@ class ScriptChecker:
         return outcome
 
     def _plan(self, statement: Statement, *, is_explained: bool = False) -> _Outcome:
-        """Lowers a statement. As long as an error lies in a separate part, lowers it again without that part."""
+        """Lowers a statement.
+
+        While an error is confined to a part of the statement, lowers it again without that part.
+        """
         outcome = _Outcome()
         try:
             statement = resolved(statement, self.snapshot, self._search_path, self._parameter("query_dialect"))
@@ -358,7 +363,10 @@ class ScriptChecker:
         )
 
     def _readers(self, statement: Statement) -> tuple[MaterializedViewRecord, ...]:
-        """The views that read the view whose query a statement changes; their queries are planned together with it."""
+        """The views that read a view whose query the statement changes.
+
+        Their queries are planned together with the statement.
+        """
         if not isinstance(statement, ast.CreateMaterializedView | ast.AlterMaterializedViewQuery):
             return ()
         altered = self.snapshot.find("materialized_view", statement.name.key)
@@ -375,7 +383,7 @@ class ScriptChecker:
         return frozenset(name for name, _ in relation_of(record).columns) if record is not None else frozenset()
 
     def _is_undropped(self, statement: Statement, error: SqlError) -> bool:
-        """True if a name is in use only because the DROP before it has an error."""
+        """True if a name is only in use because an earlier DROP statement has an error."""
         name = getattr(statement, "name", None)
         return error.kind is DUPLICATE_OBJECT and name is not None and name.key in self._undropped
 
@@ -412,7 +420,7 @@ class ScriptChecker:
         self._no_keys |= {view.id for view in views if visible_keys(view) != view.keys}
 
     def _follow_failed(self, statement: Statement) -> None:
-        """After an ALTER statement with an error: marks the parts that it was to change as unknown."""
+        """Handles an ALTER statement with an error: marks the parts that it would change as unknown."""
         name = getattr(statement, "name", None)
         kind = kind_of(statement)
         if name is None:
@@ -445,8 +453,8 @@ class ScriptChecker:
             self._parameters.pop(SEARCH_PATH, None)
 
     def _know_by_name(self, text: str) -> None:
-        """After a CREATE that does not parse, records the name of its object; after such an ALTER, marks the columns as
-        unknown."""
+        """Handles statements that do not parse: records the name of a CREATE's object, and marks the columns of an
+        ALTER's object as unknown."""
         altered = _ALTERED.match(text)
         if altered is not None:
             last = (altered[2] or altered[3].lower()).replace('""', '"')

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointLook:
-    """A checkpoint, and the query of this process that uses it, as a message names it."""
+    """A checkpoint, and the name for messages of the query in this process that uses it, if any."""
 
     checkpoint: Checkpoint
     running: str | None = None
@@ -33,7 +33,7 @@ class CheckpointText:
 
 
 class CheckpointPort(Protocol):
-    """Foreign checkpoints, and the files that their sources read. Paths are as the statement names them."""
+    """Foreign checkpoints, and the files that their sources read. Paths are given as in the statement."""
 
     def look(self, path: str) -> CheckpointLook:
         """The state of a checkpoint."""

@@ -1,4 +1,7 @@
-"""The facts on which a lowering depends, besides the statement and the catalog. Its methods change nothing."""
+"""The interface through which a lowering reads facts besides the statement and the catalog.
+
+Its methods change nothing.
+"""
 
 from __future__ import annotations
 
@@ -18,14 +21,16 @@ if TYPE_CHECKING:
 
 
 class Inspector(Protocol):
-    """Reads facts about upstreams, readers and jobs for one lowering. Each call reads the present state, except that an
-    upstream is looked at only once.
+    """Reads facts about upstreams, readers and jobs for one lowering.
+
+    Each call reads the current state, except that each upstream is looked at only once.
 
     Any method raises SqlError if it cannot read its result.
     """
 
     def after(self, snapshot: Snapshot) -> Inspector:
-        """The same facts, but with ``snapshot`` as the catalog, which includes uncommitted statements.
+        """An inspector for the same facts, but with ``snapshot`` as the catalog, which includes uncommitted
+        statements.
 
         A source that is paused only in that snapshot counts as stopped.
         """
@@ -68,7 +73,7 @@ class Inspector(Protocol):
 
     @property
     def secrets(self) -> SecretPort:
-        """The values of secrets, which no method returns."""
+        """The port for secrets. None of its methods returns a secret's value."""
         ...
 
     def clock(self) -> int:
@@ -76,7 +81,7 @@ class Inspector(Protocol):
         ...
 
     def file_text(self, path: str) -> str:
-        """The text of a file that the statement names."""
+        """The text of a file named in the statement."""
         ...
 
     def operations(

@@ -1,4 +1,4 @@
-"""The state of the jobs, as their owner reports it or as their tables show it."""
+"""The state of the jobs, as reported by their owner or derived from their tables."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class JobPort(Protocol):
         ...
 
     def backfills(self) -> Mapping[str, BackfillProgress]:
-        """The progress of each view's backfill, by job; live views are missing."""
+        """The progress of each view's backfill, by job. Views without an unfinished backfill are absent."""
         ...
 
     def lags(self) -> Mapping[str, int | None]:

@@ -17,11 +17,12 @@ if TYPE_CHECKING:
 class Positions:
     """The next record per split, the log's version (-1 without a log), and the splits with rows in the log.
 
-    ``forgotten`` splits had a position that a RESET removed: they are not new to the source. ``lives`` are the offsets
-    in the log per split, the newest incarnation last; ``sparse`` splits returned fewer records than offsets.
-    ``is_complete``: the log still contains everything that was ever read. ``pieces`` are the ranges of each split in
-    the log's rows, by run; ``is_trimmed``: rows that were read are no longer in it. ``reader_epoch`` is the epoch of
-    the oldest run that may still commit to the log, None if no run was ever started.
+    ``forgotten`` are splits whose position was removed by a RESET; they are not new to the source. ``lives`` are the
+    offsets in the log per split, oldest incarnation first; ``sparse`` are splits that returned fewer records than
+    offsets. ``is_complete``: the log still contains everything that was ever read. ``pieces`` are the ranges of each
+    split in the log's rows, by run; ``is_trimmed``: some rows that were read have been deleted from the log.
+    ``reader_epoch`` is the epoch of the oldest run that may still commit to the log, None if no run was ever
+    started.
     """
 
     states: Mapping[str, SplitState] = field(default_factory=dict)
@@ -60,7 +61,7 @@ class PositionPort(Protocol):
         ...
 
     def with_log(self, source_id: int) -> Positions:
-        """As :meth:`of`, with the content of the log: the basis for planning a new view's backfill."""
+        """Like :meth:`of`, with the content of the log, for planning a new view's backfill."""
         ...
 
     def before(
@@ -68,13 +69,12 @@ class PositionPort(Protocol):
     ) -> Mapping[str, SplitState]:
         """The positions of a source's splits just before the operation with ``epoch`` took effect.
 
-        These are the positions in ``stood``. They are advanced by the later commits of runs that started before the
-        operation.
+        These are the positions in ``stood``, advanced by later commits of runs that started before the operation.
         """
         ...
 
     def committed_ranges(self, source_id: int, fragment: str | None = None) -> tuple[CommittedRanges, ...]:
-        """The ranges read according to the commits of a source's log, or of the view with this fragment, in order."""
+        """The ranges read, in order, according to the commits of a source's log or of the view with this fragment."""
         ...
 
     def watermarks(self, view_ids: tuple[int, ...]) -> Mapping[int, int]:

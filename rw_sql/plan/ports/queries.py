@@ -17,9 +17,9 @@ STREAM, UPSERT, WHOLE = "stream", "upsert", "whole"
 class AnalyzedQuery:
     """The parameters of :meth:`QueryPort.analyze` as one value.
 
-    ``STREAM``: a query that Spark keeps up to date by itself; ``UPSERT``: the same for an unfiltered aggregation with
+    ``STREAM``: a query that Spark itself keeps up to date; ``UPSERT``: the same for an unfiltered aggregation with
     known keys; ``WHOLE``: a batch query. ``closes_windows``: a window's row is returned once, when the watermark has
-    passed its end (EMIT ON WINDOW CLOSE). ``same_as`` is a text to be compared with the query.
+    passed its end (EMIT ON WINDOW CLOSE). ``same_as`` is another query text, to be tested for equivalence.
     """
 
     query: str
@@ -33,10 +33,11 @@ class AnalyzedQuery:
 class QueryAnalysis:
     """The result of an analysis: the schema as Spark's JSON, the key columns (empty: rows are appended), or a refusal.
 
-    ``hint`` belongs to ``refusal``, with ``kind`` (None: Spark accepts the query, but it cannot be kept up to date),
-    the ``word`` of the query that Spark points at, and the ``relation`` that does not exist. For a WHOLE query,
-    ``operators`` are Spark's names of its steps. ``varies`` is a non-deterministic part of the query, if any, and
-    ``varies_in`` its step, if that is not just a projected column. ``is_same``: the other text is equivalent.
+    A ``refusal`` comes with a ``hint``, a ``kind`` (None: Spark accepts the query, but it cannot be kept up to
+    date), the ``word`` of the query that Spark points at, and the ``relation`` that does not exist. For a WHOLE
+    query, ``operators`` are Spark's names of its steps. ``varies`` is a non-deterministic part of the query, if any,
+    and ``varies_in`` the step that contains it, unless it is just a projected column. ``is_same``: the text in
+    ``same_as`` is equivalent.
     """
 
     schema: str = ""
@@ -64,5 +65,8 @@ class QueryPort(Protocol):
         form: str = STREAM,
         same_as: str = "",
     ) -> QueryAnalysis:
-        """Analyzes a query over ``relations``, as :class:`AnalyzedQuery` describes it; starts no query."""
+        """Analyzes a query over ``relations``, with the parameters described at :class:`AnalyzedQuery`.
+
+        Does not start the query.
+        """
         ...

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableBack:
-    """One table now and at a point: its numbers of rows, None if not counted.
+    """A table's number of rows now and at a rewind point; None if not counted.
 
     ``lost`` is the reason why the table cannot be restored. ``has_emitted``: a sink has sent rows since.
     """

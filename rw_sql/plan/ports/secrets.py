@@ -1,4 +1,4 @@
-"""The values of secrets. Secret values go in through this port; none comes out."""
+"""The values of secrets. This port accepts secret values but never returns them."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 class TableLook:
     """A Delta table's path, and its schema as Spark's JSON; ``path`` is empty for any other table.
 
-    ``is_missing``: Spark has no table or view of that name.
+    ``is_missing``: Spark has no table or view with that name.
     """
 
     path: str = ""
@@ -26,8 +26,8 @@ class TableLook:
 class LogSize:
     """A source's log: its rows (decode errors included), the bytes of its files, and the age of its oldest rows.
 
-    ``since_ms`` is the beginning of the hour in which its oldest rows were written, in milliseconds since 1970; None if
-    it is empty. ``empty`` are the columns, and fields of structs, without a value in its newest rows.
+    ``since_ms`` is the beginning of the hour in which its oldest rows were written, in milliseconds since 1970; None
+    if it is empty. ``empty`` are the columns, and fields of structs, that are NULL in all of its newest rows.
     """
 
     rows: int = 0
@@ -46,7 +46,7 @@ class TablePort(Protocol):
         ...
 
     def is_users_database(self, name: str) -> bool:
-        """True if Spark has a database of this name that is not a schema of this warehouse."""
+        """True if Spark has a database with this name that is not a schema of this warehouse."""
         ...
 
     def version(self, object_id: int) -> int:
@@ -54,5 +54,5 @@ class TablePort(Protocol):
         ...
 
     def log_sizes(self, source_ids: tuple[int, ...]) -> Mapping[int, LogSize]:
-        """The sizes of these sources' logs, by source id; sources without a log are missing."""
+        """The sizes of these sources' logs, by source id. Sources without a log are absent."""
         ...

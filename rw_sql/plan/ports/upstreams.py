@@ -1,4 +1,4 @@
-"""Upstreams and the targets of sinks, which a connector and its options identify."""
+"""Upstreams, and the targets of sinks. A connector and its options identify each."""
 
 from __future__ import annotations
 
@@ -53,14 +53,17 @@ class UpstreamPort(Protocol):
     def describe_table(
         self, connector: str, options: PlannedOptions, table: str, *, is_needed: bool
     ) -> UpstreamTable | None:
-        """A table of a change data capture source. None only if the upstream may not be contacted, and not if it
-        ``is_needed``."""
+        """Describes a table of a change data capture source.
+
+        None if the upstream may not be contacted and the table is not ``is_needed``.
+        """
         ...
 
     def find_lacks(
         self, connector: str, options: PlannedOptions, tables: Mapping[str, Mapping[str, str] | None]
     ) -> tuple[Lack, ...]:
-        """What the upstream of a change data capture source lacks for these tables (with their declared columns)."""
+        """The unmet requirements on the upstream of a change data capture source for these tables (with their
+        declared columns)."""
         ...
 
     def slot_details(self, connector: str, options: PlannedOptions) -> SlotDetails | None:
@@ -68,7 +71,7 @@ class UpstreamPort(Protocol):
         ...
 
     def read_schema(self, options: PlannedOptions, subject: str, *, is_needed: bool) -> SchemaLook:
-        """The newest schema of a subject of a registry. ``is_needed``: without the schema nothing can be planned."""
+        """The newest schema of a subject in a registry. ``is_needed``: planning is impossible without the schema."""
         ...
 
     def read_schema_file(self, location: str) -> bytes:
@@ -76,7 +79,7 @@ class UpstreamPort(Protocol):
         ...
 
     def registry_error(self, options: PlannedOptions) -> str | None:
-        """Why a schema registry cannot be read; None if it answers."""
+        """The reason why a schema registry cannot be read; None if it answers."""
         ...
 
     def columns(self, connector: str, options: PlannedOptions) -> Mapping[str, str]:
@@ -90,13 +93,15 @@ class UpstreamPort(Protocol):
         shape: SinkShape | None,
         candidates: tuple[SecretRecord, ...] = (),
     ) -> SinkLook:
-        """Whether a sink's target can store rows of this shape; without a shape, whether the target responds. Writes
-        nothing."""
+        """Checks whether a sink's target can store rows of this shape; without a shape, whether it responds.
+
+        Writes nothing.
+        """
         ...
 
 
 def look_closely(upstreams: UpstreamPort, connector: str, options: PlannedOptions) -> Upstream:
-    """A look with the topics whose offsets do not count records, as a preview of a move needs them."""
+    """A look that also determines the topics whose offsets do not count records, for the preview of a move."""
     upstream = upstreams.look(connector, options)
     if not upstream.is_reachable or not upstream.splits:
         return upstream

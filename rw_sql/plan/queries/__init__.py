@@ -1,4 +1,5 @@
-"""The queries of views and sinks: their inputs, the maintenance of their tables, and the offsets that they filter by.
+"""The queries of views and sinks: their inputs, how their tables are kept up to date, and the offsets by which they
+filter.
 
 The room ``analysis`` finds wrong names, functions and groups in a query without Spark.
 

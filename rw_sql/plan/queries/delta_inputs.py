@@ -19,9 +19,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeltaInputs:
-    """A query in which tables have names that a Spark session can use for views, and the records of these tables.
+    """A query in which Delta tables are replaced by names that can be used for temporary views, and the records of
+    these tables.
 
-    ``new`` are the records that the catalog does not have yet; ``missing`` are the written names that are not tables.
+    ``new`` are the records that are not in the catalog yet; ``missing`` are the names in the query that are not
+    tables.
     """
 
     text: str
@@ -31,7 +33,7 @@ class DeltaInputs:
 
 
 def delta_inputs(snapshot: Snapshot, inspector: Inspector, text: str) -> DeltaInputs:
-    """The Delta tables that a query reads. Other names in the query stay as they are."""
+    """The Delta tables that a query reads. Other names in the query are left unchanged."""
     found: dict[str, DeltaTableRecord] = {}
     new: dict[str, DeltaTableRecord] = {}
     missing: list[str] = []
@@ -58,7 +60,7 @@ def delta_inputs(snapshot: Snapshot, inspector: Inspector, text: str) -> DeltaIn
 def delta_table(
     snapshot: Snapshot, inspector: Inspector, written: str, name: str, others: tuple[DeltaTableRecord, ...] = ()
 ) -> tuple[DeltaTableRecord | None, bool]:
-    """The record of a table that a statement names, and whether the record is new to the catalog.
+    """The record of a table named in a statement, and whether the record is new to the catalog.
 
     None if the name is not a Delta table. ``others`` are the new records that the same statement adds to the catalog.
     """
@@ -98,12 +100,12 @@ def _free_name(snapshot: Snapshot, name: str, taken: set[str]) -> str:
 
 
 def feed_property(written: str) -> str:
-    """The statement that switches on a table's change data feed."""
+    """The statement that enables a table's change data feed."""
     return f"ALTER TABLE {written} SET TBLPROPERTIES (delta.enableChangeDataFeed = true)"
 
 
 def only_appended(snapshot: Snapshot, inputs: Iterable[int]) -> tuple[str, ...]:
-    """The notices about inputs that stop their reader as soon as rows are updated or deleted."""
+    """Notices about inputs whose reader will stop as soon as rows are updated or deleted."""
     tables = (snapshot.get(id_) for id_ in inputs)
     return tuple(
         f"UPDATE and DELETE on {table.written} will stall it, because the table has no change data feed: run "
@@ -114,8 +116,10 @@ def only_appended(snapshot: Snapshot, inputs: Iterable[int]) -> tuple[str, ...]:
 
 
 def left_unread(snapshot: Snapshot, dropped: Iterable[int]) -> tuple[int, ...]:
-    """The user's own tables that have no reader left after these objects are dropped; the catalog then removes their
-    records."""
+    """The user's own tables without any reader after these objects are dropped.
+
+    Their records are then removed from the catalog.
+    """
     gone = set(dropped)
     return tuple(
         table.id

@@ -1,5 +1,4 @@
-"""Chooses how a view is kept up to date, from the form of its query and the way in which the rows of its inputs
-change."""
+"""Chooses how a view is kept up to date, by the form of its query and by how the rows of its inputs change."""
 
 from __future__ import annotations
 
@@ -56,7 +55,8 @@ _WHOLE_BECAUSE = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Maintained:
-    """A view's schema, its keys and how it is maintained; or why it cannot be: ``refused``.
+    """A view's schema, its keys and its maintenance; or, in ``refused``, the reason why it cannot be kept up to
+    date.
 
     ``notice`` is the notice that CREATE returns.
     """
@@ -69,8 +69,11 @@ class Maintained:
 
 
 def decide(inspector: Inspector, text: str, inputs: tuple[ObjectRecord, ...], *, closes_windows: bool) -> Maintained:
-    """The first strategy, in this order, whose result equals that of a batch query: Spark's own streaming query,
-    following the changes of the inputs, recomputing the affected part, recomputing everything."""
+    """Chooses the first strategy whose result equals that of a batch query.
+
+    They are tried in this order: Spark's own streaming query, following the row changes of the input, recomputing
+    the affected rows, recomputing all rows.
+    """
     relations = tuple(relation_of(record) for record in inputs)
     changing = tuple(record for record in inputs if changes_rows(record))
     streamed: QueryAnalysis | None = None
@@ -120,7 +123,7 @@ _RANDOM = re.compile(
 
 
 def _random(query: str) -> QueryAnalysis:
-    """Refuses a random function: a recomputed view would change although its inputs do not."""
+    """Refuses a random function, because recomputing the view would change it without a change of its inputs."""
     found = _RANDOM.search(query)
     called = f"{found[1].lower()}()" if found is not None else "a function of the query"
     return QueryAnalysis(
@@ -131,7 +134,7 @@ def _random(query: str) -> QueryAnalysis:
 
 
 def _varying(varies: str) -> QueryAnalysis:
-    """Refuses a value that changes with time: a view's rows change only when rows of its inputs do."""
+    """Refuses a value that changes with time, because a view's rows are only updated when rows of its inputs change."""
     return QueryAnalysis(
         refusal=f"the query uses {varies}, whose value changes over time, but rows would keep their first values",
         hint=f"remove {varies}, and filter when you query the view; or use a time from the records: INCLUDE timestamp",
@@ -139,7 +142,7 @@ def _varying(varies: str) -> QueryAnalysis:
 
 
 def kept_as(view: MaterializedViewRecord) -> str:
-    """How a view's rows are stored, in a few words: appended, or one row per key."""
+    """A short description of how a view's rows are stored: appended, or one row per key."""
     if not view.keys:
         return "append-only"
     if view.maintenance.is_one_row:
@@ -150,14 +153,14 @@ def kept_as(view: MaterializedViewRecord) -> str:
 
 
 def how_maintained(view: MaterializedViewRecord) -> str:
-    """Whether a view is updated incrementally or recomputed, and the reason."""
+    """A description of whether a view is updated incrementally or recomputed, and the reason."""
     word = "recomputed" if view.maintenance.is_recomputed else "incremental"
     reason = view.maintenance.reason or ("rows are replaced by their keys" if view.keys else "rows are only appended")
     return f"{word}: {reason}"
 
 
 def visible_keys(view: MaterializedViewRecord) -> tuple[str, ...]:
-    """The key columns, by which rows are replaced, that queries can see."""
+    """The key columns (by which rows are replaced) that are visible to queries."""
     return tuple(key for key in view.keys if not key.startswith((KEY, ROW)))
 
 
@@ -214,8 +217,10 @@ def _upserted(
 def _following(
     inspector: Inspector, query: ViewQuery, whole: QueryAnalysis, view: ObjectRecord, relation: Relation
 ) -> Maintained | None:
-    """The view maintained from the row changes of one view or table. Without keys it is unknown which rows a change
-    affects."""
+    """The maintenance from the row changes of one view or table.
+
+    Requires keys, because otherwise it is unknown which rows a change affects.
+    """
     if query.kind == ROWS and whole.operators <= _PICKING:
         if not isinstance(view, MaterializedViewRecord):
             return None
@@ -258,7 +263,7 @@ def _following(
 def _touched(
     inspector: Inspector, query: ViewQuery, whole: QueryAnalysis, relations: tuple[Relation, ...]
 ) -> Maintained | None:
-    """The view in which only the rows affected by changes are recomputed."""
+    """The maintenance by recomputing only the rows affected by changes."""
     if query.kind == DISTINCT and (touched := query.touched_rows()) is not None:
         names = tuple(name for name, _ in schema_columns(whole.schema))
         reason = "the results of changed rows are computed again; a result that no row yields any more is removed"
@@ -301,7 +306,8 @@ def _fitted(
     maintenance: Maintenance,
     keys: tuple[str, ...] | None = None,
 ) -> Maintained | None:
-    """The view for a form of its query; None if Spark refuses the form, or if its columns differ from the query's."""
+    """The maintenance with a rewritten form of the query; None if Spark refuses the form, or if its columns differ
+    from the query's."""
     if found.refusal is not None:
         return None
     fields = json.loads(found.schema)["fields"]

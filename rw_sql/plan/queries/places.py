@@ -13,15 +13,15 @@ if TYPE_CHECKING:
 
 
 def place_in_query(query: Query, start: int, end: int) -> Span:
-    """The place in the statement of ``[start, end)`` of the query's text."""
+    """The position in the statement of the range ``[start, end)`` of the query's text."""
     whole, before = query.span, query.text[:start]
     column = start - before.rfind("\n") if "\n" in before else whole.column + start
     return Span(whole.start + start, whole.start + end, whole.line + before.count("\n"), column)
 
 
 def place_of(query: Query, word: str) -> Span:
-    """The only place of a word in the query, outside strings and comments; the whole query if there is none or more
-    than one."""
+    """The position of a word in the query, outside strings and comments; the whole query unless the word occurs
+    exactly once."""
     pattern = re.compile(rf"(?<![\w$]){re.escape(word)}(?![\w$])", re.IGNORECASE)
     shown = without_strings(query.text)
     found = [match for match in pattern.finditer(query.text) if word and not shown[match.start()].isspace()]

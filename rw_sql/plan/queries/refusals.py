@@ -1,7 +1,7 @@
-"""The errors of queries that cannot be run. They point at the wrong word, and use the sentence of the analysis if it
-finds the error too.
+"""The errors of queries that cannot be run. They point at the wrong word.
 
-``rw-sql check`` reports the same findings, so that a mistake has the same code and sentence with and without Spark.
+If the analysis without Spark finds the error too, its sentence is used. A mistake therefore has the same code and
+sentence in ``rw-sql check`` and with Spark.
 """
 
 from __future__ import annotations
@@ -44,8 +44,10 @@ def refused_query(
 def query_without_inputs(
     snapshot: Snapshot, query: Query, dialect: str, what: str, missing: Collection[str]
 ) -> SqlError:
-    """The error for the query of ``what`` if it has no input that a stream can read; ``missing`` are names that neither
-    the catalog nor Spark has."""
+    """The error for the query of ``what`` if a stream can read none of its inputs.
+
+    ``missing`` are names that neither the catalog nor Spark has.
+    """
     return _first_finding(snapshot, query, (), dialect, missing=missing) or SqlError(
         INVALID_QUERY,
         f"the query of {what} reads no source, table or materialized view, and no Delta table",
@@ -62,7 +64,7 @@ def _such_as(snapshot: Snapshot) -> str:
 def unstorable_query(
     snapshot: Snapshot, query: Query, records: Sequence[ObjectRecord], dialect: str
 ) -> SqlError | None:
-    """The error for a query whose columns a table cannot store, if the analysis finds it."""
+    """The error for a query whose columns a table cannot store, if the analysis without Spark finds it."""
     return _first_finding(snapshot, query, records, dialect, is_stored=True)
 
 

@@ -1,7 +1,7 @@
 """Derives bounds of offsets, partitions and times from the predicates of a query over records. Pure.
 
-Spark's Kafka reader uses no predicates in a batch, so the bounds are given to it as options. A bound may be too wide,
-because Spark still applies the predicates; it is never too narrow.
+Spark's Kafka reader does not use predicates in a batch, so the bounds are passed to it as options. Bounds may be too
+wide, because Spark still applies the predicates, but never too narrow.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _MIRRORED: dict[type[exp.Expr], type[exp.Expr]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScanBounds:
-    """Offsets ``[low, high)``, the partitions, and the time (milliseconds since 1970) at which the first record is.
+    """Offsets ``[low, high)``, the partitions, and the earliest time of a record (milliseconds since 1970).
 
     None means unbounded.
     """
@@ -160,7 +160,7 @@ def _offsets(kind: type[exp.Expr], right: exp.Expr, *, is_text: bool) -> ScanBou
 
 
 def _number(tree: exp.Expr) -> int | None:
-    """A whole number, written as one or as a text."""
+    """An integer, written as a number or as text."""
     while isinstance(tree, exp.Cast | exp.Paren):
         tree = tree.this
     is_negative = isinstance(tree, exp.Neg)
@@ -174,7 +174,10 @@ def _number(tree: exp.Expr) -> int | None:
 
 
 def _milliseconds(tree: exp.Expr) -> int | None:
-    """A moment written as TIMESTAMP '…' in UTC, as the session that plans a scan writes it, rounded down."""
+    """Parses a time written as TIMESTAMP '…' in UTC, the time zone of sessions that plan scans.
+
+    Rounds down to milliseconds.
+    """
     while isinstance(tree, exp.Cast | exp.Paren):
         tree = tree.this
     if not isinstance(tree, exp.Literal) or not tree.is_string:
@@ -218,7 +221,10 @@ def narrowed(
     partition_of: Mapping[str, str],
     since: Mapping[str, int],
 ) -> dict[str, tuple[int, int]]:
-    """The ranges of the splits that can hold such records. ``since`` are the first offsets at or after ``since_ms``."""
+    """The ranges of the splits that can contain such records.
+
+    ``since`` are the first offsets at or after ``since_ms``.
+    """
     found = {}
     for split, (start, end) in ranges.items():
         if bounds.partitions is not None and partition_of[split] not in bounds.partitions:

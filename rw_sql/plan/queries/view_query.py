@@ -39,9 +39,12 @@ names."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedQuery:
-    """A query as Spark runs it, the ids of its inputs, its schema as Spark's JSON, and the columns by which a row is
-    replaced (none: rows are appended). ``maintenance`` and ``notice`` are set for views. ``new`` are the user's own
-    tables that it reads and that are added to the catalog with it."""
+    """A query in the form that Spark runs, the ids of its inputs, its schema as Spark's JSON, and the columns by
+    which rows are replaced (empty: rows are appended).
+
+    ``maintenance`` and ``notice`` are set for views. ``new`` are the user's own tables that the query reads and
+    whose records are added to the catalog with it.
+    """
 
     text: str
     inputs: tuple[int, ...]
@@ -53,8 +56,10 @@ class PlannedQuery:
 
 
 def require_log(source: SourceRecord, span: Span) -> None:
-    """Raises SqlError if a sink would read a source that is not shared, because nothing would record the rows that it
-    has sent."""
+    """Raises SqlError if a sink would read a source that is not shared.
+
+    Without a log, nothing would record which rows the sink has sent.
+    """
     if not source.is_shared:
         raise SqlError(
             NOT_SUPPORTED,
@@ -74,8 +79,10 @@ def plan_query(
     closes_windows: bool,
     columns: tuple[str, ...] = (),
 ) -> PlannedQuery:
-    """The checked query of ``what`` (a kind and a name, as messages write it). If ``columns`` are given, they are the
-    names of its columns. Raises SqlError."""
+    """Checks and plans the query of ``what`` (a kind and a name, as used in messages).
+
+    ``columns``, if given, are the names of its columns. Raises SqlError.
+    """
     if dialect == "risingwave":
         translated = to_spark(query, is_emit_on_window_close=closes_windows)
         written, tables = translated.text, translated.tables
@@ -153,8 +160,10 @@ def plan_query(
 
 
 def _require_no_hidden(columns: tuple[str, ...], records: tuple[ObjectRecord, ...], query: Query, what: str) -> None:
-    """Raises SqlError if a query gives a column the name of a hidden one; columns that INCLUDE itself named so are
-    allowed."""
+    """Raises SqlError if a query gives a column the name of a hidden column.
+
+    Columns with such a name from INCLUDE are allowed.
+    """
     given = {name for record in records for name, _ in relation_of(record).columns}
     for name in columns or output_names(query.text):
         if name.lower().startswith("_rw_") and name not in given:
@@ -167,7 +176,7 @@ def _require_no_hidden(columns: tuple[str, ...], records: tuple[ObjectRecord, ..
 
 
 def _with_tables(maintenance: Maintenance, tables: tuple[str, ...], records: tuple[ObjectRecord, ...]) -> Maintenance:
-    """Adds the treatment of the user's own tables to the maintenance."""
+    """Adds the handling of the user's own tables to the maintenance."""
     known = {record.written if isinstance(record, DeltaTableRecord) else record.name for record in records}
     known |= {record.name for record in records}
     own = [table.rpartition(".")[2] for table in tables if table not in known]

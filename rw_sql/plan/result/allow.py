@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 def predicted_words(splits: Iterable[SplitPreview]) -> tuple[str, ...]:
     """The words, GAPS and DUPLICATES, that the verdicts on these splits predict, exactly or as an upper limit.
 
-    A verdict UNKNOWN predicts neither: offsets before and after are not comparable.
+    The verdict UNKNOWN predicts neither, because the offsets before and after are not comparable.
     """
     rows = tuple(splits)
     comes = (("GAPS", any(row.gaps for row in rows)), ("DUPLICATES", any(row.duplicates for row in rows)))
@@ -21,5 +21,5 @@ def predicted_words(splits: Iterable[SplitPreview]) -> tuple[str, ...]:
 
 
 def unallowed_words(splits: Iterable[SplitPreview], allow: Collection[str]) -> tuple[str, ...]:
-    """The predicted words that ALLOW does not name."""
+    """The predicted words that are missing in ALLOW."""
     return tuple(word for word in predicted_words(splits) if word not in allow)

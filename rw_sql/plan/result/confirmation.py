@@ -1,4 +1,5 @@
-"""The confirmation of unsafe statements: the system parameter, and a confirmation of this exact request."""
+"""The confirmation of unsafe statements: checks the system parameter that enables them, and a confirmation of the
+exact request."""
 
 from __future__ import annotations
 
@@ -27,9 +28,10 @@ _TOKEN_DIGITS = 12
 class Question:
     """A request to confirm an unsafe statement: its preview, and the token that confirms it.
 
-    ``unallowed`` are the words that its ALLOW lacks for the predicted effects. A confirmation given without the preview
-    (``--yes``, ``unsafe_confirmation``) does not cover these effects. ``assertion`` is a further claim that a
-    confirmation makes, which cannot be confirmed in advance either.
+    ``unallowed`` are the words that its ALLOW lacks for the predicted effects. A confirmation given without the
+    preview (``--yes``, ``unsafe_confirmation``) does not cover these effects. ``assertion`` is an additional
+    statement of fact that the user confirms (such as that a job is stopped). It cannot be confirmed in advance
+    either.
     """
 
     statement: str
@@ -56,10 +58,10 @@ def require_switch(snapshot: Snapshot, span: Span) -> None:
 
 
 def token_of(snapshot: Snapshot, plan: Plan) -> str:
-    """A digest of the statement, its positions, and three kinds of epochs: of the affected objects, of the objects that
-    they use, and of pauses.
+    """A digest of the statement, its positions, and the epochs of the affected objects, of the objects that they
+    use, and of pauses.
 
-    It is valid only for this plan, and only until one of these changes.
+    The token is valid only for this plan, and only until one of these changes.
     """
     parts = [render(plan.statement), plan.fingerprint]
     for id_ in plan.affected:

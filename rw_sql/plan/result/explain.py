@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def explain_lines(plan: Plan) -> list[str]:
-    """The effect of the statement, line by line."""
+    """The effect of the statement, as lines of text."""
     lines: list[str] = []
     if plan.preview is not None:
         lines += render_preview(plan.preview).splitlines()

@@ -1,4 +1,4 @@
-"""Actions of a plan outside the catalog, as data; the runtime carries them out after the commit."""
+"""Actions of a plan outside the catalog, as data. The runtime carries them out after the commit."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ if TYPE_CHECKING:
     from rw_sql.checkpoints.checkpoint import Rewrite
 
 WATCH_SECONDS = 3.0
-"""The default time that a checkpoint's files must stay unchanged before they are rewritten, in seconds."""
+"""The default time in seconds for which a checkpoint's files must stay unchanged before they are rewritten."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RewriteCheckpoint:
-    """Writes new offsets to a checkpoint, after its files have been unchanged for ``watch_seconds``."""
+    """Writes new offsets to a checkpoint after its files have been unchanged for ``watch_seconds``."""
 
     path: str
     rewrite: Rewrite
     watch_seconds: float
 
     def describe(self) -> str:
-        """As EXPLAIN prints it."""
+        """The action as printed by EXPLAIN."""
         return f"RewriteCheckpoint {self.path}: {', '.join(change.name for change in self.rewrite.files)}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UndoCheckpoint:
-    """Reverts rewrite ``number``, while the checkpoint still has this stamp."""
+    """Reverts rewrite ``number``, provided that the checkpoint still has this stamp."""
 
     path: str
     number: int
@@ -35,7 +35,7 @@ class UndoCheckpoint:
     watch_seconds: float
 
     def describe(self) -> str:
-        """As EXPLAIN prints it."""
+        """The action as printed by EXPLAIN."""
         return f"UndoCheckpoint {self.path}: operation {self.number} of its journal"
 
 

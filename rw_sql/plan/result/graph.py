@@ -1,4 +1,4 @@
-"""A picture as data: boxes and arrows, and its forms that need no layout (text, Mermaid, JSON)."""
+"""A picture as data: boxes and arrows. Renders it in the forms that need no layout (text, Mermaid, JSON)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class GraphNode:
 
     @property
     def said(self) -> str:
-        """The text below the name: kind, state and note."""
+        """The text below the box's name: kind, state and note."""
         return " · ".join(part for part in (self.kind.replace("_", " "), self.state, self.note) if part)
 
 
@@ -48,13 +48,18 @@ def to_mermaid(graph: Graph) -> str:
 
 
 def mermaid_label(text: str) -> str:
-    """A text for a quoted Mermaid label. Entities replace characters that could end the label or be markup."""
+    """A text for a quoted Mermaid label.
+
+    Characters that could end the label or act as markup are replaced by entities.
+    """
     return "".join(letter if letter.isalnum() or letter in " _-.:·" else f"#{ord(letter)};" for letter in text)
 
 
 def to_text(graph: Graph) -> str:
-    """A tree for a terminal. A box with several incoming arrows is printed below the first one; the others refer to
-    it."""
+    """The graph as a text tree for a terminal.
+
+    A box with several inputs is printed in full below the first one, and as a reference below the others.
+    """
     readers: dict[int, list[int]] = {node.id: [] for node in graph.nodes}
     is_read_by: set[int] = set()
     for start, end in graph.edges:
@@ -85,5 +90,5 @@ def to_text(graph: Graph) -> str:
 
 
 def _plain(name: str) -> str:
-    """A name on one line, without control characters of a terminal."""
+    """A name on one line, without terminal control characters."""
     return "".join(letter if letter.isprintable() else "?" for letter in name)

@@ -15,9 +15,10 @@ _SWEEPS = 6
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
-    """The place (layer, row) of each box, and for each arrow the rows at which it passes the layers between its boxes.
+    """The position (layer, row) of each box, and for each arrow the rows at which it crosses the layers between its
+    boxes.
 
-    Rows are fractions where that straightens arrows; boxes of a layer are at least 1 apart.
+    Rows may be fractional to straighten arrows; boxes of a layer are at least 1 apart.
     """
 
     places: Mapping[int, tuple[int, float]]
@@ -31,8 +32,10 @@ _Point = int | tuple[tuple[int, int], int]
 
 
 def layout(graph: Graph) -> Layout:
-    """Lays out a graph; the same graph always gets the same layout. An arrow that closes a circle is drawn, but does
-    not affect the layers."""
+    """Lays out a graph.
+
+    The same graph always gets the same layout. An arrow that closes a cycle is drawn but does not affect the layers.
+    """
     layer_of = _layers([node.id for node in graph.nodes], graph.edges)
     columns: list[list[_Point]] = [[] for _ in range(max(layer_of.values(), default=-1) + 1)]
     for node in graph.nodes:
@@ -95,7 +98,7 @@ def _layers(ids: Sequence[int], edges: Sequence[tuple[int, int]]) -> dict[int, i
 
 
 def _sort(column: list[_Point], neighbours: Mapping[_Point, list[_Point]], beside: Sequence[_Point]) -> None:
-    """Orders a layer by the medians of its neighbours' places; a box without neighbours keeps its place."""
+    """Sorts a layer by the medians of its neighbours' positions. A box without neighbours keeps its position."""
     place = {point: at for at, point in enumerate(beside)}
     wanted: dict[_Point, float] = {}
     for at, point in enumerate(column):
@@ -109,7 +112,7 @@ def _rows(
     before: Mapping[_Point, list[_Point]],
     after: Mapping[_Point, list[_Point]],
 ) -> dict[_Point, float]:
-    """The row of each point: near the mean of its neighbours, in the order of its layer, 1 apart."""
+    """The row of each point: near the mean of its neighbours, in the order of its layer, at least 1 apart."""
     rows: dict[_Point, float] = {point: float(at) for column in columns for at, point in enumerate(column)}
     for sweep in range(_SWEEPS):
         forward = sweep % 2 == 0
@@ -126,7 +129,7 @@ def _rows(
 
 
 def _apart(wanted: Sequence[float]) -> list[float]:
-    """The places nearest to the wanted ones, in this order and at least 1 apart (isotonic regression)."""
+    """The positions nearest to the wanted ones, in the same order and at least 1 apart (isotonic regression)."""
     blocks: list[tuple[float, int]] = []
     for at, row in enumerate(wanted):
         total, size = row - at, 1

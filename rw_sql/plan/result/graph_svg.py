@@ -1,4 +1,4 @@
-"""A graph as SVG: boxes in layers from left to right, readable in light and dark and without colour."""
+"""A graph as SVG: boxes in layers from left to right, readable in light and dark mode and without colour."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 _WIDTH, _HEIGHT, _GAP, _BETWEEN, _EDGE, _LINE = 190, 60, 60, 14, 8, 17
 _MOST_LETTERS = 24
-"""The letters of a line in a box, as wide as the widest of the usual fonts draws them."""
+"""The maximum number of characters per line in a box, calculated for the widest common font."""
 
 STYLE = """\
 .graph text { font: 12px system-ui, sans-serif; fill: #1b1f24; }
@@ -38,7 +38,7 @@ STYLE = """\
 
 
 def to_svg(graph: Graph, *, has_style: bool = True, label: str = "lineage") -> str:
-    """An SVG element. Without its own style, it uses the style of the page around it, which must contain STYLE."""
+    """The graph as an SVG element. If it does not include its own style, the surrounding page must contain STYLE."""
     placed = layout(graph)
 
     def left(layer: int) -> float:
@@ -74,7 +74,7 @@ def to_svg(graph: Graph, *, has_style: bool = True, label: str = "lineage") -> s
 
 
 def _way(points: list[tuple[float, float]]) -> str:
-    """A line through the points: curved between layers, and straight inside a layer."""
+    """The path of a line through the points: curved between layers, straight inside a layer."""
     (x, y), *rest = points
     parts = [f"M{x:.0f} {y:.1f}"]
     for to_x, to_y in rest:
@@ -102,7 +102,7 @@ def _box(node: GraphNode, x: float, y: float) -> str:
 
 
 def _lines(node: GraphNode) -> list[tuple[str, str]]:
-    """The lines of a box, each with its class: its name, its kind, and its state with its lag, where it has any."""
+    """The text lines of a box, each with its CSS class: name, kind, and state with lag, if any."""
     state = " · ".join(part for part in (node.state, node.note) if part)
     return [
         (' class="name"', node.name),
@@ -117,5 +117,5 @@ def shortened(text: str, most: int) -> str:
 
 
 def xml_text(text: str) -> str:
-    """Text for XML, which has no way to write most control characters."""
+    """Escapes text for XML, and replaces control characters that XML cannot represent."""
     return escape("".join(letter if letter.isprintable() or letter == " " else "\ufffd" for letter in text))

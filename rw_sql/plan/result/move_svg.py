@@ -1,6 +1,9 @@
-"""The picture of a move as SVG: per split a bar of the log's range, the old and the new position, what repeats and what
-is skipped. Readable in light and dark, and without colour: what repeats is hatched, a gap is dotted, and both are
-written beside it."""
+"""The picture of a move as SVG: for each split, a bar of the log's range with the old and new position, repeated
+records, and gaps.
+
+Readable in light and dark mode and without colour: repeated ranges are hatched, gaps are dotted, and both are
+labelled.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +53,7 @@ _PATTERNS = """\
 
 
 def move_svg(preview: Preview) -> str:
-    """An SVG element: each object of the preview with its splits, then the notices."""
+    """The preview as an SVG element: each object with its splits, followed by the notices."""
     parts: list[str] = []
     y = _EDGE
     for part in preview.parts or (preview,):
@@ -110,7 +113,7 @@ def _legend(parts: list[str], y: int) -> int:
 
 
 def _marker(kind: str, x: float, y: float) -> str:
-    """A triangle that points down at the old position, or up at the new one."""
+    """A triangle that points down to the old position or up to the new one."""
     points = f"{x - 5:.1f},{y:.1f} {x + 5:.1f},{y:.1f} {x:.1f},{y + 8:.1f}"
     if kind == "new":
         points = f"{x - 5:.1f},{y + 8:.1f} {x + 5:.1f},{y + 8:.1f} {x:.1f},{y:.1f}"
@@ -118,7 +121,7 @@ def _marker(kind: str, x: float, y: float) -> str:
 
 
 def _split(split: SplitPreview, y: int) -> Iterator[str]:
-    """The bar of one split, with an even scale from the smallest to the greatest known offset."""
+    """The bar of one split, with a linear scale from the smallest to the largest known offset."""
     name = f"{split.reader} {split.split}".strip()
     top = y + 16
     yield f"<g><title>{xml_text(_in_words(split))}</title>"
@@ -144,7 +147,8 @@ def _split(split: SplitPreview, y: int) -> Iterator[str]:
 
 
 def _effect(split: SplitPreview, x: object, top: int) -> Iterator[str]:
-    """What repeats, and what is skipped: between the positions where both are known, else from where the log begins."""
+    """The repeated and skipped ranges: between the old and new position if both are known, otherwise from the
+    beginning of the log."""
     assert callable(x)
     first, last = split.old, split.new
     if first is None or last is None or first == last:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def form_of(statement: Explain) -> Form:
-    """The form that the statement names: ``EXPLAIN (FORMAT SVG) …``."""
+    """The requested output form, as in ``EXPLAIN (FORMAT SVG) …``."""
     named = [option.removeprefix("FORMAT ") for option in statement.options]
     match named[-1] if named else "TEXT":
         case "JSON":
@@ -37,7 +37,8 @@ def form_of(statement: Explain) -> Form:
 
 
 def explained(plan: Plan, statement: Explain) -> Table:
-    """The rows of EXPLAIN in the form that the statement names: lines of text, or else one row with the whole text."""
+    """The rows of EXPLAIN in the requested form: one row per line of text, or one row with the whole document for
+    other forms."""
     form = form_of(statement)
     match form:
         case "TEXT":
@@ -54,7 +55,7 @@ def explained(plan: Plan, statement: Explain) -> Table:
 
 
 def plan_json(plan: Plan) -> dict[str, object]:
-    """The plan as plain data. All keys are always there."""
+    """The plan as plain data. All keys are always present."""
     has_steps = plan.operation is not None
     return {
         "lines": explain_lines(plan),
@@ -81,7 +82,7 @@ def _preview_json(preview: Preview) -> dict[str, object]:
 
 
 def plan_mermaid(plan: Plan) -> str:
-    """A flowchart: the lineage, a move with its splits and dependents, or the steps one after the other."""
+    """The plan as a flowchart: a lineage, a move with its splits and dependents, or the steps in order."""
     if plan.graph is not None:
         return to_mermaid(plan.graph)
     if not _is_move(plan.preview):
@@ -108,7 +109,7 @@ def _split_lines(split: SplitPreview) -> Iterator[str]:
 
 
 def plan_svg(plan: Plan) -> str:
-    """The lineage, a move's splits as bars, or the steps as boxes."""
+    """The plan as a picture: a lineage, a move's splits as bars, or the steps as boxes."""
     if plan.graph is not None:
         return to_svg(plan.graph)
     if _is_move(plan.preview):
@@ -122,7 +123,7 @@ def _is_move(preview: Preview | None) -> bool:
 
 
 def _steps(plan: Plan) -> Graph:
-    """The steps as a chain of boxes; the lines of EXPLAIN for a statement that commits nothing."""
+    """The steps as a chain of boxes. For a statement that commits nothing, the lines of EXPLAIN are used."""
     steps = [(step.describe(), "in one commit" if step.is_catalog else "then") for step in plan.steps]
     if plan.operation is None or not steps:
         steps = [(line.strip(), "") for line in explain_lines(plan) if not line.endswith(":")]

@@ -42,11 +42,12 @@ class SplitPreview:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preview:
-    """What an operator sees before confirming: the dependents, and the effect on each split and property.
+    """The information shown to an operator before confirming: the dependents, and the effect on each split and
+    property.
 
-    If several objects are affected, each has its own preview in ``parts``, and the other fields are empty. ``epoch`` is
-    that of the catalog. ``is_checkpoint``: the preview is about a foreign job, and ``dependents`` are its stateful
-    operators.
+    If several objects are affected, each has its own preview in ``parts``, and the other fields are empty. ``epoch``
+    is the catalog's epoch. ``is_checkpoint``: the preview is about a foreign job, and ``dependents`` are its
+    stateful operators.
     """
 
     title: str
@@ -71,12 +72,13 @@ class Table:
 class Plan:
     """The plan of one statement. Without an ``operation`` nothing is committed.
 
-    ``affected`` are the ids whose epochs a confirmation depends on, and ``fingerprint`` identifies the other facts that
-    it depends on. ``session`` is a parameter to set in this session. ``unallowed`` are the words that the statement's
-    ALLOW lacks for the predicted effects: a confirmation in advance does not cover these. ``assertion`` is a further
-    claim that a confirmation makes, which cannot be confirmed in advance either. ``effect`` is an action outside the
-    catalog, after the commit. ``notes`` are the first lines of EXPLAIN, about how the statement is carried out.
-    ``graph`` is the picture of what the statement shows.
+    ``affected`` are the ids of the objects on whose epochs a confirmation depends; ``fingerprint`` identifies the
+    other facts on which it depends. ``session`` is a parameter to set in this session. ``unallowed`` are the words
+    that the statement's ALLOW lacks for the predicted effects: a confirmation in advance does not cover these.
+    ``assertion`` is an additional statement of fact that the user confirms; it cannot be confirmed in advance
+    either. ``effect`` is an action outside the catalog, to be carried out after the commit. ``notes`` are the first
+    lines of EXPLAIN, about how the statement is carried out. ``graph`` is the picture for a statement that shows
+    one.
     """
 
     statement: Statement

@@ -1,4 +1,4 @@
-"""The predicted effect of an operation, and the positions it was planned with, as the JSON stored with the
+"""The predicted effect of an operation and the positions at planning time, as the JSON that is stored with the
 operation."""
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ _SHARED = "ingest-"
 class PredictedSplit(msgspec.Struct, frozen=True, kw_only=True, array_like=True, forbid_unknown_fields=True):
     """One split of a preview: the next record before and after, the verdict as in the preview, and its counts.
 
-    If not ``is_exact``, the counts are upper limits. It is stored as the list of its values, in this order.
+    If not ``is_exact``, the counts are upper limits. It is stored as the list of its values, in the order of the
+    fields.
     """
 
     split: str
@@ -44,8 +45,8 @@ class PredictedSplit(msgspec.Struct, frozen=True, kw_only=True, array_like=True,
 class SourcePrediction(msgspec.Struct, frozen=True, kw_only=True):
     """The effect of one operation on one reader of a source.
 
-    ``stood`` are the positions of the splits when the operation was planned, as the connector's JSON, with the source's
-    log at ``log_version``.
+    ``stood`` are the positions of the splits when the operation was planned, as the connector's JSON;
+    ``log_version`` was the version of the source's log.
     """
 
     log_version: int
@@ -54,7 +55,7 @@ class SourcePrediction(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def predicted(source: SourceRecord, stands: Positions, preview: Preview) -> SourcePrediction:
-    """The prediction that the preview of one source shows."""
+    """The prediction from the preview of one source."""
     kind = connector(source.connector)
     return SourcePrediction(
         log_version=stands.log_version,
@@ -75,7 +76,7 @@ def predicted(source: SourceRecord, stands: Positions, preview: Preview) -> Sour
 
 
 class _Stored(msgspec.Struct):
-    """The stored JSON. Shared readers are keyed by their source's id, others by their fragment."""
+    """The stored JSON. Shared readers are identified by their source's id, others by their fragment."""
 
     sources: dict[str, SourcePrediction]
 

@@ -60,7 +60,7 @@ def _number(value: int | None) -> str:
 
 
 def total_text(splits: Sequence[SplitPreview]) -> str:
-    """What repeats and what is skipped in all splits together."""
+    """The totals of repeated and skipped records over all splits, as text."""
     most = "" if all(split.is_exact for split in splits) else "at most "
     unknown = sum(s.verdict.startswith("UNKNOWN") for s in splits)
     parts = [f"DUPLICATES {most}{sum(s.duplicates for s in splits)}", f"GAP {most}{sum(s.gaps for s in splits)}"]

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """One step: an imperative word and its object. All ``catalog`` steps are one commit; the others follow it."""
+    """One step: an imperative verb and its object. All ``catalog`` steps form one commit; the other steps follow it."""
 
     action: str
     subject: str
@@ -43,7 +43,7 @@ class Step:
     is_catalog: bool = True
 
     def describe(self) -> str:
-        """The step as EXPLAIN prints it."""
+        """The step as printed by EXPLAIN."""
         return f"{self.action} {self.subject}" + (f": {self.detail}" if self.detail else "")
 
 
@@ -78,7 +78,7 @@ def _catalog_step(snapshot: Snapshot, change: Change) -> Step:
 
 
 def _touched(snapshot: Snapshot, changes: tuple[Change, ...]) -> set[int] | None:
-    """The objects whose jobs may change; None if it may be any."""
+    """The objects whose jobs may change; None if all may."""
     ids: set[int] = set()
     for change in changes:
         record: ObjectRecord | None
@@ -120,7 +120,7 @@ def _touched(snapshot: Snapshot, changes: tuple[Change, ...]) -> set[int] | None
 
 
 def after(snapshot: Snapshot, changes: tuple[Change, ...]) -> Snapshot:
-    """The catalog as it would be after ``changes``; nothing is committed."""
+    """The catalog that would result from ``changes``. Nothing is committed."""
     return fold(snapshot, effect_of(snapshot, snapshot.epoch + 1, "", changes))
 
 

@@ -66,8 +66,8 @@ def begin_reading(
     startup: tuple[tuple[str, str], ...],
     span: Span,
 ) -> tuple[Change, ...]:
-    """The splits of a new view's direct reader, each with its position by ``scan.startup.mode``, resolved to offsets
-    now.
+    """The splits of a new view's direct reader, each with its start position by ``scan.startup.mode``, resolved to
+    current offsets.
 
     ``startup`` are the view's own startup options, which override the source's.
     """
@@ -98,7 +98,7 @@ def source_record(snapshot: Snapshot, source: SourceRecord, statement: CreateSou
 def drop_with_dependents(
     snapshot: Snapshot, id_: int, kind: str, name: str, span: Span, is_cascade: bool
 ) -> list[Change]:
-    """The drops of an object and, with CASCADE, of all its dependents, dependents first."""
+    """The changes that drop an object and, with CASCADE, all its dependents (dependents first)."""
     dependents = snapshot.dependents_of(id_)
     if dependents and not is_cascade:
         users = ", ".join(f'{spoken(record.kind)} "{record.name}"' for record in dependents)
@@ -137,7 +137,7 @@ def drop_plan(statement: Statement, snapshot: Snapshot, kind: str, changes: list
 def take_up_new_topics(
     snapshot: Snapshot, inspector: Inspector, source: SourceRecord
 ) -> tuple[tuple[Change, ...], tuple[str, ...]]:
-    """As :func:`take_up_for`, for every reader of the source; equal messages appear once."""
+    """Like :func:`take_up_for`, for every reader of the source. Equal messages appear once."""
     changes: tuple[Change, ...] = ()
     notes: dict[str, None] = {}
     for reader in readers_of(snapshot, source):
@@ -148,7 +148,8 @@ def take_up_new_topics(
 
 
 def take_up_for(snapshot: Snapshot, inspector: Inspector, reader: Reader) -> tuple[tuple[Change, ...], tuple[str, ...]]:
-    """Assigns the splits that the source's properties name and the reader lacks, with messages about them.
+    """Assigns the splits of topics in the source's properties that the reader does not read yet, with messages about
+    them.
 
     If the upstream does not respond, nothing is assigned now; the owner assigns the splits later.
     """
@@ -176,7 +177,7 @@ def take_up_for(snapshot: Snapshot, inspector: Inspector, reader: Reader) -> tup
 
 
 def require_not_rebuilding(snapshot: Snapshot, inputs: Iterable[int], span: Span) -> None:
-    """Raises SqlError CONCURRENT_CHANGE if an input is being rebuilt, and would soon be another table."""
+    """Raises SqlError CONCURRENT_CHANGE if an input is being rebuilt, because its table will soon be replaced."""
     given = set(inputs)
     for rebuild in snapshot.all("rebuild"):
         if rebuild.view_id in given:
@@ -189,8 +190,8 @@ def require_not_rebuilding(snapshot: Snapshot, inputs: Iterable[int], span: Span
 
 
 def require_not_read_anew(snapshot: Snapshot, ids: Iterable[int], span: Span) -> None:
-    """Raises SqlError CONCURRENT_CHANGE if one of these objects belongs to a view that is getting another query, or is
-    read by such a view: the new query uses the object's present name."""
+    """Raises SqlError CONCURRENT_CHANGE if one of these objects is a view whose query is being changed, or is read
+    by such a view. The new query uses the objects' current names."""
     named = set(ids)
     for rebuild in snapshot.all("rebuild"):
         if rebuild.view is not None and not named.isdisjoint((rebuild.view_id, *rebuild.view.inputs)):
@@ -220,7 +221,7 @@ def shape_in_catalog(sink: SinkRecord) -> SinkShape:
 def look_at_sink(
     snapshot: Snapshot, inspector: Inspector, sink: SinkRecord, candidates: tuple[SecretRecord, ...] = ()
 ) -> SinkLook:
-    """Requests a look at the target of a sink in the catalog."""
+    """Looks at the target of a sink in the catalog."""
     deletes = not sink.query and any(changes_rows(snapshot.get(input_id)) for input_id in sink.inputs)
     shape = replace(shape_in_catalog(sink), deletes=deletes)
     return inspector.upstreams.look_at_target(sink.connector, sink_options(snapshot, sink), shape, candidates)
@@ -242,7 +243,7 @@ def unsafe_plan(
 ) -> Plan:
     """The plan of an unsafe statement for one reader. It requires a confirmation, which is bound to the source's epoch.
 
-    ``stands`` are the positions at the time of planning, which are stored with the prediction.
+    ``stands`` are the positions at planning time, which are stored with the prediction.
     """
     source = reader.source
     preview = replace(preview, epoch=snapshot.epoch)
@@ -272,7 +273,7 @@ def unsafe_plan(
 
 
 def dependents_of(snapshot: Snapshot, reader: Reader) -> tuple[str, ...]:
-    """The dependents as a preview lists them, in creation order."""
+    """The dependents as listed in a preview, in creation order."""
     return tuple(f"{spoken(record.kind)} {record.name}" for record in reader.dependents(snapshot))
 
 

@@ -32,7 +32,7 @@ def require_offsets_written(statement: InjectSourceOffsets | InjectCheckpointOff
 
 
 def require_no_split_list(statement: InjectSourceOffsets | InjectCheckpointOffsets) -> None:
-    """Raises SqlError for FOR SPLITS with VALUES, which names its splits."""
+    """Raises SqlError for FOR SPLITS together with VALUES, because VALUES already names the splits."""
     if statement.splits:
         raise SqlError(
             INVALID_DEFINITION,
@@ -43,7 +43,7 @@ def require_no_split_list(statement: InjectSourceOffsets | InjectCheckpointOffse
 
 
 def offsets_in_file(inspector: Inspector, target: InjectFromFile) -> OffsetsText:
-    """The offsets in a file. Raises SqlError, at the target, if it cannot be read."""
+    """The offsets in a file. Raises SqlError, pointing at the target, if the file cannot be read."""
     try:
         text = inspector.file_text(target.path)
         return read_offsets(text, target.path)
@@ -54,7 +54,7 @@ def offsets_in_file(inspector: Inspector, target: InjectFromFile) -> OffsetsText
 
 
 def moment_of(inspector: Inspector, target: InjectToTimestamp | InjectBack) -> int:
-    """The time of a target, in milliseconds since 1970."""
+    """The time to which a target refers, in milliseconds since 1970."""
     if isinstance(target, InjectToTimestamp):
         return timestamp_milliseconds(target.timestamp, target.span)
     now = inspector.clock()

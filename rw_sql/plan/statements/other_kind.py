@@ -1,4 +1,4 @@
-"""What to type instead of a statement that names an object of another kind: ``DROP SINK`` of a source."""
+"""Suggests a statement if the object in a statement is of another kind, such as ``DROP SINK`` for a source."""
 
 from __future__ import annotations
 
@@ -20,12 +20,14 @@ if TYPE_CHECKING:
 
 _LONGEST = 120
 _CONSENT = re.compile(r"'|\b(?:ALLOW|CASCADE|REASON|VALIDATE)\b")
-"""Where a repeated statement is cut off: a text may be a secret, and only the user may type a word of consent."""
+"""The tokens at which a repeated statement is cut off.
+
+A text may be a secret, and words of consent must be typed by the user.
+"""
 
 
 def with_the_right_statement(error: OtherKindError, statement: Statement, snapshot: Snapshot) -> OtherKindError:
-    """The error, its hint beginning with the statement that does the same to an object of that kind, if there is
-    one."""
+    """The error with a hint that begins with the equivalent statement for an object of that kind, if there is one."""
     if error.is_completed:  # by the lowering of a statement inside of this one
         return error
     error.is_completed = True
@@ -75,8 +77,11 @@ def sources_below(snapshot: Snapshot, record: ObjectRecord) -> list[str]:
 
 
 def _shortened(text: str, name: str) -> str:
-    """A statement for a hint. It is cut after the object's name if it is long, or if it contains a string or a word of
-    consent (ALLOW, CASCADE), which no hint repeats."""
+    """A statement for a hint.
+
+    It is cut after the object's name if it is long, or if it contains a string or a word of consent (ALLOW,
+    CASCADE), because hints never repeat these.
+    """
     if len(text) <= _LONGEST and not _CONSENT.search(text):
         return text
     place = re.search(rf"(?<!\w){re.escape(sql_name(name))}(?!\w)", text)

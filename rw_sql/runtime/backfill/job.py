@@ -314,10 +314,8 @@ class BackfillReader:
         )
 
     def fill(self) -> int:
-        """Reads the missing offsets: from the log if it contains them, otherwise from upstream.
-
-        Returns the number of offsets read so far.
-        """
+        """Reads the missing offsets: from the log if it contains them, otherwise from upstream. Returns the number
+        of offsets read so far."""
         own = self.backfill
         warehouse = own.context.warehouse
         if own.direct_table is None and is_whole(warehouse, self.path):
@@ -496,9 +494,6 @@ class BackfillReader:
                 self._forget(self.kind.split_topic(split))
 
     def _forget(self, topic: str) -> None:
-        """Discards the staging table, because some of its rows may come from another incarnation.
-
-        Raises StalledError; the retry reads everything again.
-        """
+        """Discards the staging table, because some rows may come from another incarnation. Raises StalledError."""
         self.backfill.context.warehouse.remove(self.path)
         raise StalledError(f"RECREATED {topic} while history was read from it")

@@ -299,10 +299,8 @@ class Reconciler:
             slot.reason = None
 
     def _stop(self, slot: JobSlot, running: Job, *, is_sound: bool) -> None:
-        """Stops a job.
-
-        The query of a paused reader may end in the background; the stopped reader is kept for a warm start.
-        """
+        """Stops a job. The query of a paused reader may end in the background; the stopped reader is kept for a warm
+        start."""
         if not isinstance(running, Ingest) or self._context.metastore.snapshot().get(slot.object_id) is None:
             running.stop()
             return
@@ -313,11 +311,8 @@ class Reconciler:
             self._stopped_readers[slot.job_id] = StoppedReader(query=query, reader=reader, since=time.monotonic())
 
     def _await_batch(self, slot: JobSlot, running: Ingest) -> None:
-        """Lets a reader finish its batch before it restarts with newly discovered splits.
-
-        An immediate restart would discard the batch. If new splits appeared faster than a batch takes, no batch
-        would ever finish.
-        """
+        """Lets a reader finish its batch before it restarts with newly discovered splits. An immediate restart would
+        discard the batch. If new splits appeared faster than a batch takes, no batch would ever finish."""
         try:
             while not self._is_closed and running.failure() is None:
                 wanted = slot.wanted

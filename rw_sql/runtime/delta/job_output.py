@@ -2,8 +2,8 @@
 
 The fence uses one application id per job, with versions ``run × 2³² + batch`` (Delta protocol, "Transaction
 Identifiers"). A run starts by committing a fence: an empty append with its version for batch 0. This module then
-refuses later appends of older runs, and Spark skips them. A run needs no fence if it directly follows a run of the
-same process that has nothing in progress: its first batch is refused if anything else has been committed in between.
+refuses later appends of older runs, and Spark skips them. A run that directly follows an idle run of the same
+process needs no fence: its first batch is refused if anything else has been committed.
 """
 
 from __future__ import annotations
@@ -113,8 +113,7 @@ class JobOutput:
         """Opens the table, creating it if needed, and fences all earlier runs.
 
         Adds missing columns of ``spark_schema``. ``has_change_feed`` enables the table's change feed; ``statistics``
-        are the columns with statistics. ``first_rows`` are the rows that a new table contains before the first
-        batch.
+        are the columns with statistics. ``first_rows`` are the rows that a new table contains before the first batch.
         """
         try:
             table = DeltaTable(path)
@@ -142,11 +141,9 @@ class JobOutput:
     def followed_by(self, path: str, *, run: int, epoch: int) -> JobOutput | None:
         """Converts this output to the output of the job's next run, without a fence.
 
-        The caller ensures that this output commits nothing more.
-
-        The old fence applies until the next run's first batch, which is refused if another run has committed.
-        Returns None if a fence is needed because something was committed in between, another run was claimed, or the
-        table was replaced. This output must not be used afterwards.
+        This output must commit nothing more. The old fence applies until the next run's first batch, which is
+        refused if another run has committed. Returns None if a fence is needed: something was committed in between,
+        another run was claimed, or the table was replaced.
         """
         if path != self.path or run != self.run + 1:
             return None
@@ -315,10 +312,7 @@ class JobOutput:
         return self._newest_transaction() == self._version_of(batch)
 
     def mark(self, batch: int) -> None:
-        """Commits only the number of a batch, without rows, because another table contains the rows.
-
-        Raises FencedError if another run has taken over.
-        """
+        """Commits only the number of a batch, whose rows are elsewhere. Raises FencedError as above."""
         self.append_rows(self._empty(), batch)
 
     def append_rows(self, rows: pa.Table, batch: int, ranges: dict[str, tuple[int, int]] | None = None) -> None:
@@ -454,8 +448,7 @@ class JobOutput:
         fault("batch.after_merge")
 
     def _merge_files(self, frame: DataFrame, keys: Sequence[str], batch: int) -> None:
-        """Merges in an object store. delta-rs commits the files, because a commit by Spark could overwrite another
-        process's commit there."""
+        """Merges in an object store. delta-rs commits, because Spark could overwrite another process's commit."""
         version = self._version_of(batch)
         self._require_turn(version)
         merge = FileMerge(self.warehouse, self.path, self.table, frame, keys, job=self.job, run=self.run)
@@ -471,10 +464,7 @@ class JobOutput:
         self.tell_version(anew=True)
 
     def _merge_by_spark(self, frame: DataFrame, keys: Sequence[str], batch: int, rows: int | None) -> None:
-        """Merges on a local path.
-
-        Spark may commit there, because a hard link ensures that only one process creates a version's file.
-        """
+        """Merges on a local path, where Spark may commit: only one process can link a version's file."""
         from delta.tables import DeltaTable as SparkDeltaTable
 
         version = self._version_of(batch)

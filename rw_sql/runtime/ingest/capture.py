@@ -1,4 +1,5 @@
-"""The reader of a change data capture source: where it begins, its tables, and the rows of its batches."""
+"""Runs the reader of a change data capture source: determines its start position and its tables, and supplies the
+rows of batches."""
 
 from __future__ import annotations
 
@@ -41,18 +42,19 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 READING = "reading the table"
-"""The phase of a snapshot, as SHOW JOBS shows it."""
+"""The phase of a snapshot, as shown by SHOW JOBS."""
 
 _REPORT_SECONDS = 1.0
 _LAST = 2**62
-"""The index of the last row of an offset."""
+"""An index that is higher than that of any other row with the same offset."""
 
 _INDEX, _UNCHANGED = "_rw_index", "_rw_unchanged"
 _NOTE = "tables.json"
 
 
 def stored_progress(warehouse: Warehouse, source: SourceRecord) -> dict[str, tuple[str, TableProgress]]:
-    """Per upstream table: the name of its snapshot and its progress, by the newest commit of the log, else the note."""
+    """For each upstream table, the name of its snapshot and its progress: from the newest commit of the log,
+    otherwise from the stored note."""
     noted_at, noted = _note(warehouse, source)
     for version, commit in standing_commits(warehouse, warehouse.data(source.id, source.generation)):
         if version <= noted_at:
@@ -71,7 +73,7 @@ def note_progress(warehouse: Warehouse, source: SourceRecord, version: int) -> N
 
 
 def written_progress(tables: Mapping[str, tuple[str, TableProgress]]) -> dict[str, list[str]]:
-    """The progress as a commit stores it."""
+    """The progress in the form stored in a commit."""
     return {table: [snapshot, progress.to_json()] for table, (snapshot, progress) in tables.items()}
 
 
@@ -93,7 +95,10 @@ def _note(warehouse: Warehouse, source: SourceRecord) -> tuple[int, dict[str, li
 
 @dataclass(slots=True)
 class Capture:
-    """The reader of one run. ``tables`` is the progress of the newest commit, with the names of the snapshots."""
+    """The reader of one run.
+
+    ``tables`` is the progress stored in the newest commit, with the names of the snapshots.
+    """
 
     context: Context
     source: SourceRecord
@@ -118,7 +123,7 @@ class Capture:
         positions: Positions,
         most_rows: int,
     ) -> Capture:
-        """Makes what is missing upstream if nothing has been read yet, and starts to read. Raises StalledError."""
+        """Starts to read. If nothing has been read yet, first creates missing objects upstream. Raises StalledError."""
         (split,) = spec.splits
         state = positions.states[split]
         stored = stored_progress(context.warehouse, source)
@@ -144,7 +149,7 @@ class Capture:
         return Capture(context, source, split, specs, feed, tables, made, columns, stored)
 
     def rows(self, taken: tuple[Taken, ...], *, run: int, batch: int, since: int, bucket: int) -> pa.Table:
-        """The log's rows for what the reader has taken."""
+        """The log's rows for the result of :meth:`ChangeReader.take`."""
         records = pa.concat_tables([each.records for each in taken]) if taken else None
         if records is None:
             raise ValueError("a batch has something that was taken")
@@ -174,12 +179,14 @@ class Capture:
         return rows
 
     def marks(self, taken: tuple[Taken, ...]) -> int:
-        """The number of the log's rows that are no records of the reader."""
+        """The number of marker rows among the log's rows, which are not records of the reader."""
         return len(self._marks(taken[-1]))
 
     def require_known(self, taken: tuple[Taken, ...]) -> None:
-        """Logs the reader's notices. Raises StalledError if columns that a table reads were dropped upstream, or have
-        another type there."""
+        """Logs the reader's notices.
+
+        Raises StalledError if upstream columns that a table reads were dropped or changed their type.
+        """
         for notice in dict.fromkeys(notice for each in taken for notice in each.notices):
             log_event("capture_notice", source=self.source.name, notice=notice)
             logger.warning("source %s: %s", self.source.name, notice)
@@ -203,7 +210,7 @@ class Capture:
                 )  # fmt: skip
 
     def _marks(self, taken: Taken) -> list[dict[str, object]]:
-        """The rows around repeated snapshots that begin or end with this batch."""
+        """The marker rows of repeated snapshots that begin or end with this batch."""
         found: list[dict[str, object]] = []
         for table, spec in self.specs.items():
             if not spec.repeats or not spec.has_snapshot:
@@ -222,11 +229,12 @@ class Capture:
         return {table: (snapshot, last.get(table, progress)) for table, (snapshot, progress) in self.tables.items()}
 
     def stored_with(self, progress: Mapping[str, tuple[str, TableProgress]], *, is_due: bool) -> dict[str, list[str]]:
-        """What a commit stores of the progress: all of it if any of it changed since the last time, or if it is due."""
+        """The progress to store in a commit: the whole progress if any part has changed since it was last stored or
+        if it is due, otherwise nothing."""
         return written_progress(progress) if is_due or progress != self._written else {}
 
     def _report(self, progress: Mapping[str, tuple[str, TableProgress]]) -> None:
-        """Records how far the snapshots are, for SHOW JOBS and WAIT."""
+        """Reports the progress of the snapshots, for SHOW JOBS and WAIT."""
         now = time.monotonic()
         for table, (_, made) in progress.items():
             before = self._reported.get(table)
@@ -251,7 +259,7 @@ class Capture:
                 )
 
     def committed(self, taken: tuple[Taken, ...], progress: dict[str, tuple[str, TableProgress]]) -> None:
-        """Acknowledges a batch that is committed."""
+        """Acknowledges a committed batch."""
         self._report(progress)
         self.tables = progress
         self._written = progress
@@ -261,9 +269,11 @@ class Capture:
 
 
 def is_new_upstream(context: Context, snapshot: Snapshot, source: SourceRecord, positions: Positions) -> bool:
-    """True if nothing has been read since the source's position was set at its creation or to read its tables again.
+    """True if nothing has been read since the source was created, or since its position was set to read its tables
+    again.
 
-    Only then may a slot be made, or a new one lie behind the position: elsewhere it would skip changes in silence.
+    Only then may a slot be created, or a new slot begin after the position. In all other cases, a new slot would
+    silently skip changes.
     """
     kind = connector(source.connector)
     for split, row in snapshot.states(ingest_fragment(source.id)).items():
@@ -300,9 +310,11 @@ def begin_upstream(
     *,
     is_new: bool,
 ) -> SplitState:
-    """Makes the slot and the publication if they are missing and nothing has been read; adds tables to the publication.
+    """Creates the slot and the publication if they are missing and nothing has been read; adds tables to the
+    publication.
 
-    Returns the position from which to read: behind the stored one only if the slot is this source's own and new.
+    Returns the position from which to read. It is after the stored position only if the slot is new and was created
+    for this source.
     """
     slot = kind.slot_details(options)
     if slot is None:
@@ -322,7 +334,7 @@ def begin_upstream(
 
 
 class _stalling:  # noqa: N801 - reads as a word of the statement
-    """Raises StalledError in place of the connector's error, with its hint."""
+    """A context manager that converts the connector's errors to StalledError, with the hint."""
 
     def __init__(self, source: SourceRecord) -> None:
         self._source = source
@@ -336,7 +348,7 @@ class _stalling:  # noqa: N801 - reads as a word of the statement
 
 
 def stalled(source: SourceRecord, error: CaptureError) -> StalledError:
-    """The stall for an error of the connector."""
+    """Converts an error of the connector to a StalledError."""
     hint = f": {error.hint}" if error.hint else ""
     if error.is_temporary:
         return StalledError(f"UNREACHABLE {error.message}{hint}")

@@ -1,7 +1,8 @@
-"""The batches of a change data capture source: what its reader has taken, behind a stream without rows.
+"""Provides the batches of a change data capture source: the changes taken from its reader, for a stream without
+rows.
 
-A thread takes from the reader and adds one entry per batch to Spark's stream. At most one batch is ahead of the one
-that is written, so that little is read twice after a stop.
+A thread takes changes from the reader and adds one entry per batch to Spark's stream. At most one batch is prepared
+ahead of the batch being written, so that little has to be read again after a stop.
 """
 
 from __future__ import annotations
@@ -24,18 +25,19 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 WAIT_SECONDS = 0.05
-"""How long one request waits for changes. A batch contains what came in that time."""
+"""How long in seconds one request waits for changes. A batch contains the changes that arrived during that time."""
 
 QUIET_SECONDS = 10.0
-"""How often a position without a change of a table is committed, in seconds: the server may then forget its log."""
+"""The interval in seconds at which the position is committed if no table changes, so that the server can discard its
+log."""
 
 MOST_ROWS = 200_000
-"""The approximate maximum number of rows in a batch: they are in this process's memory."""
+"""The approximate maximum number of rows in a batch. The rows are held in this process's memory."""
 
 
 @dataclass(slots=True)
 class ChangeFeed:
-    """Distributes what a reader takes over the entries of a stream, one entry per batch.
+    """Distributes the changes taken from a reader over the entries of a stream, one entry per batch.
 
     ``position`` and ``progress`` are those of the newest commit. ``is_new``: the first batch is added at once, even
     without a change, so that the position is recorded.
@@ -55,7 +57,7 @@ class ChangeFeed:
     _is_closed: threading.Event = field(default_factory=threading.Event)
 
     def open(self, spark: SparkSession) -> DataFrame:
-        """Spark's stream of the entries; begins to take."""
+        """Creates Spark's stream of entries, and starts taking changes."""
         frame, add = entry_stream(spark)
         self.begin(add)
         return frame
@@ -66,9 +68,11 @@ class ChangeFeed:
         threading.Thread(target=self._run, name="rw_sql-changes", daemon=True).start()
 
     def take(self, source_offset: str) -> tuple[Taken, ...]:
-        """What a batch consists of, by Spark's offset at its end: the number of its last entry.
+        """The content of a batch.
 
-        Raises the reader's error, if the batch stands for that.
+        ``source_offset`` is Spark's offset at the batch's end: the number of its last entry.
+
+        If the reader has failed, the batch added for that failure raises the error here.
         """
         upto = int(source_offset)
         with self._changed:
@@ -82,7 +86,7 @@ class ChangeFeed:
             return taken
 
     def close(self) -> None:
-        """Ends the thread and the reader: the server can give the slot to another process."""
+        """Ends the thread and the reader, so that another process can use the slot."""
         self._is_closed.set()
         with self._changed:
             self._changed.notify_all()

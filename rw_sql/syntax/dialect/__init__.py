@@ -1,4 +1,4 @@
-"""Translates RisingWave's SQL in queries to Spark's, and finds the names that a Spark statement would change.
+"""Translates queries from RisingWave's SQL to Spark's, and finds the names that a Spark statement would change.
 
 Imports: ``query``, ``parsing``, ``routing``, ``lexing``. Imported by: ``runtime``, ``session``. Begin with
 ``to_spark``.

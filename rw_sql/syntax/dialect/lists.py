@@ -1,5 +1,5 @@
-"""The clauses, operators, functions and types with the same meaning in RisingWave's SQL and Spark's, by sqlglot's
-names."""
+"""The clauses, operators, functions and types that have the same meaning in RisingWave's and Spark's SQL, by
+sqlglot's names."""
 
 from __future__ import annotations
 
@@ -68,4 +68,4 @@ ALIASED_AS = {
     "Bracket": "?column?",
     "JSONExtractScalar": "?column?",
 }
-"""RisingWave's names for unnamed columns, if not the function's name."""
+"""RisingWave's names for unnamed columns, where they differ from the function's name."""

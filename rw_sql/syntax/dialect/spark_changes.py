@@ -1,7 +1,7 @@
 """Finds the names that a statement of Spark or Delta Lake would drop, write, alter or create.
 
-It reads the text, because Spark's parser needs a call to the JVM for every statement. A statement that only reads is
-recognized by its first word.
+This module scans the text itself, because Spark's parser would need a call to the JVM for every statement. A
+statement that only reads is recognized by its first word.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Converts Spark's errors about a text to rw_sql's form: a code, one sentence, the word, a hint.
+"""Converts Spark's errors about a text to rw_sql's form: a code, one sentence, the wrong word, a hint.
 
-Spark's error has a condition with parameters, a message, and usually the place. Frequent conditions of queries have
-their own sentences here; for other conditions, the first sentence of Spark's message is kept.
+Spark's error consists of a condition with parameters, a message, and usually a position. Common conditions get their
+own sentences here; for other conditions, the first sentence of Spark's message is kept.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def _no_others() -> Mapping[str, str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SparkFault:
-    """One error of Spark. ``span`` is the place that Spark reports; None if it reports no place in this text."""
+    """A Spark error. ``span`` is the position that Spark reports; None if it reports no position in this text."""
 
     condition: str
     message: str
@@ -53,7 +53,7 @@ class SparkFault:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownNames:
-    """The names that a text may have meant. The functions are called only where they are needed.
+    """The existing names, for suggestions. The functions are called only when needed.
 
     ``others`` are objects other than relations, with their kinds.
     """
@@ -334,7 +334,7 @@ def _trailing_comma(fault: SparkFault, text: str, known: KnownNames) -> SqlError
 
 
 def _unstorable_name(fault: SparkFault, text: str, known: KnownNames) -> SqlError:
-    """Delta Lake names the column only in its message."""
+    """Extracts the column's name from Delta Lake's message, because no parameter contains it."""
     told = re.search(r"Invalid column names?: (?P<names>.+?)\.(?:\s|$)", fault.message)
     if told is None:
         return _as_spark_says(fault, text, known)
@@ -383,7 +383,7 @@ def _shortened(text: str) -> str:
 
 
 def _internal_names_out(message: str, text: str) -> str:
-    """A message without the names of hidden columns, except those that the text itself contains."""
+    """Removes the names of hidden columns from a message, except those that occur in the text."""
 
     def keep(found: re.Match[str]) -> str:
         return found[0] if found["name"].lower() in text.lower() else ""
@@ -392,7 +392,7 @@ def _internal_names_out(message: str, text: str) -> str:
 
 
 _MOST_PROPOSED = 5
-"""The maximum number of names that Spark proposes."""
+"""The maximum number of names in Spark's suggestions."""
 
 _WIDEST, _LONGEST_HINT = 40, 240
 _WORD = re.compile(r"[\w$]+|`[^`]*`|[^\s\w]")
@@ -410,7 +410,7 @@ _FOLLOWING = {
     "an expression": frozenset({"SELECT", "BY", ",", "=", "<", ">", "+", "-", "*", "/", "THEN", "ELSE"}),
     "the name of a relation": frozenset({"FROM", "JOIN", "INTO", "TABLE"}),
 }
-"""The codes of conditions that keep Spark's own sentence, if the code is not RW409."""
+"""The codes of conditions that keep Spark's sentence, where the code is not RW409."""
 
 _QUALIFIERS = re.compile(r"(?:(?:\w+|`[^`]+`)\.){2,}(?=[\w`])")
 _TYPES = frozenset({
@@ -453,7 +453,7 @@ _SAYERS: dict[str, Callable[[SparkFault, str, KnownNames], SqlError]] = {
 
 
 def name_parts(name: str) -> tuple[str, ...]:
-    """The parts of a name as Spark writes it in messages: each in backquotes, or bare."""
+    """The parts of a name in a Spark message, where parts may be in backquotes."""
     return tuple((quoted or bare).replace("``", "`") for quoted, bare in _NAME_PART.findall(name))
 
 
@@ -466,12 +466,12 @@ def _visible(names: Iterable[str]) -> list[str]:
 
 
 def _function_name(shown: str) -> str:
-    """The name of the function that an expression of a message calls."""
+    """The name of the function called by an expression in a message."""
     return _expression(shown).partition("(")[0].lower()
 
 
 def _expression(shown: str) -> str:
-    """An expression of a message, without the quotes around it and the ids of columns in it."""
+    """An expression in a message, without surrounding quotes and without column ids."""
     plain = _ID.sub("", shown.strip())
     plain = plain[1:-1] if len(plain) > 1 and plain[0] == plain[-1] == '"' else plain
     plain = _QUALIFIERS.sub("", plain)
@@ -479,8 +479,8 @@ def _expression(shown: str) -> str:
 
 
 def _place(text: str, fault: SparkFault, parts: tuple[str, ...]) -> Span | None:
-    """The last part of a name, at the place that Spark reports or where the text has the name; else the place that
-    Spark reports."""
+    """The position of the last part of a name: at Spark's reported position or, otherwise, where the name occurs in
+    the text. If neither matches, Spark's reported position."""
     if not parts:
         return fault.span
     start, end = (fault.span.start, fault.span.end) if fault.span is not None else (0, len(text))

@@ -1,7 +1,7 @@
 """Translates RisingWave's SQL to Spark's, for ``SET query_dialect = 'risingwave'``.
 
-sqlglot parses the one dialect and writes the other; this module handles the constructs whose meaning would change. A
-type, function or operator that is in no list here is refused.
+sqlglot parses one dialect and generates the other; this module handles the constructs whose meaning would change.
+Types, functions and operators that are not on a list of supported ones are refused.
 """
 
 from __future__ import annotations
@@ -32,7 +32,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SparkQuery:
-    """A query in Spark's SQL and the tables it reads. ``time_column`` is the column of its time windows, if any."""
+    """A query in Spark's SQL and the tables that it reads.
+
+    ``time_column`` is the column of its time windows, if any.
+    """
 
     text: str
     tables: tuple[str, ...] = ()
@@ -42,8 +45,9 @@ class SparkQuery:
 def to_spark(query: Query, *, is_emit_on_window_close: bool = False) -> SparkQuery:
     """The equivalent query for Spark.
 
-    TUMBLE and HOP become Spark's ``window``. EMIT ON WINDOW CLOSE requires such a window; run the result in append
-    mode, with the watermark of its source. Raises SqlError NOT_SUPPORTED for constructs with another meaning in Spark.
+    TUMBLE and HOP become Spark's ``window``. EMIT ON WINDOW CLOSE requires such a window; the result must be run in
+    append mode, with the watermark of its source. Raises SqlError NOT_SUPPORTED for constructs with another meaning
+    in Spark.
     """
     from sqlglot import ErrorLevel, exp, parse_one
     from sqlglot.errors import SqlglotError, UnsupportedError
@@ -91,7 +95,7 @@ _LITERAL_INTERVAL = re.compile(r"\s*([0-9]{1,15})\s*([a-z]+)\s*", re.IGNORECASE)
 def watermark_delay(watermark: Watermark) -> str:
     """The delay of ``c - INTERVAL 'delay'`` for Spark's ``withWatermark``: ``10 minutes``.
 
-    Raises SqlError NOT_SUPPORTED for other expressions: Spark's watermarks are a column minus a constant.
+    Raises SqlError NOT_SUPPORTED for other expressions, because Spark's watermarks are a column minus a constant.
     """
     from sqlglot import exp, parse_one
 
@@ -173,7 +177,7 @@ class _Writer:
     # Windows
 
     def rewrite_windows(self, tree: exp.Query) -> exp.Query:
-        """TUMBLE and HOP in FROM become a ``window`` column; window_start and window_end its fields."""
+        """Replaces TUMBLE and HOP in FROM by a ``window`` column; window_start and window_end become its fields."""
         from sqlglot import exp
 
         for select in list(tree.find_all(exp.Select)):
@@ -241,7 +245,7 @@ class _Writer:
     # Allowed constructs
 
     def check(self, tree: exp.Expr) -> None:
-        """Raises SqlError NOT_SUPPORTED for the first node that is on no list."""
+        """Raises SqlError NOT_SUPPORTED for the first node that is not on a list of supported constructs."""
         from sqlglot import exp
 
         for node in tree.walk():
@@ -413,7 +417,7 @@ def _cast_type(node: exp.Expr) -> str | None:
 
 
 def _is_fraction(node: exp.Expr) -> bool:
-    """True if the node certainly is not a whole number."""
+    """True if the node is certainly not an integer."""
     from sqlglot import exp
 
     if isinstance(node, exp.Literal):
@@ -428,7 +432,7 @@ def _is_fraction(node: exp.Expr) -> bool:
 
 
 def _is_whole(node: exp.Expr) -> bool:
-    """True if the node is certainly a whole number, or a text that must be one."""
+    """True if the node is certainly an integer, or a text that must contain one."""
     from sqlglot import exp
 
     if isinstance(node, exp.Literal):
@@ -457,7 +461,7 @@ def _is_index(node: exp.Bracket) -> bool:
 
 
 def _json_path(node: exp.Expr) -> str | None:
-    """The path of the chain of ``->`` that ends here, None if a step is not a constant."""
+    """The path of the chain of ``->`` that ends here; None if a step is not a constant."""
     from sqlglot import exp
 
     if not isinstance(node, (exp.JSONExtract, exp.JSONExtractScalar)):

@@ -1,4 +1,4 @@
-"""Decides by the first words whether a text may be an rw_sql statement."""
+"""Decides by the first words of a text whether it may be an rw_sql statement."""
 
 from __future__ import annotations
 

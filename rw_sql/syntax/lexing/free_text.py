@@ -1,4 +1,4 @@
-"""The text of queries and expressions cut out of statements."""
+"""The text of queries and expressions that are cut out of statements."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 def spaced(token: Token) -> str:
-    """A captured token's text without comments, and with each run of blanks as a single one."""
+    """A captured token's text without comments, with white space collapsed to single blanks."""
     pieces: list[str] = []
     end = -1
     for part in token.parts:

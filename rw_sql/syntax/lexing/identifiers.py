@@ -1,4 +1,4 @@
-"""Names and quoting: reserved words, when a name needs quotes, and how to quote texts."""
+"""Names and quoting: reserved words, and functions that quote names and texts."""
 
 from __future__ import annotations
 
@@ -16,32 +16,35 @@ RESERVED = frozenset({
     "RIGHT", "SELECT", "SIMILAR", "SOME", "SYMMETRIC", "TABLE", "TABLESAMPLE", "THEN", "TO", "TRAILING", "TRUE",
     "UNION", "UNIQUE", "USING", "VARIADIC", "VERBOSE", "WHEN", "WHERE", "WINDOW", "WITH",
 })  # fmt: skip
-"""PostgreSQL's reserved words, which are names only in quotes."""
+"""PostgreSQL's reserved words, which can be names only in quotes."""
 
 _QUOTED = RESERVED | {
     "CASCADE", "CONNECTOR", "FIXED", "IF", "LOCAL", "NONE", "RESTRICT", "SECRET", "SESSION", "TIME", "WATERMARK",
 }  # fmt: skip
-"""Words that are quoted when printed as names: some rw_sql words begin a clause where a name is allowed too."""
+"""Words that are quoted when printed as names.
+
+They include rw_sql's words that begin a clause where a name would also be allowed.
+"""
 
 
 def quoted(name: str) -> str:
-    """A name as it must be written, quoted only if necessary."""
+    """A name as written in SQL, quoted only if necessary."""
     if _PLAIN.match(name) and name.upper() not in _QUOTED:
         return name
     return '"' + name.replace('"', '""') + '"'
 
 
 PUBLIC = "public"
-"""The schema of the objects whose names say none."""
+"""The schema of objects whose names have no schema."""
 
 
 def sql_name(key: str) -> str:
-    """The name of an object as it must be written, by its key in the catalog: ``orders``, ``raw."Odd one"``."""
+    """The name of an object as written in SQL, from its name in the catalog: ``orders``, ``raw."Odd one"``."""
     return ".".join(quoted(part) for part in key_parts(key))
 
 
 def key_parts(key: str) -> tuple[str, ...]:
-    """The parts of an object's name, by its key: ``(orders,)`` in ``public``, ``(raw, orders)`` elsewhere."""
+    """The parts of an object's name in the catalog: ``(orders,)`` in ``public``, ``(raw, orders)`` elsewhere."""
     schema, dot, name = key.partition(".")
     return (schema, name) if dot and schema and name else (key,)
 

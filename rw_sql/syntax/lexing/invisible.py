@@ -1,6 +1,8 @@
-"""Invisible characters: a byte-order mark at the start of a text is ignored, others are errors that name the character.
+"""Invisible characters: a byte-order mark at the start of a text is ignored; others are errors that name the
+character.
 
-Editors and web pages leave them behind. Printed as they are, they would be invisible in the message too.
+Such characters often come from editors or web pages. Printed unchanged, they would be invisible in the error message
+too.
 """
 
 from __future__ import annotations
@@ -15,8 +17,10 @@ INVISIBLE = (
     r"\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f\u00ad\u034f\u061c\u17b4\u17b5\u180b-\u180f"
     r"\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufe00-\ufe0f\ufeff\ufff9-\ufffb"
 )
-"""The inside of a regular expression's class: control and format characters. Blanks of any width are not included: they
-separate words, as in Spark, and stored queries contain them."""
+"""The control and format characters, as the content of a regular expression's character class.
+
+Blanks of any width are not included, because they separate words (as in Spark) and occur in stored queries.
+"""
 
 # Characters without a name in ``unicodedata``.
 _CONTROLS = {"\x00": "NUL", "\x08": "BACKSPACE", "\x1b": "ESCAPE", "\x7f": "DELETE"}

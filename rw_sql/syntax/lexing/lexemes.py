@@ -1,5 +1,5 @@
-"""Finds the ends of strings, quoted names, comments and statements in a script, by the quoting rules of rw_sql or of
-Spark."""
+"""Finds the ends of strings, quoted names, comments and statements in a script, by the quoting rules of either
+rw_sql or Spark."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ OURS = re.compile(
     |(?P<dollar>\$(?:[^\W\d]\w*+)?\$)|(?P<end>;)|[\w$]++|.""",
     re.VERBOSE | re.DOTALL,
 )
-"""In our statements a backslash is an ordinary character in '…', and "…" is a name."""
+"""The rules for rw_sql statements: a backslash in '…' is an ordinary character, and "…" is a name."""
 
 SPARKS = re.compile(
     r"""--[^\n]*+|(?P<block>/\*)|[rR]'[^']*+'?|[rR]"[^"]*+"?|'(?:[^'\\]|\\.|'')*+'?|"(?:[^"\\]|\\.|"")*+"?|`(?:[^`]|``)*+`?
     |(?P<dollar>\$(?:[^\W\d]\w*+)?\$)|(?P<end>;)|\w++|.""",
     re.VERBOSE | re.DOTALL,
 )
-"""In Spark's statements a backslash escapes in '…' and "…", except in r'…'."""
+"""The rules for Spark statements: a backslash in '…' and "…" escapes a character, except in r'…'."""
 
 
 def lexeme_at(pattern: re.Pattern[str], text: str, position: int) -> tuple[re.Match[str], int, bool]:
-    """The piece that begins at a position: the match of its beginning, its end, and whether it is a comment."""
+    """The lexeme that begins at a position: the match of its beginning, its end, and whether it is a comment."""
     match = pattern.match(text, position)
     assert match is not None
     end = match.end()
@@ -41,7 +41,7 @@ def lexeme_at(pattern: re.Pattern[str], text: str, position: int) -> tuple[re.Ma
 
 
 def lexemes(pattern: re.Pattern[str], text: str, position: int) -> Iterator[tuple[re.Match[str], int, bool]]:
-    """The pieces of a text from a position on, each as :func:`lexeme_at` gives it."""
+    """The lexemes of a text from a position on, each in the form returned by :func:`lexeme_at`."""
     while position < len(text):
         match, end, is_comment = lexeme_at(pattern, text, position)
         yield match, end, is_comment

@@ -46,7 +46,7 @@ CLAUSES = frozenset({
     "NOT", "NULL", "OFFSET", "ON", "OR", "ORDER", "OUTER", "OVER", "PARTITION", "RIGHT", "SELECT", "SET", "TABLE",
     "THEN", "UNION", "USING", "VALUES", "WHEN", "WHERE", "WINDOW", "WITH",
 })  # fmt: skip
-"""The keywords of a query with which a mistyped word is compared."""
+"""The keywords of queries, for comparison with a mistyped word."""
 
 _SHORTEST = 3
 _VERY_NEAR = 0.75
@@ -62,8 +62,8 @@ def near_clause(word: str) -> str | None:
 
 
 def words_after(words: Sequence[str]) -> frozenset[str]:
-    """The words that Spark and Delta Lake accept after these (upper case), at most two; empty if any name is accepted
-    there."""
+    """The words that Spark and Delta Lake accept after these one or two words (upper case); empty if any name is
+    accepted."""
     if words[:1] == ["EXPLAIN"]:
         words = words[1:]
     if not words:

@@ -1,5 +1,7 @@
-"""Converts text to tokens by one regular expression. Operators are not combined, because free text is cut out by its
-position."""
+"""Converts text to tokens with one regular expression.
+
+Characters of operators stay separate tokens, because free text is cut out by position.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,7 @@ NUMBER, PUNCTUATION, END = "number", "punctuation", "end"
 
 
 class Token:
-    """One token with its position. ``value`` is its meaning: a name unquoted and folded, a string's content."""
+    """One token with its position. ``value`` is its meaning: an unquoted and folded name, or a string's content."""
 
     __slots__ = ("column", "end", "kind", "line", "parts", "start", "text", "upper", "value")
 

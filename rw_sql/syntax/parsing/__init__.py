@@ -1,4 +1,4 @@
-"""Tokens → statements: the LALR parser, its tables, the actions of the grammar's rules, and syntax errors.
+"""Parses tokens to statements: the LALR parser, its tables, the actions of the grammar's rules, and syntax errors.
 
 Imports: ``sql_reader``, ``lexing``, ``statements``. Imported by: ``routing``, ``reference``, ``dialect``. Begin with
 ``script`` (the entry) and ``parser``; the grammar itself is in ``grammar/``.

@@ -1,4 +1,4 @@
-"""Free text inside statements: queries, expressions and option keys, cut out where the grammar expects them."""
+"""Cuts out free text inside statements (queries, expressions and option keys) where the grammar expects it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Place(Protocol):
 
 
 def option_key(place: Place) -> Token | None:
-    """A dotted key. It may contain any word, keywords too; quoted parts keep their case."""
+    """A dotted key. It may contain any word, including keywords; quoted parts keep their case."""
     tokens, at, last = place.tokens, place.at, place.last
     if at >= last or tokens[at].kind not in (WORD, QUOTED):
         return None
@@ -66,7 +66,7 @@ def _read(place: Place, read: Callable[[QueryReader], None]) -> Token:
 
 
 def _cut(place: Place, first: Token, end: int, value: str) -> Token:
-    """One token from those between ``place`` and ``end``; the position moves after it."""
+    """Combines the tokens between ``place`` and ``end`` to one token, and advances the position."""
     stop = place.tokens[end - 1].end
     cut = Token("capture", place.text[first.start : stop], value, first.start, stop, first.line, first.column)
     cut.parts = place.tokens[place.at : end]

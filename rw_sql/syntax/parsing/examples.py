@@ -1,4 +1,4 @@
-"""The example lines of the grammar. An error's hint shows the example that begins like the statement."""
+"""The example lines of the grammar. A syntax error's hint shows the example that begins like the statement."""
 
 from __future__ import annotations
 
@@ -18,13 +18,14 @@ _PARTS = "parts.lark"
 _BESIDE = frozenset({
     "SHOW timezone", "REFRESH SCHEMA", "ALTER SYSTEM SET enable_unsafe_ops = true", "CONFIRM '3f9a52c0'",
 })  # fmt: skip
-"""Examples that no hint shows: parts of statements, rarely used statements, and statements that give consent."""
+"""Examples that are never shown in hints: parts of statements, rarely used statements, and statements that give
+consent."""
 
 _LONGEST = 130
 
 _CONSENTS = frozenset({"ALLOW", "CASCADE", "REASON"})
 _SWITCHES = frozenset({"VALIDATE", "REDISCOVER"})
-"""An example ends before a clause that gives consent, so that it can be pasted as it is."""
+"""The clauses that give consent. An example is cut before such a clause, so that pasting it does not give consent."""
 
 
 @cache
@@ -52,7 +53,8 @@ def _without_consent(text: str) -> tuple[str, tuple[Token, ...]]:
 
 
 def example_like(before: Sequence[Token]) -> str | None:
-    """The shortest example of the grammar with the same keywords at the beginning, with the statement's own names.
+    """The shortest example of the grammar with the same keywords at the beginning, with the statement's names
+    inserted.
 
     None if no example fits, or if the example is long.
     """
@@ -70,7 +72,7 @@ def example_like(before: Sequence[Token]) -> str | None:
 
 
 def _with_names(text: str, tokens: Sequence[Token], statement: Sequence[Token]) -> str:
-    """The example with the names that the statement has in their places; a text may be a secret."""
+    """The example with the statement's names inserted. Texts are not inserted, because they may be secrets."""
     for mine, other in reversed(list(zip(statement, tokens, strict=False))):
         if other.kind == mine.kind == WORD and not _is_fixed(other) and not mine.text.isupper():
             text = text[: other.start] + mine.text + text[other.end :]
@@ -86,7 +88,10 @@ def _is_fixed(token: Token) -> bool:
 
 
 def _alike(statement: Sequence[Token], example: Sequence[Token]) -> int:
-    """The number of a statement's tokens with which an example begins; names, texts and numbers count as equal."""
+    """The number of tokens at the beginning that a statement and an example have in common.
+
+    Names, texts and numbers count as equal.
+    """
     count = 0
     for mine, other in zip(statement, example, strict=False):
         if (mine.upper != other.upper) if _is_fixed(other) else mine.kind == PUNCTUATION:

@@ -1,7 +1,8 @@
-"""LALR tables from grammar/*.lark: Lark builds them, :mod:`rw_sql.syntax.parsing.parser` uses them.
+"""LALR tables for grammar/*.lark. Lark builds them; :mod:`rw_sql.syntax.parsing.parser` uses them.
 
-Building takes a fifth of a second, so the tables of the current grammar are stored beside it, in ``tables.json``;
-``python -m rw_sql.syntax`` regenerates them. If they do not match the grammar, they are built when loaded.
+Because building takes a fifth of a second, the tables of the current grammar are stored in ``grammar/tables.json``,
+which ``python -m rw_sql.syntax`` regenerates. If the file does not match the grammar, the tables are built at load
+time.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ CAPTURES = ("OPTION_KEY", "QUERY", "EXPRESSION")
 """Terminals that the parser cuts out of the text where the grammar expects them."""
 
 VALUES = frozenset({"NAME", "WORD", "STRING", "NUMBER", *CAPTURES})
-"""Terminals with a value. All others are keywords and signs."""
+"""Terminals with a value. All others are keywords and punctuation."""
 
 SIGNS = {
     "(": "LPAR", ")": "RPAR", "[": "LSQB", "]": "RSQB", "<": "LESSTHAN", ">": "MORETHAN", ",": "COMMA", ".": "DOT",
@@ -30,7 +31,8 @@ SIGNS = {
 
 @dataclass(frozen=True, slots=True)
 class Reduction:
-    """A rule to apply: pops ``size`` values, calls ``action`` with those at ``kept``, and goes to ``origin``."""
+    """A reduction by a rule: pops ``size`` values, calls ``action`` with those at the indexes ``kept``, and goes to
+    the state for ``origin``."""
 
     action: str
     origin: str
@@ -46,11 +48,12 @@ Spelled = dict[str, tuple[tuple[str, tuple[str, ...]], ...]]
 
 @dataclass(frozen=True, slots=True)
 class Tables:
-    """The automaton: per state the action for each terminal (a state to shift to, or a reduction), and the goto table.
+    """The automaton: for each state, the action per terminal (a state to shift to, or a reduction), and the goto
+    table.
 
     ``spelled`` maps a word to the keywords that begin with it, the longest first, each with its words: IF →
-    IF_NOT_EXISTS, IF_EXISTS. ``captures`` is the terminal to cut out in a state. ``starts`` and ``accepts`` are the
-    states in which a rule begins and is complete.
+    IF_NOT_EXISTS, IF_EXISTS. ``captures`` maps a state to the terminal to cut out. ``starts`` and ``accepts`` map a
+    start rule to the states in which it begins and is complete.
     """
 
     actions: tuple[Actions, ...]
@@ -70,7 +73,7 @@ def grammar_text() -> str:
 
 
 def digest(text: str) -> str:
-    """An identifier of a grammar's text."""
+    """A digest of a grammar's text."""
     return hashlib.sha256(text.encode()).hexdigest()
 
 
@@ -86,7 +89,7 @@ def tables() -> Tables:
 
 
 def load_tables(kept: dict[str, Any]) -> Tables:
-    """Tables from the result of :func:`build_tables`."""
+    """Loads tables from the result of :func:`build_tables`."""
     terminals: list[str] = kept["terminals"]
     rules = [
         Reduction(r["action"], r["origin"], r["size"], tuple(r["kept"]), tuple(r["spliced"]), r["is_splice"])
@@ -112,7 +115,7 @@ def load_tables(kept: dict[str, Any]) -> Tables:
 
 
 def _capture(row: Actions) -> str | None:
-    """The terminal to cut out. Only shifts count, because reductions have too many lookaheads."""
+    """The terminal to cut out in a state. Only shifts count, because reductions have too many lookaheads."""
     found = [terminal for terminal in CAPTURES if type(row.get(terminal)) is int]
     assert len(found) < 2, f"a state asks for several of {found}"
     return found[0] if found else None
@@ -127,7 +130,7 @@ def _spelled(keywords: frozenset[str]) -> Spelled:
 
 
 def build_tables(text: str, starts: tuple[str, ...] = ("statement",)) -> dict[str, Any]:
-    """Tables for a grammar in a form for JSON, deterministically.
+    """Builds the tables for a grammar, in a form for JSON. The result is deterministic.
 
     Raises lark.exceptions.GrammarError if the grammar is ambiguous (``strict``).
     """
@@ -183,7 +186,7 @@ def _is_terminal(symbol: str) -> bool:
 
 
 def _numbered(states: Any, starts: list[Any]) -> dict[Any, int]:
-    """States numbered by a breadth-first search, because Lark's own numbers differ from run to run."""
+    """Numbers the states by a breadth-first search, because Lark's numbers differ from run to run."""
     from lark.parsers.lalr_analysis import Shift
 
     number = {start: at for at, start in enumerate(starts)}

@@ -1,8 +1,9 @@
-"""Tokens → statement: runs the LALR automaton and chooses for each token what the grammar can accept.
+"""Parses tokens to a statement: runs the LALR automaton, and classifies each token by what the grammar accepts at
+that point.
 
-The automaton's state decides whether a word is a keyword or a name, and whether free text (a query, an expression, an
-option key) is cut out. A word is therefore a keyword only where it has that meaning, and ``secret = secret secret``
-parses.
+The automaton's state decides whether a word is a keyword or a name, and whether free text (a query, an expression,
+an option key) is cut out. A word is therefore a keyword only where the grammar expects that keyword, and ``secret =
+secret secret`` parses.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from rw_sql.syntax.parsing.lalr_tables import SIGNS, Reduction, Tables, tables
 from rw_sql.syntax.parsing.syntax_errors import found, syntax_error
 
 MOST_STACKED = 300
-"""The maximum number of unfinished symbols; types nested about seventy levels deep need that many."""
+"""The maximum number of unfinished symbols, reached by types nested about seventy levels deep."""
 
 _KINDS = {STRING: "STRING", NUMBER: "NUMBER"}
 _ONLY_BEFORE = {
@@ -26,7 +27,7 @@ _ONLY_BEFORE = {
     "FIXED": frozenset({"("}),
     "MAP": frozenset({"("}),
 }
-"""Keywords that are names unless followed by one of these."""
+"""Keywords that count as names unless one of these tokens follows."""
 
 
 class Parser:
@@ -54,7 +55,10 @@ class Parser:
         self.values: list[Any] = []
 
     def parse(self) -> Any:
-        """The start rule's value. Raises SqlError SYNTAX_ERROR at the first unexpected token."""
+        """Parses the statement and returns the start rule's value.
+
+        Raises SqlError SYNTAX_ERROR at the first unexpected token.
+        """
         states, accept = self.states, self.accept
         actions, captures = self.tables.actions, self.tables.captures
         while True:
@@ -84,7 +88,7 @@ class Parser:
                     return self.values[-1]
 
     def captured(self, terminal: str | None) -> tuple[str, Token] | None:
-        """The free text at this position, if the grammar expects it and it can begin here."""
+        """Cuts out the free text at this position, if the grammar expects it and it can begin here."""
         if terminal is None:
             return None
         token = CAPTURE[terminal](self)
@@ -115,7 +119,7 @@ class Parser:
         states.append(self.tables.goto[states[-1]][rule.origin])
 
     def terminal(self) -> tuple[str, Token]:
-        """The terminal for the next token in this state; moves after the token."""
+        """The terminal for the next token in this state. Advances past the token."""
         token = self.tokens[self.at] if self.at < self.last else self.end()
         kind = token.kind
         if kind == WORD:
@@ -156,7 +160,7 @@ class Parser:
         return needed is None or (after < self.last and tokens[after].upper in needed)
 
     def can_shift(self, terminal: str) -> bool:
-        """True if the grammar accepts this terminal now. States share lookaheads, so reductions are simulated."""
+        """True if the grammar accepts this terminal now. Reductions are simulated, because states share lookaheads."""
         actions, goto = self.tables.actions, self.tables.goto
         action = actions[self.states[-1]].get(terminal)
         if action is None or isinstance(action, int):

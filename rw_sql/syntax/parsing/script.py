@@ -126,8 +126,8 @@ def split_script(text: str) -> tuple[ScriptStatement, ...]:
 
 
 def _piece(text: str, start: int) -> tuple[int, int | None, int]:
-    """The end of the statement that starts here (at its ``;``), and the range in it without surrounding blanks and
-    comments."""
+    """The end of the statement that starts here (the position of its ``;``), and its range without surrounding
+    blanks and comments."""
     pattern = OURS if could_be_ours(text[start : start + 4096]) else SPARKS
     first, last = None, start
     for match, end, is_comment in lexemes(pattern, text, start):
@@ -141,7 +141,7 @@ def _piece(text: str, start: int) -> tuple[int, int | None, int]:
 
 
 def without_strings(text: str) -> str:
-    """A Spark statement of the same length, with blanks for its strings and comments."""
+    """A Spark statement with its strings and comments replaced by blanks. The length does not change."""
     pieces = []
     for match, end, is_comment in lexemes(SPARKS, text, 0):
         hidden = is_comment or match[0][-1] in "'\"" or match["dollar"]
@@ -150,7 +150,7 @@ def without_strings(text: str) -> str:
 
 
 def open_quote(text: str) -> Span | None:
-    """The mark of a string, quoted name or comment that does not end, in a statement of Spark's."""
+    """The opening mark of an unterminated string, quoted name or comment in a Spark statement."""
     for match, end, _ in lexemes(SPARKS, text, 0):
         mark = re.match(r"[rR]?['\"`]|/\*", match[0])
         if mark is None or end < len(text):
@@ -161,7 +161,7 @@ def open_quote(text: str) -> Span | None:
 
 
 def open_bracket(text: str) -> Span | None:
-    """The last ``(`` without a ``)`` in a statement of Spark's; None if there is also a ``)`` without its ``(``."""
+    """The last unmatched ``(`` in a Spark statement; None if there is also an unmatched ``)``."""
     opened: list[int] = []
     for found in re.finditer(r"[()]", without_strings(text)):
         if found[0] == "(":
@@ -174,7 +174,7 @@ def open_bracket(text: str) -> Span | None:
 
 
 def span_of(text: str, start: int, end: int) -> Span:
-    """The place ``[start, end)`` of a text."""
+    """The span of ``[start, end)`` in a text."""
     line_start = text.rfind("\n", 0, start) + 1
     return Span(start, end, text.count("\n", 0, start) + 1, start - line_start + 1)
 
@@ -182,7 +182,7 @@ def span_of(text: str, start: int, end: int) -> Span:
 def refuse_invisible(text: str) -> None:
     """Raises SqlError at an invisible character outside strings and comments of a Spark statement.
 
-    Spark refuses it too, but its message prints the character itself, which is invisible.
+    Spark refuses it too, but with a message in which the character is invisible.
     """
     for match, _, _ in lexemes(SPARKS, text, 0):
         if _INVISIBLE.fullmatch(match[0]):

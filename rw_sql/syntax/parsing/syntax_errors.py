@@ -1,6 +1,6 @@
 """Messages of syntax errors: the token found, the expected tokens, and the word that was probably meant.
 
-The sentences are RisingWave's where it has one, because its users search for them.
+Where RisingWave has a message for the same error, its wording is used, because users may search for it.
 """
 
 from __future__ import annotations
@@ -52,25 +52,28 @@ _PLACES: tuple[tuple[frozenset[str], str], ...] = tuple(
         ("UNSAFE RENAME ADD", "a change after ALTER SOURCE"),
     )
 )
-"""The expected construct where all of these terminals are accepted; the first match is used."""
+"""Descriptions of the expected construct, used where all of the given terminals are accepted.
+
+The first match applies.
+"""
 
 NEAR = "did you mean "
-"""The beginning of a hint that names the word which was probably meant."""
+"""The beginning of a hint that suggests the word that was probably meant."""
 
 _MOST_LISTED = 10
 _MOST_IN_SENTENCE = 4
 
 
 def found(token: Token) -> str:
-    """The token found, as a message names it."""
+    """The token that was found, as described in a message."""
     return "EOF" if token.kind == END else token.text.split("\n")[0][:40]
 
 
 def syntax_error(token: Token, accepted: set[str], last: Any, *, before: Sequence[Token] = ()) -> SqlError:
     """The error for an unexpected token.
 
-    ``accepted`` are the terminals that the grammar accepts at its position, ``last`` is the value before it (or None),
-    and ``before`` are the tokens before it.
+    ``accepted`` are the terminals that the grammar accepts at the token's position, ``last`` is the value before it
+    (or None), and ``before`` are the preceding tokens.
     """
     keywords = sorted(t.replace("_", " ") for t in accepted if t not in _DESCRIBED and t not in _SIGN_OF)
     if token.kind == END and "NAME" in accepted and (needed := _missing_name(before, token)) is not None:
@@ -98,7 +101,7 @@ def syntax_error(token: Token, accepted: set[str], last: Any, *, before: Sequenc
 
 
 def _clause_slip(token: Token, accepted: set[str], before: Sequence[Token]) -> SqlError | None:
-    """The error for a mistyped clause of a query that was parsed as an alias, so that the query ended after it."""
+    """The error for a mistyped clause of a query: it was parsed as an alias, so that the query ended after it."""
     if not before or "$END" not in accepted or not any(other.upper == "SELECT" for other in before):
         return None
     word = before[-1]
@@ -112,7 +115,7 @@ def _clause_slip(token: Token, accepted: set[str], before: Sequence[Token]) -> S
 
 
 def _wrong_order(token: Token, before: Sequence[Token]) -> SqlError | None:
-    """The error in the words before a token that is itself correct."""
+    """The error for a correct token that follows words in the wrong order."""
     words = [other.upper for other in before]
     if token.kind == WORD and words[-1:] == ["IF"]:
         wanted = "NOT EXISTS" if "CREATE" in words else "EXISTS"
@@ -127,7 +130,8 @@ def _wrong_order(token: Token, before: Sequence[Token]) -> SqlError | None:
 
 
 _UNSAID = ('"."', "ALLOW", "CASCADE", "EMIT", "REASON")
-"""What hints leave out: consent and its reason are for the user to type, and EMIT is rarely meant."""
+"""The keywords that hints leave out: consent and its reason should be the user's own decision, and EMIT is rarely
+meant."""
 
 _SPOKEN = (("number", "a number"), ("identifier", "a name"), ("literal string", "a text in quotes: '…'"))
 _CLAUSES = ("FORMAT", "WITH", "INCLUDE")
@@ -178,7 +182,7 @@ def _what_next(token: Token, expected: str, listed: Sequence[str], before: Seque
 
 
 def _where(token: Token, before: Sequence[Token]) -> str:
-    """The place of what is missing, in words."""
+    """A description of where something is missing."""
     if token.kind == END:
         return f"after {before[-1].text}" if before else "there"
     return f"{'before' if token.kind == WORD else 'in the place of'} {found(token)}"
@@ -215,7 +219,7 @@ _REST = {
     "SECRET": "WITH (backend = 'meta') AS '…'",
     "MATERIALIZED VIEW": "AS SELECT …",
 }
-"""What follows the name in CREATE."""
+"""The part of CREATE statements that follows the name."""
 
 
 def _missing_name(before: Sequence[Token], token: Token) -> SqlError | None:
@@ -233,7 +237,7 @@ def _missing_name(before: Sequence[Token], token: Token) -> SqlError | None:
 
 
 def _expected(accepted: set[str], keywords: list[str], last: Any) -> tuple[str, list[str]]:
-    """The expectation for the sentence, and the list for the hint."""
+    """The description of what was expected, for the message, and the list of alternatives, for the hint."""
     signs = sorted(f'"{_SIGN_OF[t]}"' for t in accepted if t in _SIGN_OF)
     values = sorted({_DESCRIBED[t] for t in accepted if t in _DESCRIBED and t != "$END"})
     listed = [*values, *keywords, *signs]

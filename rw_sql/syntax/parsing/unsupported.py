@@ -1,6 +1,6 @@
-"""Statements that parse but have no meaning in rw_sql, with their alternatives.
+"""Statements that parse but have no meaning in rw_sql, with alternatives.
 
-Statements in these forms never run. Whether other statements run is decided by the planner.
+Such statements never run. For all other statements, the planner decides.
 """
 
 from __future__ import annotations

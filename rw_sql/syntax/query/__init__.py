@@ -1,4 +1,5 @@
-"""Views' queries as sqlglot trees: the tables they read, the form that is maintained, renamed relations.
+"""Queries of views as sqlglot trees: the tables that they read, forms that can be maintained, and renaming of
+relations.
 
 Imports: ``lexing``. Imported by: ``model``, ``plan``, ``runtime``. Begin with ``trees``.
 """

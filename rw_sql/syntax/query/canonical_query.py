@@ -16,11 +16,11 @@ _OWN_SCHEMA = "public"
 
 @lru_cache(maxsize=4_096)
 def canonical_query(text: str, dialect: str = "spark") -> str:
-    """The query in canonical form. Two queries with the same form mean the same.
+    """The query in canonical form. Two queries with the same form have the same meaning.
 
     An alias that only repeats the relation counts as the relation's name, because RENAME TO writes such aliases into
-    the queries that read the renamed object. A query that sqlglot cannot parse is its own form, without surrounding
-    blanks.
+    the queries that read the renamed object. If sqlglot cannot parse a query, its text without surrounding blanks is
+    its canonical form.
     """
     from sqlglot import exp, parse_one
     from sqlglot.errors import SqlglotError

@@ -1,8 +1,9 @@
 """A view's query in the forms that its job can maintain, with its classification.
 
-If the rows of a view are replaced, its table needs the columns that identify them: those that the query does not select
-are added as hidden columns with names that begin with ``_rw_key_``. Conditions of HAVING, or of WHERE around an
-aggregation, become the column KEEP, because a row that stops matching must leave the table. All texts are Spark's SQL.
+If the rows of a view are replaced, its table needs the columns that identify them. Identifying columns that the
+query does not select are added as hidden columns, whose names begin with ``_rw_key_``. Conditions of HAVING, or of
+WHERE around an aggregation, become the column KEEP, because a row that stops matching must leave the table. All
+texts are Spark's SQL.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ KEY = "_rw_key_"
 """The prefix of hidden key columns; a number follows."""
 
 KEEP = "_rw_keep"
-"""True if a row belongs in the view; a column of the job's query, but not of the table."""
+"""A column of the job's query, but not of the table: true if the row belongs in the view."""
 
 ROW = "_rw_row"
 """The hidden key of a view whose rows have no key: a digest of the row, and its index among equal rows."""
@@ -55,7 +56,7 @@ ROW = "_rw_row"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Form:
-    """A form of the query, and its columns that identify a row."""
+    """A form of the query, and the columns in it that identify a row."""
 
     text: str
     keys: tuple[str, ...]
@@ -63,10 +64,11 @@ class Form:
 
 @dataclass(frozen=True, slots=True)
 class ViewQuery:
-    """A parsed query. ``kind`` classifies its core; ``why`` is the reason for OTHER. The forms are derived from
-    :attr:`text`: they have the meaning of the written query only if :attr:`text` has it.
+    """A parsed query.
 
-    The core is the query itself, or the query inside selects that only choose columns and rows.
+    ``kind`` classifies its core; ``why`` is the reason for OTHER. The forms are derived from :attr:`text`, so they
+    have the meaning of the original query only if :attr:`text` does. The *core* is the query itself, or the
+    innermost query inside selects that only choose columns and rows.
     """
 
     kind: str
@@ -76,7 +78,7 @@ class ViewQuery:
 
     @property
     def text(self) -> str:
-        """The query as parsed. Computed at each call: most queries are only classified."""
+        """The parsed query as text. It is computed at each call, because most queries are only classified."""
         return "" if self._parsed is None else spark_sql(self._parsed)
 
     @property
@@ -169,7 +171,7 @@ class ViewQuery:
         return spent_sql(only(core, listed))
 
     def touched_rows(self) -> str | None:
-        """The result of a DISTINCT for each input row."""
+        """For a DISTINCT: the result row for each input row."""
         if self.kind != DISTINCT or len(self._chain) != 1:
             return None
         core = copy_of(self._chain[0])
@@ -194,8 +196,8 @@ class ViewQuery:
         return _formed(chain, names, has_keep=None)
 
     def partitioned(self) -> tuple[Form, str] | None:
-        """A join of two relations on equal columns, which the form includes; and a query for their values in rows of
-        both sides.
+        """For a join of two relations on equal columns: the form, which includes these columns, and a query for
+        their values in the rows of both sides.
 
         None for a join without such columns, or of more relations.
         """
@@ -241,7 +243,7 @@ NOT_TAKEN_APART = ViewQuery(OTHER, "it is of a form that is not taken apart")
 
 @lru_cache(maxsize=64)
 def read_view_query(text: str) -> ViewQuery:
-    """Parses a query in Spark's SQL that Spark has accepted. Its forms are made of copies."""
+    """Parses a query in Spark's SQL that Spark has accepted. The forms are built from copies of its tree."""
     from sqlglot import exp
     from sqlglot.errors import SqlglotError
 
@@ -300,8 +302,10 @@ def _group_keys(core: exp.Select) -> list[tuple[exp.Expr, str | None]]:
 
 
 def _add_keys(core: exp.Select, keys: Sequence[tuple[exp.Expr, str | None]]) -> list[str]:
-    """The names of these keys in a select; missing keys are added. A key comes with the qualifier that an item may
-    omit, or None."""
+    """The names of these keys in a select; adds missing keys.
+
+    Each key comes with the qualifier that a select item may omit, or None.
+    """
     from sqlglot import exp
 
     names: list[str] = []
@@ -327,7 +331,10 @@ def _is_column(inner: exp.Expr, key: exp.Expr, relation: str) -> bool:
 
 
 def _stored(key: exp.Expr) -> exp.Expr:
-    """A key as stored in the table: the start of a time window, because all have the same length."""
+    """A key as stored in the table.
+
+    For a time window, the start is stored, because all windows have the same length.
+    """
     from sqlglot import exp
 
     is_call = isinstance(key, exp.Anonymous) and key.name.lower() == "window"
@@ -344,7 +351,7 @@ def _formed(chain: Sequence[exp.Select], names: Sequence[str], *, has_keep: bool
 def _carry(chain: Sequence[exp.Select], names: Sequence[str], *, has_keep: bool | None) -> tuple[str, ...]:
     """Adds keys, and KEEP, to the selects around a core, from the inside out; returns their final names.
 
-    ``has_keep`` None: conditions of the selects are left unchanged.
+    If ``has_keep`` is None, conditions of the selects are left unchanged.
     """
     from sqlglot import exp
 

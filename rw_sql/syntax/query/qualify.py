@@ -1,4 +1,4 @@
-"""Writes other names for the relations that a query reads; the rest of its text stays as it is."""
+"""Replaces the names of relations in a query; the rest of its text is left unchanged."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ if TYPE_CHECKING:
 
 
 def with_schemas(text: str, dialect: str, name_of: Callable[[str, int, int], str | None]) -> str:
-    """The query with bare names of relations replaced.
+    """The query with unqualified names of relations replaced.
 
-    ``name_of`` takes a bare name, folded unless quoted, and its range in the text, and returns the text to write in its
-    place, or None. A query that sqlglot cannot read stays as it is; a later check refuses it with the reason.
+    ``name_of`` receives an unqualified name (folded unless quoted) and its range in the text, and returns the
+    replacement, or None to keep the name. A query that sqlglot cannot parse is left unchanged; a later check reports
+    the reason.
     """
     from sqlglot.errors import SqlglotError
 
@@ -32,8 +33,8 @@ def with_schemas(text: str, dialect: str, name_of: Callable[[str, int, int], str
 
 
 def written_relations(text: str) -> list[tuple[tuple[str, ...], int, int, bool]]:
-    """The relations that a Spark statement names, in order: the parts of each name, folded unless quoted, its range,
-    and whether it has an alias. Empty for a text that sqlglot cannot read."""
+    """The relations in a Spark statement, in order: the parts of each name (folded unless quoted), its range, and
+    whether it has an alias. Empty for a text that sqlglot cannot parse."""
     from sqlglot import exp
     from sqlglot.errors import SqlglotError
 

@@ -1,4 +1,4 @@
-"""Hints about queries, both for Spark's errors and for the analysis without Spark."""
+"""Hints about errors in queries, used for Spark's errors and for the analysis without Spark."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ _VERB = re.compile(r"\s*(?P<verb>\w+)(?:\s+(?P<kind>TABLE|VIEW)\b)?", re.IGNOREC
 
 
 def without_from(name: str) -> str:
-    """For a column of a query without FROM."""
+    """The hint for a column in a query without FROM."""
     return f"add FROM and a relation, or write a text in quotes: '{name}'"
 
 
 def ambiguous(name: str) -> str:
-    """For a column that relations of the same name have, or several expressions of one."""
+    """The hint for an ambiguous column: relations with the same name have it, or several expressions of one
+    relation."""
     return f"give each relation an alias of its own, and write an_alias.{name}"
 
 
@@ -27,7 +28,8 @@ def arguments(function: str, surplus: str = "") -> str:
 
 
 def surplus_arguments(text: str, start: int, most: int) -> tuple[int, int] | None:
-    """The range of the arguments beyond the first ``most`` of the call that starts at ``start``; None without any."""
+    """The range of the arguments beyond the first ``most`` of the call that starts at ``start``; None if there are
+    none."""
     opened = at = text.find("(", start)
     depth, commas = 0, []
     while 0 <= at < len(text):
@@ -54,7 +56,7 @@ def surplus_arguments(text: str, start: int, most: int) -> tuple[int, int] | Non
 
 
 def aggregate_in(place: str, name: str) -> str:
-    """For an aggregate in WHERE, ON or GROUP BY."""
+    """The hint for an aggregate in WHERE, ON or GROUP BY."""
     if place == "WHERE":
         return f"write the condition after GROUP BY, as HAVING {name}(…) …"
     joined = "JOIN" if place == "ON" else "FROM"
@@ -62,12 +64,12 @@ def aggregate_in(place: str, name: str) -> str:
 
 
 def nested(name: str) -> str:
-    """For an aggregate of an aggregate; ``name`` is the inner one."""
+    """The hint for an aggregate inside an aggregate; ``name`` is the inner one."""
     return f"write {name}(…) AS a_name in a subquery with GROUP BY, and aggregate a_name outside of it"
 
 
 def unlike_queries(first: str | int, other: str | int) -> str:
-    """For two queries of a set operation with different numbers of columns."""
+    """The hint for a set operation of queries with different numbers of columns."""
     if not (str(first).isdigit() and str(other).isdigit()):
         return "select as many columns in each query: NULL AS a_name fills one"
     least = "first" if int(first) < int(other) else "second"
@@ -76,7 +78,7 @@ def unlike_queries(first: str | int, other: str | int) -> str:
 
 
 def no_such_relation(text: str, name: str) -> str:
-    """For an unknown relation in a statement of Spark's, if no relation has a similar name."""
+    """The hint for an unknown relation in a Spark statement, if no relation has a similar name."""
     words = _VERB.match(text)
     verb, kind = (words["verb"].upper(), (words["kind"] or "TABLE").upper()) if words is not None else ("", "TABLE")
     if verb == "DROP":

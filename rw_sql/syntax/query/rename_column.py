@@ -17,7 +17,7 @@ _BEFORE = "SELECT "
 def renamed_column(text: str, old: str, new: str, *, relation: str, dialect: str) -> str:
     """The expression with the column ``old`` renamed to ``new``; the rest of its text is unchanged.
 
-    ``relation`` is the qualifier that the column may have: ``relation.old``. Names are compared ignoring case. Raises
+    ``relation`` is the optional qualifier of the column: ``relation.old``. Names are compared ignoring case. Raises
     SqlError NOT_SUPPORTED if another name in the expression could change its meaning.
     """
     from sqlglot import exp, parse_one, tokenize
@@ -52,7 +52,7 @@ def renamed_column(text: str, old: str, new: str, *, relation: str, dialect: str
 
 
 def _written(name: str, dialect: str) -> str:
-    """A name for an expression: quoted, unless the bare word is a valid column name."""
+    """A column name for use in an expression: quoted, unless the bare word is a valid column name."""
     from sqlglot import exp, parse_one
     from sqlglot.errors import SqlglotError
 
@@ -68,7 +68,7 @@ def _written(name: str, dialect: str) -> str:
 
 
 def _named(tree: exp.Expr, column: str, relation: str) -> list[tuple[int, int, bool]]:
-    """The ranges where the column is named, and whether the name there becomes part of a value."""
+    """The ranges in which the column occurs, and whether each occurrence's name becomes part of a value."""
     from sqlglot import exp
 
     found = []

@@ -13,12 +13,12 @@ if TYPE_CHECKING:
 
 
 def renamed_relation(text: str, old: str, new: str, dialect: str, *, is_stored: bool = False) -> str:
-    """The query with the relation ``old`` renamed to ``new``, both as the catalog names them; the rest of its text is
-    unchanged.
+    """The query with the relation ``old`` renamed to ``new`` (both are names in the catalog); the rest of its text
+    is unchanged.
 
     References such as ``old.column`` remain valid: a relation without an alias gets the old name as its alias.
-    ``is_stored``: the text is a job's, in which a name is one word, its schema included. Raises SqlError NOT_SUPPORTED
-    if that is not possible.
+    ``is_stored``: the text is a job's query, in which a name with its schema is a single identifier. Raises SqlError
+    NOT_SUPPORTED if the relation cannot be renamed.
     """
     from sqlglot import exp, parse_one
 
@@ -64,7 +64,7 @@ def renamed_relation(text: str, old: str, new: str, dialect: str, *, is_stored: 
 
 
 def _range(schema: exp.Expr | None, name: exp.Expr, new: tuple[str, ...]) -> tuple[int, int]:
-    """The place of a name; without its schema where that is ``public`` and stays."""
+    """The range of a name, without its schema if that is ``public`` and does not change."""
     start, end = _place(name)
     if schema is None or (len(new) == 1 and schema.name.lower() == PUBLIC):
         return start, end
@@ -76,7 +76,8 @@ def _text(parts: tuple[str, ...], dialect: str) -> str:
 
 
 def _readings(tree: exp.Expr, name: str) -> list[exp.Table]:
-    """The places where a query reads a relation: by name, or as the first argument of a window function in FROM."""
+    """The positions at which a query reads a relation: by name, or as the first argument of a window function in
+    FROM."""
     from sqlglot import exp
 
     parts = {part.alias.lower() for clause in tree.find_all(exp.With) for part in clause.expressions}

@@ -12,11 +12,11 @@ if TYPE_CHECKING:
     from sqlglot import exp
 
 SIGN = "_rw_sign"
-"""1 for a row added to an input, -1 for a removed row."""
+"""The column with 1 for a row added to an input, -1 for a removed row."""
 
 
 def count_distinct_by_sets(core: exp.Select) -> bool:
-    """Rewrites count(DISTINCT …) to the size of a set; False if another aggregate uses DISTINCT."""
+    """Rewrites count(DISTINCT …) to the size of a set; returns False if another aggregate uses DISTINCT."""
     from sqlglot import exp
 
     for found in aggregates_of(core):
@@ -42,7 +42,7 @@ def count_distinct_by_sets(core: exp.Select) -> bool:
 
 
 def signable(found: exp.Expr) -> exp.Expr | None:
-    """The argument of a count, sum or avg (an empty expression for none), None for other aggregates."""
+    """The argument of a count, sum or avg (an empty expression if it has none); None for other aggregates."""
     from sqlglot import exp
 
     call = found.this if isinstance(found, exp.Filter) else found
@@ -65,7 +65,7 @@ _WHOLE = ("TINYINT", "SMALLINT", "INT", "BIGINT")
 
 
 def signed(found: exp.Expr, types: Mapping[str, str]) -> exp.Expr | None:
-    """An aggregate over signed changes. Removed rows are subtracted, which is exact only for exact numbers."""
+    """An aggregate over signed changes. Removed rows are subtracted, which is only exact for exact number types."""
     from sqlglot import exp
 
     call = found.this if isinstance(found, exp.Filter) else found

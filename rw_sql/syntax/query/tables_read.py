@@ -17,9 +17,11 @@ if TYPE_CHECKING:
 
 @lru_cache(maxsize=256)
 def table_names(query: str) -> tuple[str, ...]:
-    """The tables that a query reads, each once, in order, as the catalog names them, folded unless quoted.
+    """The tables that a query reads, without duplicates, in order.
 
-    That is the last part of a name, and ``schema.name`` for one of two parts whose schema is not ``public``. Names
+    Names are in the catalog's form, folded unless quoted.
+
+    The catalog's form is ``name`` for tables in ``public``, and ``schema.name`` for tables in other schemas. Names
     defined by the query itself (WITH) are left out. The query must be valid.
     """
     return tables_of(_tree(query))
@@ -37,8 +39,10 @@ def _tree(query: str) -> exp.Expr:
 
 @lru_cache(maxsize=64)
 def shared_tree(query: str) -> exp.Expr:
-    """The tree of a query that is only read. It is cached, because several functions analyze the same text one after
-    the other."""
+    """The tree of a query, which the caller must not modify.
+
+    It is cached, because several functions analyze the same text in succession.
+    """
     return parse_spark(query)
 
 
@@ -66,13 +70,13 @@ def parse_spark(query: str) -> exp.Expr:
 
 
 def tables_of(tree: exp.Expr) -> tuple[str, ...]:
-    """As :func:`table_names`, for a query's tree."""
+    """Like :func:`table_names`, for a query's tree."""
     return tuple(dict.fromkeys(_references(tree)))
 
 
 @lru_cache(maxsize=256)
 def output_names(query: str) -> tuple[str, ...]:
-    """The column names that a query writes; ``*`` counts as one name. The query must be valid."""
+    """The names of a query's output columns; ``*`` counts as one name. The query must be valid."""
     from sqlglot import exp
 
     tree = _tree(query)
@@ -87,7 +91,7 @@ def repeated_tables(query: str) -> frozenset[str]:
 
 
 def may_use_column(query: str, column: str) -> bool:
-    """True if a query may use a column of its input: it has that name, ignoring case, or ``*``.
+    """True if a query may use a column of its input, because it contains that name (ignoring case) or ``*``.
 
     A ``*`` in count() does not count. The query must be valid.
     """
@@ -131,7 +135,7 @@ def _folded(name: exp.Expr) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TablePlace:
-    """A place where a query reads a table: the full name as written, and its last part."""
+    """A position at which a query reads a table: the range of the full name as written, and of its last part."""
 
     written: str
     name: str
@@ -143,7 +147,10 @@ class TablePlace:
 
 @lru_cache(maxsize=256)
 def table_places(query: str) -> tuple[TablePlace, ...]:
-    """The places where a query in Spark's SQL reads tables by name; names that it defines (WITH) are left out."""
+    """The positions at which a query in Spark's SQL reads tables by name.
+
+    Names defined by the query itself (WITH) are left out.
+    """
     from sqlglot import exp
     from sqlglot.optimizer.scope import traverse_scope
 
@@ -167,7 +174,7 @@ def table_places(query: str) -> tuple[TablePlace, ...]:
 
 
 def replaced_tables(query: str, names: Mapping[str, str]) -> str:
-    """The query with tables replaced, given by their written names; qualified columns remain valid."""
+    """The query with tables replaced, by their names as written. Qualified columns remain valid."""
     for place in reversed(table_places(query)):
         name = names.get(place.written)
         if name is not None and (name != place.written or "." in name):

@@ -1,4 +1,4 @@
-"""Operations on a query's tree: classify a select, take clauses out, combine parts."""
+"""Operations on a query's tree: classify a select, remove clauses, combine parts."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ def read_by(select: exp.Select) -> exp.Expr:
 
 
 def inlined(tree: exp.Select) -> bool:
-    """Inlines WITH queries; False if one of them is used more than once, or alone."""
+    """Inlines WITH queries; returns False if that is not possible because one of them is used more than once, or
+    alone."""
     from sqlglot import exp
 
     clause = tree.args.get("with_")
@@ -132,14 +133,17 @@ def both(first: exp.Expr | None, second: exp.Expr | None) -> exp.Expr | None:
 
 
 def is_true(condition: exp.Expr) -> exp.Expr:
-    """An expression that is true if a condition is true; NULL counts as false."""
+    """An expression that is true if a condition is true, and false if it is false or NULL."""
     from sqlglot import exp
 
     return exp.func("COALESCE", condition.copy(), exp.false())
 
 
 def guarded(item: exp.Expr, keep: exp.Expr) -> exp.Expr:
-    """An item computed only for rows that match: for others, a division guarded by the condition may fail."""
+    """An item that is computed only for rows that match the condition.
+
+    For other rows, it might fail, for example by a division that the condition guards.
+    """
     from sqlglot import exp
 
     inner = item.this if isinstance(item, exp.Alias) else item
@@ -166,12 +170,13 @@ def spark_sql(tree: exp.Expr) -> str:
 
 
 def spent_sql(tree: exp.Expr) -> str:
-    """As :func:`spark_sql`, for a tree that is not used afterwards: sqlglot may change it instead of a copy."""
+    """Like :func:`spark_sql`, for a tree that is not used afterwards, so that sqlglot may modify it instead of a
+    copy."""
     return tree.sql(dialect="spark", normalize_functions=False, copy=False)
 
 
 def copy_of(tree: Tree) -> Tree:
-    """A copy of a tree, as its own ``copy()`` makes it, in a third of the time."""
+    """A copy of a tree, made in a third of the time of its ``copy()`` method."""
     from sqlglot import exp
 
     root = tree.__class__()

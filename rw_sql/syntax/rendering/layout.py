@@ -1,4 +1,4 @@
-"""The layout of a statement's text: on one line if it is short, else one clause per line."""
+"""The layout of a statement's text: on one line if it is short, otherwise one clause per line."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ _widest = ContextVar("_widest", default=WIDEST_LINE)
 
 @contextmanager
 def one_clause_per_line() -> Iterator[None]:
-    """Statements of several clauses, and lists, are broken into lines however short they are: comments come between."""
+    """A context manager inside which statements with several clauses, and lists, are always broken into lines, so
+    that comments fit in between."""
     token = _widest.set(-1)
     try:
         yield
@@ -63,7 +64,7 @@ class Clauses:
         return self
 
     def text(self) -> str:
-        """The text: on one line if it is short, else one clause and one list item per line."""
+        """The text: on one line if it is short, otherwise with one clause and one list item per line."""
         short = self._pieces[0].flat()
         for piece in self._pieces[1:]:
             short += (", " if piece.comma else " ") + piece.flat()

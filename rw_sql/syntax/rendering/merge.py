@@ -1,4 +1,4 @@
-"""Merges an ALTER into a stored statement: named options change, everything else stays as written."""
+"""Merges an ALTER into a stored statement: the named options change, everything else is kept as written."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ WithOptions = TypeVar(
 def merge_options(
     statement: WithOptions, set_options: Iterable[Option], unset_keys: Iterable[OptionKey | str] = ()
 ) -> WithOptions:
-    """The statement with options set in place, new ones at the end, and unset ones removed."""
+    """The statement with changed options in place, new options at the end, and unset options removed."""
     changed = {option.key: option for option in set_options}
     gone = {key if isinstance(key, str) else key.key for key in unset_keys}
     kept = [changed.pop(option.key, option) for option in statement.options if option.key not in gone]

@@ -1,4 +1,5 @@
-"""Statement → canonical text: upper-case keywords, canonical types, quotes only where needed, options in order."""
+"""Renders a statement as canonical text: upper-case keywords, canonical types, quotes only where needed, options in
+order."""
 
 from __future__ import annotations
 
@@ -27,7 +28,8 @@ __all__ = ["RENDERERS", "column_text", "include_text", "key_text", "name_text", 
 def render(statement: ast.Statement) -> str:
     """The canonical text of a statement, without ``;``. Parsing it gives an equal statement.
 
-    CREATE SECRET and ALTER SECRET include their content: redact it before storing or printing.
+    The text of CREATE SECRET and ALTER SECRET includes the secret value, which callers must redact before storing or
+    printing it.
     """
     return RENDERERS[type(statement)](statement)
 

@@ -13,7 +13,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 MOST_NESTED = 100
-"""The maximum nesting of queries and expressions; each level uses several frames of Python's stack."""
+"""The maximum nesting of queries and expressions.
+
+It is limited because each level uses several frames of Python's stack.
+"""
 
 _NAME_KINDS = frozenset({WORD, QUOTED, BACKQUOTED})
 
@@ -98,11 +101,11 @@ _SPOKEN = {
     "joined table": "JOIN and a relation",
     "date/time field": "YEAR, MONTH, DAY, HOUR, MINUTE or SECOND",
 }
-"""What is expected, as a hint says it."""
+"""Descriptions of expected constructs, for hints."""
 
 
 class Cursor:
-    """Reads tokens ``[at, last)`` in order. ``ended`` is the token for their end."""
+    """Reads tokens ``[at, last)`` in order. ``ended`` is the token that represents the end."""
 
     __slots__ = ("at", "closed", "depth", "ended", "has_lambda", "last", "mentioned", "tokens")
 
@@ -120,7 +123,7 @@ class Cursor:
         """True if a bar was seen that may define names."""
 
     def peek(self, ahead: int = 0) -> Token:
-        """The token ``ahead`` positions on; the end token after the last one."""
+        """The token ``ahead`` positions further; the end token if there is none."""
         at = self.at + ahead
         return self.tokens[at] if at < self.last else self.ended
 
@@ -151,14 +154,14 @@ class Cursor:
         return token.kind == PUNCTUATION and token.text == sign
 
     def take_sign(self, sign: str) -> bool:
-        """Skips the sign if it is next; True if it was."""
+        """Skips the sign if it comes next; returns True if it did."""
         if self.is_sign(sign):
             self.at += 1
             return True
         return False
 
     def take_operator(self, *operators: str) -> str:
-        """Skips one of the operators if it is next, and returns it."""
+        """Skips and returns one of the operators if it comes next."""
         met = self.operator()
         if met in operators:
             self.at += len(met)
@@ -166,14 +169,14 @@ class Cursor:
         return ""
 
     def take(self, *words: str) -> bool:
-        """Skips all of the words if they come next; True if they did."""
+        """Skips all of the words if they come next; returns True if they did."""
         if all(self.word(ahead) == word for ahead, word in enumerate(words)):
             self.at += len(words)
             return True
         return False
 
     def take_one(self, *words: str) -> str:
-        """Skips one of the words if it comes next, and returns it."""
+        """Skips and returns one of the words if it comes next."""
         met = self.word()
         if met and met in words:
             self.at += 1

@@ -40,7 +40,7 @@ _BEHIND_QUERIES = frozenset({"UNION", "EXCEPT", "INTERSECT", "MINUS", "ORDER", "
 
 
 class ExpressionReader(FormReader):
-    """Reads expressions. Subclasses read the queries inside."""
+    """Reads expressions. Subclasses read the queries inside them."""
 
     __slots__ = ()
 
@@ -238,8 +238,8 @@ class ExpressionReader(FormReader):
         return ahead == 0 or self._is_set_operation(ahead)
 
     def _is_set_operation(self, ahead: int) -> bool:
-        """True if the parenthesis here encloses one side of a UNION, EXCEPT or INTERSECT, or if ORDER BY or LIMIT
-        follows it."""
+        """True if the parenthesis here encloses one side of a UNION, EXCEPT or INTERSECT, or is followed by ORDER BY
+        or LIMIT."""
         depth = 0
         at = self.at
         while at < self.last:
@@ -292,7 +292,7 @@ class ExpressionReader(FormReader):
             self._name_or_call()
 
     def _call_form(self, word: str) -> None:
-        """A word before a parenthesis: a form with keywords inside, or a call."""
+        """Reads a word before a parenthesis: either a form with keywords inside, or a call."""
         form = FORMS.get(word)
         if form is not None:
             self.at += 2
@@ -343,7 +343,7 @@ class ExpressionReader(FormReader):
         return found
 
     def _fields(self) -> None:
-        """Skips ``.a.b``. A reserved word is a field's name only if it touches the dot."""
+        """Skips ``.a.b``. A reserved word is a field's name only if it directly follows the dot."""
         while self.is_sign("."):
             dot, field = self.peek(), self.peek(1)
             if field.kind not in (WORD, QUOTED, BACKQUOTED):

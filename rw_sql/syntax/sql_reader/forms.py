@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class FormReader(TypeReader):
-    """Reads forms. Subclasses read the expressions and queries inside."""
+    """Reads such forms. Subclasses read the expressions and queries inside them."""
 
     __slots__ = ()
 
@@ -26,7 +26,7 @@ class FormReader(TypeReader):
         raise NotImplementedError
 
     def query_or_expressions(self) -> bool:
-        """Skips a query, or expressions separated by commas; True if there are several of these."""
+        """Skips a query, or expressions separated by commas; returns True if there are several expressions."""
         raise NotImplementedError
 
     def wildcard_or_expression(self) -> None:
@@ -74,7 +74,7 @@ class FormReader(TypeReader):
             self.fail("date/time field")
 
     def _lacks_unit(self) -> bool:
-        """``INTERVAL '1' word``: the word is a misspelled unit, not an alias."""
+        """True if the word in ``INTERVAL '1' word`` is a misspelled unit, not an alias."""
         return self.tokens[self.at - 1].value.strip().isdigit() and bool(self.word()) and self.is_name()
 
     def _precision(self) -> None:
@@ -114,7 +114,7 @@ class FormReader(TypeReader):
             self.expression()
 
     def _begins_arguments(self) -> bool:
-        """``EXISTS (xs, x -> x > 1)``: Spark's array function."""
+        """True for Spark's array function, as in ``EXISTS (xs, x -> x > 1)``."""
         following = self.peek(1).text
         return (self.is_name() and following in (",", ".")) or (self.word() == "ARRAY" and following in ("(", "["))
 

@@ -88,7 +88,7 @@ _SET_OPERATORS = ("UNION", "EXCEPT", "INTERSECT", "MINUS")
 
 
 class QueryReader(ReshapingReader):
-    """Reads queries, and the expressions in them."""
+    """Reads queries and the expressions in them."""
 
     __slots__ = ("within",)
 
@@ -230,7 +230,7 @@ class QueryReader(ReshapingReader):
             self.expression()
 
     def _items(self) -> Token | None:
-        """Skips the list of SELECT; returns the first ``*`` or ``t.*`` in it."""
+        """Skips the SELECT list; returns the first ``*`` or ``t.*`` in it."""
         star = None
         while True:
             item = self.peek()
@@ -240,13 +240,13 @@ class QueryReader(ReshapingReader):
                 return star
 
     def _lacks_from(self) -> bool:
-        """True if the list of SELECT has ended and FROM does not follow."""
+        """True if the SELECT list has ended and FROM does not follow."""
         after = self.peek()
         is_word = after.kind == WORD and (after.upper in RESERVED or after.upper == "EMIT") and after.upper != "FROM"
         return is_word or after is self.ended or after.text == ")"
 
     def _refuse_columns_of_nothing(self, begun: int, before: int) -> None:
-        """Raises SqlError INVALID_EXPRESSION if the list from token ``begun`` on names a column."""
+        """Raises SqlError INVALID_EXPRESSION if the SELECT list that begins at token ``begun`` refers to a column."""
         if self.has_lambda:
             return
         parameters = self.arrow_parameters(begun)

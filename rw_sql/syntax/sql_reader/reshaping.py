@@ -17,7 +17,7 @@ class ReshapingReader(ExpressionReader):
     __slots__ = ()
 
     def reshaping(self) -> bool:
-        """Skips PIVOT, UNPIVOT and MATCH_RECOGNIZE; True if one of them was there."""
+        """Skips PIVOT, UNPIVOT or MATCH_RECOGNIZE; returns True if there was one."""
         word = self.word()
         if word == "UNPIVOT" and self.word(1) in ("INCLUDE", "EXCLUDE") and self.word(2) == "NULLS":
             self.at += 2

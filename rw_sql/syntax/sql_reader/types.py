@@ -59,7 +59,7 @@ _NAMES = frozenset(
     ]
 )
 LITERALS = _NAMES - {"void", "serial", "regproc"}
-"""Types whose name may precede a text: ``DATE '2026-01-31'``."""
+"""Types whose name may precede a string literal: ``DATE '2026-01-31'``."""
 
 
 class TypeReader(Cursor):

@@ -1,18 +1,18 @@
-"""Words and signs of expressions: precedence of operators, units of time, and words that cannot be names."""
+"""Words and symbols of expressions: precedence of operators, units of time, and words that cannot be names."""
 
 from __future__ import annotations
 
 WITHOUT_COMMA = "leave the comma out"
-"""The hint of an error about a comma with nothing after it."""
+"""The hint for a trailing comma."""
 
 
 def trailing_comma(following: str) -> str:
-    """The message of an error about a comma with nothing between it and the ``following`` word."""
+    """The error message for a trailing comma before the ``following`` word."""
     return f"trailing comma before {following or 'the end'}"
 
 
 def missing_by(word: str) -> tuple[str, str]:
-    """The message and the hint of an error about ``GROUP`` or ``ORDER`` without its ``BY``."""
+    """The error message and the hint for ``GROUP`` or ``ORDER`` without ``BY``."""
     return f"BY is missing after {word}", f"write {word} BY"
 
 
@@ -79,11 +79,11 @@ NO_COLUMNS = frozenset({
     "CURRENT_CATALOG", "CURRENT_DATABASE", "CURRENT_DATE", "CURRENT_ROLE", "CURRENT_SCHEMA", "CURRENT_TIME",
     "CURRENT_TIMESTAMP", "CURRENT_USER", "LOCALTIME", "LOCALTIMESTAMP", "SESSION_USER", "USER",
 })  # fmt: skip
-"""Names that are values and not columns."""
+"""Names that are values, not columns."""
 ORDERED_BY_ONE = frozenset({"PERCENTILE_CONT", "PERCENTILE_DISC", "APPROX_PERCENTILE", "MODE"})
 QUANTIFIERS = frozenset({"ALL", "ANY", "SOME"})
 CONDITIONS = QUANTIFIERS | {"EXISTS"}
-"""Forms with boolean results, which have no fields."""
+"""Forms with boolean results. Such results have no fields to select."""
 
 
 WORD_POWERS = {

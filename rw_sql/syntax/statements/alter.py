@@ -1,4 +1,7 @@
-"""Changes that several kinds of objects support. ``kind`` is upper case: SOURCE, TABLE, SINK, MATERIALIZED VIEW, …."""
+"""ALTER statements that several kinds of objects support.
+
+``kind`` is upper case: SOURCE, TABLE, SINK, MATERIALIZED VIEW, ….
+"""
 
 from __future__ import annotations
 

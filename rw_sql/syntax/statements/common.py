@@ -11,13 +11,13 @@ NOWHERE = Span(start=0, end=0, line=1, column=1)
 
 
 def at() -> Span:
-    """A span field of a statement or a part: its position in the text, ignored by equality."""
+    """Declares a span field of a statement or part: its position in the text, which equality ignores."""
     return field(default=NOWHERE, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Statement:
-    """One statement. Statements with the same meaning are equal, whatever their positions."""
+    """One statement. Statements with the same meaning are equal, regardless of their positions in the text."""
 
     span: Span = at()
 
@@ -41,7 +41,7 @@ class Name:
 
     @property
     def key(self) -> str:
-        """The object's name in the catalog: without its schema in ``public``, else ``schema.name``."""
+        """The object's name in the catalog: without schema for ``public``, otherwise ``schema.name``."""
         return ".".join(self.parts[1:] if len(self.parts) == 2 and self.parts[0] == PUBLIC else self.parts)
 
     @staticmethod
@@ -90,7 +90,7 @@ class Expression:
 class Query:
     """A query's text as written, without outer blanks. ``sql_reader`` has checked that it is exactly one query.
 
-    Queries with equal ``words`` are equal: layout, comments and the case of keywords do not count.
+    Queries with equal ``words`` are equal, because layout, comments and the case of keywords are ignored.
     """
 
     text: str = field(compare=False)
@@ -157,7 +157,7 @@ OptionValue = TextValue | NumberValue | WordValue | SecretValue | ConnectionValu
 class Option:
     """``key = value``. The key is folded and unquoted: ``properties.bootstrap.server``.
 
-    ``key_span`` is the place of the key; NOWHERE for an option that no text has.
+    ``key_span`` is the position of the key; NOWHERE for an option that was not parsed from a text.
     """
 
     key: str
@@ -167,17 +167,17 @@ class Option:
 
     @property
     def key_place(self) -> Span:
-        """The place for an error in the key."""
+        """The position for an error in the key."""
         return self.key_span if self.key_span.end else self.span
 
     @property
     def value_place(self) -> Span:
-        """The place for an error in the value."""
+        """The position for an error in the value."""
         return self.value.span if self.value.span.end else self.span
 
     @property
     def places(self) -> tuple[Span, ...]:
-        """All places that an error in the option may point at."""
+        """All positions at which an error in the option may point."""
         return self.span, self.key_place, self.value_place
 
 
@@ -190,7 +190,7 @@ class OptionKey:
 
     @property
     def key_place(self) -> Span:
-        """The place for an error in the key."""
+        """The position for an error in the key."""
         return self.span
 
 
@@ -218,8 +218,8 @@ class CdcTable:
 class ColumnDefinition:
     """A column of a source or table; ``generated`` is the expression of ``AS expr``.
 
-    ``field`` is the name in ``FROM field``: the record field that a table's column is read from, if its name differs
-    from the column's.
+    ``field`` is the name in ``FROM field``: the record field from which a table's column is read, if the names
+    differ.
 
     ``other_constraints`` are in canonical text: UNIQUE, CHECK, REFERENCES, COLLATE and named constraints. They are
     parsed but not enforced.

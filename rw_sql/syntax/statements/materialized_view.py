@@ -39,7 +39,7 @@ class AlterMaterializedViewQuery(Statement):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RebuildMaterializedView(Statement):
-    """``REBUILD MATERIALIZED VIEW n [CASCADE] [REASON 'text']``: builds a new table while the old rows serve."""
+    """``REBUILD MATERIALIZED VIEW n [CASCADE] [REASON 'text']``: builds a new table while queries read the old rows."""
 
     name: Name
     is_cascade: bool = False

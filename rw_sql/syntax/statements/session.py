@@ -40,7 +40,7 @@ class Confirm(Statement):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Flush(Statement):
-    """``FLUSH``: waits until all records that existed at the call are in every running dependent.
+    """``FLUSH``: waits until all records that exist at the call have reached every running dependent.
 
     Paused objects, and jobs STALLED for five seconds, are listed in the result and not waited for.
     """
@@ -48,7 +48,7 @@ class Flush(Statement):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explain(Statement):
-    """``EXPLAIN [ANALYZE] [(option, …)] statement``: shows what the statement would do, without doing it."""
+    """``EXPLAIN [ANALYZE] [(option, …)] statement``: shows the effect of the statement without running it."""
 
     statement: Statement
     is_analyze: bool = False
@@ -87,8 +87,10 @@ class Rollback(Statement):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnsafeBlock(Statement):
-    """``BEGIN UNSAFE [REASON 'text']; …; COMMIT``: the block that COMMIT runs. The session builds it; the parser never
-    does."""
+    """``BEGIN UNSAFE [REASON 'text']; …; COMMIT``: the block that COMMIT runs.
+
+    It is built by the session, never by the parser.
+    """
 
     statements: tuple[Statement, ...]
     reason: str | None = None

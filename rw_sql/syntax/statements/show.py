@@ -76,8 +76,10 @@ class ShowMetrics(Statement):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShowLineage(Statement):
-    """``SHOW LINEAGE [OF n]``: which objects read which; with OF, only the objects that one depends on and its
-    dependents."""
+    """``SHOW LINEAGE [OF n]``: which objects read which.
+
+    With OF, only the objects on which ``n`` depends, and its dependents.
+    """
 
     name: Name | None = None
 
@@ -86,7 +88,8 @@ class ShowLineage(Statement):
 class ShowCheckpoint(Statement):
     """``SHOW CHECKPOINT 'path' [WITH (…)]``: the positions of a foreign checkpoint.
 
-    ``options`` are the brokers' (``properties.…`` and ``connection``), ``tables`` the Delta tables that its job reads.
+    ``options`` are the options for the brokers (``properties.…`` and ``connection``), ``tables`` the Delta tables
+    that the job reads.
     """
 
     path: str

@@ -57,7 +57,8 @@ class DropSource(Statement):
 class AlterSourceUnsafeSet(Statement):
     """``ALTER SOURCE n UNSAFE SET (k = v, …) [, UNSET (k, …)] [ALLOW …] [WITH (VALIDATE = bool)] [REASON 'text']``.
 
-    ``allow``, here and in RESET and UNDO, are the effects that a confirmation in advance covers: GAPS, DUPLICATES.
+    ``allow`` lists the effects that a confirmation in advance may cover (here and in RESET and UNDO): GAPS,
+    DUPLICATES.
     """
 
     name: Name
@@ -241,9 +242,9 @@ class InjectSourceOffsets(Statement):
 class InjectCheckpointOffsets(Statement):
     """``INJECT CHECKPOINT OFFSETS 'path' target …``: like INJECT SOURCE OFFSETS, for a foreign checkpoint.
 
-    In WITH: ``options`` are the brokers' (``properties.…`` and ``connection``), ``tables`` the Delta tables that are
-    read. ``is_exactly`` removes all Kafka splits that are not named. ``watch`` is the time in which the files must stay
-    unchanged. ``is_assumed_stopped`` asserts that the job is stopped.
+    From WITH: ``options`` are the options for the brokers (``properties.…`` and ``connection``), ``tables`` the
+    Delta tables that the job reads. ``is_exactly`` removes all Kafka splits that are not named. ``watch`` is the
+    time for which the files must stay unchanged. ``is_assumed_stopped`` asserts that the job is stopped.
     """
 
     path: str

@@ -23,7 +23,7 @@ from rw_sql.syntax.statements.common import (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Webhook:
-    """``VALIDATE [SECRET s] AS expression``: how a webhook's requests are verified."""
+    """``VALIDATE [SECRET s] AS expression``: the condition that verifies a webhook's requests."""
 
     signature: Expression
     secret: Name | None = None
@@ -33,8 +33,8 @@ class Webhook:
 class CreateTable(Statement):
     """``CREATE TABLE [IF NOT EXISTS] n [(columns)] … [INCLUDE …] [WITH (…)] [FORMAT …] [AS query | FROM s TABLE 't']``.
 
-    ``column_names`` have no types, which ``AS query`` provides; ``wildcard`` is the index of ``*`` among the columns.
-    ``on_conflict`` is ``DO UPDATE FULL``, ``DO NOTHING`` or ``DO UPDATE IF NOT NULL``.
+    ``column_names`` have no types, because ``AS query`` determines them; ``wildcard`` is the index of ``*`` among
+    the columns. ``on_conflict`` is ``DO UPDATE FULL``, ``DO NOTHING`` or ``DO UPDATE IF NOT NULL``.
     """
 
     name: Name

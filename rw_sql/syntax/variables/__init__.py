@@ -1,4 +1,6 @@
-"""Scripts with variables and backslash commands → text without them, with a map back to the files.
+"""Expands scripts: replaces variables and executes backslash commands.
+
+Maps positions in the result back to the files.
 
 
 Imports: ``errors``, ``lexing``. Imported by: ``cli``, ``magics``.

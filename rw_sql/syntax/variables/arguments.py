@@ -1,4 +1,4 @@
-"""The arguments of a backslash command: words, ``'…'`` with escapes as in C, and variables."""
+"""Parses the arguments of a backslash command: words, ``'…'`` with escapes as in C, and variables."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SIMPLE = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Argument:
-    """One argument: its value, and its place in the text that contains it."""
+    """One argument: its value, and its position in the text."""
 
     value: str
     start: int
@@ -28,7 +28,7 @@ class Argument:
 
 
 class ArgumentError(Exception):
-    """An error of an argument and the place that it points at: offsets in the text."""
+    """An error in an argument, with the offsets in the text at which it points."""
 
     def __init__(self, error: SqlError, start: int, end: int) -> None:
         super().__init__(error.message)
@@ -38,7 +38,10 @@ class ArgumentError(Exception):
 
 
 def read_arguments(text: str, start: int, end: int, variables: Mapping[str, str]) -> list[Argument]:
-    """The arguments in ``text[start:end]``. A variable's value is not read again. Raises ArgumentError."""
+    """The arguments in ``text[start:end]``.
+
+    Variables inside a variable's value are not replaced. Raises ArgumentError.
+    """
     found: list[Argument] = []
     line = text[:end]
     at = _skip_blanks(line, start)

@@ -32,23 +32,27 @@ from rw_sql.syntax.variables.references import (
 from rw_sql.syntax.variables.source_map import Echo, Expanded, Fault, Origin, Piece
 
 ReadFile = Callable[[str], str]
-"""Gives the text of a file that ``\\i`` names. Raises SqlError if the file cannot be read."""
+"""Returns the text of a file included by ``\\i``. Raises SqlError if the file cannot be read."""
 
 COMMANDS = ("set", "unset", "i", "ir", "include", "include_relative", "echo", "if", "elif", "else", "endif")
 _LONG_NAMES = {"include": "i", "include_relative": "ir"}
 _MOST_INCLUDED = 32
 _FIRST_WORDS = 4096
-"""The number of characters of a statement that decide whether it is rw_sql's or Spark's."""
+"""The number of characters at the beginning of a statement that determine whether it is rw_sql's or Spark's."""
 
 _COMMAND = re.compile(r"\\([^\s\\]*)")
 _QUERY = re.compile(
     r"(?:EXPLAIN\s+)?CREATE\b(?:(?!\bAS\b).)*\b(?:MATERIALIZED\s+VIEW|SINK)\b.*?\bAS\b[\s(]*(?:SELECT|WITH|VALUES|FROM)\b",
     re.IGNORECASE | re.DOTALL,
 )
-"""The start of a view's or sink's query: from there on texts are quoted as Spark quotes them, since Spark runs it."""
+"""Matches the start of a view's or sink's query.
+
+From there on, Spark's quoting rules apply, because Spark runs the query.
+"""
 
 _OPTIONS = re.compile(r"\bWITH\s*\(", re.IGNORECASE)
-"""The end of a sink's query: the clauses after it are rw_sql's again. The WITH of a query has a name after it."""
+"""Matches the end of a sink's query, after which rw_sql's quoting rules apply again. (A WITH that belongs to the
+query is followed by a name.)"""
 
 _TRUE, _FALSE = ("true", "on", "yes", "1"), ("false", "off", "no", "0")
 
@@ -62,12 +66,12 @@ def expand(
     on_error: Callable[[SqlError], None] | None = None,
     braced: Mapping[str, str] | None = None,
 ) -> Expanded:
-    """A script's text with its variables replaced and its backslash commands executed.
+    """Replaces the variables and executes the backslash commands of a script.
 
-    ``variables`` are the variables set beforehand; the mapping is only read. ``file`` is the origin of the text: paths
-    of ``\\ir`` are relative to it. ``braced`` are the values of ``${name}``; without them, ``${name}`` is left
-    unchanged. Raises SqlError, located in the faulty file. With ``on_error``, that function gets the errors instead,
-    and the faulty text is left unchanged (:attr:`Expanded.faults` has the places).
+    ``variables`` are the variables set beforehand; the mapping is not modified. ``file`` is the origin of the text:
+    paths of ``\\ir`` are relative to it. ``braced`` are the values of ``${name}``; without them, ``${name}`` is left
+    unchanged. Raises SqlError, located in the faulty file. If ``on_error`` is given, it receives the errors instead,
+    and the faulty text is left unchanged (:attr:`Expanded.faults` has the positions).
     """
     expander = _Expander(_Scope(variables or {}), read_file, on_error, braced)
     expander.file(Origin(file=file, text=text), ())
@@ -75,8 +79,8 @@ def expand(
 
 
 def has_variables(text: str) -> bool:
-    """True if a statement has variables or backslash commands outside its strings; without their values it may not
-    parse."""
+    """True if a statement contains variables or backslash commands outside its strings, so that it may not parse
+    before they are replaced."""
     for match, end, is_comment in lexemes(OURS, text, 0):
         at, piece = match.start(), match[0]
         if is_comment:
@@ -89,7 +93,7 @@ def has_variables(text: str) -> bool:
 
 
 class _Scope(Mapping[str, str]):
-    """The variables set beforehand, overlaid by those that the script sets and unsets."""
+    """The current variables: those set beforehand, modified by the script's ``\\set`` and ``\\unset``."""
 
     def __init__(self, before: Mapping[str, str]) -> None:
         self._before = before
@@ -113,7 +117,7 @@ class _Scope(Mapping[str, str]):
 
 @dataclass(slots=True)
 class _Branch:
-    """One open ``\\if``: its place, and whether its present branch is read."""
+    """One open ``\\if``: its position, and whether its current branch is active."""
 
     start: int
     end: int
@@ -154,7 +158,7 @@ class _Expander:
         )
 
     def file(self, origin: Origin, within: tuple[str, ...]) -> bool:
-        """Appends one file and the files that it includes; returns whether its last statement lacks a ``;``."""
+        """Expands one file and the files that it includes; returns True if its last statement lacks a ``;``."""
         text = origin.text
         self._append("", origin, 0, 0, is_copied=True)
         branches: list[_Branch] = []
@@ -217,14 +221,15 @@ class _Expander:
         return "".join(self._out[self._statement :])
 
     def _rules(self, text: str, copied: int, *, is_apart: bool) -> re.Pattern[str]:
-        """The quoting rules of the present statement, which continues at ``copied``, or begins there (``is_apart``)."""
+        """The quoting rules of the current statement, which continues at ``copied`` or, if ``is_apart``, begins
+        there."""
         if self._pattern is None:
             words = ("" if is_apart else self._so_far()) + text[copied : copied + _FIRST_WORDS]
             self._pattern = OURS if could_be_ours(words[:_FIRST_WORDS]) else SPARKS
         return self._pattern
 
     def _style(self) -> Style:
-        """The style in which values are quoted at the present end of the text."""
+        """The style in which values are quoted at the current end of the text."""
         if self._pattern is SPARKS:
             return "spark"
         so_far = self._so_far()
@@ -274,8 +279,10 @@ class _Expander:
         self._on_error(error)
 
     def _command(self, origin: Origin, at: int, end: int, branches: list[_Branch], within: tuple[str, ...]) -> None:
-        """Carries out the command of a line. In a branch that is not read, only the commands that begin or end a branch
-        are carried out."""
+        """Executes the command on a line.
+
+        In an inactive branch, only commands that begin or end a branch are executed.
+        """
         found = _COMMAND.match(origin.text, at)
         assert found is not None
         name = _LONG_NAMES.get(found[1], found[1])

@@ -13,19 +13,18 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 Style = Literal["ours", "spark"]
-"""The style in which a value is quoted: as in rw_sql statements, or as in Spark's statements and the queries of
-views."""
+"""The quoting style for values: that of rw_sql statements, or that of Spark statements and queries of views."""
 
 NAME = re.compile(r"\w+\Z")
 
 BRACED = re.compile(r"\$\{([^}\n'\"]*)\}")
-"""A variable of an environment, ``${name}``: a part of a name or of a text between quotes."""
+"""Matches a variable of an environment, ``${name}``, which may be part of a name or of a quoted text."""
 
 _UNFIT = re.compile(r"['\"`;\\\r\n\x00]|--|/\*|\$\{")
 
 _REFERENCE = re.compile(r""":(?:(?P<raw>\w+)|'(?P<literal>\w+)'|"(?P<name>\w+)"|\{\?(?P<test>\w+)\})""")
 _BEFORE = re.compile(r"[\w$:)\]}\"'`]")
-"""The characters before a ``:`` that begins no variable.
+"""The characters after which a ``:`` does not begin a variable.
 
 ``a:b`` and ``a[0]:b`` are paths into JSON, ``a::INT`` is a cast, ``x[1:n]`` a slice and
 ``ARRAY<STRUCT<a:INT>>`` a type.
@@ -34,7 +33,7 @@ _BEFORE = re.compile(r"[\w$:)\]}\"'`]")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reference:
-    """A variable as a text names it, in ``[start, end)``."""
+    """A reference to a variable, at ``[start, end)`` of a text."""
 
     name: str
     kind: Literal["raw", "literal", "name", "test"]
@@ -43,7 +42,7 @@ class Reference:
 
 
 def reference_at(text: str, at: int) -> Reference | None:
-    """The variable that begins with the ``:`` at a place; None if the colon has another meaning."""
+    """The reference that begins with the ``:`` at a position; None if the colon has another meaning."""
     if at > 0 and _BEFORE.match(text, at - 1):
         return None
     found = _REFERENCE.match(text, at)
@@ -55,8 +54,10 @@ def reference_at(text: str, at: int) -> Reference | None:
 
 
 def replacement(reference: Reference, variables: Mapping[str, str], style: Style) -> str:
-    """The text that replaces a variable. Raises SqlError UNDEFINED_VARIABLE, without a place, if the variable is not
-    set."""
+    """The text that replaces a variable.
+
+    Raises SqlError UNDEFINED_VARIABLE, without a position, if the variable is not set.
+    """
     if reference.kind == "test":
         return "TRUE" if reference.name in variables else "FALSE"
     if reference.name not in variables:
@@ -74,14 +75,14 @@ def replacement(reference: Reference, variables: Mapping[str, str], style: Style
 
 
 def undefined(name: str, known: Iterable[str]) -> SqlError:
-    """The error of a variable that is not set."""
+    """The error for a variable that is not set."""
     near = near_names(name, known, most=1)
     hint = f"did you mean :{near[0]}?" if near else rf"--var {name}=VALUE or \set {name} VALUE; \:{name} is no variable"
     return SqlError(UNDEFINED_VARIABLE, f'variable "{name}" is not set', hint=hint)
 
 
 def braced_value(name: str, variables: Mapping[str, str]) -> str:
-    """The text that replaces ``${name}``. Raises SqlError, without a place, if it has no value or an invalid one."""
+    """The text that replaces ``${name}``. Raises SqlError, without a position, if it has no value or an invalid one."""
     if name not in variables:
         near = near_names(name, variables, most=1)
         raise SqlError(

@@ -21,7 +21,7 @@ class Origin:
     text: str
 
     def span(self, start: int, end: int) -> Span:
-        """The place of ``[start, end)`` in the file."""
+        """The span of ``[start, end)`` in the file."""
         line_start = self.text.rfind("\n", 0, start) + 1
         line = self.text.count("\n", 0, start) + 1
         if self.text[line_start : line_start + 1] == BYTE_ORDER_MARK and start > line_start:
@@ -31,8 +31,11 @@ class Origin:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Piece:
-    """A section of the expanded text that begins at ``at`` and ends at the next section. A copied section has the
-    characters of its file from ``start`` on. Any other section as a whole replaces ``[start, end)`` of the file."""
+    """A section of the expanded text that begins at ``at`` and ends at the next section.
+
+    A copied section consists of the characters of its file from ``start`` on. Any other section replaces ``[start,
+    end)`` of the file as a whole.
+    """
 
     at: int
     origin: Origin
@@ -43,7 +46,7 @@ class Piece:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Echo:
-    """The text that ``\\echo`` prints, and its place in the expanded text."""
+    """The text printed by ``\\echo``, and its position in the expanded text."""
 
     at: int
     text: str
@@ -51,7 +54,8 @@ class Echo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
-    """An error of the expansion, located in its file, and the place in the expanded text where text was left out."""
+    """An error of the expansion, located in its file, and the position in the expanded text at which text was left
+    out."""
 
     at: int
     error: SqlError
@@ -61,7 +65,8 @@ class Fault:
 class Expanded:
     """A script without variables and backslash commands.
 
-    ``settings`` are the variables that it set (None: unset). ``faults`` are its errors, where the caller collects them.
+    ``settings`` are the variables that the script has set (None: unset). ``faults`` are its errors, if the caller
+    collects them.
     """
 
     text: str
@@ -71,12 +76,16 @@ class Expanded:
     faults: tuple[Fault, ...] = ()
 
     def variables_after(self, before: Mapping[str, str]) -> dict[str, str]:
-        """The variables after the script, given those before it; the next file begins with them."""
+        """The variables after the script, given the variables before it.
+
+        They are the initial variables of the next file.
+        """
         merged = {**before, **self.settings}
         return {name: value for name, value in merged.items() if value is not None}
 
     def source(self, start: int, end: int) -> tuple[Origin, Span]:
-        """The origin of ``[start, end)`` of the expanded text: the file of its start, and the place in it."""
+        """The origin of ``[start, end)`` of the expanded text: the file that contains the start, and the position in
+        that file."""
         first = self._piece(start)
         begin = min(first.start + start - first.at, len(first.origin.text)) if first.is_copied else first.start
         last = self._piece(max(start, end - 1))
@@ -89,7 +98,7 @@ class Expanded:
         return first.origin, first.origin.span(begin, max(begin + 1, min(stop, len(first.origin.text))))
 
     def locate(self, error: SqlError) -> SqlError:
-        """An error in the expanded text, moved to the original file. Changes and returns ``error``."""
+        """Relocates an error from the expanded text to the original file. Modifies and returns ``error``."""
         if error.span is not None and error.text in (None, self.text):
             origin, error.span = self.source(error.span.start, error.span.end)
             error.text, error.file = origin.text, origin.file

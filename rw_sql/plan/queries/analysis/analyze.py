@@ -26,12 +26,12 @@ def analyze(
 ) -> Analysis:
     """The findings of a query and its output columns, as far as they are certain without Spark.
 
-    ``inputs`` are the columns of the relations that the query may read, by name (None: the relation exists, its columns
-    are not known). Names are compared without case. ``is_relation`` returns whether Spark has a relation with a name
-    outside ``inputs``; the name is dotted if the query dots it. Without ``is_relation``, such a name is a finding,
-    unless it has a schema other than ``public``. ``is_function`` returns the same for functions that are not Spark's
-    own, by folded name. With ``is_stored``, the columns become a table's columns, so each needs a name and the names
-    must differ. With ``dialect`` ``"risingwave"``, functions are left unchecked.
+    ``inputs`` are the columns of the relations that the query may read, by name (None: the relation exists, its
+    columns are not known). Names are compared without case. ``is_relation`` returns whether Spark has a relation
+    with a name that is not in ``inputs``; names may be qualified as in the query. Without ``is_relation``, such a
+    name is a finding, unless it has a schema other than ``public``. ``is_function`` returns whether a function
+    exists that is not built into Spark, by its folded name. With ``is_stored``, the columns become a table's
+    columns, so each needs a unique name. With ``dialect`` ``"risingwave"``, functions are left unchecked.
 
     A query that sqlglot cannot parse has no findings and no columns, and is not complete.
     """

@@ -1,4 +1,4 @@
-"""Types of columns, as trees of sqlglot, and the fields within them."""
+"""Types of columns as sqlglot trees, and the fields inside them."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def data_type(ddl: str) -> exp.DataType | None:
 
 
 def ddl_of(kind: exp.DataType | None) -> str | None:
-    """A type as Spark's DDL writes it."""
+    """A type in Spark's DDL form."""
     if kind is None:
         return None
     return _NAMES.get(kind.this) or kind.sql(dialect="spark")
@@ -74,7 +74,7 @@ def is_integer(kind: exp.DataType | None) -> bool:
 
 
 def is_scalar(kind: exp.DataType) -> bool:
-    """True if a value of the type has no fields that a dot could select."""
+    """True if values of the type have no fields to select by a dot."""
     return kind.this in _SCALARS
 
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 SELECT, WHERE, ON, GROUP_BY, HAVING, ORDER_BY, FROM = "SELECT", "WHERE", "ON", "GROUP BY", "HAVING", "ORDER BY", "FROM"
 WITHIN = "an aggregate"
-"""The place of an expression: a clause, or the arguments of an aggregate."""
+"""The context of an expression: a clause, or the arguments of an aggregate."""
 
 _NO_AGGREGATES = (WHERE, ON, GROUP_BY)
 _TRUTHS = (exp.Predicate, exp.And, exp.Or, exp.Not, exp.Boolean)
@@ -255,7 +255,7 @@ def _is_windowed(node: exp.Expr) -> bool:
 
 
 def _count(node: exp.Anonymous) -> int | None:
-    """The number of arguments of a call; None if a star or parameter names leave it open."""
+    """The number of arguments of a call; None if it is uncertain because of a star or named arguments."""
     count = 0
     for argument in node.expressions:
         while isinstance(argument, exp.Order | exp.IgnoreNulls | exp.RespectNulls):

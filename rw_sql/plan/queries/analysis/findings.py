@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column: its name and its type as Spark's DDL writes it (None: not known).
+    """A column: its name, and its type in Spark's DDL form (None: unknown).
 
     An output column without a name, such as ``a + 1``, has the name ``""``.
     """
@@ -22,7 +22,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """An error of a query: ``length`` characters from ``offset`` of its text, one sentence, and a hint to type."""
+    """An error in a query: its range in the text (``length`` characters from ``offset``), one sentence, and a hint."""
 
     offset: int
     length: int
@@ -57,12 +57,12 @@ class Report:
     is_complete: bool = True
 
     def add(self, place: tuple[int, int] | None, kind: ErrorCode, message: str, hint: str | None = None) -> None:
-        """Adds a finding at ``[start, end)``; a finding without a place is put at the start of the query."""
+        """Adds a finding at ``[start, end)``. A finding without a position is placed at the start of the query."""
         start, end = place or (0, 1)
         self.findings.setdefault(
             (start, message), Finding(offset=start, length=end - start, kind=kind, message=message, hint=hint)
         )
 
     def leave(self) -> None:
-        """Notes that a part of the query is left unchecked."""
+        """Records that a part of the query is left unchecked."""
         self.is_complete = False

@@ -1,4 +1,4 @@
-"""The columns that the FROM of a select provides to its expressions, and the search for a name among them."""
+"""The columns that the FROM clause of a select provides to its expressions, and the lookup of names among them."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 class Attribute:
     """A column that expressions can name. Attributes with the same ``origin`` are the same column, found in two ways.
 
-    ``qualifier`` is the folded name of its relation. ``is_hidden`` marks the second of two columns that USING merged:
-    it can be named only with its qualifier.
+    ``qualifier`` is the folded name of its relation. ``is_hidden`` marks the second of two columns merged by USING,
+    which can only be used with its qualifier.
     """
 
     name: str
@@ -26,14 +26,16 @@ class Attribute:
     is_hidden: bool = False
 
     def moved(self, **changes: object) -> Attribute:
-        """The same column with other properties."""
+        """The same column with some properties replaced."""
         values = {name: getattr(self, name) for name in ("name", "qualifier", "data_type", "origin", "is_hidden")}
         return Attribute(**(values | changes))
 
 
 @dataclass(slots=True)
 class Output:
-    """The columns of a query or relation; with ``is_open`` there may be further columns at unknown places.
+    """The columns of a query or relation.
+
+    With ``is_open``, there may be further, unknown columns anywhere among them.
 
     A column without a name has the name ``""``. ``is_missing``: no such relation exists.
     """
@@ -43,7 +45,7 @@ class Output:
     is_missing: bool = False
 
     def read_as(self, qualifier: str) -> Output:
-        """The columns as an outer query sees them: with new origins, but columns of equal origin stay equal."""
+        """The columns as seen by an outer query: with new origins, but columns of equal origin keep equal origins."""
         origins: dict[int, object] = {}
         return Output(
             [
@@ -61,7 +63,7 @@ class Output:
 
 
 OPEN = "open"
-"""The result of a search that may lead to a column that is not known."""
+"""The result of looking up a name that may refer to an unknown column."""
 
 
 class Frame:
@@ -100,7 +102,7 @@ class Frame:
         self._by_name = None
 
     def named(self, name: str) -> list[Attribute]:
-        """The attributes with a folded name, hidden ones too."""
+        """The attributes with a folded name, including hidden ones."""
         if self._by_name is None:
             self._by_name = {}
             for attribute in self.attributes:
@@ -108,12 +110,14 @@ class Frame:
         return self._by_name.get(name, [])
 
     def visible(self, name: str) -> list[Attribute]:
-        """The attributes that a folded name without qualifier may mean, each origin once."""
+        """The attributes to which an unqualified folded name may refer, each origin once."""
         return _distinct(attribute for attribute in self.named(name) if not attribute.is_hidden)
 
     def find(self, parts: Sequence[str]) -> tuple[list[Attribute], int] | str | None:
-        """The attributes that the folded name ``a.b.c`` may mean, and how many of its parts name the column; OPEN; or
-        None."""
+        """The attributes to which the folded name ``a.b.c`` may refer, and how many of its parts name the column.
+
+        OPEN if it may refer to an unknown column, None if it refers to nothing.
+        """
         if len(parts) > 1:
             for used in (2, 3):
                 if len(parts) < used:
@@ -163,7 +167,7 @@ class Scope:
         return next((found for found in reversed(self.parameters) if found[0] == name), None)
 
     def with_outputs(self, columns: Iterable[Attribute], *, first: bool) -> Scope:
-        """The scope of a clause that also takes the names of the output."""
+        """The scope of a clause that may also use the output names of the select."""
         scope = Scope(self.frame, self.outer)
         scope.is_output_first = first
         scope.windows = self.windows

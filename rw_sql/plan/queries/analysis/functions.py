@@ -13,7 +13,7 @@ CASTS = frozenset({
     "bigint", "binary", "boolean", "date", "decimal", "double", "float", "int", "smallint", "string", "timestamp",
     "tinyint",
 })  # fmt: skip
-"""Functions that are casts: the result is named as the argument."""
+"""Functions that are casts; the result has the name of the argument."""
 
 _SYNTAX = frozenset({
     "cast", "collate", "date_diff", "dateadd", "datediff", "extract", "identifier", "map", "named_struct", "overlay",
@@ -22,10 +22,10 @@ _SYNTAX = frozenset({
 """Calls that Spark's grammar parses by special rules; their arguments are not counted."""
 
 TIME_WINDOWS = ("window", "session_window")
-"""Functions whose call is a column with the function's name in its select."""
+"""Functions whose call adds a column with the function's name to the scope of its select."""
 
 UNIT_FIRST = frozenset({"date_add", "date_diff", "dateadd", "datediff", "timestampadd", "timestampdiff"})
-"""Functions whose first argument may be a unit of time, which looks like a column."""
+"""Functions whose first argument may be a unit of time, which looks like a column name."""
 
 UNITS = frozenset({
     "year", "quarter", "month", "week", "day", "dayofyear", "hour", "minute", "second", "millisecond", "microsecond",
@@ -35,12 +35,12 @@ WITHOUT_BRACKETS = frozenset({
     "current_catalog", "current_database", "current_date", "current_path", "current_schema", "current_time",
     "current_timestamp", "current_timezone", "current_user", "grouping__id", "localtimestamp", "session_user", "user",
 })  # fmt: skip
-"""Names that Spark resolves where there is no column of the name."""
+"""Functions that Spark calls without parentheses if there is no column with that name."""
 
 
 @dataclass(frozen=True, slots=True)
 class Builtin:
-    """A function of Spark's: ``least`` to ``most`` arguments (None: any number), in steps of ``step``."""
+    """A Spark function with ``least`` to ``most`` arguments (None: any number), in steps of ``step``."""
 
     name: str
     kind: str
@@ -74,7 +74,7 @@ def _arguments(count: int) -> str:
 
 @cache
 def builtins() -> dict[str, Builtin]:
-    """Spark's functions by name, as ``python -m rw_sql.runtime.spark.builtin_functions`` found them."""
+    """Spark's functions by name, from the file written by ``python -m rw_sql.runtime.spark.builtin_functions``."""
     stored = json.loads((files(__package__) / "functions.json").read_text("utf-8"))
     found = {
         name: Builtin(name, kind, least, most, *step)

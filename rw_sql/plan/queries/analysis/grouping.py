@@ -22,7 +22,7 @@ _SILENT = (exp.Query, exp.Star, exp.Identifier, exp.Var, exp.DataType, exp.Liter
 
 
 class Groups:
-    """The expressions that a select groups by, and the check of others against them."""
+    """The expressions by which a select groups. Checks other expressions against them."""
 
     def __init__(self, keys: Iterable[exp.Expr], resolved: Mapping[int, Resolved], text: Text, report: Report) -> None:
         self._resolved = resolved
@@ -116,7 +116,7 @@ class Groups:
         )
 
     def _form(self, node: object) -> Hashable:
-        """A value that is equal for expressions with the same meaning."""
+        """A comparison key that is equal for expressions with the same meaning."""
         if isinstance(node, exp.Paren | exp.Alias):
             return self._form(node.this)
         if isinstance(node, exp.Column):

@@ -26,8 +26,10 @@ _LISTED = 8
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Known:
     """The names available to a query: relations with their columns by folded name (None: unknown columns), other
-    relations, and functions besides Spark's. ``has_functions`` is False if the functions are not Spark's; they then
-    stay unchecked."""
+    relations, and functions besides Spark's.
+
+    ``has_functions`` is False if the query's functions are not Spark's and are therefore not checked.
+    """
 
     relations: Mapping[str, Sequence[Column] | None]
     is_relation: Callable[[str], bool] | None

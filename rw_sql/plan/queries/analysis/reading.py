@@ -1,4 +1,4 @@
-"""From the text of a query to a tree whose names and calls have their places."""
+"""Parses the text of a query to a tree, and determines the positions of names and calls."""
 
 from __future__ import annotations
 
@@ -17,8 +17,10 @@ if TYPE_CHECKING:
     from sqlglot import Token
 
 _FORMS = ("CAST", "TRY_CAST", "EXTRACT", "TRIM", "POSITION", "SUBSTRING", "SUBSTR", "OVERLAY")
-"""Calls with keywords inside. For all other functions, sqlglot's own forms would lose their names and surplus
-arguments."""
+"""Calls with keywords inside, which sqlglot parses specially.
+
+Other calls are parsed generically, because sqlglot's special forms would lose their names and surplus arguments.
+"""
 
 
 def _number(_: Any, token: Token) -> exp.Expr:
@@ -51,7 +53,7 @@ def _dialect(name: str) -> Dialect:
 
 
 class Text:
-    """A query's text with its tree (None where sqlglot does not read it) and the places of the tree's parts."""
+    """A query's text with its tree (None if sqlglot cannot parse it) and the positions of the tree's parts."""
 
     def __init__(self, query: str, dialect: str) -> None:
         self.query = query
@@ -71,20 +73,20 @@ class Text:
             self.tree = trees[0]
 
     def place(self, node: exp.Expr | None) -> tuple[int, int] | None:
-        """The place of a name, a star, a number or a call's name: ``[start, end)``."""
+        """The position of a name, a star, a number or a call's name: ``[start, end)``."""
         if node is None or node._meta is None:
             return None
         start, end = node._meta.get("start"), node._meta.get("end")
         return (int(start), int(end) + 1) if start is not None and end is not None else None
 
     def first_place(self, node: exp.Expr | None) -> tuple[int, int] | None:
-        """The first place that any part of a tree has; None if no part has one."""
+        """The first position of any part of a tree; None if no part has one."""
         if node is None:
             return None
         return min(filter(None, map(self.place, node.walk())), default=None)
 
     def keyword(self, before: tuple[int, int] | None, kinds: Iterable[TokenType]) -> tuple[int, int] | None:
-        """The last word of these kinds before a place; the place itself if there is none."""
+        """The position of the last word of these kinds before a position; the given position if there is none."""
         if before is None:
             return None
         wanted = tuple(kinds)
@@ -92,7 +94,7 @@ class Text:
         return (found[-1].start, found[-1].end + 1) if found else before
 
     def written(self, node: exp.Expr) -> str:
-        """A name as the text writes it."""
+        """A name as spelled in the text."""
         place = self.place(node)
         return self.query[slice(*place)] if place else node.name
 

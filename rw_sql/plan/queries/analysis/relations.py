@@ -17,16 +17,17 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 PUBLIC = "public"
-"""The schema of all objects, which a name may include."""
+"""The default schema, by which a name may be qualified."""
 
 _UNCHECKED_FUNCTIONS = ("identifier", "table", "table_changes", "table_changes_by_path")
-"""Names that FROM accepts as functions besides Spark's: keywords of the grammar, and functions of Delta."""
+"""Names that are accepted as functions in FROM, besides Spark's functions: keywords of the grammar, and functions of
+Delta."""
 
 _NARROW = ("SEMI", "ANTI")
 
 
 def _where_else(name: str, others: Sequence[str]) -> str | None:
-    """The hint for a name that relations of other schemas have."""
+    """The hint for a name that exists in other schemas."""
     if not others:
         return None
     written = [other if "." in other else f"{PUBLIC}.{other}" for other in others]
@@ -56,7 +57,7 @@ class RelationChecker(ExpressionChecker):
         return frame
 
     def _read(self, frame: Frame, node: exp.Expr, outer: Scope | None) -> None:
-        """Adds the columns of one item of FROM; ``frame`` has the items before it, which LATERAL can use."""
+        """Adds the columns of one item of FROM. ``frame`` contains the items before it, which LATERAL can use."""
         match node:
             case exp.Table():
                 self._table(frame, node, outer)
@@ -85,7 +86,7 @@ class RelationChecker(ExpressionChecker):
                     self._lateral_view(frame, part, outer)
 
     def _add(self, frame: Frame, output: Output, node: exp.Expr, name: str = "") -> None:
-        """Adds columns under a relation's alias, and under the names that the alias gives them."""
+        """Adds columns under a relation's alias, and under the column names in the alias."""
         alias = node.args.get("alias")
         qualifier = (node.alias or name).lower()
         found = output.read_as(qualifier)
@@ -244,14 +245,14 @@ class RelationChecker(ExpressionChecker):
         self._add(frame, Output([Attribute(c, "", kind, object()) for c, kind in columns or ()], columns is None), node)
 
     def _generated(self, call: exp.Expr, scope: Scope) -> list[tuple[str, exp.DataType | None]] | None:
-        """Checks the call of a generator; returns the columns that it gives, or None."""
+        """Checks the call of a generator function; returns its columns, or None."""
         self.expression(call, scope, FROM)
         if not isinstance(call, exp.Anonymous) or not call.expressions:
             return None
         return self.generated(call, scope)
 
     def generated(self, call: exp.Anonymous, scope: Scope) -> list[tuple[str, exp.DataType | None]] | None:
-        """The columns of a generator's call that was checked."""
+        """The columns of a generator call that has been checked already."""
         name = call.name.lower().removesuffix("_outer")
         if name == "json_tuple":
             return [(f"c{i}", types.STRING) for i in range(len(call.expressions) - 1)]
@@ -299,8 +300,11 @@ class RelationChecker(ExpressionChecker):
     def _merge_columns(
         self, frame: Frame, right: Frame, using: Sequence[exp.Expr], *, is_natural: bool, join: exp.Join
     ) -> None:
-        """Joins by columns with the same names. Each of these appears once, before all others; the right side's can be
-        named only with their relation as qualifier."""
+        """Joins by columns with the same names.
+
+        Each of these columns appears once, before all others. The right side's columns can only be used with their
+        relation as qualifier.
+        """
         if is_natural:
             if frame.is_open or right.is_open:
                 names = None

@@ -16,10 +16,10 @@ _FIRST = frozenset({
     "lead", "map_filter", "max", "max_by", "min", "min_by", "mode", "nth_value", "reverse", "shuffle", "slice",
     "sort_array",
 })  # fmt: skip
-"""Functions that return a value of their first argument's type."""
+"""Functions whose result has the type of their first argument."""
 
 _SAME = frozenset({"coalesce", "greatest", "ifnull", "least", "nvl"})
-"""Functions that return the type of their arguments, if all arguments have the same type."""
+"""Functions whose result has the type of their arguments, if all arguments have the same type."""
 
 _ALWAYS = {
     "approx_count_distinct": types.BIGINT, "array_contains": types.BOOLEAN, "array_join": types.STRING,

@@ -128,7 +128,7 @@ class QueryChecker(RelationChecker):
         return output
 
     def _add_windows(self, node: exp.Select, frame: Frame) -> None:
-        """Adds the column ``window`` to the names of a select that calls ``window(…)``."""
+        """Adds the column ``window`` to the scope of a select that calls ``window(…)``."""
         clauses = [*node.expressions, node.args.get("group")]
         for clause in clauses:
             if clause is None:
@@ -139,7 +139,7 @@ class QueryChecker(RelationChecker):
                     frame.add(Output([Attribute(name, "", types.WINDOW, name)]), "")
 
     def _item(self, item: exp.Expr, scope: Scope) -> Output:
-        """Checks an item of the SELECT list; returns the columns that it gives."""
+        """Checks an item of the SELECT list; returns its columns."""
         if isinstance(item, exp.Star) or (isinstance(item, exp.Column) and isinstance(item.this, exp.Star)):
             output = self.star(item, scope)
             return Output([a for a in output.columns if a.origin not in TIME_WINDOWS], output.is_open)

@@ -1,4 +1,4 @@
-"""Checks that a table can store the columns of a query: each has a name, and the names differ."""
+"""Checks that a table can store the columns of a query: each needs a unique name."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ _UNNAMED = (
 """Expressions that Spark names by their text, with brackets and blanks."""
 
 _MOST_WORDS = 3
-"""The maximum number of an expression's words in the name that a hint suggests for it."""
+"""The maximum number of an expression's words in a suggested column name."""
 
 _WIDEST = 40
-"""The longest expression that a hint repeats."""
+"""The maximum length of an expression that is repeated in a hint."""
 
 
 def require_storable(query: exp.Expr, output: Output, text: Text, report: Report) -> None:
@@ -62,7 +62,7 @@ def _short(item: exp.Expr) -> str:
 
 
 def called_as_in_risingwave(query: exp.Expr, output: Output) -> Output:
-    """The columns with the names that RisingWave gives to calls: ``count`` to ``count(*)``."""
+    """The columns, named as RisingWave names calls: ``count`` for ``count(*)``."""
     select = _first_select(query)
     if select is None or output.is_open or len(select.expressions) != len(output.columns):
         return output
@@ -86,7 +86,7 @@ def _first_select(query: exp.Expr) -> exp.Select | None:
 
 
 def _last_place(item: exp.Expr, text: Text) -> tuple[int, int] | None:
-    """The place of a column's own name, after the name of its relation."""
+    """The position of a column's name, without the qualifier."""
     return text.place(item.this) if isinstance(item, exp.Column) else text.first_place(item)
 
 
@@ -109,7 +109,7 @@ def _named_items(select: exp.Select, output: Output) -> Iterator[tuple[exp.Expr,
 
 
 def _is_surely_unnamed(item: exp.Expr) -> bool:
-    """True if the name that Spark generates for an item has brackets or spaces, which a table does not accept."""
+    """True if the name that Spark generates for an item contains brackets or spaces, which a table does not accept."""
     if isinstance(item, exp.Anonymous):
         known = builtins().get(item.name.lower())
         return known is not None and known.kind != GENERATOR and known.name not in (*CASTS, *TIME_WINDOWS)
@@ -117,6 +117,6 @@ def _is_surely_unnamed(item: exp.Expr) -> bool:
 
 
 def suggested_name(written: str) -> str:
-    """A name for a column that has none: ``sum(amount)`` could be ``sum_amount``."""
+    """Suggests a name for an unnamed column: ``sum_amount`` for ``sum(amount)``."""
     name = "_".join(re.findall(r"[a-z0-9]+", written.lower())[:_MOST_WORDS]) or "a_name"
     return f"n_{name}" if name[0].isdigit() else name

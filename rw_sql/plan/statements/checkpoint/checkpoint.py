@@ -105,7 +105,7 @@ def _moment(milliseconds: int) -> datetime | None:
 def lower_inject_checkpoint_offsets(
     statement: InjectCheckpointOffsets, snapshot: Snapshot, inspector: Inspector
 ) -> Plan:
-    """INJECT CHECKPOINT OFFSETS: rewrites the newest committed entry of the offset log; operator state stays."""
+    """INJECT CHECKPOINT OFFSETS: rewrites the newest committed entry of the offset log. Operator state is kept."""
     watch_seconds = _watch_seconds(statement)
     written = read_written(statement, inspector)
     ground = look_around(statement, snapshot, inspector, (*statement.splits, *(entry.split for entry in written)))
@@ -256,7 +256,7 @@ def _dropped(statement: InjectCheckpointOffsets, ground: InjectContext, moved: t
 def _require_files(
     statement: InjectCheckpointOffsets, inspector: Inspector, ground: InjectContext, moved: tuple[Moved, ...]
 ) -> tuple[str, ...]:
-    """Checks that files to be read again still exist: Spark silently skips missing ones."""
+    """Checks that the files to be re-read still exist, because Spark silently skips missing files."""
     notices: list[str] = []
     for each in moved:
         if each.target.kind != FILE or each.target.position is None or each.position >= each.target.position:
@@ -388,7 +388,7 @@ def lower_undo_checkpoint(
 ) -> Plan:
     """Reverts the newest rewrite of a checkpoint, if the job has not been started since.
 
-    With ``of``, it must be the rewrite made by this statement.
+    With ``of``, this must be the rewrite made by that operation.
     """
     look = inspector.checkpoints.look(path)
     checkpoint = look.checkpoint

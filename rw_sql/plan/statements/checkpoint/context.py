@@ -38,7 +38,10 @@ NO_TABLE = "no table"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """One split in a statement: its source and its name there. ``position`` is None for a new split."""
+    """One split named in a statement: its source, and the split's name in that source.
+
+    ``position`` is None for a new split.
+    """
 
     id: str
     source: str
@@ -64,7 +67,7 @@ class InjectContext:
         return self.look.checkpoint
 
     def bounds(self, target: Target) -> tuple[int, int] | None:
-        """The readable positions, with the end included; None if unknown."""
+        """The first and last valid position (the end is a valid position); None if unknown."""
         match target.kind:
             case "kafka":
                 seen = self.upstream.splits.get(target.local) if self.upstream is not None else None
@@ -97,7 +100,7 @@ class InjectContext:
         )
 
     def resolve(self, written: SplitId) -> Target:
-        """The split that a statement names. Raises SqlError UNKNOWN_SPLIT with the existing ones.
+        """The split with the name in a statement. Raises SqlError UNKNOWN_SPLIT, with the existing splits.
 
         A new partition is accepted for a Kafka source if only that source reads its topic, or if it is the only Kafka
         source.
@@ -153,7 +156,7 @@ class InjectContext:
 
 
 def resolve_all(ground: InjectContext, written: Iterable[SplitId]) -> tuple[Target, ...]:
-    """The splits that a statement names, each once."""
+    """The splits with the names in a statement, without duplicates."""
     found: dict[tuple[str, str], Target] = {}
     for split in written:
         target = ground.resolve(split)
@@ -174,7 +177,7 @@ def look_around(
     inspector: Inspector,
     named: tuple[SplitId, ...] = (),
 ) -> InjectContext:
-    """Looks at the checkpoint and at every upstream that the statement gives access to."""
+    """Looks at the checkpoint, and at every upstream for which the statement has connection settings."""
     try:
         found = inspector.checkpoints.look(statement.path)
     except SqlError as error:
@@ -228,7 +231,7 @@ def _require_bootstrap(statement: InjectCheckpointOffsets | ShowCheckpoint, opti
 
 
 def _topics(checkpoint: Checkpoint, named: tuple[SplitId, ...]) -> tuple[str, ...]:
-    """The topics of the checkpoint, and further ones that a statement names."""
+    """The topics of the checkpoint, and further topics named in the statement."""
     known = [split for source in checkpoint.sources if source.kind == KAFKA for split in source.splits]
     written = [split.id.strip().rpartition("/")[2] for split in named] if known else []
     return tuple(dict.fromkeys(name.rpartition(":")[0] for name in (*known, *written) if ":" in name))

@@ -56,7 +56,7 @@ _SPARK_NAMES = {DELTA: "reservoirVersion", FILE: "logOffset", KAFKA: "offset"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Moved:
-    """A split and its new position; ``span`` is the position's place in the statement."""
+    """A split and its new position; ``span`` is where the position is written in the statement."""
 
     target: Target
     position: int
@@ -73,7 +73,7 @@ class ResolvedTarget:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Written:
-    """A split as written: a number or a state as text, a bound of the upstream, or None, which is its start."""
+    """A split as written: a number or a state as text, a bound of the upstream, or None for the split's start."""
 
     split: SplitId
     text: str | None

@@ -80,7 +80,8 @@ def _of_kafka(ground: InjectContext, target: Target, new: int, sparse: Mapping[s
 
 
 def _of_dropped(ground: InjectContext, target: Target, sparse: Mapping[str, str]) -> Verdict:
-    """A partition that the job leaves: its records after the job's position stay unread."""
+    """The verdict for a partition that the job no longer reads: its records after the job's position will never be
+    read."""
     bounds = ground.bounds(target)
     if bounds is None or target.position is None:
         return Verdict(text="UNKNOWN (no longer in the checkpoint)")
@@ -91,7 +92,7 @@ def _of_dropped(ground: InjectContext, target: Target, sparse: Mapping[str, str]
 
 
 def _of_delta(inspector: Inspector, ground: InjectContext, target: Target, new: int) -> tuple[Verdict, list[str]]:
-    """Counts rows by the log's own statistics, if every added file has a row count."""
+    """Counts rows from the statistics in the table's log, if every added file has a row count."""
     old = target.position or 0
     low, high = min(old, new), max(old, new)
     between = inspector.checkpoints.rows_between(ground.tables[target.source], low, high)
@@ -126,7 +127,10 @@ def _of_numbers(ground: InjectContext, target: Target, new: int) -> Verdict:
 
 
 def _unread(ground: InjectContext, positions: Mapping[Target, int]) -> Iterable[str]:
-    """Messages about partitions that are neither in the checkpoint nor in the statement; Spark adds them by itself."""
+    """Messages about partitions that are neither in the checkpoint nor in the statement.
+
+    Spark adds them automatically.
+    """
     if ground.upstream is None:
         return
     known = {target.local for target in (*ground.targets(), *positions)}

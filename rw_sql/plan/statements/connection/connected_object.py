@@ -1,4 +1,4 @@
-"""Objects that can use a connection, sources and sinks alike: definition, checks, and changed records."""
+"""Operations on objects that can use a connection (sources and sinks): definition, checks, and changed records."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Definition = CreateSource | CreateSink
 
 
 def find_connected(snapshot: Snapshot, kind: str, name: Name) -> Connected:
-    """The source or sink in ``ALTER kind name``; for a table its source.
+    """The source or sink in ``ALTER kind name``; for a table, its source.
 
     Raises SqlError if there is none of that kind.
     """

@@ -1,4 +1,7 @@
-"""Lowers CREATE, ALTER, DROP and VALIDATE CONNECTION. A change applies to all objects that use it, or is refused."""
+"""Lowers CREATE, ALTER, DROP and VALIDATE CONNECTION.
+
+A change applies to all objects that use the connection, or is refused.
+"""
 
 from __future__ import annotations
 
@@ -72,7 +75,7 @@ _REFUSED = (("ssh", "SSH tunnels are not supported"), ("privatelink", "PrivateLi
 
 
 def _refuse_detours(word: str, span: Span) -> None:
-    """Refuses options for indirect access, such as tunnels, by name."""
+    """Refuses options for indirect access, such as tunnels; the error names the option."""
     for part, message in _REFUSED:
         if part in word.lower():
             hint = "give an address that Spark and this process can reach directly"
@@ -144,7 +147,7 @@ def _record(snapshot: Snapshot, id_: int, statement: CreateConnection, name: str
 
 
 def lower_create_connection(statement: CreateConnection, snapshot: Snapshot, inspector: Inspector) -> Plan:
-    """CREATE CONNECTION: the brokers must answer, unless WITH (…, VALIDATE = false)."""
+    """CREATE CONNECTION: the brokers must answer, unless the statement has WITH (…, VALIDATE = false)."""
     name = object_name(statement.name)
     if statement.if_not_exists and snapshot.find("connection", name):
         return nothing(statement, name, f'connection "{name}" already exists')
@@ -193,8 +196,7 @@ def _require_answer(
 
 
 def lower_validate(statement: Validate, snapshot: Snapshot, inspector: Inspector) -> Plan:
-    """VALIDATE {CONNECTION | SOURCE | SINK} n: an error if the server does not answer or a named object does not
-    exist."""
+    """VALIDATE {CONNECTION | SOURCE | SINK} n: fails if the server does not answer or a named object does not exist."""
     if statement.kind == "SOURCE":
         source = find_source(snapshot, statement.name)
         upstream = inspector.upstreams.look(source.connector, source_options(snapshot, source))
@@ -231,7 +233,7 @@ def lower_validate(statement: Validate, snapshot: Snapshot, inspector: Inspector
 
 
 def lower_drop_connection(statement: DropConnection, snapshot: Snapshot) -> Plan:
-    """DROP CONNECTION: refused while an object uses it, unless CASCADE drops that too."""
+    """DROP CONNECTION: refused while objects use the connection, unless CASCADE drops these too."""
     name = object_name(statement.name)
     if statement.if_exists and snapshot.find("connection", name) is None:
         return nothing(statement, name, f'connection "{name}" does not exist')
@@ -283,7 +285,7 @@ def altered(statement: AlterConnectionOptions, current: CreateConnection, spec: 
 def _check_altered(
     statement: AlterConnectionOptions, snapshot: Snapshot, merged: CreateConnection
 ) -> tuple[str, PlannedOptions]:
-    """As check_connection; an error in unchanged parts points at this statement."""
+    """Like check_connection, but an error in unchanged parts points at this statement."""
     options = [option for change in statement.changes for option in change.options]
     written = [span for option in options for span in option.places]
     try:
@@ -304,7 +306,10 @@ def _check_altered(
 
 
 def _check_user(statement: AlterConnectionOptions, moved: Snapshot, user: SourceRecord) -> None:
-    """As check_source; the error is about this statement, because of a source that conflicts with it."""
+    """Like check_source for a source that uses the connection.
+
+    The error is reported as a conflict with this statement.
+    """
     try:
         check_source(moved, definition_of(user))
     except SqlError as error:
@@ -313,7 +318,7 @@ def _check_user(statement: AlterConnectionOptions, moved: Snapshot, user: Source
 
 
 def _check_sink_user(statement: AlterConnectionOptions, moved: Snapshot, sink: SinkRecord) -> None:
-    """As _check_user, for a sink."""
+    """Like _check_user, for a sink."""
     try:
         check_sink_options(moved, sink_definition(sink.definition))
     except SqlError as error:
@@ -322,7 +327,8 @@ def _check_sink_user(statement: AlterConnectionOptions, moved: Snapshot, sink: S
 
 
 def lower_alter_connection_options(statement: AlterConnectionOptions, snapshot: Snapshot, inspector: Inspector) -> Plan:
-    """ALTER CONNECTION: the connection and every dependent's resulting configuration are validated before the commit.
+    """ALTER CONNECTION: validates the connection and the resulting configuration of every dependent before the
+    commit.
 
     If the change may lead to another cluster, it is an unsafe operation, with a preview and a confirmation.
     """

@@ -52,7 +52,10 @@ if TYPE_CHECKING:
 
 
 def lower_alter_connector(statement: AlterConnector, snapshot: Snapshot, inspector: Inspector) -> Plan:
-    """ALTER … CONNECTOR WITH (…): only alterable properties; the result is validated, and no confirmation is needed."""
+    """ALTER … CONNECTOR WITH (…): changes alterable properties only.
+
+    The result is validated; no confirmation is needed.
+    """
     if statement.kind == "CONNECTION":
         return _alter_connection(statement, snapshot, inspector)
     return _alter_connected(statement, snapshot, inspector)
@@ -94,7 +97,7 @@ def _alter_connected(statement: AlterConnector, snapshot: Snapshot, inspector: I
 
 
 def _alter_connection(statement: AlterConnector, snapshot: Snapshot, inspector: Inspector) -> Plan:
-    """RisingWave's ALTER CONNECTION … CONNECTOR WITH: equals SET, for the options on its list."""
+    """RisingWave's ALTER CONNECTION … CONNECTOR WITH: the same as SET, but only for alterable options."""
     record = find_connection(snapshot, statement.name)
     spec = connection_spec(record.connector)
     sets = AlterConnectionOptions(
@@ -186,7 +189,7 @@ def _one_line(statement: Statement) -> str:
 
 
 def _check_merged(statement: AlterConnector, snapshot: Snapshot, merged: Definition) -> None:
-    """As check_connected; an error in unchanged parts points at this statement."""
+    """Like check_connected, but an error in unchanged parts points at this statement."""
     written = [span for option in statement.options for span in option.places]
     try:
         check_connected(snapshot, merged)

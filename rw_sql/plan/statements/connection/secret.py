@@ -1,4 +1,4 @@
-"""Lowers CREATE, ALTER and DROP SECRET. The value is in no plan, operation or row."""
+"""Lowers CREATE, ALTER and DROP SECRET. Plans, operations and result rows never contain the value."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def _check(statement: CreateSecret, backend: str) -> None:
 
 
 def lower_create_secret(statement: CreateSecret, snapshot: Snapshot, inspector: Inspector) -> Plan:
-    """CREATE SECRET: encrypts a value of backend ``meta`` before storing it; values elsewhere must be readable."""
+    """CREATE SECRET: encrypts the value if the backend is ``meta``; for other backends, the value must be readable."""
     name = object_name(statement.name)
     if statement.if_not_exists and snapshot.find("secret", name):
         return nothing(statement, name, f'secret "{name}" already exists')
@@ -175,7 +175,10 @@ def _put(
 
 
 def lower_alter_secret(statement: AlterSecret, snapshot: Snapshot, inspector: Inspector) -> Plan:
-    """ALTER SECRET: validates every source and sink that uses it with the new value; then they restart."""
+    """ALTER SECRET: validates every source and sink that uses the secret with the new value.
+
+    They restart afterwards.
+    """
     secret = find_secret(snapshot, statement.name)
     if secret.backend != "meta" or statement.options:
         raise SqlError(
@@ -205,12 +208,12 @@ def lower_alter_secret(statement: AlterSecret, snapshot: Snapshot, inspector: In
 
 
 def _has(options: PlannedOptions, secret: SecretRecord) -> bool:
-    """True if the options contain the secret. For a sink, the options of its sources count too."""
+    """True if the options contain the secret. For a sink, also checks the options of its sources."""
     return any(reference.id == secret.id for reference in secrets_in(options).values())
 
 
 def lower_drop_secret(statement: DropSecret, snapshot: Snapshot) -> Plan:
-    """DROP SECRET: refused while an object uses it, unless CASCADE drops that too."""
+    """DROP SECRET: refused while objects use the secret, unless CASCADE drops these too."""
     name = object_name(statement.name)
     if statement.if_exists and snapshot.find("secret", name) is None:
         return nothing(statement, name, f'secret "{name}" does not exist')

@@ -37,11 +37,11 @@ _KEY = "connection"
 
 
 def lower_alter_set_connection(statement: AlterSetConnection, snapshot: Snapshot, inspector: Inspector) -> Plan:
-    """ALTER {SOURCE | SINK} s SET CONNECTION {c | NONE}: the result is validated before anything is stored.
+    """ALTER {SOURCE | SINK} s SET CONNECTION {c | NONE}: validates the result before storing it.
 
-    A property with the same value in the object and in the new connection is then taken from the connection. NONE
-    copies the connection's properties to the object, so that its job does not change. If the result may be another
-    upstream, it is an unsafe operation, with a preview and a confirmation.
+    A property with the same value in the object and in the new connection is removed from the object and taken from
+    the connection. NONE copies the connection's properties to the object, so that its job does not change. If the
+    upstream may be a different one afterwards, this is an unsafe operation, with a preview and a confirmation.
     """
     source = find_connected(snapshot, statement.kind, statement.name)
     current = connected_definition(source)
@@ -136,7 +136,7 @@ def _written(value: str) -> str:
 
 
 def _check(statement: AlterSetConnection, snapshot: Snapshot, merged: Definition) -> None:
-    """As check_connected; errors point at this statement."""
+    """Like check_connected, but errors point at this statement."""
     try:
         check_connected(snapshot, merged)
     except SqlError as error:

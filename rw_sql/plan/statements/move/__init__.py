@@ -1,4 +1,4 @@
-"""Statements that move positions, the core of the product: UNSAFE SET, RESET, INJECT, SKIP, blocks, UNDO, REWIND.
+"""Statements that move positions (the core of the product): UNSAFE SET, RESET, INJECT, SKIP, blocks, UNDO, REWIND.
 
 Each builds a preview of duplicates and gaps, requires a confirmation, and is recorded in the log of operations.
 

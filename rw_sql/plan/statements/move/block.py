@@ -1,4 +1,5 @@
-"""Lowers BEGIN UNSAFE … COMMIT: each statement on the catalog after the ones before it, joined into one plan."""
+"""Lowers BEGIN UNSAFE … COMMIT: plans each statement on the catalog that results from the statements before it, and
+joins the plans."""
 
 from __future__ import annotations
 
@@ -66,7 +67,7 @@ SHOWN_INSIDE = (
     ast.ShowCreate,
     ast.Describe,
 )
-"""The statements that a block runs at once, on the catalog as the block would leave it."""
+"""The statements that are run immediately inside a block, on the catalog that results from the block so far."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,7 +93,7 @@ def require_inside(statement: ast.Statement) -> None:
 
 
 def collect(statements: tuple[ast.Statement, ...], snapshot: Snapshot, inspector: Inspector, lower: Lower) -> Collected:
-    """Lowers statements in order, each on the catalog after the ones before it."""
+    """Lowers statements in order, each on the catalog that results from the statements before it."""
     then = snapshot
     plans: list[Plan] = []
     changes: tuple[Change, ...] = ()
@@ -109,7 +110,7 @@ def collect(statements: tuple[ast.Statement, ...], snapshot: Snapshot, inspector
 def lower_inside(
     before: tuple[ast.Statement, ...], statement: ast.Statement, snapshot: Snapshot, inspector: Inspector, lower: Lower
 ) -> Plan:
-    """The plan of one statement inside a block, on the catalog after ``before``."""
+    """The plan of one statement inside a block, on the catalog that results from the statements in ``before``."""
     collected = collect(before, snapshot, inspector, lower)
     return lower(statement, collected.then, inspector.after(collected.then))
 
@@ -167,10 +168,11 @@ def lower_unsafe_block(statement: ast.UnsafeBlock, snapshot: Snapshot, inspector
 
 
 def _positions(snapshot: Snapshot, changes: Sequence[Change]) -> str:
-    """The positions set for sources that are stopped. A token covers them, so that it is invalid if TO LATEST resolves
-    differently.
+    """The positions set for stopped sources.
 
-    A running source is moved from the position that it has reached at the commit.
+    The confirmation token covers them, so that it becomes invalid if TO LATEST resolves to other offsets.
+
+    Running sources are not included: they are moved from the position that they have reached at the commit.
     """
     put = (change for change in changes if isinstance(change, PutSplitStates))
     return ";".join(
@@ -181,7 +183,7 @@ def _positions(snapshot: Snapshot, changes: Sequence[Change]) -> str:
 
 
 def _unallowed(collected: Collected, moves: Sequence[SourceImpact]) -> tuple[str, ...]:
-    """The words that a statement's ALLOW lacks for the effect of the block."""
+    """The words that are missing in a statement's ALLOW for the effect of the block."""
     comes = predicted_words(split for move in moves for split in move.preview.splits)
     lacking = {word for plan in collected.plans for word in plan.unallowed}
     return tuple(word for word in comes if word in lacking)
@@ -204,7 +206,7 @@ def _moved(effect: Effect, snapshot: Snapshot, then: Snapshot) -> tuple[int, ...
 
 
 def _holds(effect: Effect, snapshot: Snapshot, told: set[int]) -> tuple[ResultRow, ...]:
-    """Pauses added or removed by the block, for sources without another result row."""
+    """The result rows about pauses that the block adds or removes, for sources without another result row."""
     rows = []
     for id_, record in effect.objects.items():
         hold = record if record is not None else snapshot.get(id_)

@@ -1,5 +1,7 @@
-"""Lowers INJECT SOURCE OFFSETS, which sets the positions of a paused source. It sets all positions or none; other
-splits keep theirs."""
+"""Lowers INJECT SOURCE OFFSETS, which sets positions of a paused source.
+
+Either all given positions are set or none; other splits keep theirs.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +50,10 @@ if TYPE_CHECKING:
 
 
 def lower_inject_source_offsets(statement: InjectSourceOffsets, snapshot: Snapshot, inspector: Inspector) -> Plan:
-    """INJECT SOURCE OFFSETS: the source must be paused and its splits known; every offset is checked first."""
+    """INJECT SOURCE OFFSETS: the source must be paused and its splits known.
+
+    Every offset is checked before any is set.
+    """
     source = find_source(snapshot, statement.name)
     require_stopped(statement.name.span, snapshot, inspector, source)
     return for_each_reader(snapshot, source, lambda reader: _inject(statement, snapshot, inspector, reader))
@@ -147,7 +152,7 @@ def _checked(
     upstream: Upstream,
     stands: Positions,
 ) -> SplitState:
-    """The requested state, checked to be valid for this split; its range is not checked."""
+    """The requested state after checking that it is valid for this split. Its range is not checked here."""
     if isinstance(entry.state, int):
         state = SplitState(split=split, offset=entry.state)
     else:
@@ -180,7 +185,10 @@ def _checked(
 
 
 def _in_range(statement: InjectSourceOffsets, state: SplitState, seen: UpstreamSplit | None, span: Span) -> SplitState:
-    """The state to store: within the upstream's bounds, or clamped to them if the statement allows it."""
+    """The state to store.
+
+    If it is outside the upstream's bounds, it is clamped to them if the statement allows that.
+    """
     if seen is None or seen.start <= state.offset <= seen.end:
         return state
     if "CLAMP" in statement.allow:

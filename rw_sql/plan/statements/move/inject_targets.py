@@ -62,7 +62,7 @@ _MOST_NAMED = 8
 class RequestedOffset:
     """One split and its new position: a state as written, a computed offset, or a reset (None).
 
-    ``span`` is its place in the statement.
+    ``span`` is its position in the statement's text.
     """
 
     split: SplitId
@@ -119,7 +119,7 @@ def read_target(statement: InjectSourceOffsets, inspector: Inspector, ground: In
 
 
 def shorten(names: Iterable[str]) -> str:
-    """The first of many names, and the number of the others."""
+    """A short list of names: the first few, and the number of the others."""
     listed = list(names)
     more = f" and {len(listed) - _MOST_NAMED} more" if len(listed) > _MOST_NAMED else ""
     return ", ".join(listed[:_MOST_NAMED]) + more

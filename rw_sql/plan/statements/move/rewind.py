@@ -1,8 +1,8 @@
 """Lowers REWIND SOURCE, which restores a source and its dependents to their state just before an operation.
 
-The catalog changes are those of UNDO for the operation and all later ones: definition, assignments, positions. Rows and
-operator state come from the rewind point that the owner made then. The owner restores them before anything continues to
-read.
+The catalog changes are those of UNDO for the operation and all later ones: definition, assignments, positions. Rows
+and operator state come from the rewind point that the owner made at the operation. The owner restores them before
+any reader continues.
 """
 
 from __future__ import annotations
@@ -54,11 +54,12 @@ def rewind_statement(source: SourceRecord, operation: int) -> str:
 
 
 def lower_rewind_source(statement: RewindSource, snapshot: Snapshot, inspector: Inspector) -> Plan:
-    """REWIND SOURCE: restores log, views and their state as they were just before an operation; the source then
-    continues.
+    """REWIND SOURCE: restores the log, the views and their state as they were just before an operation.
+
+    The source then continues.
 
     Refused if there is no rewind point, if its data no longer exist, or if the upstream no longer has the records to
-    continue with. Refused too if a sink has sent rows since then, unless ALLOW DUPLICATES is given.
+    continue with. Also refused if a sink has sent rows since then, unless ALLOW DUPLICATES is given.
     """
     source = find_source(snapshot, statement.name)
     if extra := [word for word in statement.allow if word != "DUPLICATES"]:
@@ -141,9 +142,9 @@ def _before(
     point: RewindPoint,
     records: Sequence[OperationRecord],
 ) -> BeforeImage:
-    """The before-image of the source alone: for each key the oldest image from that operation on.
+    """The before-image of this source: for each key, the oldest image since that operation.
 
-    Every split that had a position gets the position it had reached, even if no operation has changed it since.
+    Every split that had a position gets the position that it had reached, even if no operation has changed it since.
     """
     fragment = ingest_fragment(source.id)
     objects: dict[int, ObjectRecord | None] = {}
@@ -200,7 +201,7 @@ def _require_settled(statement: RewindSource, snapshot: Snapshot, readers: Seque
 
 
 def _require_known(statement: RewindSource, late: Sequence[ObjectRecord]) -> None:
-    """Raises SqlError if a dependent was created after the operation: there is no saved state for it."""
+    """Raises SqlError if a dependent was created after the operation, because there is no saved state for it."""
     late = [record for record in late if isinstance(record, MaterializedViewRecord | SinkRecord)]
     if not late:
         return
@@ -314,7 +315,7 @@ def _plan(
 
 
 def _taken_back(snapshot: Snapshot, source: SourceRecord, look: RewindLook) -> tuple[str, ...]:
-    """The number of rows removed per table."""
+    """The number of rows that the rewind removes, per table."""
     rows = []
     for table in look.tables:
         record = snapshot.get(table.object_id)

@@ -26,7 +26,10 @@ _KEY = "connection"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SinkImpact:
-    """A sink whose properties change. ``doubt`` is the reason why it may write elsewhere afterwards, or not at all."""
+    """The effect on a sink whose properties change.
+
+    ``doubt`` is the reason why it may write to a different target afterwards, or not at all.
+    """
 
     sink: SinkRecord
     preview: Preview
@@ -34,7 +37,7 @@ class SinkImpact:
 
     @property
     def answers(self) -> tuple[ResultRow, ...]:
-        """The result rows about it."""
+        """The result rows about this sink."""
         rows = [
             ResultRow(object=self.sink.name, change="ALTERED", detail=spell(*each)) for each in self.preview.properties
         ]
@@ -46,7 +49,8 @@ class SinkImpact:
 def sink_impacts_of(
     snapshot: Snapshot, then: Snapshot, inspector: Inspector, ids: Iterable[int]
 ) -> tuple[SinkImpact, ...]:
-    """The changed sinks among these objects, and among the users of connections among them, by name.
+    """The effects on sinks, by name: the sinks among these objects, and the sinks that use a connection among these
+    objects.
 
     ``then`` is the catalog after the changes. Sinks without a difference are left out.
     """

@@ -28,7 +28,9 @@ if TYPE_CHECKING:
 
 
 def lower_skip_record(statement: SkipRecord, snapshot: Snapshot, inspector: Inspector) -> Plan:
-    """SKIP RECORD: the record must be the next one of its split, and the source paused. It is never read afterwards.
+    """SKIP RECORD: the source must be paused, and the record must be the next one of its split.
+
+    It will never be read.
 
     A record that was already read is in the log and cannot be removed. Skipping a later record would skip all records
     before it.

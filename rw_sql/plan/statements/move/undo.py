@@ -78,7 +78,10 @@ def undone_by(record: OperationRecord) -> int | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class History:
-    """Operations, and which of them are in effect. An undone operation is not, unless its undo was undone too."""
+    """Operations, and which of them are in effect.
+
+    An undone operation is not in effect, unless its undo was undone too.
+    """
 
     undoes: Mapping[int, int]
 
@@ -103,7 +106,7 @@ def undo_statement(record: OperationRecord, history: History) -> str | None:
 
 
 def _why_never(record: OperationRecord) -> str | None:
-    """The reason why an operation of this kind can never be undone."""
+    """The reason why operations of this kind can never be undone."""
     if record.kind == DISCOVERY:
         return "the splits would be discovered again"
     if record.kind == REWIND:
@@ -148,7 +151,7 @@ def touched_keys(record: OperationRecord) -> frozenset[Key]:
 
 
 def _redirected_sources(record: OperationRecord) -> frozenset[int]:
-    """The sources whose unsafe properties an operation changed, so that they may have another upstream."""
+    """The sources whose unsafe properties an operation changed, so that their upstream may be a different one."""
     put = _put(changes_from_json(record.changes))
     return frozenset(
         id_
@@ -232,7 +235,8 @@ def _require_undoable(statement: UndoOperation, record: OperationRecord, records
 
 
 def _with_positions(record: OperationRecord, snapshot: Snapshot, inspector: Inspector) -> BeforeImage:
-    """The before-image with the positions that splits had reached, instead of those last set by statements."""
+    """The before-image with the positions that the splits had reached, instead of the positions last set by
+    statements."""
     before = before_from_json(record.before)
     predicted = prediction_from_json(record.prediction)
     states: dict[str, dict[str, StoredState | None]] = {}
@@ -264,8 +268,8 @@ def _stood(row: StoredState, state: str, log_version: int) -> StoredState:
 def checked(
     snapshot: Snapshot, changes: tuple[Change, ...], refused: Callable[[str, str | None], SqlError]
 ) -> tuple[Change, ...]:
-    """The changes, after checking that the restored definitions are valid in the current catalog; derived fields are
-    renewed.
+    """Checks that the restored definitions are valid in the current catalog; returns the changes with derived fields
+    recomputed.
 
     A connection or secret in a definition may have been dropped since, or re-created with another id.
     """

@@ -1,5 +1,7 @@
-"""UNDO OPERATION for rebuilds of views. Before the new rows serve, it cancels the rebuild; afterwards the old rows
-serve again."""
+"""UNDO OPERATION for rebuilds of views.
+
+Before the swap, it cancels the rebuild; after the swap, it reactivates the old table.
+"""
 
 from __future__ import annotations
 
@@ -46,10 +48,10 @@ def lower_undo_rebuild(
     kind: str,
     refused: Refused,
 ) -> Plan:
-    """Cancels a rebuild that does not serve yet, or makes the table from before the swap serve again.
+    """Cancels a rebuild that has not been swapped in yet, or reactivates the table from before the swap.
 
-    ``records`` are the operations since the undone one. If neither is possible, raises the error that ``refused`` makes
-    from the reason.
+    ``records`` are the operations since the undone one. If neither is possible, raises the error that ``refused``
+    builds from the reason.
     """
     if record.kind == SWAP:
         return _back(statement, snapshot, inspector, record, records, kind, refused)
@@ -69,7 +71,7 @@ def _put(record: OperationRecord, wanted: type[Made]) -> list[Made]:
 
 
 def _serves(record: OperationRecord, begun: dict[int, int]) -> bool:
-    """True if an operation is the swap after which these generations of views serve."""
+    """True if an operation is the swap that activated these generations of views."""
     served = {view.id: view.generation for view in _put(record, MaterializedViewRecord)}
     return record.kind == SWAP and all(served.get(id_) == generation for id_, generation in begun.items())
 
@@ -98,7 +100,7 @@ def _back(
     kind: str,
     refused: Refused,
 ) -> Plan:
-    """The plan that makes the tables from before a swap serve again; they are kept until the next swap."""
+    """The plan that reactivates the tables from before a swap. They are kept until the next swap."""
     before = before_from_json(swap.before).objects
     pairs: list[tuple[MaterializedViewRecord, MaterializedViewRecord]] = []
     for served in _put(swap, MaterializedViewRecord):
@@ -129,7 +131,7 @@ def _back(
 
 
 def _anew(old: MaterializedViewRecord, now: MaterializedViewRecord) -> str:
-    """The statement that computes the former rows of a view again."""
+    """The statement that recomputes the former rows of a view."""
     name = Name(parts=(now.name,))
     if old.definition == now.definition:
         return render(RebuildMaterializedView(name=name))
@@ -167,7 +169,8 @@ def _require_same_inputs(
     later: Sequence[OperationRecord],
     refused: Refused,
 ) -> None:
-    """Refuses unless the old table can continue: its inputs exist, and their rows are the ones that it has read."""
+    """Raises the refusal unless the old table can continue: its inputs must exist and still have the rows that it
+    has read."""
     for id_ in old.inputs:
         if snapshot.get(id_) is None:
             raise refused(f'materialized view "{now.name}" previously read an object that no longer exists', None)

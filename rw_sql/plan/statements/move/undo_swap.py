@@ -1,4 +1,4 @@
-"""UNDO OPERATION of a SWAP WITH: exchanges the two names again, in the present catalog."""
+"""UNDO OPERATION of a SWAP WITH: exchanges the two names again in the current catalog."""
 
 from __future__ import annotations
 
@@ -19,8 +19,7 @@ _KINDS = ("table", "materialized_view", "source", "sink")
 
 
 def swapped_pair(record: OperationRecord) -> tuple[tuple[int, str], tuple[int, str]] | None:
-    """The two objects whose names an operation (or its undo) exchanged, with those names; None for another
-    operation."""
+    """The two objects whose names an operation (or its undo) exchanged, with these names; None for other operations."""
     if not record.kind.startswith(("SWAP ", "UNDO ")):
         return None
     put = {c.record.id: c.record for c in changes_from_json(record.changes) if isinstance(c, PutObject)}
@@ -43,8 +42,10 @@ def lower_undo_swap(
     kind: str,
     refused: SqlError,
 ) -> Plan:
-    """The plan that gives two objects their former names back. Raises ``refused`` if the objects have other names by
-    now."""
+    """The plan that restores the former names of two objects.
+
+    Raises ``refused`` if the objects have been renamed since.
+    """
     found = [snapshot.get(id_) for id_, _ in pair]
     one, other = found
     if (

@@ -63,7 +63,7 @@ if TYPE_CHECKING:
 
 
 def check_keys(statement: AlterSourceUnsafeSet | AlterTableUnsafeSet, current: CreateSource) -> None:
-    """Raises SqlError if an option is given twice, is the connector, or is unset but not set."""
+    """Raises SqlError if an option is given twice, is ``connector``, or is to be unset although it is not set."""
     seen: set[str] = set()
     named: tuple[Option | OptionKey, ...] = (*statement.set_options, *statement.unset_options)
     refuse_sharing(statement.name.key, named)
@@ -105,7 +105,7 @@ def check_keys(statement: AlterSourceUnsafeSet | AlterTableUnsafeSet, current: C
 def _check_merged(
     statement: AlterSourceUnsafeSet | AlterTableUnsafeSet, snapshot: Snapshot, merged: CreateSource
 ) -> None:
-    """As check_source; an error in unchanged parts points at this statement."""
+    """Like check_source, but an error in unchanged parts points at this statement."""
     try:
         check_source(snapshot, merged)
     except SqlError as error:
@@ -127,7 +127,10 @@ def _check_merged(
 def lower_alter_source_unsafe_set(
     statement: AlterSourceUnsafeSet | AlterTableUnsafeSet, snapshot: Snapshot, inspector: Inspector
 ) -> Plan:
-    """UNSAFE SET: merges properties into the definition. A running source restarts once, a paused one at RESUME."""
+    """UNSAFE SET: merges properties into the definition.
+
+    A running source restarts once; a paused source applies them at RESUME.
+    """
     is_of_table = isinstance(statement, AlterTableUnsafeSet)
     source = find_source_of(snapshot, "TABLE" if is_of_table else "SOURCE", statement.name)
     return for_each_reader(snapshot, source, lambda reader: _unsafe_set(statement, snapshot, inspector, reader))
@@ -218,7 +221,7 @@ def _spell(key: str, old: str, new: str) -> str:
 
 
 def lower_reset_source_splits(statement: ResetSourceSplits, snapshot: Snapshot, inspector: Inspector) -> Plan:
-    """RESET SOURCE SPLITS: discards the assignment (orphans with their states) and adopts the upstream's current
+    """RESET SOURCE SPLITS: discards the assignment (and the states of orphans), and adopts the upstream's current
     splits."""
     source = find_source(snapshot, statement.name)
     return for_each_reader(snapshot, source, lambda reader: _reset(statement, snapshot, inspector, reader))

@@ -1,5 +1,5 @@
-"""Compares two column lists of a table: the columns to rename, drop and add, or the reason why such statements do not
-suffice."""
+"""Compares two column lists of a table: finds the columns to rename, drop and add, or the reason why such changes do
+not suffice."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ColumnChanges:
-    """Statements that lead to the wanted columns, or in ``refusal`` the reason why none do."""
+    """The statements that lead to the wanted columns; or, in ``refusal``, the reason why there are none."""
 
     statements: tuple[AlterTableRenameColumn | AlterTableDropColumn | AlterAddColumn, ...] = ()
     refusal: str = ""
 
 
 def column_changes(name: Name, current: CreateTable, wanted: CreateTable) -> ColumnChanges:
-    """The statements that turn the columns of a table into those of another definition."""
+    """The statements that change the columns of a table to those of another definition."""
     old, new = _by_name(current), _by_name(wanted)
     renamed = _renamed(old, new)
     statements: list[AlterTableRenameColumn | AlterTableDropColumn | AlterAddColumn] = [
@@ -61,8 +61,10 @@ def _by_name(table: CreateTable) -> dict[str, ColumnDefinition]:
 
 
 def _renamed(old: dict[str, ColumnDefinition], new: dict[str, ColumnDefinition]) -> dict[str, str]:
-    """Maps old names to new names: a new column that is read from the field of a removed column is that column
-    renamed."""
+    """Maps old names to new names.
+
+    A new column that is read from the same field as a removed column counts as that column renamed.
+    """
     gone = {field_of(column): column for name, column in old.items() if name not in new and column.generated is None}
     found: dict[str, str] = {}
     for column in new.values():

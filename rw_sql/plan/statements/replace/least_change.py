@@ -1,5 +1,5 @@
 """The least change from one definition of an object to another: statements that alter it in place, or the reason why
-none do."""
+that is impossible."""
 
 from __future__ import annotations
 
@@ -53,14 +53,15 @@ if TYPE_CHECKING:
 Create = CreateSource | CreateTable | CreateSink | CreateMaterializedView | CreateConnection | CreateSecret
 
 _PARAMETERS = (SOURCE_RATE_LIMIT, BARRIER_INTERVAL)
-"""Properties that ALTER … SET changes."""
+"""The properties that are changed by ALTER … SET."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeastChange:
-    """Statements that alter an object in place, in order; empty if the object is already as wanted.
+    """Statements that alter an object in place, in order; empty if nothing has to change.
 
-    ``refusal`` is the reason why no statement does that; ``needs_rebuild`` means that a rebuild would.
+    ``refusal`` is the reason why the object cannot be altered in place; ``needs_rebuild``: a rebuild can make the
+    change.
     """
 
     statements: tuple[Statement, ...] = ()
@@ -69,7 +70,7 @@ class LeastChange:
 
     @property
     def is_empty(self) -> bool:
-        """True if the object is already as wanted."""
+        """True if nothing has to change."""
         return not self.statements and not self.refusal
 
 
@@ -84,7 +85,11 @@ class _OptionChanges:
 
 
 def least_change(current: Create, wanted: Create, connections: Mapping[str, CreateConnection]) -> LeastChange:
-    """See :func:`_least_change`. Columns that a definition takes over from a schema are those that the object has."""
+    """See :func:`_least_change`.
+
+    A definition that takes its columns from a schema is compared with the columns that the object took over at its
+    creation.
+    """
     # Two branches, because the columns are those of one kind of statement.
     if isinstance(current, CreateSource) and isinstance(wanted, CreateSource):  # noqa: SIM114
         wanted = with_taken_columns(current, wanted)
@@ -94,7 +99,7 @@ def least_change(current: Create, wanted: Create, connections: Mapping[str, Crea
 
 
 def _least_change(current: Create, wanted: Create, connections: Mapping[str, CreateConnection]) -> LeastChange:
-    """The statements that turn one definition into another of the same kind and name.
+    """The statements that convert one definition to another of the same kind and name.
 
     ``connections`` are the future definitions of connections that properties may come from, by name.
     """
@@ -269,8 +274,8 @@ def _connection(options: Mapping[str, Option]) -> Name | None:
 def _given(
     connections: Mapping[str, CreateConnection], name: Name | None, user: CreateSource | CreateTable | CreateSink
 ) -> dict[str, Option]:
-    """The options that a connection provides to its user, with the user's option names; empty if the connection is not
-    known."""
+    """The options that a connection provides to an object, under the object's option names; empty if the connection
+    is unknown."""
     connection = connections.get(name.key) if name is not None else None
     if connection is None:
         return {}

@@ -1,5 +1,5 @@
-"""Definitions in normal form: without layout, order of properties, defaults, and options that matter only at
-creation."""
+"""Definitions in a normal form that ignores layout, the order of properties, defaults, and options that only matter
+at creation."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ TakingT = TypeVar("TakingT", CreateSource, CreateTable)
 """A definition whose columns may come from a schema."""
 
 _AT_BIRTH = (PAUSED_AT_BIRTH, VALIDATE, "snapshot", "snapshot.batch_size", "snapshot.interval")
-"""Properties that affect only the creation of an object, not the existing object."""
+"""Properties that only affect the creation of an object."""
 
 
 def spec_of(statement: CreateSource | CreateTable | CreateSink) -> ConnectorSpec | None:
@@ -74,7 +74,7 @@ def own_options(statement: Definition | CreateConnection, spec: ConnectorSpec | 
 
 
 def is_same_option(old: Option, new: Option, spec: ConnectorSpec | None) -> bool:
-    """True if two values of an option mean the same."""
+    """True if two values of an option have the same meaning."""
     if isinstance(old.value, SecretValue) or isinstance(new.value, SecretValue):
         return old.value == new.value
     known = spec.option(new.key) if spec is not None else None
@@ -105,8 +105,9 @@ def _folded(known: OptionSpec, text: str) -> object:
 def as_written_before(
     current: CreateSource | CreateTable, wanted: CreateSource | CreateTable
 ) -> CreateSource | CreateTable:
-    """A definition with what an existing object of change data capture has stored for what its statement leaves out:
-    the names of what its reader makes upstream, the columns for ``*``, and the names of INCLUDE columns."""
+    """A change data capture definition, completed by values that the existing object has stored for omitted parts:
+    the names of the objects that its reader creates upstream, the columns for ``*``, and the names of INCLUDE
+    columns."""
     if isinstance(wanted, CreateSource) and isinstance(current, CreateSource) and is_cdc(current) and is_cdc(wanted):
         written = {option.key for option in wanted.options}
         made = change_connector(connector_of(wanted) or "").filled_in({}, "x")
@@ -122,13 +123,14 @@ def as_written_before(
 
 
 def plain_column(column: ColumnDefinition) -> ColumnDefinition:
-    """A column without its part in the primary key, and without constraints that nothing enforces."""
+    """A column without PRIMARY KEY and without constraints that are not enforced."""
     field = None if column.field == column.name else column.field
     return replace(column, field=field, is_primary_key=False, other_constraints=())
 
 
 def with_taken_columns(current: TakingT, wanted: TakingT) -> TakingT:
-    """A definition whose columns a schema has, with the columns that were taken over when the object was created."""
+    """A definition that takes its columns from a schema, with the columns that were taken over when the object was
+    created."""
     if stored_schema(current) is None or not has_schema(wanted):
         return wanted
     if any(column.generated is None for column in wanted.columns):

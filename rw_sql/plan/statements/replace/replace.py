@@ -56,9 +56,11 @@ _KINDS: dict[type[Replaceable], tuple[str, Callable[[str], Replaceable]]] = {
 def lower_create_or_replace(
     statement: Replaceable, snapshot: Snapshot, inspector: Inspector, lower: Lower, query_dialect: str
 ) -> Plan:
-    """CREATE OR REPLACE: as CREATE where there is no such object, else the least change that leads there.
+    """CREATE OR REPLACE: the same as CREATE if the object does not exist; otherwise the least change of the existing
+    object.
 
-    ``lower`` lowers each of its statements. Refused if no change of the existing object leads to this definition.
+    ``lower`` lowers each of the statements. Refused if the existing object cannot be changed to this definition in
+    place.
     """
     if statement.if_not_exists:
         raise SqlError(
@@ -106,7 +108,10 @@ def lower_create_or_replace(
 def _as_one(
     statement: Replaceable, snapshot: Snapshot, inspector: Inspector, statements: tuple[Statement, ...], lower: Lower
 ) -> Plan:
-    """Several statements as one operation, each lowered on the catalog that the statements before it produce."""
+    """Combines several statements to one operation.
+
+    Each is lowered on the catalog that results from the statements before it.
+    """
     then = snapshot
     plans: list[Plan] = []
     for each in statements:
@@ -148,7 +153,7 @@ def _as_one(
 
 
 def _folded(changes: Iterable[Change]) -> tuple[Change, ...]:
-    """The changes, where the last record of each object replaces its first."""
+    """Merges changes: only the last record of each object is kept, in the place of the first."""
     found: list[Change] = []
     at: dict[int, int] = {}
     for change in changes:

@@ -32,11 +32,12 @@ _OF_SPARK = frozenset({
     "avro", "binaryfile", "builtin", "csv", "default", "delta", "global_temp", "hudi", "iceberg", "information_schema",
     "jdbc", "json", "orc", "parquet", "session", "spark_catalog", "sys", "system", "text", "xml",
 })  # fmt: skip
-"""Folded names that mean something other than a schema to Spark or Delta if they precede the name of a table."""
+"""Folded names that have another meaning in Spark or Delta when they qualify a table name, so they cannot be
+schemas."""
 
 
 def lower_create_schema(statement: ast.CreateSchema, snapshot: Snapshot, inspector: Inspector) -> Plan:
-    """CREATE SCHEMA: a part of the catalog for names, and a Spark database with the views of its objects."""
+    """CREATE SCHEMA: creates a namespace in the catalog, and a Spark database with views of its objects."""
     name = _schema_name(statement.name)
     if is_schema(snapshot, name):
         if statement.if_not_exists:
@@ -66,7 +67,7 @@ def lower_create_schema(statement: ast.CreateSchema, snapshot: Snapshot, inspect
 
 
 def _require_fit(snapshot: Snapshot, written: ast.Name, name: str) -> None:
-    """Raises SqlError INVALID_SCHEMA_NAME for a name that Spark's database cannot have, or that something else uses."""
+    """Raises SqlError INVALID_SCHEMA_NAME for a name that is invalid for a Spark database or already used otherwise."""
     why = None
     if name in _OF_SPARK or name.startswith(("rw_", "pg_")):
         why = "the name is reserved"
@@ -104,7 +105,8 @@ def _schema_name(name: ast.Name) -> str:
 
 
 def lower_drop_schema(statement: ast.DropSchema, snapshot: Snapshot) -> Plan:
-    """DROP SCHEMA: refused while it has objects, unless CASCADE drops them too, with all that depends on them."""
+    """DROP SCHEMA: refused while the schema contains objects, unless CASCADE drops them and all their dependents
+    too."""
     name = _schema_name(statement.name)
     if name == PUBLIC:
         raise SqlError(
@@ -144,7 +146,8 @@ def lower_drop_schema(statement: ast.DropSchema, snapshot: Snapshot) -> Plan:
 
 
 def _drops(snapshot: Snapshot, inside: tuple[ObjectRecord, ...]) -> tuple[tuple[Change, ...], tuple[ResultRow, ...]]:
-    """The drops of objects with all that depends on them, each on the catalog after those before."""
+    """The drops of objects with all their dependents, each planned on the catalog that results from the drops before
+    it."""
     then = snapshot
     changes: tuple[Change, ...] = ()
     rows: tuple[ResultRow, ...] = ()
@@ -179,7 +182,7 @@ def _dropped(record: ObjectRecord, snapshot: Snapshot) -> Plan | None:
 
 
 def lower_use_schema(statement: ast.UseSchema, snapshot: Snapshot) -> Plan:
-    """USE s: from now on a bare name means an object of this schema, in this session only."""
+    """USE s: from now on, unqualified names refer to objects of this schema, in this session only."""
     name = _schema_name(statement.name)
     if not is_schema(snapshot, name):
         raise undefined_schema(snapshot, name, statement.name.span)
@@ -187,7 +190,10 @@ def lower_use_schema(statement: ast.UseSchema, snapshot: Snapshot) -> Plan:
 
 
 def lower_set_search_path(statement: ast.SetParameter, snapshot: Snapshot) -> Plan:
-    """SET search_path: the schemas in which a bare name is looked for, the first of which takes new objects."""
+    """SET search_path: the schemas in which unqualified names are looked up.
+
+    New objects are created in the first one.
+    """
     return _path_plan(statement, snapshot, path_set(statement))
 
 

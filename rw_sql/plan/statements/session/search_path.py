@@ -1,7 +1,7 @@
-"""Finds out which schema a bare name of a statement means, by the search path of the session.
+"""Resolves unqualified names in a statement by the search path of the session.
 
-A statement is resolved once, before it is lowered. What is stored afterwards does not depend on the session: a bare
-name in a definition always means schema ``public``.
+A statement is resolved once, before it is lowered. Stored definitions do not depend on the session: an unqualified
+name in a definition always refers to the schema ``public``.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _MAKES = (
 
 
 def path_of(text: str) -> tuple[str, ...]:
-    """The schemas of a search path as the parameter stores it: names separated by commas, quoted where needed."""
+    """Parses the stored value of the parameter: schema names separated by commas, quoted where needed."""
     return tuple(_parts(text)) or DEFAULT_PATH
 
 
@@ -47,7 +47,7 @@ def path_text(schemas: Sequence[str]) -> str:
 
 
 def _parts(text: str) -> list[str]:
-    """Names separated by commas; unquoted ones folded. Raises ValueError for other texts."""
+    """Parses names separated by commas; unquoted names are folded. Raises ValueError for other texts."""
     found: list[str] = []
     rest = text.strip()
     while rest:
@@ -102,9 +102,10 @@ def path_set(statement: ast.SetParameter) -> tuple[str, ...] | None:
 def resolved(
     statement: ast.Statement, snapshot: Snapshot, path: tuple[str, ...], query_dialect: str = "spark"
 ) -> ast.Statement:
-    """The statement with a schema for each bare name that means an object outside ``public``.
+    """The statement with unqualified names qualified where they refer to an object outside ``public``.
 
-    Raises SqlError where a new object has no schema to be in, or where only a schema outside the path has the name.
+    Raises SqlError if no schema of the path exists for a new object, or if a name only exists in schemas outside the
+    path.
     """
     if path == DEFAULT_PATH or isinstance(statement, _NOT_OBJECTS):
         return statement
@@ -112,7 +113,7 @@ def resolved(
 
 
 def is_relation(snapshot: Snapshot, name: ast.Name, path: tuple[str, ...]) -> bool:
-    """True if a table, source or view has this name, a bare one in some schema of the path."""
+    """True if a table, source or view with this name exists; an unqualified name is looked up in the path."""
     if len(name.parts) > 2:
         return False
     keys = [name.key] if len(name.parts) == 2 else [name.last if s == PUBLIC else f"{s}.{name.last}" for s in path]
@@ -168,7 +169,7 @@ class _Resolver:
                 return value
 
     def _made(self, name: ast.Name) -> ast.Name:
-        """The name of a new object: in the first schema of the path that exists."""
+        """The name of a new object, qualified by the first existing schema of the path."""
         if len(name.parts) > 1:
             return name
         if not self._path:
@@ -182,7 +183,7 @@ class _Resolver:
         return _in(self._path[0], name)
 
     def _named(self, name: ast.Name, kinds: tuple[str, ...]) -> ast.Name:
-        """The name of an object that exists: in the first schema of the path that has it."""
+        """The name of an existing object, qualified by the first schema of the path that contains it."""
         if len(name.parts) > 1:
             return name
         schema = self._schema_with(name.last, kinds)
@@ -225,7 +226,7 @@ def _in(schema: str, name: ast.Name) -> ast.Name:
 
 
 def _kinds(statement: Any, field: str) -> tuple[str, ...]:
-    """The kinds of objects among which a name of a statement is looked for."""
+    """The kinds of objects among which a name in a statement is looked up."""
     match statement:
         case ast.AlterConnectionOptions() | ast.DropConnection():
             return ("connection",)
@@ -241,7 +242,8 @@ def _kinds(statement: Any, field: str) -> tuple[str, ...]:
 
 
 def explicit(statement: ast.Statement, snapshot: Snapshot, query_dialect: str) -> ast.Statement:
-    """A stored definition with ``public`` written before each bare name: it means the same under every search path."""
+    """A stored definition with unqualified names qualified by ``public``, so that its meaning does not depend on the
+    search path."""
     return _Explicit(snapshot, DEFAULT_PATH, query_dialect).statement(statement)
 
 

@@ -1,4 +1,4 @@
-"""SHOW and DESCRIBE: the columns of every listing and the origin of their values.
+"""SHOW and DESCRIBE: defines the columns of every listing and computes their values.
 
 Imports: ``view``, ``move`` and the rooms of ``plan`` below ``statements``. Imported by: ``plan/lower.py``. Begin with
 ``objects``; splits and CONTINUITY have modules of their own.

@@ -1,9 +1,9 @@
 """SHOW SOURCE CONTINUITY: the gaps and duplicates that operations were predicted to cause, and those in the log.
 
-The log's commits show which offsets each run read, in order. An operation divides them: runs that started at its epoch
-or later read its result. Duplicates are offsets that these runs read although they had been read before. A gap is the
-range of offsets between the newest record read before and the first one read after, if none of it was ever read.
-Between two operations there must be neither gaps nor duplicates.
+The log's commits show which offsets each run read, in order. An operation divides the runs: those that started at
+its epoch or later show its effect. Duplicates are offsets that these runs read again. A gap is the range of offsets
+between the newest record read before the operation and the first record read after it, if none of the range was ever
+read. Between two operations there must be neither gaps nor duplicates.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ UNBROKEN = "UNBROKEN"
 BROKEN = "BROKEN"
 
 READING = "READING"
-"""The kind of the row about reading between operations."""
+"""The value of the column for the operation's kind, in the rows about normal reading between operations."""
 
 COLUMNS = (
     ("operation", "BIGINT"),
@@ -62,7 +62,7 @@ SplitIdentity = tuple[str | None, str | None]
 
 @dataclass(slots=True)
 class _Read:
-    """The ranges read of a split so far, per incarnation, and the end of the newest read."""
+    """The ranges of a split that have been read so far, per incarnation, and the end of the newest read."""
 
     spans: dict[SplitIdentity, Spans] = field(default_factory=dict)
     reached: dict[SplitIdentity, int] = field(default_factory=dict)
@@ -98,8 +98,8 @@ class Observed:
 def stretches(
     commits: Iterable[CommittedRanges], epochs: Sequence[int]
 ) -> tuple[Mapping[tuple[int, str], Observed], Mapping[str, tuple[int, int]]]:
-    """Per (operation's epoch, split), the duplicates and gaps of its runs; and per split, the duplicates and gaps
-    between operations.
+    """Returns the duplicates and gaps per (operation's epoch, split), and the duplicates and gaps between operations
+    per split.
 
     ``epochs`` ascend; ``commits`` are in log order.
     """
@@ -150,7 +150,8 @@ def _begin(before: _Read, life: SplitIdentity, start: int) -> _Stretch:
 
 
 def lower_show_source_continuity(statement: ShowSourceContinuity, snapshot: Snapshot, inspector: Inspector) -> Plan:
-    """SHOW SOURCE CONTINUITY: prediction and observation per operation and split, then the reading in between."""
+    """SHOW SOURCE CONTINUITY: compares prediction and observation per operation and split, and reports the reading
+    between operations."""
     source = find_source(snapshot, statement.name)
     all_records = tuple(reversed(inspector.operations(object_name=source.name)))
     rows: list[tuple[object, ...]] = []
@@ -201,7 +202,7 @@ def taken_back(records: Iterable[OperationRecord]) -> frozenset[int]:
 
 
 def _sets_states(record: OperationRecord, fragment: str) -> bool:
-    """True if an operation set or reset positions of known splits. The discovery of new splits moves no position."""
+    """True if an operation set or reset positions of known splits. Discovering new splits does not move positions."""
     states = before_from_json(record.before).states.get(fragment, {})
     return any(state is not None for state in states.values())
 

@@ -64,7 +64,7 @@ def lower_show_lineage(statement: ShowLineage, snapshot: Snapshot, inspector: In
 
 
 def lineage_graph(snapshot: Snapshot, inspector: Inspector, lineage: Lineage) -> Graph:
-    """The lineage as a graph, states and lags included."""
+    """The lineage as a graph, including states and lags."""
     return _graph(lineage, states_of(snapshot, inspector, lineage))
 
 

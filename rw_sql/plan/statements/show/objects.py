@@ -70,7 +70,8 @@ def _plan(statement: Statement, columns: tuple[tuple[str, str], ...], rows: list
 
 
 def source_state(snapshot: Snapshot, source: SourceRecord, statuses: Mapping[str, JobStatus]) -> tuple[str, str]:
-    """A source's state and its reason: PAUSED, THROTTLED, IDLE (nothing reads it), or the state its owner reports.
+    """A source's state and the reason for it: PAUSED, THROTTLED, IDLE (nothing reads it), or the state reported by
+    the owner.
 
     With several readers, the worst state is shown.
     """
@@ -99,7 +100,8 @@ def view_state(
     status: JobStatus | None,
     made: Mapping[str, BackfillProgress] | None = None,
 ) -> tuple[str, str]:
-    """A view's state and its reason: PAUSED with a source that it reads directly, or the state its owner reports.
+    """A view's state and the reason for it: PAUSED if a source that it reads directly is paused, otherwise the state
+    reported by the owner.
 
     BACKFILLING if the view is in ``made`` and running.
     """
@@ -157,7 +159,7 @@ def lower_show_objects(statement: ShowObjects, snapshot: Snapshot, inspector: In
 
 
 def _matches(statement: ShowObjects, snapshot: Snapshot, name: str) -> bool:
-    """True if FROM and the pattern take an object; the pattern may be for its name with or without its schema."""
+    """True if FROM and the pattern select an object. The pattern may match its name with or without the schema."""
     if statement.schema is not None and schema_of(snapshot, name) != statement.schema:
         return False
     return _is_like(statement, name) or _is_like(statement, bare_name(snapshot, name))
@@ -264,7 +266,7 @@ def _show_tables(statement: ShowObjects, snapshot: Snapshot, inspector: Inspecto
 
 
 def sink_state(sink: SinkRecord, status: JobStatus | None) -> tuple[str, str]:
-    """A sink's state and its reason: PAUSED, or the state its owner reports."""
+    """A sink's state and the reason for it: PAUSED, or the state reported by the owner."""
     if sink.is_paused:
         return "PAUSED", sink.pause_reason or "PAUSE SINK"
     return (status.state, status.reason or "") if status else ("WAITING", "")
@@ -379,10 +381,10 @@ def _show_jobs(statement: ShowObjects, snapshot: Snapshot, inspector: Inspector)
 
 
 def lower_show_unsafe_operations(statement: ShowUnsafeOperations, snapshot: Snapshot, inspector: Inspector) -> Plan:
-    """SHOW UNSAFE OPERATIONS [FOR n]: the audit, newest first. ``n`` may be a dropped source's name.
+    """SHOW UNSAFE OPERATIONS [FOR n]: the audit log, newest first. ``n`` may be the name of a dropped source.
 
-    ``undo`` is the statement that would undo an operation; running it shows whether that is possible now. ``rewind``
-    also restores the rows, if a rewind point was made.
+    ``undo`` is the statement that would undo an operation; whether that is possible is only checked when it is run.
+    ``rewind`` is the statement that also restores the rows, if there is a rewind point.
     """
     name = object_name(statement.name) if statement.name else None
     records = inspector.operations(is_unsafe=True, object_name=name)
@@ -423,7 +425,7 @@ def lower_show_unsafe_operations(statement: ShowUnsafeOperations, snapshot: Snap
 
 
 def _rewinds(snapshot: Snapshot, record: OperationRecord, points: Iterable[RewindPoint]) -> str | None:
-    """The statements that rewind to just before an operation, rows included; None without a rewind point."""
+    """The statements that rewind to just before an operation, including rows; None without a rewind point."""
     sources = [
         source
         for point in points
@@ -434,7 +436,7 @@ def _rewinds(snapshot: Snapshot, record: OperationRecord, points: Iterable[Rewin
 
 
 def lower_show_metrics(statement: ShowMetrics, snapshot: Snapshot, inspector: Inspector) -> Plan:
-    """SHOW METRICS: the values that the metrics server provides, one per row."""
+    """SHOW METRICS: the values of the metrics server, one per row."""
     rows: list[tuple[object, ...]] = [
         (sample.name, ", ".join(f"{name}={value}" for name, value in sample.labels), float(sample.value))
         for sample in inspector.jobs.metrics()
@@ -443,9 +445,10 @@ def lower_show_metrics(statement: ShowMetrics, snapshot: Snapshot, inspector: In
 
 
 def lower_show_create(statement: ShowCreate, snapshot: Snapshot, search_path: tuple[str, ...] = DEFAULT_PATH) -> Plan:
-    """SHOW CREATE: the canonical definition in the catalog; parsing it gives the catalog's record.
+    """SHOW CREATE: the canonical definition in the catalog. Parsing it yields the stored definition.
 
-    Under another search path than the default it names ``public`` too, so that it can be run under that path.
+    If the search path differs from the default, names in ``public`` are qualified, so that the statement can be run
+    with that path.
     """
     dialect = "spark"
     match statement.kind:

@@ -41,14 +41,14 @@ SLOT_COLUMNS = (
     ("retained_bytes", "BIGINT"),
     ("bytes_behind", "BIGINT"),
 )
-"""The further columns of a change data capture source."""
+"""Additional columns for a change data capture source."""
 
 
 def lower_show_source_splits(statement: ShowSourceSplits, snapshot: Snapshot, inspector: Inspector) -> Plan:
     """SHOW SOURCE SPLITS: the start and the position of each split, per reader, compared with the upstream's bounds.
 
-    ``start`` is the position that a statement or discovery set last; ``lag_ms`` is the age of the oldest unread record,
-    NULL if unknown.
+    ``start`` is the position last set by a statement or by discovery; ``lag_ms`` is the age of the oldest unread
+    record, NULL if unknown.
     """
     source = find_source(snapshot, statement.name)
     options = source_options(snapshot, source)
@@ -67,7 +67,8 @@ def lower_show_source_splits(statement: ShowSourceSplits, snapshot: Snapshot, in
 
 
 def _of_slot(connector_name: str, position: object, slot: SlotDetails | None) -> tuple[object, ...]:
-    """The columns of a change data capture source: its position as the server writes it, and its slot."""
+    """The values of the additional columns for a change data capture source: its position in the server's notation,
+    and its slot."""
     shown = change_connector(connector_name).show_position(position) if isinstance(position, int) else None
     if slot is None:
         return (shown, None, None, None, None)

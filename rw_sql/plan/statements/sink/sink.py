@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 
 def lower_create_sink(statement: CreateSink, snapshot: Snapshot, inspector: Inspector, query_dialect: str) -> Plan:
-    """CREATE SINK: everything is checked, the target included, before it is stored."""
+    """CREATE SINK: checks everything, including the target, before the sink is stored."""
     name = object_name(statement.name)
     if statement.if_not_exists and snapshot.find("sink", name):
         return nothing(statement, name, f'sink "{name}" already exists')
@@ -165,7 +165,7 @@ def _relation_input(name: Name, snapshot: Snapshot, inspector: Inspector) -> Sin
 
 
 def _delta_input(name: Name, snapshot: Snapshot, inspector: Inspector) -> SinkInput | None:
-    """An external Delta table as a sink's input; None if there is none of that name."""
+    """An external Delta table as a sink's input; None if there is no table with that name."""
     written = ".".join(quoted_spark(part) for part in name.parts)
     table, is_new = delta_table(snapshot, inspector, written, name.last)
     if table is None:
@@ -201,7 +201,7 @@ def _has_snapshot(statement: CreateSink) -> bool:
 
 
 def lower_drop_sink(statement: DropSink, snapshot: Snapshot) -> Plan:
-    """DROP SINK: the rows in its target stay."""
+    """DROP SINK: keeps the rows in the target."""
     name = object_name(statement.name)
     if statement.if_exists and snapshot.find("sink", name) is None:
         return nothing(statement, name, f'sink "{name}" does not exist')
@@ -226,7 +226,7 @@ def _put(statement: PauseSink | ResumeSink, snapshot: Snapshot, record: SinkReco
 
 
 def lower_pause_sink(statement: PauseSink, snapshot: Snapshot) -> Plan:
-    """PAUSE SINK: the pause survives restarts; the sink keeps its positions."""
+    """PAUSE SINK: the pause survives restarts, and the sink keeps its positions."""
     sink = find_sink(snapshot, statement.name)
     if sink.is_paused:
         return nothing(statement, sink.name, "already paused")
@@ -235,7 +235,7 @@ def lower_pause_sink(statement: PauseSink, snapshot: Snapshot) -> Plan:
 
 
 def lower_resume_sink(statement: ResumeSink, snapshot: Snapshot) -> Plan:
-    """RESUME SINK: it continues at its positions."""
+    """RESUME SINK: the sink continues at its positions."""
     sink = find_sink(snapshot, statement.name)
     if not sink.is_paused:
         return nothing(statement, sink.name, "it is not paused")

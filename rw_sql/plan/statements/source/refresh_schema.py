@@ -1,4 +1,4 @@
-"""Lowers ALTER SOURCE … REFRESH SCHEMA: the newest schema of the registry, its new columns at the end."""
+"""Lowers ALTER SOURCE … REFRESH SCHEMA: adopts the newest schema of the registry, and appends its new columns."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def lower_refresh_source_schema(statement: AlterRefreshSchema, snapshot: Snapshot, inspector: Inspector) -> Plan:
-    """ALTER SOURCE … REFRESH SCHEMA. Views that exist do not see the new columns; rows read before have NULL there.
+    """ALTER SOURCE … REFRESH SCHEMA. Existing views do not see the new columns, which are NULL in existing rows.
 
     Raises SqlError if columns would be dropped or changed.
     """
@@ -56,7 +56,7 @@ def lower_refresh_source_schema(statement: AlterRefreshSchema, snapshot: Snapsho
 
 
 def schema_rows(name: str, change: SchemaChange) -> tuple[ResultRow, ...]:
-    """The difference, a row for each column."""
+    """The result rows about the difference: one per column."""
     if not change.added:
         return (
             ResultRow(

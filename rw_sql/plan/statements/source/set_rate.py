@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 
 
 def lower_alter_source_set(statement: AlterSet, snapshot: Snapshot) -> Plan:
-    """ALTER {SOURCE | TABLE} s SET source_rate_limit or barrier_interval_ms; DEFAULT removes it from the definition.
+    """ALTER {SOURCE | TABLE} s SET source_rate_limit or barrier_interval_ms; DEFAULT removes the parameter from the
+    definition.
 
     The upstream is not contacted, so that an unreachable source can be slowed down too.
     """

@@ -80,10 +80,11 @@ def lower_create_source(
     is_shared: bool = True,
     is_of_table: bool = False,
 ) -> Plan:
-    """CREATE SOURCE: everything is checked, the upstream included, and the splits' start positions become offsets.
+    """CREATE SOURCE: checks everything, including the upstream, and resolves the start positions of the splits to
+    offsets.
 
-    ``is_shared`` is the default if the properties do not set it. For a source that is not shared, each view resolves
-    start positions. Only the source of a table may have a change format.
+    ``is_shared`` is the default for the property ``shared``. For a source that is not shared, each view resolves the
+    start positions itself. Only the source of a table may have a change format.
     """
     name = object_name(statement.name)
     if statement.if_not_exists and snapshot.find("source", name):
@@ -146,8 +147,8 @@ def lower_create_source(
 
 
 def _with_upstream_names(statement: CreateSource, snapshot: Snapshot, inspector: Inspector) -> CreateSource:
-    """A change data capture source with names for the objects that its reader creates upstream, if the statement has
-    none."""
+    """A change data capture source, with generated names for the objects that its reader creates upstream, unless
+    the statement names them."""
     given = visible(plan_options(snapshot, statement))
     token = f"{snapshot.next_id:x}{inspector.clock():x}"
     made = change_connector(connector_of(statement) or "").filled_in(given, token)
@@ -156,7 +157,7 @@ def _with_upstream_names(statement: CreateSource, snapshot: Snapshot, inspector:
 
 
 def _with_columns(statement: CreateSource, snapshot: Snapshot, inspector: Inspector) -> CreateSource:
-    """The definition with the columns of its upstream, if it leaves them out and its connector lists them."""
+    """The definition with the columns of its upstream, if it omits them and the connector can list them."""
     if statement.columns or not lists_columns(statement):
         return statement
     blank = columns_of({"no_column_yet": "INT"}, statement.name.span)
@@ -168,7 +169,7 @@ def _with_columns(statement: CreateSource, snapshot: Snapshot, inspector: Inspec
 
 
 def _require_stream(statement: CreateSource) -> None:
-    """Raises SqlError for options that only a table loaded as a whole may have."""
+    """Raises SqlError for options that are only valid for tables loaded as a whole."""
     for option in statement.options:
         if option.key in REFRESH_OPTIONS:
             raise SqlError(
@@ -204,7 +205,7 @@ def _paused_at_birth(statement: CreateSource) -> bool:
 
 
 def lower_drop_source(statement: DropSource, snapshot: Snapshot) -> Plan:
-    """DROP SOURCE: refused while views read it, unless CASCADE drops them too."""
+    """DROP SOURCE: refused while views read the source, unless CASCADE drops them too."""
     name = object_name(statement.name)
     if statement.if_exists and snapshot.find("source", name) is None:
         return nothing(statement, name, f'source "{name}" does not exist')
@@ -260,7 +261,7 @@ def _pause(statement: PauseSource | PauseAllSources, snapshot: Snapshot, source:
 
 
 def _kept_upstream(snapshot: Snapshot, source: SourceRecord | None) -> tuple[ResultRow, ...]:
-    """Notices about sources whose upstream keeps its log while they are paused."""
+    """Notices about sources whose upstream must retain its log while they are paused."""
     sources = snapshot.all("source") if source is None else (source,)
     return tuple(
         ResultRow(
@@ -285,8 +286,8 @@ def lower_pause_all_sources(statement: PauseAllSources, snapshot: Snapshot) -> P
 
 
 def lower_resume_source(statement: ResumeSource, snapshot: Snapshot, inspector: Inspector) -> Plan:
-    """RESUME SOURCE: removes the source's own pause, and adopts splits of topics that were added to its properties
-    during the pause."""
+    """RESUME SOURCE: removes the source's own pause, and adopts the splits of topics that were added to its
+    properties during the pause."""
     source = find_source(snapshot, statement.name)
     own = [record for record in snapshot.all("pause") if record.source_id == source.id]
     held = [record for record in snapshot.all("pause") if record.source_id is None]
@@ -315,7 +316,7 @@ def lower_resume_source(statement: ResumeSource, snapshot: Snapshot, inspector: 
 
 
 def unread_topics(snapshot: Snapshot, source: SourceRecord) -> frozenset[str]:
-    """The topics that a source's properties name and of which it reads no split yet."""
+    """The topics in a source's properties of which the source does not read any split yet."""
     kind = connector(source.connector)
     named = kind.named_topics(visible(source_options(snapshot, source)))
     read = [
@@ -326,9 +327,10 @@ def unread_topics(snapshot: Snapshot, source: SourceRecord) -> frozenset[str]:
 
 
 def lower_resume_all_sources(statement: ResumeAllSources, snapshot: Snapshot, inspector: Inspector) -> Plan:
-    """RESUME ALL SOURCES: reverts PAUSE ALL SOURCES; sources paused by name stay paused.
+    """RESUME ALL SOURCES: reverts PAUSE ALL SOURCES. Sources that were paused individually stay paused.
 
-    Like RESUME SOURCE it adopts newly named topics, so that ``latest`` means this moment.
+    Like RESUME SOURCE, it adopts topics that were added to the properties, so that ``latest`` refers to the time of
+    this statement.
     """
     held = [record for record in snapshot.all("pause") if record.source_id is None]
     if not held:

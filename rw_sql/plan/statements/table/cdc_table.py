@@ -1,4 +1,5 @@
-"""Lowers CREATE TABLE … FROM source TABLE 'schema.table': the rows of one table of a change data capture source."""
+"""Lowers CREATE TABLE … FROM source TABLE 'schema.table', which creates a copy of one upstream table of a change
+data capture source."""
 
 from __future__ import annotations
 
@@ -43,8 +44,10 @@ _MS_PER_HOUR = 3_600_000
 def lower_create_cdc_table(
     statement: CreateTable, snapshot: Snapshot, inspector: Inspector, query_dialect: str
 ) -> Plan:
-    """Checks everything, the upstream included, and creates the table in one commit. ``*`` becomes the upstream table's
-    columns."""
+    """Checks everything, including the upstream, and creates the table in one commit.
+
+    ``*`` is replaced by the upstream table's columns.
+    """
     name = object_name(statement.name)
     if statement.if_not_exists and snapshot.find("table", name):
         return nothing(statement, name, f'table "{name}" already exists')
@@ -123,7 +126,7 @@ def _table_name(statement: CreateTable) -> str:
 
 
 def _with_columns(statement: CreateTable, upstream: UpstreamTable | None, connector_name: str) -> CreateTable:
-    """The statement as it is stored: with columns in place of ``*``, and INCLUDE columns with their names."""
+    """The statement in its stored form: with columns in place of ``*``, and with explicit names of INCLUDE columns."""
     include = tuple(replace(each, alias=include_name(connector_name, each)) for each in statement.include)
     stored = replace(statement, if_not_exists=False, include=include)
     if statement.wildcard is None:

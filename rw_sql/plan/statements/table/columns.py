@@ -1,8 +1,8 @@
 """Lowers ALTER TABLE … ADD, DROP and RENAME COLUMN; existing rows are not rewritten.
 
 An added column is NULL in existing rows until records replace them, and objects created before it do not see it. A
-dropped column stays in the table's files, hidden. A renamed column keeps its name in the files and in the source, whose
-records use it; only the table's own definition has the new name.
+dropped column stays in the table's files, hidden. A renamed column keeps its old name in the files and in the source
+(because records use that name); only the table's definition has the new name.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ if TYPE_CHECKING:
 
 
 def lower_add_column(statement: AlterAddColumn, snapshot: Snapshot, inspector: Inspector) -> Plan:
-    """ALTER TABLE … ADD COLUMN: added to the source's definition too, unless it is generated."""
+    """ALTER TABLE … ADD COLUMN: the column is also added to the source's definition, unless it is generated."""
     if statement.kind != "TABLE":
         raise SqlError(
             NOT_SUPPORTED,
@@ -101,7 +101,7 @@ def lower_add_column(statement: AlterAddColumn, snapshot: Snapshot, inspector: I
 
 
 def lower_refresh_table_schema(statement: AlterRefreshSchema, snapshot: Snapshot, inspector: Inspector) -> Plan:
-    """ALTER TABLE … REFRESH SCHEMA: the newest schema of the registry, its new columns at the end.
+    """ALTER TABLE … REFRESH SCHEMA: adopts the newest schema of the registry, and appends its new columns.
 
     Raises SqlError if columns would be dropped or changed.
     """
@@ -121,7 +121,10 @@ def lower_refresh_table_schema(statement: AlterRefreshSchema, snapshot: Snapshot
 
 
 def lower_drop_column(statement: AlterTableDropColumn, snapshot: Snapshot, inspector: Inspector) -> Plan:
-    """ALTER TABLE … DROP COLUMN: removed from both definitions; refused while views or sinks may use it."""
+    """ALTER TABLE … DROP COLUMN: removes the column from the definitions of table and source.
+
+    Refused while views or sinks may use it.
+    """
     table = find_table(snapshot, statement.name)
     source = find_source_of(snapshot, "TABLE", statement.name)
     _require_no_refresh(snapshot, table, statement, "DROP COLUMN")
@@ -211,7 +214,7 @@ def lower_rename_column(statement: AlterTableRenameColumn, snapshot: Snapshot, i
 
 
 def _with_renamed(statement: AlterTableRenameColumn, written: CreateTable, dialect: str) -> CreateTable:
-    """A table's definition with a column renamed, wherever it is named."""
+    """A table's definition with all occurrences of a column renamed."""
     old, new = statement.column, statement.new_column
 
     def computed(expression: Expression | None, language: str = dialect) -> Expression | None:
@@ -250,12 +253,13 @@ def _with_renamed(statement: AlterTableRenameColumn, written: CreateTable, diale
 
 
 def _told(stored: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
-    """The pairs (column, name in the table's files) where the two differ."""
+    """The pairs (column, name in the table's files) for columns whose names differ."""
     return tuple((name, called) for name, called in stored.items() if name != called)
 
 
 def _free_name(table: TableRecord, name: str) -> str:
-    """The name of a new column in the files: its own name, unless a present or former column uses that name there."""
+    """The name of a new column in the files: its own name, unless an existing or former column already uses that
+    name in the files."""
     taken = {called.lower() for _, called in stored_columns(table)} | {gone.lower() for gone in table.dropped_columns}
     names = (name if number == 1 else f"{name}_{number}" for number in count(1))
     return next(free for free in names if free.lower() not in taken)
@@ -381,7 +385,7 @@ def _redefined(
 
 
 def _require_unknown(snapshot: Snapshot, table: TableRecord, statement: AlterTableRenameColumn) -> None:
-    """Raises SqlError if a view or sink that sees the column uses its new name for something else."""
+    """Raises SqlError if a view or sink to which the column is visible uses the new name for something else."""
     old, new = statement.column, statement.new_column
     knowing = [
         record
@@ -411,7 +415,7 @@ def _queries(record: ObjectRecord) -> tuple[str, ...]:
 def _using(snapshot: Snapshot, table: TableRecord, column: str) -> tuple[ObjectRecord, ...]:
     """The views and sinks that read a table directly and may use one of its columns.
 
-    A query counts if it names the column, even as one of another relation.
+    A query counts if it contains the column's name, even if the name refers to another relation.
     """
     return tuple(
         record

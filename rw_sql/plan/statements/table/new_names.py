@@ -33,16 +33,15 @@ if TYPE_CHECKING:
     from rw_sql.syntax.statements import Query
 
 Named = SourceRecord | MaterializedViewRecord | SinkRecord
-"""The records that can get another name; a table's record is renamed together with its source."""
+"""The records that can be renamed. A table's record is renamed together with its source."""
 
 _STAND_IN = "__rw_renamed_{}"
 
 
 def renamed(snapshot: Snapshot, names: Mapping[int, str], span: Span) -> tuple[list[Change], tuple[Named, ...]]:
-    """The changes that give objects new names, and the readers of these objects, which continue to read the same
-    objects.
+    """The changes that rename objects, and the readers of these objects (which continue to read the same objects).
 
-    Raises SqlError at ``span`` if the query of a reader cannot use the new name.
+    Raises SqlError at ``span`` if a reader's query cannot be rewritten to the new name.
     """
     changes: list[Change] = []
     relations: dict[str, str] = {}
@@ -102,7 +101,7 @@ def _source(snapshot: Snapshot, source: SourceRecord, new: str) -> list[Change]:
 
 
 def _table(snapshot: Snapshot, table: TableRecord, new: str) -> list[Change]:
-    """The table, its source, and the records of their pauses: all have the same name."""
+    """The table, its source, and the records of their pauses, which all have the same name."""
     definition = replace(table_definition(table.definition), name=Name.of(new))
     kept = table.maintenance
     changed = replace(

@@ -1,4 +1,5 @@
-"""Lowers REFRESH TABLE: the refusals, in RisingWave's order and words, and the state that starts a refresh."""
+"""Lowers REFRESH TABLE: checks the same conditions as RisingWave, in the same order and with the same messages, and
+sets the state that starts a refresh."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Lowers CREATE TABLE … WITH (refresh_mode = 'FULL_RELOAD'): a table whose upstream is read as a whole on request.
 
-Nothing else reads its source, and nothing is loaded before the first REFRESH TABLE.
+Nothing else can read its source, and no rows are loaded before the first REFRESH TABLE.
 """
 
 from __future__ import annotations
@@ -136,7 +136,7 @@ def _require_key(statement: CreateTable) -> None:
 
 
 def check_refreshable(statement: CreateTable) -> None:
-    """Raises SqlError for clauses without a meaning for a table that is loaded as a whole."""
+    """Raises SqlError for clauses that have no meaning for a table that is loaded as a whole."""
     span: Span = statement.name.span
     included = statement.include[0].span if statement.include else span
     formatted = statement.format.span if statement.format is not None else span
@@ -172,7 +172,7 @@ def lower_create_refreshable(
     *,
     must_fit: bool = True,
 ) -> Plan:
-    """The table, its source and its state, IDLE, in one commit. No rows are read from upstream.
+    """Creates the table, its source and its state (IDLE) in one commit. Does not read rows from upstream.
 
     With ``must_fit``, the upstream must answer and have the columns with compatible types.
 

@@ -1,5 +1,7 @@
-"""Lowers ALTER {MATERIALIZED VIEW | TABLE | SOURCE | SINK} … RENAME TO: the readers of the object continue to read
-it."""
+"""Lowers ALTER {MATERIALIZED VIEW | TABLE | SOURCE | SINK} … RENAME TO.
+
+The readers of the object continue to read it.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +52,7 @@ def lower_alter_rename(statement: AlterRename, snapshot: Snapshot) -> Plan:
 
 
 def _in_its_schema(snapshot: Snapshot, new: Name, old: str) -> Name:
-    """The new name of an object, which stays in its schema. Raises SqlError where the name says another one."""
+    """The new name of an object in its current schema. Raises SqlError if the name specifies another schema."""
     schema = schema_of(snapshot, old)
     if new.schema is None and schema != PUBLIC and len(new.parts) == 1:
         return replace(new, parts=(schema, new.last))

@@ -1,4 +1,4 @@
-"""Lowers ALTER … SET SCHEMA: the objects that read or use the object continue to do so."""
+"""Lowers ALTER … SET SCHEMA. The objects that read or use the object continue to do so."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def _connection(
 
 
 def _named_in_format(clause: FormatEncode | None, old: str, new: str) -> FormatEncode | None:
-    """FORMAT … ENCODE …, whose schema registry may be a connection."""
+    """FORMAT … ENCODE … with the connection of its schema registry renamed, if it has one."""
     return None if clause is None else replace(clause, options=_naming(clause.options, old, new))
 
 

@@ -24,11 +24,12 @@ RESHAPING = (
     "SWAP SOURCE",
     "REFRESH SCHEMA",
 )
-"""The kinds of operations after which a table's definition does not follow from an older one of its source."""
+"""The kinds of operations after which a table's definition can no longer be derived from an older definition of its
+source."""
 
 
 def added_fields(snapshot: Snapshot, source: SourceRecord) -> int:
-    """The number of a source's last columns that ALTER TABLE … ADD COLUMN added: older records lack them."""
+    """The number of columns at the end of a source that ALTER TABLE … ADD COLUMN has added. Older records lack them."""
     table = snapshot.table_of(source.id)
     if table is None:
         return 0
@@ -49,7 +50,7 @@ def with_tables(snapshot: Snapshot, plan: Plan) -> Plan:
 
 
 def following(snapshot: Snapshot, changes: tuple[Change, ...]) -> tuple[Change, ...]:
-    """The changes, plus the definition of each table whose source they change."""
+    """The changes, plus the updated definition of each table whose source they change."""
     told = {change.record.id for change in changes if isinstance(change, PutObject)}
     sources = {
         c.record.id: c.record for c in changes if isinstance(c, PutObject) and isinstance(c.record, SourceRecord)

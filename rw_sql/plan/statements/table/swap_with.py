@@ -1,4 +1,4 @@
-"""Lowers ALTER … SWAP WITH: two objects of one kind exchange their names in one commit."""
+"""Lowers ALTER … SWAP WITH: exchanges the names of two objects of one kind in one commit."""
 
 from __future__ import annotations
 
@@ -21,13 +21,14 @@ if TYPE_CHECKING:
     from rw_sql.syntax.statements import AlterSwap, Name, Statement
 
 SWAP_NAMES = "SWAP {}"
-"""The kind of the operation, with the kind of the objects: SWAP TABLE."""
+"""The operation's kind for each kind of objects, such as SWAP TABLE."""
 
 
 def lower_alter_swap(statement: AlterSwap, snapshot: Snapshot) -> Plan:
-    """SWAP WITH: new readers of one name read the other object from the commit on; existing readers keep their objects.
+    """SWAP WITH: after the commit, new readers of one name read the other object; existing readers keep their
+    objects.
 
-    The rows of both objects, and the positions of the objects and their readers, stay.
+    The rows of both objects, and the positions of the objects and their readers, are kept.
     """
     one = _find(statement, statement.name, snapshot)
     other = _find(statement, statement.other, snapshot)
@@ -42,7 +43,7 @@ def lower_alter_swap(statement: AlterSwap, snapshot: Snapshot) -> Plan:
 
 
 def swapped(statement: Statement, snapshot: Snapshot, one: Named, other: Named, kind: str, span: Span) -> Plan:
-    """The plan by which two objects exchange their names."""
+    """The plan that exchanges the names of two objects."""
     changes, readers = renamed(snapshot, {one.id: other.name, other.id: one.name}, span)
     both = {one.id, other.id}
     return Plan(
@@ -64,7 +65,8 @@ def swapped(statement: Statement, snapshot: Snapshot, one: Named, other: Named, 
 
 
 def _goes_on(snapshot: Snapshot, reader: Named, one: Named, other: Named) -> ResultRow:
-    """The result row for a reader of one of the two: it continues to read the same rows, under the other name."""
+    """The result row for a reader of one of the objects: it continues to read the same rows under the object's new
+    name."""
     new = [now for found, now in ((one, other.name), (other, one.name)) if reader in snapshot.readers_of(found.id)]
     return ResultRow(
         object=reader.name, change="ALTERED", detail=f"reads the same rows, which now belong to {' and '.join(new)}"
@@ -72,7 +74,7 @@ def _goes_on(snapshot: Snapshot, reader: Named, one: Named, other: Named) -> Res
 
 
 def _find(statement: AlterSwap, name: Name, snapshot: Snapshot) -> Named:
-    """As find_named, but for an object of another kind the error says that the kinds differ."""
+    """Like find_named, but the error for an object of another kind states that the kinds differ."""
     wanted = statement.kind.lower().replace(" ", "_")
     last = object_name(name)
     found = find_relation(snapshot, last) or snapshot.find("sink", last)

@@ -60,8 +60,8 @@ if TYPE_CHECKING:
 
 
 def lower_create_table(statement: CreateTable, snapshot: Snapshot, inspector: Inspector, query_dialect: str) -> Plan:
-    """CREATE TABLE with a connector: checks everything, the upstream included, and creates the table and its source in
-    one commit."""
+    """CREATE TABLE with a connector: checks everything, including the upstream, and creates the table and its source
+    in one commit."""
     name = object_name(statement.name)
     if statement.if_not_exists and snapshot.find("table", name):
         return nothing(statement, name, f'table "{name}" already exists')
@@ -201,7 +201,10 @@ def _refused(statement: CreateTable, why: str, hint: str | None) -> SqlError:
 
 
 def lower_drop_table(statement: DropTable, snapshot: Snapshot) -> Plan:
-    """DROP TABLE: with its source; refused while views or sinks read it, unless CASCADE drops them too."""
+    """DROP TABLE: drops the table and its source.
+
+    Refused while views or sinks read the table, unless CASCADE drops them too.
+    """
     name = object_name(statement.name)
     if statement.if_exists and snapshot.find("table", name) is None:
         return nothing(statement, name, f'table "{name}" does not exist')
@@ -222,7 +225,7 @@ def lower_drop_table(statement: DropTable, snapshot: Snapshot) -> Plan:
 
 
 def lower_drop_connector(statement: AlterTableDropConnector, snapshot: Snapshot, inspector: Inspector) -> Plan:
-    """ALTER TABLE … DROP CONNECTOR: drops the source; the rows and the table's readers stay."""
+    """ALTER TABLE … DROP CONNECTOR: drops the source. The rows and the table's readers are kept."""
     table = find_table(snapshot, statement.name)
     source = find_source_of(snapshot, "TABLE", statement.name)
     status = inspector.jobs.statuses().get(view_job(table.id))
@@ -274,7 +277,7 @@ def lower_drop_connector(statement: AlterTableDropConnector, snapshot: Snapshot,
 
 
 def _as_column(connector_name: str, column: IncludeColumn) -> ColumnDefinition:
-    """A column added by INCLUDE, as one of the table's own columns."""
+    """Converts an INCLUDE column to an ordinary column of the table."""
     kind = column.inner_type
     if kind is None:
         known = "BYTEA" if column.inner is not None else connector(connector_name).spec.include[column.kind].type

@@ -1,4 +1,7 @@
-"""Lowers ALTER MATERIALIZED VIEW … AS: a view gets another query, and serves by it once its new rows have caught up."""
+"""Lowers ALTER MATERIALIZED VIEW … AS: gives a view another query.
+
+Queries read the old rows until the new ones have caught up.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +48,7 @@ ALTER_QUERY = "ALTER MATERIALIZED VIEW AS"
 def lower_alter_materialized_view_query(
     statement: AlterMaterializedViewQuery, snapshot: Snapshot, inspector: Inspector, query_dialect: str
 ) -> Plan:
-    """ALTER MATERIALIZED VIEW v AS query: all else of its definition stays."""
+    """ALTER MATERIALIZED VIEW v AS query: the rest of the view's definition is kept."""
     view = find_view(snapshot, statement.name)
     definition = replace(view_definition(view.definition), name=statement.name, query=statement.query)
     return lower_new_definition(statement, snapshot, inspector, view, definition, query_dialect)
@@ -59,7 +62,7 @@ def lower_new_definition(
     definition: CreateMaterializedView,
     query_dialect: str,
 ) -> Plan:
-    """Rebuilds a view by another definition beside its old rows, and rebuilds the views that read it.
+    """Rebuilds a view with another definition while queries read its old rows; also rebuilds the views that read it.
 
     Refused if a reading view would lose a column or get another type, and if sinks depend on the view, because sent
     rows cannot be taken back.
@@ -168,8 +171,7 @@ def _made(
 def _carried_over(
     then: Snapshot, inspector: Inspector, view: MaterializedViewRecord, reader: MaterializedViewRecord, span: Span
 ) -> tuple[MaterializedViewRecord, PlannedHistories]:
-    """A view that reads the altered one, rebuilt over its new rows. Raises SqlError if that view would not keep its
-    columns."""
+    """The rebuild of a view that reads the altered view. Raises SqlError if that view would not keep its columns."""
     named = f'materialized view "{reader.name}"'
     definition = view_definition(reader.definition)
     try:
@@ -221,7 +223,8 @@ def _require_no_sinks(view: MaterializedViewRecord, sinks: list[SinkRecord], spa
 def _require_alone(
     snapshot: Snapshot, view: MaterializedViewRecord, under_way: dict[int, RebuildRecord], span: Span
 ) -> None:
-    """Raises SqlError if the view is being rebuilt on behalf of another view, since both will serve together."""
+    """Raises SqlError if the view is being rebuilt together with another view, because both must be swapped
+    together."""
     for rebuild in under_way.values():
         other = rebuild.view_id
         if other != view.id and view.id in {found.id for found in snapshot.dependents_of(other)}:
@@ -259,7 +262,7 @@ def _require_shared(snapshot: Snapshot, view: MaterializedViewRecord, span: Span
 
 
 def _feeds(snapshot: Snapshot, found: PlannedQuery) -> list[Change]:
-    """The records of the inputs whose rows are replaced, with their change feeds switched on for the new query."""
+    """The records of the inputs whose rows are replaced, with their change feeds enabled for the new query."""
     inputs = [record for record in map(snapshot.get, found.inputs) if isinstance(record, MaterializedViewRecord)]
     return [
         PutObject(record=replace(record, has_change_feed=True))

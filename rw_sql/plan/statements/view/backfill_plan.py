@@ -43,7 +43,8 @@ class ViewOptions:
     """A view's WITH list: the start of its history, the backfill's maximum number of records per second, and the number
     of partitions of its state.
 
-    Without ``startup`` it begins where the sources began; without ``parallelism`` the warehouse's own applies.
+    Without ``startup``, the history begins where the sources began; without ``parallelism``, the warehouse's setting
+    applies.
     """
 
     startup: tuple[tuple[str, str], ...] = ()
@@ -53,7 +54,7 @@ class ViewOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedHistories:
-    """The histories as stored in the catalog, for inputs whose log is not simply read from the beginning."""
+    """The histories as stored in the catalog, for inputs whose log is not just read from the beginning."""
 
     texts: tuple[str, ...] = ()
     offsets: int = 0
@@ -135,7 +136,7 @@ def plan_histories(
     spans: Mapping[str, Span],
     span: Span,
 ) -> PlannedHistories:
-    """The histories of a view over these inputs as of now; also used to rebuild a view.
+    """The histories of a view that is created (or rebuilt) now over these inputs.
 
     ``startup`` are the view's own startup options, ``spans`` their positions; ``name`` and ``span`` are the view's. An
     input has no history if the rows of its log are exactly the view's rows: the view then reads the log from the
@@ -240,7 +241,7 @@ def _check_startup(
 
 
 def _own(pieces: tuple[LogPiece, ...], state: SplitState) -> tuple[LogPiece, ...]:
-    """The pieces of a split's current incarnation."""
+    """The pieces of the log that belong to a split's current incarnation."""
     return tuple(
         piece
         for piece in pieces
@@ -307,8 +308,10 @@ def _latest(source: SourceRecord, began: Mapping[str, int], seen: Mapping[str, U
 
 
 def is_plain(stands: Positions, splits: Iterable[SplitHistory]) -> bool:
-    """True if a log has the history of the splits, each offset once, and no other rows. A view then just reads the log
-    from the beginning, because all later rows are live."""
+    """True if a log contains exactly the history of the splits, each offset once, and no other rows.
+
+    A view can then just read the log from the beginning, because all later rows are live.
+    """
     if not stands.is_complete or stands.is_trimmed:
         return False
     by_split = {split.split: split for split in splits}
@@ -329,7 +332,7 @@ def is_plain(stands: Positions, splits: Iterable[SplitHistory]) -> bool:
 
 
 def _gone(missing: Spans, state: SplitState, upstream: Upstream) -> Spans:
-    """The offsets missing in the log that the upstream lacks too."""
+    """The offsets that are missing both in the log and upstream."""
     seen = upstream.splits.get(state.split)
     if seen is None or identity_status(state, seen) != OK:
         return missing

@@ -1,4 +1,5 @@
-"""Lowers REBUILD MATERIALIZED VIEW: a new table is built while the old rows serve, until it has caught up."""
+"""Lowers REBUILD MATERIALIZED VIEW: builds a new table, while queries read the old rows until the new table has
+caught up."""
 
 from __future__ import annotations
 
@@ -35,10 +36,12 @@ SWAP = "SWAP REBUILT"
 def lower_rebuild_materialized_view(
     statement: RebuildMaterializedView, snapshot: Snapshot, inspector: Inspector
 ) -> Plan:
-    """REBUILD: builds the view again from the current splits of its sources; with CASCADE, also the views that read it.
+    """REBUILD: builds the view again from the current splits of its sources.
 
-    Refused if sinks depend on the view, or if views do and CASCADE is missing: they have read rows that the rebuilt
-    view may not have.
+    With CASCADE, also rebuilds the views that read it.
+
+    Refused if sinks depend on the view, or if views depend on it and CASCADE is missing, because they have read rows
+    that the rebuilt view may not have.
     """
     view = find_view(snapshot, statement.name)
     span = statement.name.span
@@ -101,8 +104,10 @@ def lower_rebuild_materialized_view(
 
 
 def next_generation(view: MaterializedViewRecord, before: RebuildRecord | None) -> int:
-    """The generation of a view's next table: a number that the view has not used yet. ``before`` is the view's
-    unfinished rebuild."""
+    """The generation of a view's next table: a number that the view has never used.
+
+    ``before`` is the view's unfinished rebuild, if any.
+    """
     return max(view.generation, view.last_generation, before.generation if before is not None else 0) + 1
 
 
@@ -136,7 +141,7 @@ def _require_alone(
 
 
 def rebuild_groups(snapshot: Snapshot) -> tuple[tuple[RebuildRecord, ...], ...]:
-    """The rebuilds in progress, grouped by views that read each other: a group is swapped together."""
+    """The rebuilds in progress, grouped by views that read each other. The tables of a group are swapped together."""
     groups: list[tuple[RebuildRecord, ...]] = []
     then = rebuilt(snapshot)
     places = {view.id: at for at, view in enumerate(in_reading_order(then.all("materialized_view")))}
@@ -153,7 +158,7 @@ def rebuild_groups(snapshot: Snapshot) -> tuple[tuple[RebuildRecord, ...], ...]:
 
 
 def swap_operation(snapshot: Snapshot, rebuilds: Iterable[RebuildRecord], actor: str) -> Operation:
-    """The operation that swaps rebuilt views in."""
+    """The operation that replaces the tables of views by the rebuilt ones."""
     changes: list[Change] = []
     names = []
     for rebuild in rebuilds:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 def lower_alter_materialized_view_set(statement: AlterSet, snapshot: Snapshot, inspector: Inspector) -> Plan:
-    """ALTER MATERIALIZED VIEW v SET: one of the settings in its WITH list."""
+    """ALTER MATERIALIZED VIEW v SET: changes one of the settings in the view's WITH list."""
     view = find_view(snapshot, statement.name)
     current = view_definition(view.definition)
     if statement.parameter == VIEW_PARALLELISM:
@@ -48,7 +48,7 @@ def _set_parallelism(
     view: MaterializedViewRecord,
     current: CreateMaterializedView,
 ) -> Plan:
-    """SET PARALLELISM: the view is rebuilt beside its rows, because the partitions of a state never change."""
+    """SET PARALLELISM: rebuilds the view, because the number of partitions of an existing state cannot change."""
     if statement.is_deferred:
         raise SqlError(
             INVALID_OPTION,
@@ -70,7 +70,7 @@ def _set_parallelism(
 def _set_rate_limit(
     statement: AlterSet, snapshot: Snapshot, view: MaterializedViewRecord, current: CreateMaterializedView
 ) -> Plan:
-    """SET backfill_rate_limit: takes effect at the next chunk; DEFAULT is no limit."""
+    """SET backfill_rate_limit: takes effect at the next chunk. DEFAULT means no limit."""
     given = tuple(Option(key=RATE_LIMIT, value=value, span=value.span) for value in statement.values[:1])
     merged = merge_options(current, given, () if given else (RATE_LIMIT,))
     limit = view_options(merged).rate_limit
@@ -151,7 +151,7 @@ def lower_cancel_jobs(statement: CancelJobs, snapshot: Snapshot, inspector: Insp
 
 
 def _cancelled(refresh: RefreshRecord, span: Span) -> PutObject:
-    """Raises SqlError if the refresh has begun to change the table: a partial merge matches no state of the
+    """Raises SqlError if the refresh has begun to change the table, because a partial merge matches no state of the
     upstream."""
     if refresh.status != REFRESHING:
         raise SqlError(
@@ -168,6 +168,6 @@ def _told(view: MaterializedViewRecord, progress: BackfillProgress) -> str:
 
 
 def progress_text(progress: BackfillProgress) -> str:
-    """The progress of a view, as RisingWave words it: ``reading history: 45.00% (450/1000)``."""
+    """The progress of a view in RisingWave's form: ``reading history: 45.00% (450/1000)``."""
     share = 100 * progress.done / progress.total if progress.total else 100.0
     return f"{progress.phase}: {share:.2f}% ({progress.done}/{progress.total})"

@@ -1,4 +1,5 @@
-"""The actions of grammar rules: one function per rule or alias, from the rule's kept values to one value.
+"""The actions of grammar rules: one function per rule or alias, which computes the rule's value from the values of
+its parts.
 
 A rule without a function returns its only value, or None if it has none.
 

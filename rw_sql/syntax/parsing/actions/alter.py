@@ -1,4 +1,7 @@
-"""Changes that several kinds of objects support: each is a function that takes the object's kind and name."""
+"""ALTER statements that several kinds of objects support.
+
+Each action returns a function of the object's kind and name.
+"""
 
 from __future__ import annotations
 

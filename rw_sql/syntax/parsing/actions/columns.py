@@ -54,7 +54,7 @@ Item = ColumnDefinition | UntypedColumn | Wildcard | TableConstraint | Watermark
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """A column list, divided by kinds of items."""
+    """A column list, separated into kinds of items."""
 
     columns: tuple[ColumnDefinition, ...]
     untyped: tuple[Token, ...]
@@ -64,7 +64,10 @@ class Columns:
 
 
 def columns(items: list[Item] | None = None) -> Columns:
-    """Divides the list. Raises SqlError for a second ``*``, watermark, primary key or column of the same name."""
+    """Separates the items of the list by kind.
+
+    Raises SqlError for a second ``*``, watermark, primary key or column with the same name.
+    """
     listed = items or []
     typed = [item for item in listed if isinstance(item, ColumnDefinition)]
     untyped = [item.token for item in listed if isinstance(item, UntypedColumn)]
@@ -363,7 +366,7 @@ RowSchema = tuple[str, tuple[Option, ...]]
 
 
 def row_format(word: Token, schema: RowSchema | None) -> FormatEncode:
-    """The legacy syntax of FORMAT and ENCODE, as the current one."""
+    """Converts the legacy syntax of FORMAT and ENCODE to the current one."""
     known = one_of(word, tuple(_ROW_FORMATS), f"expected {' | '.join(_ROW_FORMATS)} after ROW FORMAT")
     needs = _ROW_NEEDS.get(known)
     kind = schema[0] if schema is not None else None

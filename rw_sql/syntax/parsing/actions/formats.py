@@ -1,4 +1,4 @@
-"""The connectors that require FORMAT … ENCODE …, and the connectors with a fixed one."""
+"""Rules on FORMAT … ENCODE …: some connectors require the clause, others have a fixed one."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _FREE = ("datagen", "delta", "jdbc")
 
 
 def require_no_slip(options: Iterable[Option]) -> None:
-    """Raises SqlError where a WITH list without a connector has a property with a similar name."""
+    """Raises SqlError if a WITH list has no ``connector`` but a property with a similar name."""
     for option in options:
         if option.key not in ("connection", "connector") and near_names("connector", [option.key]):
             raise SqlError(
@@ -34,7 +34,7 @@ def require_no_slip(options: Iterable[Option]) -> None:
 
 
 def connector_of(options: tuple[Option, ...]) -> str | None:
-    """The connector in the WITH list, None if there is none."""
+    """The connector in the WITH list; None if there is none."""
     for option in options:
         if option.key == "connector":
             return option.value.text if isinstance(option.value, TextValue) else ""

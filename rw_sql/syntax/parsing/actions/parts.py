@@ -58,7 +58,7 @@ def joined(start: Span, end: Span) -> Span:
 
 
 def name(*parts: Token) -> Name:
-    """A dotted name. A reserved word belongs to it only if it touches the dot."""
+    """A dotted name. A reserved word is part of it only if it directly follows the dot."""
     for before, part in pairwise(parts):
         if part.kind == WORD and part.start > before.end + 1 and part.upper in RESERVED | _ENDINGS:
             raise SqlError(
@@ -74,7 +74,7 @@ _ENDINGS = frozenset({"CASCADE", "RESTRICT"})
 
 
 def dropped(name: Name) -> Name:
-    """The name after DROP. Raises SqlError SYNTAX_ERROR for CASCADE and RESTRICT: the name is missing."""
+    """The name after DROP. Raises SqlError SYNTAX_ERROR for CASCADE and RESTRICT, because the name is missing then."""
     if len(name.parts) == 1 and name.last.upper() in _ENDINGS and name.span.end - name.span.start == len(name.last):
         raise SqlError(
             SYNTAX_ERROR,
@@ -104,7 +104,7 @@ def number_value(token: Token) -> NumberValue:
 
 
 def word_value(token: Token) -> WordValue | TextValue:
-    """A bare word, or a text in double quotes, which is an ordinary text where a value is expected."""
+    """A value written as a bare word, or in double quotes, which count as string quotes where a value is expected."""
     if token.kind == QUOTED:
         return TextValue(text=token.value, span=token.span)
     return WordValue(text=token.value, span=token.span)
@@ -135,7 +135,7 @@ def name_value(written: Name) -> Name:
 
 
 def named_connection(word: Name, connection: Name) -> ConnectionValue:
-    """``connection = connection c``, which RisingWave printed for a while."""
+    """``connection = connection c``, which some versions of RisingWave print."""
     if word.parts != ("connection",):
         message = f"expected ',' or ')' after option definition, found: {connection}"
         raise SqlError(SYNTAX_ERROR, message, span=connection.span, hint="write , or ) after the value")
@@ -317,7 +317,7 @@ def words(*tokens: Token) -> str:
 
 
 def whole(token: Token) -> int:
-    """A whole number with its sign. Raises SqlError INVALID_OPTION for other numbers."""
+    """An integer with its sign. Raises SqlError INVALID_OPTION for other numbers."""
     digits = token.value.removeprefix("-")
     if not (digits.isascii() and digits.isdigit()) or len(digits) > 19:
         raise SqlError(
