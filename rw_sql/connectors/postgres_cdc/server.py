@@ -40,6 +40,7 @@ SELECT json_build_object(
     'standby', pg_catalog.pg_is_in_recovery(),
     'end', CASE WHEN pg_catalog.pg_is_in_recovery() THEN pg_catalog.pg_last_wal_replay_lsn()
         ELSE pg_catalog.pg_current_wal_insert_lsn() END,
+    'now', (extract(epoch FROM clock_timestamp()) * 1000)::bigint,
     'database', current_database(),
     'datoid', (SELECT oid::bigint FROM pg_catalog.pg_database WHERE datname = current_database()),
     'slot', (SELECT to_json(s) FROM pg_catalog.pg_replication_slots s WHERE slot_name = {slot})
@@ -56,6 +57,7 @@ class Facts:
     is_standby: bool
     cluster: str
     end: int
+    now_ms: int
     database: str
     incarnation: str
     slot: SlotDetails | None
@@ -107,6 +109,7 @@ def facts_over(connection: Connection[Any], options: Mapping[str, str]) -> Facts
         is_standby=told_facts["standby"],
         cluster=cluster,
         end=end,
+        now_ms=told_facts["now"],
         database=told_facts["database"],
         incarnation=incarnation,
         slot=None if slot is None else _details(slot, end, cluster, incarnation),
@@ -180,8 +183,8 @@ def check_slot(facts: Facts, options: Mapping[str, str]) -> SlotDetails:
 
 def check_position(facts: Facts, options: Mapping[str, str], position: SplitState) -> SlotDetails:
     """The slot, if it has everything behind the position. Raises CaptureError."""
-    if position.cluster is not None and position.cluster != facts.cluster:
-        raise CaptureError(UPSTREAM_MISSING, _other_cluster(position.cluster, facts.cluster), hint=AGAIN)
+    if other := other_server(position.cluster, facts.cluster):
+        raise CaptureError(UPSTREAM_MISSING, other, hint=AGAIN)
     slot = check_slot(facts, options)
     if position.incarnation is not None and position.incarnation != facts.incarnation:
         raise CaptureError(
@@ -207,7 +210,10 @@ def check_position(facts: Facts, options: Mapping[str, str], position: SplitStat
     return slot
 
 
-def _other_cluster(before: str, now: str) -> str:
+def other_server(before: str | None, now: str | None) -> str | None:
+    """How a server's identity (system identifier and timeline) differs from one that was read; None if it does not."""
+    if before is None or now is None or before == now:
+        return None
     system, _, timeline = before.partition("/")
     new_system, _, new_timeline = now.partition("/")
     if system == new_system:

@@ -422,8 +422,8 @@ class Owner:
             try:
                 require_splits(splits, upstream)
                 states = inspector.positions.of(source_id, fragment).states
-                asked = still_asked(connector(source.connector), splits, states, upstream)
-                require_same(source.name, asked, states, upstream)
+                kind = connector(source.connector)
+                require_same(source.name, still_asked(kind, splits, states, upstream), states, upstream, kind)
             except StalledError as error:
                 has_stalled = True
                 if self._reconciler is not None:

@@ -6,6 +6,7 @@ import json
 import logging
 import time
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -48,7 +49,7 @@ _LAST = 2**62
 """The index of the last row of an offset."""
 
 _INDEX, _UNCHANGED = "_rw_index", "_rw_unchanged"
-_NOTE = "tables.json"
+_NOTE, _FLUSH = "tables.json", "flush"
 
 
 def stored_progress(warehouse: Warehouse, source: SourceRecord) -> dict[str, tuple[str, TableProgress]]:
@@ -77,6 +78,21 @@ def written_progress(tables: Mapping[str, tuple[str, TableProgress]]) -> dict[st
 
 def _read(tables: Mapping[str, list[str]]) -> dict[str, tuple[str, TableProgress]]:
     return {table: (snapshot, TableProgress.from_json(text)) for table, (snapshot, text) in tables.items()}
+
+
+def request_position(warehouse: Warehouse, source: SourceRecord, position: int) -> None:
+    """Makes the reader, in any process, commit its position as soon as it is at this one, even without a change.
+
+    An idle position is committed rarely: FLUSH need not wait for that.
+    """
+    warehouse.write_text(f"{warehouse.read_ranges(source.id, source.generation)}.{_FLUSH}", str(position))
+
+
+def _requested_position(warehouse: Warehouse, source: SourceRecord) -> int:
+    try:
+        return int(warehouse.read_text(f"{warehouse.read_ranges(source.id, source.generation)}.{_FLUSH}"))
+    except (FileNotFoundError, ValueError):  # A file that is being written is empty.
+        return 0
 
 
 def _path(warehouse: Warehouse, source: SourceRecord) -> str:
@@ -138,6 +154,7 @@ class Capture:
             progress={table: progress for table, (_, progress) in tables.items()},
             most_rows=min(most_rows, MOST_ROWS),
             is_new=is_new or made.offset != state.offset or stored != tables,
+            wanted=partial(_requested_position, context.warehouse, source),
         )
         specs = {table.upstream: table for table in spec.tables}
         columns = {table.upstream: frozenset(table.columns) for table in spec.tables}

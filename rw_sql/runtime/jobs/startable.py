@@ -14,7 +14,7 @@ from rw_sql.syntax.lexing.identifiers import literal, sql_name
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from rw_sql.connectors.base import Connector, SplitState, Upstream
+    from rw_sql.connectors.base import Connector, SplitState, Upstream, UpstreamSplit
 
 DISCOVERING = "DISCOVERING"
 """The first word of the reason of a reader that stalls because its splits have not been listed yet."""
@@ -44,7 +44,13 @@ def still_asked(
     )
 
 
-def require_same(name: str, splits: tuple[str, ...], states: Mapping[str, SplitState], upstream: Upstream) -> None:
+def require_same(
+    name: str,
+    splits: tuple[str, ...],
+    states: Mapping[str, SplitState],
+    upstream: Upstream,
+    kind: Connector | None = None,
+) -> None:
     """Raises StalledError, with a remedy, if the positions belong to another upstream.
 
     It does not compare the positions with the look: those of a running reader may be older.
@@ -52,7 +58,15 @@ def require_same(name: str, splits: tuple[str, ...], states: Mapping[str, SplitS
     by_status = _by_status(splits, states, upstream)
     for status in (OTHER_CLUSTER, RECREATED, ORPHAN):
         if found := by_status.get(status):
-            raise StalledError(f"{status} {_few(found)}: RESET SOURCE SPLITS {sql_name(name)}", is_final=True)
+            why = "" if status == ORPHAN else _why_another(kind, states[found[0]], upstream.splits[found[0]])
+            raise StalledError(f"{status} {_few(found)}: {why}RESET SOURCE SPLITS {sql_name(name)}", is_final=True)
+
+
+def _why_another(kind: Connector | ChangeConnector | None, state: SplitState, seen: UpstreamSplit) -> str:
+    """What a database is now, for the message of a change data capture source."""
+    if not isinstance(kind, ChangeConnector):
+        return ""
+    return f"{kind.explain_other(state, seen)}: its tables are read again after "
 
 
 def require_readable(
@@ -65,7 +79,7 @@ def require_readable(
     """Raises StalledError, with a remedy, if a reader cannot start at the positions. ``kind`` is the source's
     connector."""
     require_splits(splits, upstream)
-    require_same(name, splits, states, upstream)
+    require_same(name, splits, states, upstream, kind)
     by_status = _by_status(splits, states, upstream)
     for status, where in ((EXPIRED, "EARLIEST"), (AHEAD, "LATEST")):
         found = by_status.get(status)

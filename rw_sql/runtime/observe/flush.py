@@ -6,7 +6,7 @@ import time
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol
 
-from rw_sql.connectors.registry import connector
+from rw_sql.connectors.registry import captures_changes, connector
 from rw_sql.errors import NOT_APPLIED_YET, SqlError
 from rw_sql.metastore.records import MaterializedViewRecord, SinkRecord, SourceRecord
 from rw_sql.model.job_ids import sink_job, view_job
@@ -19,6 +19,7 @@ from rw_sql.model.split_status import OK, identity_status
 from rw_sql.plan.result.plan import ResultRow
 from rw_sql.runtime.delta.delta_log import latest_version
 from rw_sql.runtime.direct.positions import read_fragment_positions
+from rw_sql.runtime.ingest.capture import request_position
 from rw_sql.runtime.jobs.inputs import WAITING
 from rw_sql.runtime.jobs.startable import DISCOVERING
 from rw_sql.runtime.jobs.statuses import RETRYING, present_statuses, run_mark
@@ -264,6 +265,7 @@ class _SourceHighWater:
     grace: StallGrace = field(default_factory=StallGrace)
     notice: str | None = None
     asked_at: float = float("-inf")
+    has_requested: bool = False
 
     @property
     def ends(self) -> dict[str, int]:
@@ -287,6 +289,7 @@ class _SourceHighWater:
                 continue
             status = self.grace.stalled(context, reader.job)
             if status is None:
+                self._request(source)
                 return False
             stalls[status.reason or ""] = None
         if stalls:
@@ -350,6 +353,12 @@ class _SourceHighWater:
         if state is None or identity_status(state, seen) != OK:
             return False
         return seen.is_endless or state.offset >= seen.end
+
+    def _request(self, source: SourceRecord) -> None:
+        """Makes the reader of a change data capture source commit a position at which it has found no change."""
+        if not self.has_requested and captures_changes(source.connector):
+            self.has_requested = True
+            request_position(self.context.warehouse, source, max(self.ends.values(), default=0))
 
     def _discover(self) -> None:
         now = time.monotonic()

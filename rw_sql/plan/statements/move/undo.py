@@ -35,6 +35,7 @@ from rw_sql.plan.effects.source_impact import (
     impacts_of,
     in_one,
     predictions,
+    remedy_without_records,
     touched_sources,
 )
 from rw_sql.plan.result.allow import unallowed_words
@@ -361,11 +362,10 @@ def _require_readable(statement: UndoOperation, moves: Sequence[SourceImpact]) -
     for move in moves:
         if move.unreadable:
             listed = ", ".join(found.describe() for found in move.unreadable[:8])
-            name = move.source.name
             raise _refused(
                 statement,
-                f'the upstream of source "{name}" no longer has the records to continue with: {listed}',
-                f"INJECT SOURCE OFFSETS {name} takes offsets that it has, RESET SOURCE SPLITS {name} finds its splits",
+                f'the upstream of source "{move.source.name}" no longer has the records to continue with: {listed}',
+                remedy_without_records(move.source),
             )
 
 
