@@ -19,7 +19,6 @@ from rw_sql.model.split_status import OK, identity_status
 from rw_sql.plan.result.plan import ResultRow
 from rw_sql.runtime.delta.delta_log import latest_version
 from rw_sql.runtime.direct.positions import read_fragment_positions
-from rw_sql.runtime.ingest.capture import request_position
 from rw_sql.runtime.jobs.inputs import WAITING
 from rw_sql.runtime.jobs.startable import DISCOVERING
 from rw_sql.runtime.jobs.statuses import RETRYING, present_statuses, run_mark
@@ -28,6 +27,7 @@ from rw_sql.runtime.observe.lag import rows_behind
 from rw_sql.runtime.observe.waiting import Waiting, what_goes_on
 from rw_sql.runtime.positions.high_water import HighWater
 from rw_sql.runtime.positions.progress import committed_versions, newest_planned
+from rw_sql.runtime.positions.requested import request_position
 from rw_sql.runtime.positions.shared import read_positions
 from rw_sql.runtime.support.processes import now_ms
 from rw_sql.runtime.support.stall_timeout import StallTimeout
