@@ -152,6 +152,11 @@ def _lsn(text: str | None) -> int | None:
     return None if text is None else lsn_number(text)
 
 
+def is_lost(slot: SlotDetails) -> bool:
+    """True if the server removed log that the slot needs; nothing can be read from it any more."""
+    return slot.status == "lost" or slot.restart is None
+
+
 def check_slot(facts: Facts, options: Mapping[str, str]) -> SlotDetails:
     """The slot, if changes can be read from it. Raises CaptureError."""
     name = options.get("slot.name", "")
@@ -171,12 +176,12 @@ def check_slot(facts: Facts, options: Mapping[str, str]) -> SlotDetails:
             f'replication slot "{name}" belongs to database "{facts.slot_database}", not to "{facts.database}"',
             hint="give another slot.name",
         )
-    if slot.status == "lost" or slot.restart is None:
+    if is_lost(slot):
         reason = f" ({facts.reason})" if facts.reason else ""
         raise CaptureError(
             UPSTREAM_MISSING,
             f'replication slot "{name}" is lost{reason}: the server removed log that had not been read',
-            hint=f"raise max_slot_wal_keep_size; SELECT pg_drop_replication_slot('{name}'); then {AGAIN}",
+            hint=f"raise max_slot_wal_keep_size; {AGAIN}, with a new slot of that name",
         )
     return slot
 

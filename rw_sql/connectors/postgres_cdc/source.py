@@ -10,7 +10,7 @@ from rw_sql.connectors.change_base import ChangeBase
 from rw_sql.connectors.changes import CaptureError
 from rw_sql.connectors.postgres_cdc import peek, setup, tables, validation
 from rw_sql.connectors.postgres_cdc.connection import connect, lsn_number, lsn_text, unreachable
-from rw_sql.connectors.postgres_cdc.server import check_slot, other_server, read_facts
+from rw_sql.connectors.postgres_cdc.server import check_slot, is_lost, other_server, read_facts
 from rw_sql.connectors.spec import OptionError, check_option_values, load_spec
 from rw_sql.connectors.support import split_state_json
 from rw_sql.errors import INVALID_PROPERTY
@@ -76,17 +76,21 @@ class PostgresCdcConnector(ChangeBase):
         return (options["database.name"],)
 
     def look(self, options: Mapping[str, str], *, timeout: float = RESOLVE_TIMEOUT_SECONDS) -> Upstream:
-        """The database from the slot's acknowledged position (0 without a slot) to the end of the server's log."""
+        """The database from the slot's acknowledged position (0 without a slot) to the end of the server's log.
+
+        A slot that is lost holds nothing: it begins at the end.
+        """
         try:
             facts = read_facts(options, timeout)
-            if facts.slot is not None:
+            has_lost = facts.slot is not None and is_lost(facts.slot)
+            if facts.slot is not None and not has_lost:
                 check_slot(facts, options)
         except CaptureError as error:
             return Upstream(error=error.message)
         database = options["database.name"]
         split = UpstreamSplit(
             split=database,
-            start=0 if facts.slot is None else facts.slot.acknowledged or 0,
+            start=facts.end if has_lost else 0 if facts.slot is None else facts.slot.acknowledged or 0,
             end=facts.end,
             cluster=facts.cluster,
             incarnation=facts.incarnation,

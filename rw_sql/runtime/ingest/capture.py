@@ -367,6 +367,10 @@ def begin_upstream(
     Returns the position from which to read: behind the stored one only if the slot is this source's own and new.
     """
     slot = kind.slot_details(options)
+    if is_new and slot is not None and slot.status == "lost":
+        # Nothing can be read from it, and its name is taken: a new one begins where the tables are read again.
+        notices = kind.release(options, slot=True, publication=False)
+        slot = kind.slot_details(options) if notices else None
     if slot is None:
         if not is_new:
             return state  # The reader says what is missing: a new slot would skip changes in silence.
