@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from rw_sql.connectors.base import SplitState, UpstreamSplit
+    from rw_sql.connectors.changes import ChangeCount
 
 
 class ChangeBase(PlainConnector):
@@ -58,6 +59,22 @@ class ChangeBase(PlainConnector):
     def start_offset(self, options: Mapping[str, str], split: UpstreamSplit, at_times: Mapping[str, int]) -> int:
         """Returns the split's end: the tables' snapshots deliver all earlier rows."""
         return split.end
+
+    def explain_other(self, before: SplitState, now: UpstreamSplit) -> str:
+        """The two identities."""
+        return f"it is {now.cluster}/{now.incarnation}, the position is of {before.cluster}/{before.incarnation}"
+
+    def count_changes(
+        self,
+        options: Mapping[str, str],
+        start: int,
+        end: int,
+        *,
+        only_first: bool = False,
+        timeout: float = RESOLVE_TIMEOUT_SECONDS,
+    ) -> ChangeCount | None:
+        """None: the upstream cannot count them."""
+        return None
 
     def read_stream(
         self,

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from rw_sql.connectors.base import SplitState
+    from rw_sql.connectors.base import SplitState, UpstreamSplit
     from rw_sql.errors import ErrorCode
 
 INSERT, UPDATE, DELETE, SNAPSHOT, TRUNCATE = "c", "u", "d", "r", "t"
@@ -175,6 +175,18 @@ class SlotDetails:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ChangeCount:
+    """What is between two positions: transactions that changed a published table, and their changes.
+
+    ``first_end`` is the position behind the first of them, None if there is none.
+    """
+
+    transactions: int
+    changes: int
+    first_end: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Prepared:
     """The objects that :meth:`ChangeConnector.prepare` found or created upstream. :meth:`ChangeConnector.release`
     may drop the created ones. ``state`` is the slot's position. ``end`` is the end of the log after the call. If the
@@ -247,6 +259,10 @@ class ChangeConnector(Protocol):
         """A position in the database's own notation."""
         ...
 
+    def explain_other(self, before: SplitState, now: UpstreamSplit) -> str:
+        """Why a position that was read means nothing in what the upstream is now: one clause."""
+        ...
+
     def filled_in(self, options: Mapping[str, str], unique: str) -> dict[str, str]:
         """The options, with generated names for missing ``slot.name`` and ``publication.name``.
 
@@ -305,6 +321,21 @@ class ChangeConnector(Protocol):
         """The current state of the slot; None if it does not exist.
 
         Raises CaptureError if the server does not answer.
+        """
+        ...
+
+    def count_changes(
+        self,
+        options: Mapping[str, str],
+        start: int,
+        end: int,
+        *,
+        only_first: bool = False,
+        timeout: float = RESOLVE_TIMEOUT_SECONDS,
+    ) -> ChangeCount | None:
+        """The transactions that end behind ``start`` and at ``end`` or before, or the first of them.
+
+        None if the upstream cannot count them, for example while the source is being read.
         """
         ...
 

@@ -33,6 +33,7 @@ from rw_sql.model.options import PlannedOptions, effective_options, sink_options
 from rw_sql.model.pauses import direct_inputs, is_suspended, is_view_paused
 from rw_sql.model.relations import (
     changes_rows,
+    schema_columns,
     stored_name,
     table_schema,
 )
@@ -52,9 +53,9 @@ if TYPE_CHECKING:
 class CdcTableSpec:
     """One upstream table of a change data capture source, as the source's reader reads it.
 
-    ``snapshot`` identifies its snapshot; a different value starts a new snapshot. ``repeats``: a table already has
-    rows of an earlier snapshot. ``tables`` are the ids of the tables that read it, ``columns`` the columns that
-    these tables read, ``key_columns`` the columns by which its rows are read in chunks.
+    ``snapshot`` names its snapshot: another name begins another one. ``repeats``: a table has rows of an earlier
+    snapshot. ``tables`` are the ids of the tables that read it, ``columns`` those that they read, ``key_columns`` those
+    by which its rows are read. ``rate`` is the limit of its snapshot in rows per second, None without a limit.
     """
 
     upstream: str
@@ -65,6 +66,7 @@ class CdcTableSpec:
     has_snapshot: bool
     chunk_rows: int | None
     repeats: bool
+    rate: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -282,15 +284,21 @@ def cdc_tables(snapshot: Snapshot, source: SourceRecord) -> tuple[CdcTableSpec, 
             )
             continue
         repeats = source.snapshot > table.live_from[0]
+        name = f"{table.id}.{source.snapshot if repeats else 0}"
+        if table.added_columns:
+            # Rows that are there may have another value in a new column than NULL: its default upstream.
+            # The number of columns that there ever were grows with each new one, and only then.
+            repeats, name = True, f"{name}.{len(schema_columns(table.schema)) + len(table.dropped_columns)}"
         found[upstream] = CdcTableSpec(
             upstream=upstream,
-            snapshot=f"{table.id}.{source.snapshot if repeats else 0}",
+            snapshot=name,
             tables=(*(before.tables if before is not None else ()), table.id),
             columns=tuple(sorted({*columns, *(before.columns if before is not None else ())})),
             key_columns=tuple(fields.get(name, name) for name in table.primary_key),
             has_snapshot=has_snapshot,
             chunk_rows=int(given[SNAPSHOT_BATCH_SIZE]) if SNAPSHOT_BATCH_SIZE in given else None,
             repeats=repeats or (before is not None and before.repeats),
+            rate=table.backfill_rate_limit,
         )
     return tuple(found[name] for name in sorted(found))
 

@@ -58,7 +58,7 @@ from rw_sql.plan.statements.source.source import (
     lower_resume_all_sources,
     lower_resume_source,
 )
-from rw_sql.plan.statements.table.cdc_table import lower_create_cdc_table
+from rw_sql.plan.statements.table.cdc_table import lower_alter_table_rate_limit, lower_create_cdc_table
 from rw_sql.plan.statements.table.columns import (
     lower_add_column,
     lower_drop_column,
@@ -252,6 +252,8 @@ def _lower(
             return lower_alter_set_connection(statement, snapshot, inspector)
         case ast.AlterSet(kind="MATERIALIZED VIEW"):
             return lower_alter_materialized_view_set(statement, snapshot, inspector)
+        case ast.AlterSet(kind="TABLE", parameter="backfill_rate_limit"):
+            return lower_alter_table_rate_limit(statement, snapshot)
         case ast.AlterSet():
             return lower_alter_source_set(statement, snapshot)
         case ast.CancelJobs():

@@ -11,14 +11,14 @@ import pytest
 
 from rw_sql.runtime.support.secrets import KEY_VARIABLE
 from tests.integration.attached import AttachedSession, wait_until
-from tests.support.postgres import PASSWORD
+from tests.support.postgres import PASSWORD, running_copy, running_server
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pyspark.sql import SparkSession
 
-    from tests.support.postgres import PostgresInfo
+    from tests.support.postgres import PostgresInfo, PostgresServer
 
 pytestmark = [pytest.mark.spark, pytest.mark.long, pytest.mark.postgres]
 
@@ -206,3 +206,95 @@ def test_a_pause_a_new_slot_and_a_snapshot_once_more(database: Database) -> None
     database.wait_equal("t")
     database.run("INSERT INTO {s}.t VALUES (1001, 'after')")
     database.wait_equal("t")
+
+
+def test_columns_follow_the_database(database: Database) -> None:
+    session = database.session
+    database.run(
+        "CREATE TABLE {s}.t (id INT PRIMARY KEY, word TEXT, gone INT, other INT)",
+        "INSERT INTO {s}.t SELECT g, 'w' || g, g, g FROM generate_series(1, 300) g",
+    )
+    database.create_source(auto__schema__change="true")
+    session.run(f"CREATE TABLE t (*) FROM pg TABLE '{database.schema}.t'")
+    session.run("CREATE MATERIALIZED VIEW v AS SELECT count(*) AS n, max(id) AS last FROM t")
+    database.wait_equal("t")
+    # A new column with a default: rows that are there have it upstream without a change of theirs.
+    database.run(
+        "ALTER TABLE {s}.t ADD COLUMN extra INT DEFAULT 7",
+        "INSERT INTO {s}.t VALUES (301, 'new', 1, 1, 8)",
+        "ALTER TABLE {s}.t ADD COLUMN late TEXT",
+        "UPDATE {s}.t SET late = 'x' WHERE id = 5",
+    )
+    wait_until(lambda: {"extra", "late"} <= set(session.spark.table("t").columns), "the new columns")
+    database.wait_equal("t", "id, word, gone, other, extra, late")
+    wait_until(lambda: session.rows_of("v") == [(301, 301)], "the view above to go on")
+    # A column that is dropped or gets another type stalls the source, with the statements to type.
+    database.run(
+        "ALTER TABLE {s}.t DROP COLUMN gone",
+        "ALTER TABLE {s}.t ALTER COLUMN other TYPE TEXT USING 'n' || other",
+        "INSERT INTO {s}.t VALUES (302, 'after', 'n1', 9, 'y')",
+    )
+    wait_until(lambda: session.job("pg").state == "STALLED", "the source to be stalled")
+    reason = session.job("pg").reason
+    assert "COLUMNS" in reason
+    session.run(*(part.strip() for part in reason[reason.index("ALTER TABLE") :].split(";")[:2]))
+    session.run("ALTER TABLE t ADD COLUMN other VARCHAR")
+    database.wait_equal("t", "id, word, other, extra, late")
+    wait_until(lambda: session.rows_of("v") == [(302, 302)], "the view above to go on")
+
+
+def test_moves_between_servers_are_told_and_never_continued_by_number(session: AttachedSession) -> None:
+    settings = {"wal_level": "logical", "max_wal_senders": "10", "max_replication_slots": "10"}
+    session.run(f"CREATE SECRET pw WITH (backend = 'meta') AS '{PASSWORD}'")
+    session.allow_unsafe()
+
+    def is_equal_to(server: PostgresServer) -> bool:
+        return session.rows_of("t") == sorted(server.run("SELECT id, word FROM t"))
+
+    def move_to(server: PostgresServer, why: str) -> None:
+        """UNSAFE SET to a server that is another cluster: it stalls with the reason and the statement to type."""
+        session.run("PAUSE SOURCE pg", f"ALTER SOURCE pg UNSAFE SET (port = '{server.info.port}')")
+        assert "UNKNOWN (other cluster)" in session.questions[-1].preview
+        session.run("RESUME SOURCE pg")
+        wait_until(lambda: session.job("pg").state == "STALLED", "the source to be stalled")
+        reason = session.job("pg").reason
+        assert why in reason, reason
+        session.run("PAUSE SOURCE pg", reason[reason.index("RESET SOURCE SPLITS") :], "RESUME SOURCE pg")
+        wait_until(lambda: is_equal_to(server), "the table to equal the new server's")
+        server.run("INSERT INTO t SELECT max(id) + 1, 'streamed' FROM t")
+        wait_until(lambda: is_equal_to(server), "changes of the new server")
+
+    with running_server(**settings) as first, running_server(**settings) as alien:
+        for server, word in ((first, "first"), (alien, "alien")):
+            server.run("CREATE TABLE t (id INT PRIMARY KEY, word TEXT)")
+            server.run(f"INSERT INTO t SELECT g, '{word}' || g FROM generate_series(1, 100) g")
+        session.run(
+            "CREATE SOURCE pg WITH (connector = 'postgres-cdc', hostname = '127.0.0.1', username = 'postgres', "
+            f"port = '{first.info.port}', database.name = 'postgres', slot.name = 'moving', publication.name = 'p', "
+            "password = SECRET pw)",
+            "CREATE TABLE t (*) FROM pg TABLE 'public.t'",
+        )
+        wait_until(lambda: is_equal_to(first), "the table to equal the first server's")
+        with running_copy(first, is_standby=True) as standby:
+            first.run("INSERT INTO t VALUES (1000, 'replicated')")
+            wait_until(lambda: standby.run("SELECT 1 FROM t WHERE id = 1000") == [(1,)], "the standby to have it")
+            standby.run("SELECT pg_promote()")
+            move_to(standby, "a standby was promoted")
+        # The slot of the first server is still there: its positions mean something only there.
+        move_to(first, "timeline 1")
+        move_to(alien, "it is another server")
+        # A backup of the same timeline has no slot: its numbers would be the same.
+        with running_copy(alien, is_standby=False) as restored:
+            alien.run("INSERT INTO t VALUES (2000, 'after the backup')")
+            wait_until(lambda: is_equal_to(alien), "the change after the backup")
+            session.run("PAUSE SOURCE pg", f"ALTER SOURCE pg UNSAFE SET (port = '{restored.info.port}')")
+            assert 'slot "moving" does not exist there' in session.questions[-1].preview
+            session.run("RESUME SOURCE pg")
+            wait_until(lambda: session.job("pg").state == "STALLED", "the source to be stalled")
+            session.run(
+                "PAUSE SOURCE pg",
+                "RESET SOURCE SPLITS pg ALLOW GAPS WITH (FORGET_OFFSETS = true)",
+                "RESUME SOURCE pg",
+            )
+            wait_until(lambda: is_equal_to(restored), "the table to equal the restored server's")
+        session.detach()

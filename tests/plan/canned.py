@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from rw_sql.connectors.base import ColumnMisfit, GroupOffsets, SplitState, UpstreamSplit
-from rw_sql.connectors.changes import Lack, SlotDetails, UpstreamTable
+from rw_sql.connectors.changes import ChangeCount, Lack, SlotDetails, UpstreamTable
 from rw_sql.connectors.kafka.source import topics_of
 from rw_sql.connectors.schemas.client import RegisteredSchema
 from rw_sql.connectors.sink import SinkLook
@@ -56,7 +56,7 @@ class CannedWorld:
     ``reader_epoch`` that of the oldest run that may still commit. ``target`` is the result of a look at a sink's
     target, ``misfits`` are the columns that a PostgreSQL table cannot provide. ``analysis`` is Spark's result for every
     query, ``analyze`` a function for each query. ``tables`` are the user's own tables; ``upstream_tables``, ``lacks``
-    and ``slot`` are what a database has for change data capture. ``asked`` lists the calls so far.
+    ``slot`` and ``changes`` are what a database has for change data capture. ``asked`` lists the calls so far.
     """
 
     snapshot: Snapshot = field(default_factory=Snapshot)
@@ -92,6 +92,7 @@ class CannedWorld:
     upstream_tables: dict[str, UpstreamTable] = field(default_factory=dict)
     lacks: tuple[Lack, ...] = ()
     slot: SlotDetails | None = None
+    changes: ChangeCount | None = None
     schemas: dict[str, RegisteredSchema] = field(default_factory=dict)
     registry_error: str | None = None
     points: tuple[RewindPoint, ...] = ()

@@ -36,7 +36,7 @@ from rw_sql.plan.ports.tables import TableLook
 from rw_sql.runtime.control.checkpoint_folders import CheckpointFolders
 
 if TYPE_CHECKING:
-    from rw_sql.connectors.changes import Lack, SlotDetails, UpstreamTable
+    from rw_sql.connectors.changes import ChangeCount, Lack, SlotDetails, UpstreamTable
     from rw_sql.connectors.sink import SinkShape
     from rw_sql.metastore import Snapshot
     from rw_sql.metastore.facts import BackfillProgress, JobStatus, RewindPoint
@@ -201,6 +201,11 @@ class CannedUpstreams(Port):
 
     def slot_details(self, connector: str, options: PlannedOptions) -> SlotDetails | None:
         return self.world.slot
+
+    def count_changes(
+        self, connector: str, options: PlannedOptions, start: int, end: int, *, only_first: bool = False
+    ) -> ChangeCount | None:
+        return self.world.changes
 
     def read_schema(self, options: PlannedOptions, subject: str, *, is_needed: bool) -> SchemaLook:
         known = self.world.schemas

@@ -24,7 +24,7 @@ import pytest
 from tests.support.waits import LAST_RESORT_SECONDS, wait_until
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
 PASSWORD = "correct horse battery staple"
 _LEFT_OUT: pytest.StashKey[list[str]] = pytest.StashKey()
@@ -59,6 +59,14 @@ def programs() -> Path | None:
         return Path(found).parent
     installed = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"), key=lambda path: int(path.parts[-3]))
     return installed[-1].parent if installed else None
+
+
+def client_program(folder: Path, name: str) -> Path:
+    """A program beside ``initdb``, also where only some of PostgreSQL's programs are linked into the path."""
+    found = folder / name
+    if found.exists():
+        return found
+    return next(Path("/usr/lib/postgresql").glob(f"*/bin/{name}"))
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -155,6 +163,31 @@ class PostgresServer:
         )
         _wait_until_it_answers(self.info, self._process, log)
 
+    def run(self, statement: str) -> list[tuple[Any, ...]]:
+        """See :meth:`PostgresInfo.run`."""
+        return self.info.run(statement)
+
+    def take_copy(self, of: PostgresServer, *, is_standby: bool) -> None:
+        """Fills the data folder with a base backup of a running server: a standby of it, or the backup restored."""
+        if self.user is not None:
+            os.chown(self.home, self.user, -1)
+        command = [
+            *self.before,
+            str(client_program(self.folder, "pg_basebackup")),
+            "-D",
+            str(self.data),
+            "-h",
+            "127.0.0.1",
+        ]
+        command += ["-p", str(of.info.port), "-U", "postgres", "-X", "stream", "-c", "fast", "--no-sync"]
+        subprocess.run(
+            [*command, *(["-R"] if is_standby else [])],
+            check=True,
+            capture_output=True,
+            cwd=self.home,
+            env={**os.environ, "PGPASSWORD": PASSWORD},
+        )
+
     def kill(self) -> None:
         """Ends it at once, as a crash does. Its other processes end as they notice."""
         assert self._process is not None
@@ -188,11 +221,26 @@ class PostgresServer:
 @contextmanager
 def running_server(**settings: str) -> Iterator[PostgresServer]:
     """A new server on a free port with its data in a temporary folder."""
+    with _server(settings) as server:
+        server.create()
+        server.start()
+        yield server
+
+
+@contextmanager
+def running_copy(of: PostgresServer, *, is_standby: bool) -> Iterator[PostgresServer]:
+    """A server with the data of another, with its settings: its standby, or a restored backup of it."""
+    with _server(of.settings) as server:
+        server.take_copy(of, is_standby=is_standby)
+        server.start()
+        yield server
+
+
+@contextmanager
+def _server(settings: Mapping[str, str]) -> Iterator[PostgresServer]:
     home = Path(tempfile.mkdtemp(prefix="rw_sql-postgres-"))
     server = PostgresServer(home, **settings)
     try:
-        server.create()
-        server.start()
         yield server
     finally:
         server.stop()

@@ -40,6 +40,7 @@ SELECT json_build_object(
     'standby', pg_catalog.pg_is_in_recovery(),
     'end', CASE WHEN pg_catalog.pg_is_in_recovery() THEN pg_catalog.pg_last_wal_replay_lsn()
         ELSE pg_catalog.pg_current_wal_insert_lsn() END,
+    'now', (extract(epoch FROM clock_timestamp()) * 1000)::bigint,
     'database', current_database(),
     'datoid', (SELECT oid::bigint FROM pg_catalog.pg_database WHERE datname = current_database()),
     'slot', (SELECT to_json(s) FROM pg_catalog.pg_replication_slots s WHERE slot_name = {slot})
@@ -59,6 +60,7 @@ class Facts:
     is_standby: bool
     cluster: str
     end: int
+    now_ms: int
     database: str
     incarnation: str
     slot: SlotDetails | None
@@ -114,6 +116,7 @@ def facts_over(connection: Connection[Any], options: Mapping[str, str]) -> Facts
         is_standby=told_facts["standby"],
         cluster=cluster,
         end=end,
+        now_ms=told_facts["now"],
         database=told_facts["database"],
         incarnation=incarnation,
         slot=None if slot is None else _details(slot, end, cluster, incarnation),
@@ -159,6 +162,11 @@ def _lsn(text: str | None) -> int | None:
     return None if text is None else lsn_number(text)
 
 
+def is_lost(slot: SlotDetails) -> bool:
+    """True if the server removed log that the slot needs; nothing can be read from it any more."""
+    return slot.status == "lost" or slot.restart is None
+
+
 def check_slot(facts: Facts, options: Mapping[str, str]) -> SlotDetails:
     """Returns the slot if changes can be read from it. Raises CaptureError otherwise."""
     name = options.get("slot.name", "")
@@ -178,20 +186,20 @@ def check_slot(facts: Facts, options: Mapping[str, str]) -> SlotDetails:
             f'replication slot "{name}" belongs to database "{facts.slot_database}", not to "{facts.database}"',
             hint="give another slot.name",
         )
-    if slot.status == "lost" or slot.restart is None:
+    if is_lost(slot):
         reason = f" ({facts.reason})" if facts.reason else ""
         raise CaptureError(
             UPSTREAM_MISSING,
             f'replication slot "{name}" is lost{reason}: the server removed log that had not been read',
-            hint=f"raise max_slot_wal_keep_size; SELECT pg_drop_replication_slot('{name}'); then {AGAIN}",
+            hint=f"raise max_slot_wal_keep_size; {AGAIN}, with a new slot of that name",
         )
     return slot
 
 
 def check_position(facts: Facts, options: Mapping[str, str], position: SplitState) -> SlotDetails:
-    """Returns the slot if it still has all changes after the position. Raises CaptureError otherwise."""
-    if position.cluster is not None and position.cluster != facts.cluster:
-        raise CaptureError(UPSTREAM_MISSING, _other_cluster(position.cluster, facts.cluster), hint=AGAIN)
+    """The slot, if it has everything behind the position. Raises CaptureError."""
+    if other := other_server(position.cluster, facts.cluster):
+        raise CaptureError(UPSTREAM_MISSING, other, hint=AGAIN)
     slot = check_slot(facts, options)
     if position.incarnation is not None and position.incarnation != facts.incarnation:
         raise CaptureError(
@@ -217,7 +225,10 @@ def check_position(facts: Facts, options: Mapping[str, str], position: SplitStat
     return slot
 
 
-def _other_cluster(before: str, now: str) -> str:
+def other_server(before: str | None, now: str | None) -> str | None:
+    """How a server's identity (system identifier and timeline) differs from one that was read; None if it does not."""
+    if before is None or now is None or before == now:
+        return None
     system, _, timeline = before.partition("/")
     new_system, _, new_timeline = now.partition("/")
     if system == new_system:

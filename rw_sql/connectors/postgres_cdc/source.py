@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from rw_sql.connectors.base import RESOLVE_TIMEOUT_SECONDS, Upstream, UpstreamSplit
 from rw_sql.connectors.change_base import ChangeBase
 from rw_sql.connectors.changes import CaptureError
-from rw_sql.connectors.postgres_cdc import setup, tables, validation
+from rw_sql.connectors.postgres_cdc import peek, setup, tables, validation
 from rw_sql.connectors.postgres_cdc.connection import connect, lsn_number, lsn_text, unreachable
-from rw_sql.connectors.postgres_cdc.server import check_slot, read_facts
+from rw_sql.connectors.postgres_cdc.server import check_slot, is_lost, other_server, read_facts
 from rw_sql.connectors.spec import OptionError, check_option_values, load_spec
 from rw_sql.connectors.support import split_state_json
 from rw_sql.errors import INVALID_PROPERTY
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import psycopg
 
     from rw_sql.connectors.base import SplitState
-    from rw_sql.connectors.changes import Lack, Prepared, SlotDetails, UpstreamTable
+    from rw_sql.connectors.changes import ChangeCount, Lack, Prepared, SlotDetails, UpstreamTable
     from rw_sql.connectors.postgres_cdc.reader import PostgresReader
     from rw_sql.connectors.spec import ConnectorSpec
 else:
@@ -76,17 +76,21 @@ class PostgresCdcConnector(ChangeBase):
         return (options["database.name"],)
 
     def look(self, options: Mapping[str, str], *, timeout: float = RESOLVE_TIMEOUT_SECONDS) -> Upstream:
-        """The database from the slot's acknowledged position (0 without a slot) to the end of the server's log."""
+        """The database from the slot's acknowledged position (0 without a slot) to the end of the server's log.
+
+        A slot that is lost holds nothing: it begins at the end.
+        """
         try:
             facts = read_facts(options, timeout)
-            if facts.slot is not None:
+            has_lost = facts.slot is not None and is_lost(facts.slot)
+            if facts.slot is not None and not has_lost:
                 check_slot(facts, options)
         except CaptureError as error:
             return Upstream(error=error.message)
         database = options["database.name"]
         split = UpstreamSplit(
             split=database,
-            start=0 if facts.slot is None else facts.slot.acknowledged or 0,
+            start=facts.end if has_lost else 0 if facts.slot is None else facts.slot.acknowledged or 0,
             end=facts.end,
             cluster=facts.cluster,
             incarnation=facts.incarnation,
@@ -103,6 +107,13 @@ class PostgresCdcConnector(ChangeBase):
     def show_position(self, position: int) -> str:
         """A position in PostgreSQL's notation."""
         return lsn_text(position)
+
+    def explain_other(self, before: SplitState, now: UpstreamSplit) -> str:
+        """What was promoted, restored or created again; a slot does not come along."""
+        why = other_server(before.cluster, now.cluster) or (
+            "the database was dropped and created again" if before.incarnation != now.incarnation else "it is the same"
+        )
+        return f"{why}; its slot is not there unless somebody made it"
 
     def filled_in(self, options: Mapping[str, str], unique: str) -> dict[str, str]:
         """The options, with names for the slot and the publication."""
@@ -162,3 +173,40 @@ class PostgresCdcConnector(ChangeBase):
     ) -> SlotDetails | None:
         """The current state of the slot."""
         return read_facts(options, timeout).slot
+
+    def count_changes(
+        self,
+        options: Mapping[str, str],
+        start: int,
+        end: int,
+        *,
+        only_first: bool = False,
+        timeout: float = RESOLVE_TIMEOUT_SECONDS,
+    ) -> ChangeCount | None:
+        """What the slot has between two positions; None while somebody reads it."""
+        return peek.count_changes(options, start, end, timeout, only_first=only_first)
+
+    def offsets_at(
+        self,
+        options: Mapping[str, str],
+        milliseconds: int,
+        splits: Sequence[str],
+        *,
+        timeout: float = RESOLVE_TIMEOUT_SECONDS,
+    ) -> Mapping[str, int]:
+        """The position before the first transaction that was committed at that time or later, in what the slot holds.
+
+        Raises CaptureError.
+        """
+        facts = read_facts(options, timeout)
+        acknowledged = check_slot(facts, options).acknowledged or 0
+        if milliseconds >= facts.now_ms:
+            return dict.fromkeys(splits, facts.end)
+        return dict.fromkeys(splits, peek.first_at(options, milliseconds, acknowledged, timeout))
+
+    def record_times(self, options: Mapping[str, str], offsets: Mapping[str, int]) -> Mapping[str, int]:
+        """The time of the first transaction behind the position, as far as the server tells it soon."""
+        found = {
+            split: peek.next_commit(options, position, RESOLVE_TIMEOUT_SECONDS) for split, position in offsets.items()
+        }
+        return {split: at for split, at in found.items() if at is not None}

@@ -26,6 +26,7 @@ from rw_sql.connectors.postgres_cdc.connection import (
     told,
 )
 from rw_sql.connectors.postgres_cdc.pgoutput import POSTGRES_EPOCH_MICROSECONDS, Transaction
+from rw_sql.connectors.postgres_cdc.server import replication_query
 from rw_sql.errors import UPSTREAM_MISSING, UPSTREAM_UNREACHABLE
 from rw_sql.packages import deferred
 
@@ -54,6 +55,9 @@ STATUS_SECONDS = 10.0
 The server drops a silent client after ``wal_sender_timeout`` (60 s by default).
 """
 
+_STATUSES, _MILLISECONDS = 4, 1000
+"""At least so many statuses come within that timeout."""
+
 _KEEPALIVE = struct.Struct(">QqB")
 _STATUS = struct.Struct(">cQQQqB")
 _DATA, _ALIVE = ord("w"), ord("k")
@@ -76,6 +80,7 @@ class Stream:
         self._is_closing = False
         self._queued = 0
         self._acknowledged = 0
+        self._status_seconds = STATUS_SECONDS
         self._idle_at = 0
         self._received = 0
         self._end = 0
@@ -90,6 +95,11 @@ class Stream:
         """Starts reading after the position, which also counts as acknowledged. Raises CaptureError."""
         self._acknowledged = self._received = position
         self._connection = connect_for_replication(self._options, self._timeout)
+        ((timeout,),) = replication_query(
+            self._connection, "SELECT setting FROM pg_settings WHERE name = 'wal_sender_timeout'", self._options
+        )
+        if int(timeout or 0):  # The server drops a client that is silent for so long.
+            self._status_seconds = min(STATUS_SECONDS, int(timeout or 0) / _MILLISECONDS / _STATUSES)
         names = quoted(self._publication)
         command = (
             f"START_REPLICATION SLOT {quoted(self._slot)} LOGICAL {lsn_text(position)} "
@@ -203,7 +213,7 @@ class Stream:
             if now >= next_status or self._acknowledged != told_position:
                 told_position = self._acknowledged
                 self._send_status(server, told_position, wants_reply=now >= next_status)
-                next_status = now + STATUS_SECONDS
+                next_status = now + self._status_seconds
             if size > 0 and self._queued < QUEUE_BYTES:
                 continue
             self._wait(server, next_status - now, is_full=self._queued >= QUEUE_BYTES)

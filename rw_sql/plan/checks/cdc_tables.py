@@ -28,14 +28,13 @@ if TYPE_CHECKING:
     from rw_sql.errors import Span
     from rw_sql.syntax.statements import ColumnDefinition, CreateTable
 
-OPTIONS = (SNAPSHOT, SNAPSHOT_BATCH_SIZE, "snapshot.interval")
-"""The options of a change data capture table.
-
-``snapshot.interval`` (RisingWave's number of barriers between two snapshot queries) has no effect here: each query
-follows as soon as the rows of the previous one are committed.
-"""
+RATE_LIMIT = "backfill_rate_limit"
+OPTIONS = (SNAPSHOT, SNAPSHOT_BATCH_SIZE, "snapshot.interval", RATE_LIMIT)
+"""The options of such a table. ``snapshot.interval`` is RisingWave's number of barriers between two queries; here a
+query follows when the one before is committed, so it has no effect."""
 
 _MOST_BATCH = 1_000_000
+_RATE_DIGITS = 9
 _WIDER = {
     "SMALLINT": ("INT", "BIGINT", "NUMERIC"),
     "INT": ("BIGINT", "NUMERIC"),
@@ -94,7 +93,7 @@ def check_cdc_table(statement: CreateTable, spec: ConnectorSpec) -> None:
         )
     for included in statement.include:
         check_include(spec, included.kind, included.span)
-    _check_options(statement)
+    check_options(statement)
 
 
 def _check_column(column: ColumnDefinition) -> None:
@@ -125,7 +124,8 @@ def _check_column(column: ColumnDefinition) -> None:
         ) from error
 
 
-def _check_options(statement: CreateTable) -> None:
+def check_options(statement: CreateTable) -> None:
+    """Checks the WITH list of such a table. Raises SqlError at the first error."""
     for option in statement.options:
         if option.key not in OPTIONS:
             near = near_names(option.key, OPTIONS)
@@ -146,7 +146,14 @@ def _check_options(statement: CreateTable) -> None:
                 span=option.value.span,
                 hint="snapshot = 'false' reads only changes from now on",
             )
-        if option.key != SNAPSHOT and not (text.isdecimal() and 0 < int(text) <= _MOST_BATCH):
+        if option.key == RATE_LIMIT and not (text.isdecimal() and len(text) <= _RATE_DIGITS):
+            raise SqlError(
+                INVALID_PROPERTY,
+                f'property "{RATE_LIMIT}" takes a number of rows per second, not {text!r}',
+                span=option.value.span,
+                hint="0 reads none until it is raised; leave it out for no limit",
+            )
+        if option.key not in (SNAPSHOT, RATE_LIMIT) and not (text.isdecimal() and 0 < int(text) <= _MOST_BATCH):
             raise SqlError(
                 INVALID_PROPERTY,
                 f"Invalid value for {option.key}: {text!r} is not a number from 1 to {_MOST_BATCH}",

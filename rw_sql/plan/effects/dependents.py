@@ -5,13 +5,15 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+from rw_sql.connectors.registry import captures_changes
 from rw_sql.metastore.records import IF_NOT_NULL, IGNORE, MaterializedViewRecord, SinkRecord
+from rw_sql.model.options import source_options
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from rw_sql.metastore import Snapshot
-    from rw_sql.metastore.records import ObjectRecord, TableRecord
+    from rw_sql.metastore.records import ObjectRecord, SourceRecord, TableRecord
     from rw_sql.model.source_readers import Reader
     from rw_sql.plan.ports.inspector import Inspector
     from rw_sql.plan.result.plan import SplitPreview
@@ -26,7 +28,9 @@ def effects_on_dependents(
     rows = list(splits)
     notices: list[str] = []
     table = snapshot.table_of(reader.source.id)
-    if table is not None and table.primary_key:
+    if captures_changes(reader.source.connector):
+        notices += _changes_between(snapshot, inspector, reader.source, rows)
+    elif table is not None and table.primary_key:
         # Dependents of the table only see its changes.
         if any(row.duplicates for row in rows):
             notices.append(_taken_again(table))
@@ -48,6 +52,28 @@ def effects_on_dependents(
             if view.id in marks
         ]
     return tuple(notices)
+
+
+def _changes_between(
+    snapshot: Snapshot, inspector: Inspector, source: SourceRecord, rows: Iterable[SplitPreview]
+) -> Iterator[str]:
+    """The transactions that a move of a change data capture source skips or repeats, as far as they can be counted."""
+    options = source_options(snapshot, source)
+    for row in rows:
+        if not (row.gaps or row.duplicates) or row.old is None or row.new is None:
+            continue
+        first, last = sorted((row.old, row.new))
+        found = inspector.upstreams.count_changes(source.connector, options, first, last)
+        does = "skips" if row.gaps else "takes again"
+        if found is not None:
+            counted = f"{_number(found.transactions, 'transaction')} with {_number(found.changes, 'change')}"
+            yield f"{row.split}: {does} {counted}"
+        if row.duplicates:
+            yield "changes that are taken again have no effect on tables; views over the source itself have them twice"
+
+
+def _number(count: int, what: str) -> str:
+    return f"{count} {what}{'' if count == 1 else 's'}"
 
 
 def _taken_again(table: TableRecord) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from rw_sql.connectors.registry import connector
+from rw_sql.connectors.registry import captures_changes, connector
 from rw_sql.metastore.records import FORGOTTEN, ConnectionRecord, SourceRecord
 from rw_sql.model.definitions import definition_of, listed_options
 from rw_sql.model.job_ids import fragment_source
@@ -16,10 +16,11 @@ from rw_sql.model.pauses import pauses_of
 from rw_sql.model.source_readers import readers_of, unread
 from rw_sql.model.split_status import OK, split_status
 from rw_sql.plan.effects.dependents import effects_on_dependents
-from rw_sql.plan.effects.verdicts import preview_splits
+from rw_sql.plan.effects.verdicts import preview_splits, shown_offset
 from rw_sql.plan.ports.upstreams import look_closely
 from rw_sql.plan.result.plan import Preview, ResultRow
 from rw_sql.plan.result.prediction import SourcePrediction, predicted, prediction_to_json
+from rw_sql.syntax.lexing.identifiers import sql_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -38,11 +39,16 @@ class Unreadable:
     offset: int | None
     status: str
     bounds: tuple[int, int] | None
+    connector: str
 
     def describe(self) -> str:
         """The split as part of a sentence: ``orders:0 at 40 (EXPIRED, it holds [60, 90))``."""
-        at = "" if self.offset is None else f" at {self.offset}"
-        holds = "" if self.bounds is None else f", it holds [{self.bounds[0]}, {self.bounds[1]})"
+        kind = connector(self.connector)
+        at = "" if self.offset is None else f" at {shown_offset(kind, self.offset)}"
+        holds = ""
+        if self.bounds is not None:
+            start, end = (shown_offset(kind, bound) for bound in self.bounds)
+            holds = f", it holds [{start}, {end})"
         return f"{self.split}{at} ({self.status}{holds})"
 
 
@@ -66,6 +72,17 @@ class SourceImpact:
     def source(self) -> SourceRecord:
         """The source of the reader."""
         return self.reader.source
+
+
+def remedy_without_records(source: SourceRecord) -> str:
+    """The statements that help where the upstream no longer has the records to continue with."""
+    name = sql_name(source.name)
+    if captures_changes(source.connector):
+        return (
+            f"the server removed what was acknowledged: RESET SOURCE SPLITS {name} ALLOW GAPS WITH "
+            "(FORGET_OFFSETS = true) reads the tables again"
+        )
+    return f"INJECT SOURCE OFFSETS {name} takes offsets that it has, RESET SOURCE SPLITS {name} finds its splits"
 
 
 def touched_sources(fragments: Iterable[str], ids: Iterable[int], snapshot: Snapshot) -> tuple[int, ...]:
@@ -167,7 +184,7 @@ def impact_of(
         preview=preview,
         prediction=predicted(source, stands, preview),
         states=states,
-        unreadable=_broken(will_read, states, upstream, set(reads), stands.states, left),
+        unreadable=_broken(source.connector, will_read, states, upstream, set(reads), stands.states, left),
         doubt=doubt,
     )
 
@@ -187,6 +204,7 @@ def _endings(will_read: tuple[str, ...], reads: tuple[str, ...]) -> Iterable[str
 
 
 def _broken(
+    name: str,
     will_read: tuple[str, ...],
     states: Mapping[str, SplitState],
     upstream: Upstream,
@@ -210,6 +228,7 @@ def _broken(
                 offset=state.offset if state else None,
                 status="GONE" if seen is None else status,
                 bounds=(seen.start, seen.end) if seen else None,
+                connector=name,
             )
         )
     return tuple(broken)
@@ -239,8 +258,9 @@ def answers_of(move: SourceImpact) -> tuple[ResultRow, ...]:
         if split.new is None:
             rows.append(ResultRow(object=name, change="FORGOTTEN", detail=f"{split.split}{of}"))
         else:
-            was = f" (was {split.old})" if split.old is not None else ""
-            rows.append(ResultRow(object=name, change="MOVED", detail=f"{split.split} at {split.new}{was}{of}"))
+            before, after, _ = split.written or (str(split.old), str(split.new), "")
+            was = f" (was {before})" if split.old is not None else ""
+            rows.append(ResultRow(object=name, change="MOVED", detail=f"{split.split} at {after}{was}{of}"))
     rows += [ResultRow(object=name, change="NOTICE", detail=notice) for notice in move.preview.notices]
     return tuple(rows)
 

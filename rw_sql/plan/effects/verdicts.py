@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from rw_sql.connectors.changes import ChangeConnector
 from rw_sql.model.offset_ranges import covered, uncovered
 from rw_sql.model.split_status import OK, ORPHAN, OTHER_CLUSTER, RECREATED, identity_status, split_order
 from rw_sql.plan.result.plan import SplitPreview
@@ -132,9 +133,26 @@ def preview_splits(
                 duplicates=found.duplicates,
                 gaps=found.gaps,
                 is_exact=found.is_exact,
+                written=_written(kind, old, new, seen),
             )
         )
     return tuple(rows)
+
+
+def shown_offset(kind: Connector, offset: int) -> str:
+    """An offset as the upstream writes it."""
+    return kind.show_position(offset) if isinstance(kind, ChangeConnector) else str(offset)
+
+
+def _written(
+    kind: Connector, old: SplitState | None, new: SplitState | None, seen: UpstreamSplit | None
+) -> tuple[str, str, str] | None:
+    if not isinstance(kind, ChangeConnector):
+        return None
+    before, after = ("-" if state is None else kind.show_position(state.offset) for state in (old, new))
+    if seen is None:
+        return before, after, "unknown" if new is not None else "not there"
+    return before, after, f"[{kind.show_position(seen.start)}, {kind.show_position(seen.end)})"
 
 
 def _left_behind(old: SplitState | None, seen: UpstreamSplit, why: str) -> SplitPreview:

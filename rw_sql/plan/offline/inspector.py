@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from rw_sql.connectors.base import ColumnMisfit
-    from rw_sql.connectors.changes import Lack, SlotDetails, UpstreamTable
+    from rw_sql.connectors.changes import ChangeCount, Lack, SlotDetails, UpstreamTable
     from rw_sql.connectors.sink import SinkShape
     from rw_sql.metastore import Snapshot
     from rw_sql.metastore.facts import BackfillProgress, JobStatus, RewindPoint
@@ -212,6 +212,11 @@ class _Upstreams:
         return ()
 
     def slot_details(self, connector: str, options: PlannedOptions) -> SlotDetails | None:
+        return None
+
+    def count_changes(
+        self, connector: str, options: PlannedOptions, start: int, end: int, *, only_first: bool = False
+    ) -> ChangeCount | None:
         return None
 
     def read_schema(self, options: PlannedOptions, subject: str, *, is_needed: bool) -> SchemaLook:

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from rw_sql.connectors.base import ColumnMisfit, GroupOffsets, Upstream
-    from rw_sql.connectors.changes import Lack, SlotDetails, UpstreamTable
+    from rw_sql.connectors.changes import ChangeCount, Lack, SlotDetails, UpstreamTable
     from rw_sql.connectors.schemas.look import SchemaLook
     from rw_sql.connectors.sink import SinkLook, SinkShape
     from rw_sql.metastore.records import SecretRecord
@@ -68,6 +68,12 @@ class UpstreamPort(Protocol):
 
     def slot_details(self, connector: str, options: PlannedOptions) -> SlotDetails | None:
         """The slot of a change data capture source; None if there is none, or if the upstream does not answer."""
+        ...
+
+    def count_changes(
+        self, connector: str, options: PlannedOptions, start: int, end: int, *, only_first: bool = False
+    ) -> ChangeCount | None:
+        """What a change data capture source has between two positions; None if that is not known."""
         ...
 
     def read_schema(self, options: PlannedOptions, subject: str, *, is_needed: bool) -> SchemaLook:

@@ -75,7 +75,7 @@ def _preview_json(preview: Preview) -> dict[str, object]:
         "properties": [
             {"property": key, "old": old or None, "new": new or None} for key, old, new in preview.properties
         ],
-        "splits": [asdict(split) for split in preview.splits],
+        "splits": [_json_of(split) for split in preview.splits],
         "notices": list(preview.notices),
         "parts": [_preview_json(part) for part in preview.parts],
     }
@@ -99,6 +99,14 @@ def plan_mermaid(plan: Plan) -> str:
         for at, dependent in enumerate(part.dependents):
             lines.append(f'  m{number} -.-> m{number}d{at}(["{mermaid_label(dependent)}"])')
     return "\n".join(lines) + "\n"
+
+
+def _json_of(split: SplitPreview) -> dict[str, object]:
+    """The fields of a split; ``written`` only where the upstream does not write positions as numbers."""
+    made = asdict(split)
+    if split.written is None:
+        del made["written"]
+    return made
 
 
 def _split_lines(split: SplitPreview) -> Iterator[str]:

@@ -25,7 +25,8 @@ class SplitPreview:
     """One split before and after: next offsets, the upstream's bounds, and the verdict; None if unknown.
 
     ``duplicates`` and ``gaps`` are the verdict's counts of records; upper limits if not ``is_exact``. ``reader`` is the
-    view of a direct reader, if the table has several readers.
+    view of a direct reader, if the table has several readers. ``written`` are the offsets before and after and the
+    bounds as the upstream writes them, if not as numbers.
     """
 
     split: str
@@ -38,6 +39,7 @@ class SplitPreview:
     gaps: int = 0
     is_exact: bool = True
     reader: str = ""
+    written: tuple[str, str, str] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -52,7 +52,8 @@ def _properties(preview: Preview) -> list[str]:
 def _split_row(split: SplitPreview) -> tuple[str, ...]:
     nowhere = "not there" if split.verdict == ORPHAN else "unknown"
     holds = f"[{split.start}, {split.end})" if split.start is not None else nowhere
-    return (split.split, _number(split.old), _number(split.new), holds, split.verdict)
+    old, new, holds = split.written or (_number(split.old), _number(split.new), holds)
+    return (split.split, old, new, holds, split.verdict)
 
 
 def _number(value: int | None) -> str:

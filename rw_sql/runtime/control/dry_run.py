@@ -139,7 +139,7 @@ class DryRun:
         return _foreseen(plan, is_collected=not is_shown)
 
     def _plan(self, statement: ast.Statement) -> Plan:
-        if isinstance(statement, ast.CreateMaterializedView):
+        if isinstance(statement, ast.CreateMaterializedView | ast.CreateTable):
             statement = with_rate_limit(statement, self._parameter(RATE_LIMIT))
         shares = self._parameter("streaming_use_shared_source") == "true"
         return lower(

@@ -180,7 +180,7 @@ class Executor:
     def _plan(
         self, statement: ast.Statement, session: SessionState, lower_as: Callable[..., Plan] = lower
     ) -> tuple[Snapshot, Plan]:
-        if isinstance(statement, ast.CreateMaterializedView) and not statement.or_replace:
+        if isinstance(statement, ast.CreateMaterializedView | ast.CreateTable) and not statement.or_replace:
             statement = with_rate_limit(statement, session.parameter(RATE_LIMIT))
         session.waiting.begin("planning")
         snapshot = self._context.metastore.snapshot()

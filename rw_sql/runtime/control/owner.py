@@ -23,11 +23,13 @@ from rw_sql.model.options import source_options, visible
 from rw_sql.model.pauses import is_view_paused
 from rw_sql.model.source_readers import readers_of
 from rw_sql.plan.statements.common import take_up_new_topics
+from rw_sql.runtime.control.added_columns import add_columns
 from rw_sql.runtime.control.inspector import WarehouseInspector
 from rw_sql.runtime.control.outcomes import APPLIED as APPLIED
 from rw_sql.runtime.control.outcomes import NOT_YET_APPLIED as NOT_YET_APPLIED
 from rw_sql.runtime.control.outcomes import is_left_open
 from rw_sql.runtime.control.reconciler import Reconciler
+from rw_sql.runtime.ingest.capture import ADD_COLUMNS
 from rw_sql.runtime.jobs.downtime import note_downtime
 from rw_sql.runtime.jobs.lease import HEARTBEAT_SECONDS, LeaseWatch, is_held, is_orphaned, renewed, try_take
 from rw_sql.runtime.jobs.startable import require_same, require_splits, still_asked
@@ -40,7 +42,7 @@ from rw_sql.runtime.upkeep.dropped_objects import sweep
 from rw_sql.runtime.views.swap import swap_rebuilt
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Mapping
     from concurrent.futures import Future
 
     from rw_sql.connectors.base import Upstream
@@ -148,6 +150,11 @@ class Owner:
         self._next_discovery[source_id] = 0.0
         self.wake()
 
+    def _add_columns(self, source_id: int, table: str, added: Mapping[str, str]) -> bool:
+        has_added = add_columns(self._context, source_id, table, added)
+        self.wake()
+        return has_added
+
     def stop(self) -> None:
         """Stops the jobs, records their positions, and releases the lease."""
         self._stopping.set()
@@ -170,6 +177,7 @@ class Owner:
             # From here on this process has the lease, even if a later step fails: no other process takes it while this
             # one runs.
             self._reconciler = Reconciler(self._context)
+            self._context.made[ADD_COLUMNS] = self._add_columns
             self._lease = lease
             self._context.owning.set()
             try:
@@ -432,8 +440,8 @@ class Owner:
             try:
                 require_splits(splits, upstream)
                 states = inspector.positions.of(source_id, fragment).states
-                asked = still_asked(connector(source.connector), splits, states, upstream)
-                require_same(source.name, asked, states, upstream)
+                kind = connector(source.connector)
+                require_same(source.name, still_asked(kind, splits, states, upstream), states, upstream, kind)
             except StalledError as error:
                 has_stalled = True
                 if self._reconciler is not None:

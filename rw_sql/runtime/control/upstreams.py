@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from rw_sql.connectors.base import ColumnMisfit, GroupOffsets, Upstream
-    from rw_sql.connectors.changes import Lack, SlotDetails, UpstreamTable
+    from rw_sql.connectors.changes import ChangeCount, Lack, SlotDetails, UpstreamTable
     from rw_sql.connectors.schemas.look import SchemaLook
     from rw_sql.connectors.sink import SinkLook, SinkShape
     from rw_sql.metastore.records import SecretRecord
@@ -80,6 +80,12 @@ class Upstreams:
             return change_connector(connector).slot_details(self._resolve(options))
         except CaptureError:
             return None
+
+    def count_changes(
+        self, connector: str, options: PlannedOptions, start: int, end: int, *, only_first: bool = False
+    ) -> ChangeCount | None:
+        resolved = self._resolve(options)
+        return change_connector(connector).count_changes(resolved, start, end, only_first=only_first)
 
     def read_schema(self, options: PlannedOptions, subject: str, *, is_needed: bool) -> SchemaLook:
         return look_at_subject(self._resolve(options), subject)

@@ -7,6 +7,7 @@ import json
 import logging
 import time
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -21,17 +22,18 @@ from rw_sql.runtime.decoding.decoder import BATCH, BUCKET, OFFSET, RUN, SINCE, S
 from rw_sql.runtime.delta.delta_log import standing_commits
 from rw_sql.runtime.ingest.change_feed import MOST_ROWS, ChangeFeed
 from rw_sql.runtime.jobs.made_upstream import made_upstream, note_made
+from rw_sql.runtime.positions.requested import requested_position
 from rw_sql.runtime.support.event_log import log_event
 from rw_sql.runtime.support.failures import StalledError
 from rw_sql.runtime.support.faults import fault
 from rw_sql.runtime.support.processes import now_ms
-from rw_sql.syntax.lexing.identifiers import sql_name
+from rw_sql.syntax.lexing.identifiers import quoted, sql_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from rw_sql.connectors.base import SplitState
-    from rw_sql.connectors.changes import Taken
+    from rw_sql.connectors.changes import SchemaChange, Taken
     from rw_sql.metastore import Snapshot
     from rw_sql.metastore.records import SourceRecord
     from rw_sql.model.job_specs import CdcTableSpec, IngestSpec
@@ -44,6 +46,11 @@ logger = logging.getLogger(__name__)
 READING = "reading the table"
 """The phase of a snapshot, as shown by SHOW JOBS."""
 
+ADD_COLUMNS = "add_columns"
+"""The name in ``Context.made`` of the function that adds columns to the tables of an upstream table. Its arguments are
+the source's id, the upstream table and the columns' types there; it returns True if it has added some."""
+
+_COLUMNS_SECONDS = 20.0
 _REPORT_SECONDS = 1.0
 _LAST = 2**62
 """An index that is higher than that of any other row with the same offset."""
@@ -108,6 +115,7 @@ class Capture:
     tables: dict[str, tuple[str, TableProgress]]
     made: SplitState
     columns: Mapping[str, frozenset[str]]
+    adds_columns: bool
     _written: dict[str, tuple[str, TableProgress]]
     started_ms: int = field(default_factory=now_ms)
     _reported: dict[str, tuple[float, TableProgress]] = field(default_factory=dict)
@@ -129,6 +137,7 @@ class Capture:
         stored = stored_progress(context.warehouse, source)
         is_new = is_new_upstream(context, snapshot, source, positions)
         tables = {table.upstream: _progress_of(table, stored) for table in spec.tables}
+        _await_columns(context, snapshot, spec, stored)
         reader = kind.change_reader(options)
         try:
             with _stalling(source):
@@ -143,10 +152,14 @@ class Capture:
             progress={table: progress for table, (_, progress) in tables.items()},
             most_rows=min(most_rows, MOST_ROWS),
             is_new=is_new or made.offset != state.offset or stored != tables,
+            wanted=partial(requested_position, context.warehouse, source),
         )
         specs = {table.upstream: table for table in spec.tables}
         columns = {table.upstream: frozenset(table.columns) for table in spec.tables}
-        return Capture(context, source, split, specs, feed, tables, made, columns, stored)
+        adds = options.get("auto.schema.change", "false").strip().lower() == "true"
+        capture = Capture(context, source, split, specs, feed, tables, made, columns, adds, stored)
+        capture._limit_snapshots()
+        return capture
 
     def rows(self, taken: tuple[Taken, ...], *, run: int, batch: int, since: int, bucket: int) -> pa.Table:
         """The log's rows for the result of :meth:`ChangeReader.take`."""
@@ -195,19 +208,43 @@ class Capture:
             gone = [name for name in change.dropped if name in read]
             other = [name for name in change.retyped if name in read]
             if gone or other:
-                what = [f'column "{name}" is gone' for name in gone]
-                what += [f'column "{name}" is {change.retyped[name]}, it was {change.old.get(name)}' for name in other]
-                raise StalledError(
-                    f"COLUMNS of {change.table} have changed upstream: {', '.join(what)}: drop the table and create it "
-                    f"again: CREATE TABLE … (*) FROM {sql_name(self.source.name)} TABLE '{change.table}'",
-                    is_final=True,
-                )
-            if change.added:
-                log_event("columns_added", source=self.source.name, table=change.table, columns=sorted(change.added))
-                logger.warning(
-                    "source %s: table %s has new columns upstream: %s", self.source.name, change.table,
-                    ", ".join(f"{name} {kind}" for name, kind in change.added.items()),
-                )  # fmt: skip
+                raise StalledError(self._changed_columns(change, gone, other), is_final=True)
+            added = {name: kind for name, kind in change.added.items() if name not in read}
+            if not added:
+                continue
+            log_event("columns_added", source=self.source.name, table=change.table, columns=sorted(added))
+            listed = ", ".join(f"{name} {kind}" for name, kind in added.items())
+            known = frozenset(self.tables[change.table][1].columns) if change.table in self.tables else frozenset()
+            add = self.context.made.get(ADD_COLUMNS)
+            if self.adds_columns and add is not None and known <= read and add(self.source.id, change.table, added):
+                raise StalledError(f"COLUMNS were added to {change.table}: {listed}")
+            logger.warning(
+                "source %s: table %s has new columns upstream: %s: ALTER TABLE %s ADD COLUMN … takes one",
+                self.source.name, change.table, listed, ", ".join(self._names(change.table)) or "…",
+            )  # fmt: skip
+
+    def _names(self, table: str) -> list[str]:
+        """The tables that read an upstream table."""
+        spec, snapshot = self.specs.get(table), self.context.metastore.snapshot()
+        found = [snapshot.get(id_) for id_ in spec.tables] if spec is not None else []
+        return [sql_name(record.name) for record in found if record is not None]
+
+    def _changed_columns(self, change: SchemaChange, gone: list[str], other: list[str]) -> str:
+        what = [f'column "{name}" is gone' for name in gone]
+        what += [f'column "{name}" is {change.retyped[name]}, it was {change.old.get(name)}' for name in other]
+        spec = self.specs[change.table]
+        if set(spec.key_columns) & {*gone, *other}:
+            typed = (
+                f"drop the table and create it again: CREATE TABLE … (*) FROM {sql_name(self.source.name)} "
+                f"TABLE '{change.table}'"
+            )
+        else:
+            names = self._names(change.table)
+            typed = "; ".join(
+                [f"ALTER TABLE {name} DROP COLUMN {quoted(column)}" for name in names for column in (*gone, *other)]
+                + [f"ALTER TABLE {name} ADD COLUMN {quoted(column)} …" for name in names for column in other]
+            )
+        return f"COLUMNS of {change.table} have changed upstream: {', '.join(what)}: {typed}"
 
     def _marks(self, taken: Taken) -> list[dict[str, object]]:
         """The marker rows of repeated snapshots that begin or end with this batch."""
@@ -258,10 +295,19 @@ class Capture:
                     )
                 )
 
+    def _limit_snapshots(self) -> None:
+        """Limits the snapshots: one thread reads the tables, so the least limit of those that are not done counts."""
+        unfinished = (self.specs[table] for table, (_, made) in self.tables.items() if not made.is_done)
+        rates = [spec.rate for spec in unfinished if spec.rate is not None]
+        self.feed.reader.set_rate_limit(min(rates, default=None))
+
     def committed(self, taken: tuple[Taken, ...], progress: dict[str, tuple[str, TableProgress]]) -> None:
         """Acknowledges a committed batch."""
         self._report(progress)
+        has_ended = any(made.is_done and not self.tables[table][1].is_done for table, (_, made) in progress.items())
         self.tables = progress
+        if has_ended:
+            self._limit_snapshots()
         self._written = progress
         fault("ingest.before_acknowledge")
         self.feed.reader.acknowledge(taken[-1].position)
@@ -284,6 +330,22 @@ def is_new_upstream(context: Context, snapshot: Snapshot, source: SourceRecord, 
         if not is_unread and source.snapshot != row.epoch:
             return False
     return True
+
+
+def _await_columns(
+    context: Context, snapshot: Snapshot, spec: IngestSpec, stored: Mapping[str, tuple[str, TableProgress]]
+) -> None:
+    """Waits for the jobs of tables that got a column: the old one would store the new rows without it."""
+    changed = {
+        view_job(id_)
+        for table in spec.tables
+        for id_ in table.tables
+        if table.upstream in stored and stored[table.upstream][0] != table.snapshot
+    }
+    if changed:
+        context.applied.wait(
+            snapshot.epoch, _COLUMNS_SECONDS, jobs=changed, is_over=lambda: not context.owning.is_set()
+        )
 
 
 def _progress_of(table: CdcTableSpec, stored: Mapping[str, tuple[str, TableProgress]]) -> tuple[str, TableProgress]:
@@ -317,6 +379,10 @@ def begin_upstream(
     for this source.
     """
     slot = kind.slot_details(options)
+    if is_new and slot is not None and slot.status == "lost":
+        # Nothing can be read from it, and its name is taken: a new one begins where the tables are read again.
+        notices = kind.release(options, slot=True, publication=False)
+        slot = kind.slot_details(options) if notices else None
     if slot is None:
         if not is_new:
             return state  # The reader says what is missing: a new slot would skip changes in silence.

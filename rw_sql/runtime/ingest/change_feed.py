@@ -31,6 +31,9 @@ QUIET_SECONDS = 10.0
 """The interval in seconds at which the position is committed if no table changes, so that the server can discard its
 log."""
 
+ASKED_SECONDS = 0.5
+"""How often the feed looks whether FLUSH waits for a position without a change."""
+
 MOST_ROWS = 200_000
 """The approximate maximum number of rows in a batch. The rows are held in this process's memory."""
 
@@ -40,7 +43,7 @@ class ChangeFeed:
     """Distributes the changes taken from a reader over the entries of a stream, one entry per batch.
 
     ``position`` and ``progress`` are those of the newest commit. ``is_new``: the first batch is added at once, even
-    without a change, so that the position is recorded.
+    without a change, so that the position is recorded. ``wanted`` is the position that a FLUSH waits for.
     """
 
     reader: ChangeReader
@@ -48,6 +51,7 @@ class ChangeFeed:
     progress: Mapping[str, TableProgress]
     most_rows: int
     is_new: bool = False
+    wanted: Callable[[], int] = lambda: 0
     _add: Callable[[], None] | None = None
     _batches: dict[int, Taken] = field(default_factory=dict)
     _added: int = -1
@@ -94,6 +98,7 @@ class ChangeFeed:
 
     def _run(self) -> None:
         position, progress, last = self.position, dict(self.progress), time.monotonic()
+        asked_at = last
         while not self._is_closed.is_set():
             with self._changed:
                 self._changed.wait_for(lambda: self._taken >= self._added or self._is_closed.is_set())
@@ -108,7 +113,11 @@ class ChangeFeed:
                 return
             is_news = taken.records.num_rows > 0 or bool(taken.changes or taken.notices)
             is_news = is_news or dict(taken.progress) != progress
-            is_due = taken.position > position and time.monotonic() - last > QUIET_SECONDS
+            now = time.monotonic()
+            is_due = taken.position > position and now - last > QUIET_SECONDS
+            if not is_news and not is_due and taken.position > position and now - asked_at > ASKED_SECONDS:
+                asked_at = now
+                is_due = position < self.wanted() <= taken.position
             if is_news or is_due or self.is_new:
                 self.is_new = False
                 position, progress, last = taken.position, dict(taken.progress), time.monotonic()

@@ -14,7 +14,7 @@ from rw_sql.syntax.lexing.identifiers import literal, sql_name
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from rw_sql.connectors.base import Connector, SplitState, Upstream
+    from rw_sql.connectors.base import Connector, SplitState, Upstream, UpstreamSplit
 
 DISCOVERING = "DISCOVERING"
 """The first word of the stall reason of a reader whose splits have not been listed yet."""
@@ -44,7 +44,13 @@ def still_asked(
     )
 
 
-def require_same(name: str, splits: tuple[str, ...], states: Mapping[str, SplitState], upstream: Upstream) -> None:
+def require_same(
+    name: str,
+    splits: tuple[str, ...],
+    states: Mapping[str, SplitState],
+    upstream: Upstream,
+    kind: Connector | None = None,
+) -> None:
     """Raises StalledError, with a remedy, if the positions belong to another upstream.
 
     The offsets are not compared with the upstream's bounds, because the known positions of a running reader may be
@@ -53,7 +59,15 @@ def require_same(name: str, splits: tuple[str, ...], states: Mapping[str, SplitS
     by_status = _by_status(splits, states, upstream)
     for status in (OTHER_CLUSTER, RECREATED, ORPHAN):
         if found := by_status.get(status):
-            raise StalledError(f"{status} {_few(found)}: RESET SOURCE SPLITS {sql_name(name)}", is_final=True)
+            why = "" if status == ORPHAN else _why_another(kind, states[found[0]], upstream.splits[found[0]])
+            raise StalledError(f"{status} {_few(found)}: {why}RESET SOURCE SPLITS {sql_name(name)}", is_final=True)
+
+
+def _why_another(kind: Connector | ChangeConnector | None, state: SplitState, seen: UpstreamSplit) -> str:
+    """What a database is now, for the message of a change data capture source."""
+    if not isinstance(kind, ChangeConnector):
+        return ""
+    return f"{kind.explain_other(state, seen)}: its tables are read again after "
 
 
 def require_readable(
@@ -66,7 +80,7 @@ def require_readable(
     """Raises StalledError, with a remedy, if a reader cannot start at the positions. ``kind`` is the source's
     connector."""
     require_splits(splits, upstream)
-    require_same(name, splits, states, upstream)
+    require_same(name, splits, states, upstream, kind)
     by_status = _by_status(splits, states, upstream)
     for status, where in ((EXPIRED, "EARLIEST"), (AHEAD, "LATEST")):
         found = by_status.get(status)
@@ -96,7 +110,9 @@ def _passed(
     """The stall of a change data capture source whose slot is not where its log ends."""
     split = found[0]
     there = upstream.splits[split].start if status == EXPIRED else upstream.splits[split].end
-    what = "its slot was moved to" if status == EXPIRED else "the server's log ends at"
+    what = "the server's log ends at"
+    if status == EXPIRED:
+        what = "its slot was moved, or the server removed log that it needs (wal_status lost): it begins at"
     again = f"RESET SOURCE SPLITS {sql_name(name)} ALLOW GAPS WITH (FORGET_OFFSETS = true)"
     return StalledError(
         f"{status} {split} at {kind.show_position(states[split].offset)}: {what} {kind.show_position(there)}, "

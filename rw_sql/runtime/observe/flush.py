@@ -6,7 +6,7 @@ import time
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol
 
-from rw_sql.connectors.registry import connector
+from rw_sql.connectors.registry import captures_changes, connector
 from rw_sql.errors import NOT_APPLIED_YET, SqlError
 from rw_sql.metastore.records import MaterializedViewRecord, SinkRecord, SourceRecord
 from rw_sql.model.job_ids import sink_job, view_job
@@ -27,6 +27,7 @@ from rw_sql.runtime.observe.lag import rows_behind
 from rw_sql.runtime.observe.waiting import Waiting, what_goes_on
 from rw_sql.runtime.positions.high_water import HighWater
 from rw_sql.runtime.positions.progress import committed_versions, newest_planned
+from rw_sql.runtime.positions.requested import request_position
 from rw_sql.runtime.positions.shared import read_positions
 from rw_sql.runtime.support.processes import now_ms
 from rw_sql.runtime.support.stall_timeout import StallTimeout
@@ -275,6 +276,7 @@ class _SourceHighWater:
     grace: StallGrace = field(default_factory=StallGrace)
     notice: str | None = None
     asked_at: float = float("-inf")
+    has_requested: bool = False
 
     @property
     def ends(self) -> dict[str, int]:
@@ -298,6 +300,7 @@ class _SourceHighWater:
                 continue
             status = self.grace.stalled(context, reader.job)
             if status is None:
+                self._request(source)
                 return False
             stalls[status.reason or ""] = None
         if stalls:
@@ -361,6 +364,12 @@ class _SourceHighWater:
         if state is None or identity_status(state, seen) != OK:
             return False
         return seen.is_endless or state.offset >= seen.end
+
+    def _request(self, source: SourceRecord) -> None:
+        """Makes the reader of a change data capture source commit a position at which it has found no change."""
+        if not self.has_requested and captures_changes(source.connector):
+            self.has_requested = True
+            request_position(self.context.warehouse, source, max(self.ends.values(), default=0))
 
     def _discover(self) -> None:
         now = time.monotonic()

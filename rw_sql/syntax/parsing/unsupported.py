@@ -30,7 +30,7 @@ _INSTEAD: dict[type[Statement], tuple[str, str]] = {
 }
 _SETTINGS = {
     "SOURCE": ("source_rate_limit", "barrier_interval_ms"),
-    "TABLE": ("source_rate_limit", "barrier_interval_ms"),
+    "TABLE": ("source_rate_limit", "barrier_interval_ms", "backfill_rate_limit"),
     "MATERIALIZED VIEW": ("backfill_rate_limit", "parallelism"),
 }
 """The settings that ALTER … SET changes."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 import uuid
 from dataclasses import dataclass, field
 from types import SimpleNamespace
@@ -23,6 +24,7 @@ from rw_sql.runtime.decoding.decoder import BUCKET
 from rw_sql.runtime.delta.job_output import JobOutput
 from rw_sql.runtime.delta.stored_rows import as_stored
 from rw_sql.runtime.ingest.capture import Capture, stored_progress
+from rw_sql.runtime.jobs.applied_epoch import Applied
 from rw_sql.runtime.support.failures import StalledError
 from rw_sql.runtime.support.warehouse import Warehouse
 from tests.plan.tables import tables_world
@@ -87,6 +89,9 @@ class Log:
         context = SimpleNamespace(
             warehouse=self.warehouse,
             metastore=SimpleNamespace(jobs=SimpleNamespace(write_backfill=self.reports.append)),
+            applied=Applied(),
+            owning=threading.Event(),
+            made={},
         )
         self.output = JobOutput.open(
             self.warehouse,

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from rw_sql.connectors.base import SplitState, UpstreamSplit
+from rw_sql.connectors.changes import ChangeConnector
 from rw_sql.connectors.registry import connector
 from rw_sql.errors import (
     INVALID_SPLIT_STATE,
@@ -27,7 +28,7 @@ from rw_sql.plan.checks.upstreams import require_upstream
 from rw_sql.plan.effects.dependents import effects_on_dependents
 from rw_sql.plan.effects.discovery import startup_states
 from rw_sql.plan.effects.per_reader import for_each_reader
-from rw_sql.plan.effects.verdicts import preview_splits
+from rw_sql.plan.effects.verdicts import preview_splits, shown_offset
 from rw_sql.plan.ports.upstreams import look_closely
 from rw_sql.plan.result.allow import unallowed_words
 from rw_sql.plan.result.plan import Plan, Preview, ResultRow
@@ -105,9 +106,10 @@ def _inject(statement: InjectSourceOffsets, snapshot: Snapshot, inspector: Inspe
             states[id_] = restarted[id_]
         else:
             wanted = _checked(statement, kind, id_, entry, upstream, stands)
-            states[id_] = _in_range(statement, wanted, upstream.splits.get(id_), entry.span)
+            states[id_] = _in_range(statement, kind, wanted, upstream.splits.get(id_), entry.span)
             if states[id_].offset != wanted.offset:
-                clamped.append(f"{id_} from {wanted.offset} to {states[id_].offset}")
+                given, used = (shown_offset(kind, offset) for offset in (wanted.offset, states[id_].offset))
+                clamped.append(f"{id_} from {given} to {used}")
     if wish.entries and not picked:
         raise _names_none(statement, ids)
     said = (f"clamped to the offsets that the upstream has: {shorten(clamped)}",) if clamped else ()
@@ -184,21 +186,28 @@ def _checked(
     return identified(state, seen)
 
 
-def _in_range(statement: InjectSourceOffsets, state: SplitState, seen: UpstreamSplit | None, span: Span) -> SplitState:
-    """The state to store.
-
-    If it is outside the upstream's bounds, it is clamped to them if the statement allows that.
-    """
+def _in_range(
+    statement: InjectSourceOffsets, kind: Connector, state: SplitState, seen: UpstreamSplit | None, span: Span
+) -> SplitState:
+    """The state to store: within the upstream's bounds, or clamped to them if the statement allows it."""
     if seen is None or seen.start <= state.offset <= seen.end:
         return state
     if "CLAMP" in statement.allow:
         return replace(state, offset=min(max(state.offset, seen.start), seen.end))
     side = "beyond the end" if state.offset > seen.end else "before the start"
+    at, start, end = (shown_offset(kind, offset) for offset in (state.offset, seen.start, seen.end))
+    again = ""
+    if isinstance(kind, ChangeConnector) and state.offset < seen.start:
+        # What a database has sent and what was acknowledged, it does not have any more.
+        again = (
+            f"; RESET SOURCE SPLITS {sql_name(statement.name.key)} ALLOW GAPS WITH (FORGET_OFFSETS = true) reads its "
+            "tables again"
+        )
     raise SqlError(
         OFFSET_OUT_OF_RANGE,
-        f'offset {state.offset} of split "{state.split}" is {side}: the upstream has [{seen.start}, {seen.end})',
+        f'offset {at} of split "{state.split}" is {side}: the upstream has [{start}, {end})',
         span=span,
-        hint=f"give an offset from {seen.start} to {seen.end}",
+        hint=f"give an offset from {start} to {end}{again}",
     )
 
 
@@ -244,9 +253,13 @@ def _plan(
     answers = []
     for split, state in states.items():
         old = stands.states.get(split)
-        was = f" (was {old.offset})" if old else ""
+        was = f" (was {shown_offset(ground.kind, old.offset)})" if old else ""
         change = "INJECTED" if old is None or old.offset != state.offset else "UNCHANGED"
-        answers.append(ResultRow(object=source.name, change=change, detail=f"{split} at {state.offset}{was}"))
+        answers.append(
+            ResultRow(
+                object=source.name, change=change, detail=f"{split} at {shown_offset(ground.kind, state.offset)}{was}"
+            )
+        )
     if kept:
         answers.append(
             ResultRow(object=source.name, change="KEPT", detail=f"not named, position kept: {shorten(kept)}")

@@ -28,6 +28,7 @@ from rw_sql.plan.statements.inject_common import (
     require_no_split_list,
     require_offsets_written,
 )
+from rw_sql.syntax.lexing.identifiers import sql_name
 from rw_sql.syntax.statements import (
     InjectBack,
     InjectFromCheckpoint,
@@ -285,6 +286,7 @@ def _time(inspector: Inspector, milliseconds: int, span: Span, ground: InjectCon
         found = inspector.upstreams.offsets_at(ground.source.connector, ground.options, milliseconds, ground.chosen)
     except SqlError as error:
         error.span = error.span or span
+        error.hint = error.hint and error.hint.replace("SOURCE_NAME", sql_name(ground.source.name))
         raise
     nothing_later = [split for split in ground.chosen if found[split] >= ground.upstream.splits[split].end]
     notices = [f"no record at or after that time, so set to the end: {shorten(nothing_later)}"] if nothing_later else []

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from rw_sql.connectors.registry import captures_changes
 from rw_sql.errors import CANNOT_REWIND, NOT_SUPPORTED, SqlError
 from rw_sql.metastore.codec import BeforeImage, before_from_json, changes_back
 from rw_sql.metastore.records import (
@@ -27,7 +28,7 @@ from rw_sql.metastore.records import (
 from rw_sql.model.job_ids import ingest_fragment, sink_job, view_job
 from rw_sql.model.names import find_operation, find_source, spoken
 from rw_sql.model.source_readers import readers_of
-from rw_sql.plan.effects.source_impact import answers_of, impact_of, predictions
+from rw_sql.plan.effects.source_impact import answers_of, impact_of, predictions, remedy_without_records
 from rw_sql.plan.result.plan import Plan, ResultRow
 from rw_sql.plan.result.prediction import prediction_from_json
 from rw_sql.plan.result.preview import render_preview
@@ -268,7 +269,9 @@ def _plan(
         raise _refused(
             statement,
             f"the upstream no longer has the records to continue with: {listed}",
-            f"INJECT SOURCE OFFSETS {sql_name(source.name)} moves it to records that the upstream still has",
+            remedy_without_records(source)
+            if captures_changes(source.connector)
+            else f"INJECT SOURCE OFFSETS {sql_name(source.name)} moves it to records that the upstream still has",
         )
     told = (*_taken_back(snapshot, source, look), *notices)
     preview = replace(

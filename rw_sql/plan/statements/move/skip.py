@@ -5,14 +5,16 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from rw_sql.connectors.registry import connector
+from rw_sql.connectors.changes import ChangeConnector
+from rw_sql.connectors.registry import captures_changes, connector
 from rw_sql.errors import OFFSET_OUT_OF_RANGE, SPLITS_UNKNOWN, SqlError
 from rw_sql.model.job_specs import named_splits
 from rw_sql.model.names import find_source
 from rw_sql.model.options import source_options
 from rw_sql.plan.checks.upstreams import require_upstream
+from rw_sql.plan.effects.dependents import effects_on_dependents
 from rw_sql.plan.effects.per_reader import for_each_reader
-from rw_sql.plan.effects.verdicts import preview_splits
+from rw_sql.plan.effects.verdicts import preview_splits, shown_offset
 from rw_sql.plan.ports.upstreams import look_closely
 from rw_sql.plan.result.plan import Plan, Preview, ResultRow
 from rw_sql.plan.statements.common import dependents_of, resolve_splits, states_change, unsafe_plan
@@ -56,15 +58,23 @@ def _skip(statement: SkipRecord, snapshot: Snapshot, inspector: Inspector, reade
             span=statement.split.span,
             hint=f"RESET SOURCE SPLITS {sql_name(source.name)} discovers the position",
         )
-    _require_next(statement, split, old, seen.end)
-    new = replace(old, offset=statement.offset + 1)
+    if isinstance(kind, ChangeConnector):
+        offset = _behind_transaction(statement, snapshot, inspector, reader, kind, old, seen.end)
+        what = "the transaction behind"
+    else:
+        _require_next(statement, split, old, seen.end)
+        offset, what = statement.offset + 1, "record"
+    new = replace(old, offset=offset)
     after: dict[str, SplitState | None] = {name: stands.states.get(name) for name in assigned}
+    rows = preview_splits(kind, upstream, stands, {**after, split: new})
     preview = Preview(
         title=f"SKIP RECORD {statement.offset} of split {split} on source {source.name}",
         dependents=dependents_of(snapshot, reader),
-        splits=preview_splits(kind, upstream, stands, {**after, split: new}),
+        splits=rows,
+        notices=effects_on_dependents(snapshot, inspector, reader, rows) if captures_changes(source.connector) else (),
     )
-    detail = f"{split}: record {statement.offset} will not be read; the next record is {new.offset}"
+    shown, following = (shown_offset(kind, at) for at in (statement.offset, new.offset))
+    detail = f"{split}: {what} {shown} will not be read; {following} is next"
     return unsafe_plan(
         statement,
         snapshot,
@@ -76,6 +86,43 @@ def _skip(statement: SkipRecord, snapshot: Snapshot, inspector: Inspector, reade
         reason=statement.reason,
         stands=stands,
     )
+
+
+def _behind_transaction(
+    statement: SkipRecord,
+    snapshot: Snapshot,
+    inspector: Inspector,
+    reader: Reader,
+    kind: ChangeConnector,
+    old: SplitState,
+    end: int,
+) -> int:
+    """The position behind the next transaction of a change data capture source. Its number is the position before it:
+    positions count bytes, and a transaction is read whole or not at all."""
+    source = reader.source
+    name, split = sql_name(source.name), literal(old.split)
+    if statement.offset != old.offset:
+        raise SqlError(
+            OFFSET_OUT_OF_RANGE,
+            f'position {kind.show_position(statement.offset)} of split "{old.split}" is not where the source is: it is '
+            f"at {kind.show_position(old.offset)}",
+            span=statement.split.span,
+            hint=f"SKIP RECORD AT {split} {old.offset} ON SOURCE {name} leaves out the next transaction",
+        )
+    options = source_options(snapshot, source)
+    found = inspector.upstreams.count_changes(source.connector, options, old.offset, end, only_first=True)
+    if found is None or found.first_end is None:
+        unknown = found is None
+        raise SqlError(
+            OFFSET_OUT_OF_RANGE,
+            f'the transaction behind {kind.show_position(old.offset)} of split "{old.split}" cannot be found: '
+            + ("the server did not say where it ends" if unknown else "the log has none of its tables up to its end"),
+            span=statement.split.span,
+            hint=f"INJECT SOURCE OFFSETS {name} VALUES ({split} = '…') sets the position behind it"
+            if unknown
+            else f"RESUME SOURCE {name}",
+        )
+    return found.first_end
 
 
 def _require_next(statement: SkipRecord, split: str, old: SplitState, end: int) -> None:

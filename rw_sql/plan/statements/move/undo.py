@@ -35,6 +35,7 @@ from rw_sql.plan.effects.source_impact import (
     impacts_of,
     in_one,
     predictions,
+    remedy_without_records,
     touched_sources,
 )
 from rw_sql.plan.result.allow import unallowed_words
@@ -365,12 +366,10 @@ def _require_readable(statement: UndoOperation, moves: Sequence[SourceImpact]) -
     for move in moves:
         if move.unreadable:
             listed = ", ".join(found.describe() for found in move.unreadable[:8])
-            name = move.source.name
             raise _refused(
                 statement,
-                f'the upstream of source "{name}" no longer has the records to continue with: {listed}',
-                f"set offsets that the upstream has with INJECT SOURCE OFFSETS {name}, or find its splits with RESET "
-                f"SOURCE SPLITS {name}",
+                f'the upstream of source "{move.source.name}" no longer has the records to continue with: {listed}',
+                remedy_without_records(move.source),
             )
 
 

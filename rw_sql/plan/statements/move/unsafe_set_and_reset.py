@@ -25,10 +25,11 @@ from rw_sql.model.sharing import refuse_sharing
 from rw_sql.model.split_status import OK, identity_status
 from rw_sql.plan.checks.sources import check_source
 from rw_sql.plan.checks.upstreams import require_upstream
+from rw_sql.plan.effects.capture_moves import notes_on_capture
 from rw_sql.plan.effects.dependents import effects_on_dependents
 from rw_sql.plan.effects.discovery import discover
 from rw_sql.plan.effects.per_reader import for_each_reader
-from rw_sql.plan.effects.verdicts import preview_splits
+from rw_sql.plan.effects.verdicts import preview_splits, shown_offset
 from rw_sql.plan.ports.positions import Positions
 from rw_sql.plan.ports.upstreams import look_closely
 from rw_sql.plan.result.allow import unallowed_words
@@ -179,6 +180,9 @@ def _unsafe_set(
             "these are not the splits that were read before, so the source stalls until RESET SOURCE SPLITS "
             f"{source.name}"
         )
+    if shown and not stalled:
+        both = (plan_options(snapshot, current), options)
+        notes += notes_on_capture(inspector, kind, source, both, upstream, stands.states)
     if not upstream.is_reachable and not is_running:
         notes.append(f"the upstream does not answer yet: {upstream.error}")
     target: dict[str, SplitState | None] = {**dict.fromkeys(orphans), **found.states, **stalled}
@@ -313,7 +317,9 @@ def _rediscovered(
     for split in taken:
         state = found.states[split]
         change = "STARTED" if split in fresh else "KEPT"
-        answers.append(ResultRow(object=source.name, change=change, detail=f"{split} at {state.offset}"))
+        answers.append(
+            ResultRow(object=source.name, change=change, detail=f"{split} at {shown_offset(kind, state.offset)}")
+        )
     if not gone and not fresh:
         answers.append(
             ResultRow(

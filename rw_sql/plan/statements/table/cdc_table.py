@@ -7,16 +7,18 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from rw_sql.connectors.registry import connector
-from rw_sql.errors import INVALID_DEFINITION, SqlError
+from rw_sql.errors import INVALID_DEFINITION, NOT_SUPPORTED, SqlError
 from rw_sql.metastore.records import Operation, PutObject
-from rw_sql.model.definitions import definition_of, field_of, include_name, is_cdc
+from rw_sql.model.definitions import definition_of, field_of, include_name, is_cdc, option_text, table_definition
 from rw_sql.model.job_ids import ingest_fragment
 from rw_sql.model.job_specs import SNAPSHOT
-from rw_sql.model.names import find_source, object_name, require_free
+from rw_sql.model.names import find_source, find_table, object_name, require_free
 from rw_sql.model.options import source_options
 from rw_sql.plan.checks.cdc_tables import (
+    RATE_LIMIT,
     check_against_upstream,
     check_cdc_table,
+    check_options,
     no_key,
     require_no_lack,
     require_representable,
@@ -28,14 +30,14 @@ from rw_sql.plan.statements.common import nothing
 from rw_sql.plan.statements.table.table import table_record
 from rw_sql.syntax import canonical_type, parse_statement, render
 from rw_sql.syntax.lexing.identifiers import literal, quoted
-from rw_sql.syntax.statements import CreateTable, TableConstraint
+from rw_sql.syntax.statements import CreateTable, Option, TableConstraint
 
 if TYPE_CHECKING:
     from rw_sql.connectors.changes import UpstreamTable
     from rw_sql.metastore import Snapshot
     from rw_sql.metastore.records import SourceRecord
     from rw_sql.plan.ports.inspector import Inspector
-    from rw_sql.syntax.statements import ColumnDefinition
+    from rw_sql.syntax.statements import AlterSet, ColumnDefinition
 
 
 _MS_PER_HOUR = 3_600_000
@@ -63,9 +65,7 @@ def lower_create_cdc_table(
     check_table(stored)
     if upstream is not None:
         check_against_upstream(stored, upstream)
-    declared = {
-        field_of(column): canonical_type(column.data_type) for column in stored.columns if column.generated is None
-    }
+    declared = _declared_types(stored)
     lacks = inspector.upstreams.find_lacks(source.connector, options, {table: declared})
     require_no_lack(lacks, name, statement.cdc_table.span if statement.cdc_table is not None else statement.name.span)
     positions = inspector.positions.of(source.id)
@@ -80,6 +80,7 @@ def lower_create_cdc_table(
         source_id=None,
         created_at_ms=inspector.clock(),
         live_from=(since, offset, hour - 1),
+        backfill_rate_limit=_rate_limit(stored),
     )
     changes = (PutObject(record=record),)
     if not after(snapshot, changes).users_of(source.id):
@@ -95,6 +96,62 @@ def lower_create_cdc_table(
         changes=(ResultRow(object=name, change="CREATED", detail=f"{begins} {table}; {record.maintenance.reason}"),),
         affected=(source.id, record.id),
     )
+
+
+def _rate_limit(statement: CreateTable) -> int | None:
+    """The limit of a table's snapshot in rows per second."""
+    given = {option.key: option_text(option.value) for option in statement.options}
+    return int(given[RATE_LIMIT]) if RATE_LIMIT in given else None
+
+
+def lower_alter_table_rate_limit(statement: AlterSet, snapshot: Snapshot) -> Plan:
+    """ALTER TABLE t SET backfill_rate_limit: the snapshot of a table of a database; its source restarts once."""
+    table = find_table(snapshot, statement.name)
+    if table.live_from is None:
+        raise SqlError(
+            NOT_SUPPORTED,
+            f'table "{table.name}" has no snapshot to limit: it is not a table of a database',
+            span=statement.parameter_span,
+            hint="ALTER TABLE … SET source_rate_limit limits what feeds it",
+        )
+    given = tuple(Option(key=RATE_LIMIT, value=value, span=value.span) for value in statement.values[:1])
+    written = table_definition(table.definition)
+    kept = tuple(option for option in written.options if option.key != RATE_LIMIT)
+    merged = replace(written, options=(*kept, *given))
+    check_options(merged)
+    limit = _rate_limit(merged)
+    if limit == table.backfill_rate_limit:
+        return nothing(statement, table.name, f"{RATE_LIMIT} has this value already")
+    changes = (PutObject(record=replace(table, definition=render(merged), backfill_rate_limit=limit)),)
+    old, new = ("no limit" if rate is None else str(rate) for rate in (table.backfill_rate_limit, limit))
+    return Plan(
+        statement=statement,
+        steps=steps_of(snapshot, changes),
+        operation=Operation(
+            kind="ALTER TABLE SET", statement=render(statement), objects=(table.name,), changes=changes
+        ),
+        changes=(ResultRow(object=table.name, change="ALTERED", detail=f"{RATE_LIMIT}: {old} -> {new}"),),
+        affected=(*table.inputs, table.id),
+    )
+
+
+def require_upstream_columns(
+    statement: CreateTable, snapshot: Snapshot, inspector: Inspector, source: SourceRecord
+) -> None:
+    """Raises SqlError unless the upstream table has the columns that a table declares, with types that fit."""
+    options = source_options(snapshot, source)
+    table = _table_name(statement)
+    upstream = inspector.upstreams.describe_table(source.connector, options, table, is_needed=False)
+    if upstream is not None:
+        check_against_upstream(statement, upstream)
+    lacks = inspector.upstreams.find_lacks(source.connector, options, {table: _declared_types(statement)})
+    require_no_lack(lacks, statement.name.key, statement.name.span)
+
+
+def _declared_types(statement: CreateTable) -> dict[str, str]:
+    return {
+        field_of(column): canonical_type(column.data_type) for column in statement.columns if column.generated is None
+    }
 
 
 def _cdc_source(statement: CreateTable, snapshot: Snapshot) -> SourceRecord:

@@ -22,7 +22,7 @@ from rw_sql.errors import (
     SqlError,
     near_names,
 )
-from rw_sql.metastore.records import MaterializedViewRecord, Operation, PutObject, SinkRecord
+from rw_sql.metastore.records import MaterializedViewRecord, Operation, PutObject, SinkRecord, SourceRecord
 from rw_sql.model.definitions import field_of, primary_key, source_of_table, table_definition
 from rw_sql.model.names import find_source_of, find_table, spoken
 from rw_sql.model.refresh_states import refresh_of
@@ -34,6 +34,7 @@ from rw_sql.plan.result.plan import Plan, ResultRow
 from rw_sql.plan.result.steps import after, steps_of
 from rw_sql.plan.statements.common import nothing, require_not_read_anew, source_record
 from rw_sql.plan.statements.source.refresh_schema import schema_rows
+from rw_sql.plan.statements.table.cdc_table import require_upstream_columns
 from rw_sql.plan.statements.table.table import table_record
 from rw_sql.syntax import render
 from rw_sql.syntax.lexing.identifiers import quoted
@@ -44,7 +45,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from rw_sql.metastore import Snapshot
-    from rw_sql.metastore.records import Change, ObjectRecord, SourceRecord, TableRecord
+    from rw_sql.metastore.records import Change, ObjectRecord, TableRecord
     from rw_sql.plan.ports.inspector import Inspector
     from rw_sql.syntax.statements import (
         AlterAddColumn,
@@ -54,6 +55,7 @@ if TYPE_CHECKING:
         ColumnDefinition,
         CreateTable,
         Expression,
+        Name,
         Statement,
     )
 
@@ -68,14 +70,16 @@ def lower_add_column(statement: AlterAddColumn, snapshot: Snapshot, inspector: I
             hint="use ALTER TABLE … ADD COLUMN, or create a second source",
         )
     table = find_table(snapshot, statement.name)
-    source = find_source_of(snapshot, "TABLE", statement.name)
+    source = _source(snapshot, table, statement.name)
+    is_captured = table.live_from is not None
     _require_no_refresh(snapshot, table, statement, "ADD COLUMN")
     column = statement.column
     written = table_definition(table.definition)
     if statement.if_not_exists and column.name in (name for name, _ in table_columns(written)):
         return nothing(statement, table.name, f'column "{column.name}" already exists')
     _check_column(column)
-    gone = {name.lower() for name in (*table.dropped_columns, *table.dropped_fields)}
+    # A table of a database is read again, so that what the log has of an earlier column does not matter.
+    gone = {name.lower() for name in (*table.dropped_columns, *table.dropped_fields) if not is_captured}
     if column.generated is None and field_of(column).lower() in gone:
         raise SqlError(
             DUPLICATE_OBJECT,
@@ -84,20 +88,25 @@ def lower_add_column(statement: AlterAddColumn, snapshot: Snapshot, inspector: I
             hint="create the table again with that column; SHOW CREATE TABLE shows its definition",
         )
     definition = replace(written, columns=(*written.columns, column))
-    check_runnable(definition)
+    if is_captured:
+        require_upstream_columns(definition, snapshot, inspector, source)
+    else:
+        check_runnable(definition)
     check_table(definition)
     stored = _free_name(table, column.name)
     if stored != column.name:
         table = replace(table, stored_names=(*table.stored_names, (column.name, stored)))
-    changes = _redefined(snapshot, inspector, table, source, definition, renews_source=column.generated is None)
-    return _plan(
-        statement,
-        snapshot,
-        table,
-        "ADD COLUMN",
-        changes,
-        f"column {column.name} added: NULL in existing rows until records replace them",
-    )
+    renews_source = column.generated is None and not is_captured
+    changes = _redefined(snapshot, inspector, table, source, definition, renews_source=renews_source)
+    until = "the table has been read again" if is_captured else "records replace them"
+    detail = f"column {column.name} added: NULL in existing rows until {until}"
+    return _plan(statement, snapshot, table, "ADD COLUMN", changes, detail)
+
+
+def _source(snapshot: Snapshot, table: TableRecord, name: Name) -> SourceRecord:
+    """The source from which a table's columns are read: its own, or the database that it is a table of."""
+    found = snapshot.get(table.inputs[0]) if table.live_from is not None else None
+    return found if isinstance(found, SourceRecord) else find_source_of(snapshot, "TABLE", name)
 
 
 def lower_refresh_table_schema(statement: AlterRefreshSchema, snapshot: Snapshot, inspector: Inspector) -> Plan:
@@ -126,7 +135,7 @@ def lower_drop_column(statement: AlterTableDropColumn, snapshot: Snapshot, inspe
     Refused while views or sinks may use it.
     """
     table = find_table(snapshot, statement.name)
-    source = find_source_of(snapshot, "TABLE", statement.name)
+    source = _source(snapshot, table, statement.name)
     _require_no_refresh(snapshot, table, statement, "DROP COLUMN")
     require_not_read_anew(snapshot, (table.id,), statement.name.span)
     written = table_definition(table.definition)
@@ -145,7 +154,7 @@ def lower_drop_column(statement: AlterTableDropColumn, snapshot: Snapshot, inspe
         )
     definition = replace(written, columns=tuple(known for known in written.columns if known is not column))
     _check_unused(statement, table, written, definition)
-    renews_source = column.generated is None
+    renews_source = column.generated is None and table.live_from is None
     try:
         check_table(definition)
         fields = (*table.dropped_fields, *((field_of(column),) if renews_source else ()))
@@ -373,6 +382,10 @@ def _redefined(
     record = replace(
         made,
         id=table.id,
+        name=table.name,
+        source_id=table.source_id,
+        live_from=table.live_from,
+        backfill_rate_limit=table.backfill_rate_limit,
         generation=table.generation,
         schema=json.dumps({"type": "struct", "fields": shape}),
         created_at_ms=table.created_at_ms,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from rw_sql.connectors.registry import captures_changes, connector
 from rw_sql.connectors.spec import OptionError
@@ -19,7 +19,7 @@ from rw_sql.model.parameters import MOST_PARALLELISM, NO_LIMIT
 from rw_sql.model.split_status import OK, identity_status
 from rw_sql.model.startup import MODE, TIME, without_startup
 from rw_sql.plan.checks.upstreams import require_upstream
-from rw_sql.syntax.statements import ConnectionValue, NumberValue, Option, SecretValue
+from rw_sql.syntax.statements import ConnectionValue, CreateTable, NumberValue, Option, SecretValue
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -89,9 +89,16 @@ def view_options(statement: CreateMaterializedView) -> ViewOptions:
     return ViewOptions(startup=tuple(startup), rate_limit=limit, parallelism=parallelism)
 
 
-def with_rate_limit(statement: CreateMaterializedView, limit: str) -> CreateMaterializedView:
-    """The statement with the session's rate limit, if there is one and the statement has none."""
-    if limit == NO_LIMIT or any(option.key == RATE_LIMIT for option in statement.options):
+Limited = TypeVar("Limited", bound="CreateMaterializedView | CreateTable")
+
+
+def with_rate_limit(statement: Limited, limit: str) -> Limited:
+    """The statement with the session's rate limit, if there is one and the statement has none.
+
+    Of tables, only those of a database have a backfill: their snapshot.
+    """
+    is_filled = not isinstance(statement, CreateTable) or statement.cdc_table is not None
+    if limit == NO_LIMIT or not is_filled or any(option.key == RATE_LIMIT for option in statement.options):
         return statement
     span = statement.name.span
     option = Option(key=RATE_LIMIT, value=NumberValue(text=limit, span=span), span=span)

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from rw_sql.connectors.changes import Lack, SlotDetails, UpstreamColumn, UpstreamTable
+from rw_sql.connectors.changes import ChangeCount, Lack, SlotDetails, UpstreamColumn, UpstreamTable
 from rw_sql.metastore.records import SourceRecord, TableRecord
 from rw_sql.model.job_specs import IngestSpec, ViewSpec, desired_jobs
 from tests.plan.canned import CannedWorld, refused
@@ -262,4 +262,50 @@ def test_what_a_statement_leaves_out_is_no_difference() -> None:
         assert [row.change for row in again.changes] == ["NOTHING"]
     other = table_text.replace("CREATE ", "CREATE OR REPLACE ").replace("public.orders", "public.lines")
     assert "FROM … TABLE cannot change" in refused(world, other).message
-    assert "a table of source" in refused(world, "ALTER TABLE orders ADD COLUMN more INT").message
+    assert "a table of source" in refused(world, "ALTER TABLE orders UNSAFE SET (port = '1')").message
+
+
+def test_a_new_column_reads_the_table_again_and_a_dropped_one_does_not() -> None:
+    world = cdc_world("CREATE TABLE orders (id INT PRIMARY KEY, word VARCHAR) FROM pg TABLE 'public.orders'")
+    (before,) = ingest(world).tables
+    world.run("ALTER TABLE orders ADD COLUMN amount NUMERIC(10, 2)")
+    (after,) = ingest(world).tables
+    assert after.columns == ("amount", "id", "word")
+    assert after.repeats
+    assert after.snapshot != before.snapshot
+    assert source(world).definition == cdc_world().snapshot.find("source", "pg").definition  # type: ignore[union-attr]
+    world.run("ALTER TABLE orders DROP COLUMN word")
+    (left,) = ingest(world).tables
+    assert (left.columns, left.snapshot) == (("amount", "id"), after.snapshot)
+    # The same column again, with another type: its rows are read again, so that the log's old texts do not matter.
+    world.run("ALTER TABLE orders ADD COLUMN word VARCHAR")
+    assert ingest(world).tables[0].snapshot not in (before.snapshot, after.snapshot)
+    assert "not found in the upstream database" in refused(world, "ALTER TABLE orders ADD COLUMN nothing INT").message
+    world.lacks = (Lack(check="column", message="column twice is generated", hint="leave it out"),)
+    assert "column twice is generated" in refused(world, "ALTER TABLE orders ADD COLUMN twice NUMERIC").message
+
+
+def test_a_snapshot_is_limited_by_its_table() -> None:
+    limited = "CREATE TABLE orders (*) WITH (backfill_rate_limit = 100) FROM pg TABLE 'public.orders'"
+    world = cdc_world(limited, "CREATE TABLE lines (*) FROM pg TABLE 'public.lines'")
+    assert [spec.rate for spec in ingest(world).tables] == [None, 100]
+    world.run("ALTER TABLE orders SET backfill_rate_limit = 0")
+    assert [spec.rate for spec in ingest(world).tables] == [None, 0]
+    world.run("ALTER TABLE orders SET backfill_rate_limit = DEFAULT")
+    assert [spec.rate for spec in ingest(world).tables] == [None, None]
+    assert "backfill_rate_limit" not in table(world, "orders").definition
+    wrong = refused(world, limited.replace("100", "'many'").replace("orders (", "more ("))
+    assert "takes a number of rows per second" in wrong.message
+
+
+def test_a_move_shows_positions_as_the_server_writes_them_and_counts_transactions() -> None:
+    world = cdc_world(TABLE)
+    world.changes = ChangeCount(transactions=3, changes=40, first_end=0x4800)
+    world.run("PAUSE SOURCE pg")
+    assert "0/9000" in refused(world, "INJECT SOURCE OFFSETS pg VALUES ('shop' = '0/9000')").message
+    plan = world.plan("INJECT SOURCE OFFSETS pg VALUES ('shop' = '0/4800')")
+    assert plan.preview is not None
+    (split,) = plan.preview.splits
+    assert split.written is not None
+    assert split.written[:2] == ("0/5000", "0/4800")
+    assert [row.detail for row in plan.changes if row.change == "INJECTED"] == ["shop at 0/4800 (was 0/5000)"]

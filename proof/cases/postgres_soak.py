@@ -1,0 +1,349 @@
+"""Twelve tables of PostgreSQL under load, followed by a process that is killed again and again, as is the server."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import random
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import psycopg
+from deltalake import DeltaTable
+
+from proof.harness import Facts, Proof
+from rw_sql.connectors.postgres_cdc.connection import lsn_number
+from rw_sql.metastore import Metastore
+from rw_sql.metastore.records import SourceRecord
+from rw_sql.runtime.positions.shared import read_positions
+from rw_sql.runtime.support.warehouse import Warehouse
+from tests.support.postgres import PASSWORD, PostgresServer, client_program, running_server
+from tests.support.postgres_changes import Writers, create_tables, upstream_rows
+from tests.support.waits import LAST_RESORT_SECONDS, wait_until
+
+SECONDS, KILLS, SERVER_KILLS = 600, 20, 5
+_ROOT = Path(__file__).parents[2]
+_SETTINGS = {"wal_level": "logical", "max_wal_senders": "20", "max_replication_slots": "20"}
+_PGBENCH = {
+    "pgbench_accounts": "aid INT PRIMARY KEY, bid INT, abalance INT, filler VARCHAR",
+    "pgbench_tellers": "tid INT PRIMARY KEY, bid INT, tbalance INT, filler VARCHAR",
+    "pgbench_branches": "bid INT PRIMARY KEY, bbalance INT, filler VARCHAR",
+    "pgbench_history": "hid BIGINT PRIMARY KEY, tid INT, bid INT, aid INT, delta INT, mtime VARCHAR, filler VARCHAR",
+}
+_RANDOM = "id BIGINT PRIMARY KEY, word VARCHAR, big VARCHAR, amount VARCHAR"
+_TEXTS = "a VARCHAR, b INT, word VARCHAR, big VARCHAR, amount VARCHAR, PRIMARY KEY (b, a)"
+_CHANGE = re.compile(r"^table (\S+): (INSERT|UPDATE|DELETE|TRUNCATE):")
+_OPS = {"INSERT": "c", "UPDATE": "u", "DELETE": "d", "TRUNCATE": "t"}
+_MOST_ROWS_LOG = 5.0
+"""The largest transactions have 10 to the power of this many rows."""
+
+
+@dataclass
+class Soak:
+    """One run: a server, its writers, and the process that follows it."""
+
+    folder: Path
+    server: PostgresServer
+    chance: random.Random
+    ended: threading.Event = field(default_factory=threading.Event)
+    facts: Counter[str] = field(default_factory=Counter)
+    failures: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.schemas = ("one", "two")
+        self.tables: dict[str, dict[str, str]] = {
+            name: {"columns": columns, "upstream": f"public.{name}"} for name, columns in _PGBENCH.items()
+        }
+        for schema in self.schemas:
+            for name in ("plain", "texts", "whole", "parted"):
+                columns = _TEXTS if name == "texts" else _RANDOM
+                self.tables[f"{schema}_{name}"] = {"columns": columns, "upstream": f"{schema}.{name}"}
+        password = self.folder / "password"
+        password.write_text(PASSWORD)
+        self.options = {
+            "hostname": "127.0.0.1",
+            "port": str(self.server.info.port),
+            "username": "postgres",
+            "database.name": "postgres",
+            "slot.name": "soak",
+            "publication.name": "soak",
+        }
+        self.task: dict[str, Any] = {
+            "warehouse": str(self.folder / "warehouse"),
+            "options": self.options,
+            "password": str(password),
+            "tables": self.tables,
+            **{name: str(self.folder / name) for name in ("dump", "ready", "end")},
+        }
+
+    def prepare(self) -> None:
+        """The tables, the publication, and two slots that begin at the same place: the source's, and one that shows
+        the changes afterwards by PostgreSQL's own ``test_decoding``."""
+        self._pgbench("-i", "-q", "-s", "1")
+        self.server.run("ALTER TABLE pgbench_history ADD COLUMN hid BIGSERIAL PRIMARY KEY")
+        for schema in self.schemas:
+            create_tables(self.server.info, schema)
+            self.server.run(f"INSERT INTO {schema}.plain (id, word) SELECT g, 'w' FROM generate_series(1, 20000) g")
+        listed = ", ".join(table["upstream"] for table in self.tables.values())
+        self.server.run(f"CREATE PUBLICATION soak FOR TABLE {listed} WITH (publish_via_partition_root = true)")
+        self.server.run("SELECT pg_create_logical_replication_slot('soak', 'pgoutput')")
+        self.server.run("SELECT pg_create_logical_replication_slot('oracle', 'test_decoding')")
+
+    def _pgbench(self, *words: str) -> None:
+        program = client_program(self.server.folder, "pgbench")
+        subprocess.run(
+            [str(program), "-h", "127.0.0.1", "-p", str(self.server.info.port), "-U", "postgres", *words, "postgres"],
+            env={**os.environ, "PGPASSWORD": PASSWORD},
+            capture_output=True,
+            check=False,  # It ends with the server.
+            cwd=self.folder,
+        )
+
+    def write_pgbench(self) -> None:
+        """pgbench's own transactions, at a limited rate."""
+        while not self.ended.is_set():
+            self._pgbench("-n", "-c", "2", "-T", "5", "-R", "40")
+
+    def write_random(self) -> None:
+        """Inserts, updates, key changes, deletes, TOAST, truncates, aborts, savepoints; large transactions and new
+        columns now and then."""
+        chance = random.Random(self.chance.random())
+        names = [table["upstream"] for table in self.tables.values() if "pgbench" not in table["upstream"]]
+        while not self.ended.is_set():
+            with contextlib.suppress(psycopg.Error):
+                writers = Writers(self.server.info, names, chance)
+                for _ in range(400):
+                    if self.ended.wait(0.01):
+                        break
+                    writers.act()
+                    self.facts["statements"] += 1
+                writers.close()
+                self._write_more(chance)
+
+    def _write_more(self, chance: random.Random) -> None:
+        schema, what = chance.choice(self.schemas), chance.random()
+        if what < 0.5:
+            rows = int(10 ** chance.uniform(0, _MOST_ROWS_LOG))
+            first = 1_000_000 + chance.randrange(100_000)
+            self.server.run(
+                f"INSERT INTO {schema}.whole (id, word) SELECT g, 'many' "
+                f"FROM generate_series({first}, {first + rows}) g "
+                "ON CONFLICT (id) DO UPDATE SET word = 'again'"
+            )
+            self.facts["rows of large transactions"] += rows
+        elif what < 0.7:
+            self.server.run(f"DELETE FROM {schema}.whole WHERE id > 1000000")
+        elif what < 0.85:
+            number = self.facts["columns added"]
+            self.server.run(f"ALTER TABLE {schema}.plain ADD COLUMN extra_{number} INT DEFAULT {number}")
+            self.facts["columns added"] += 1
+        else:
+            found = self.server.run(
+                f"SELECT attname FROM pg_attribute WHERE attrelid = '{schema}.plain'::regclass "
+                "AND attname LIKE 'extra%' AND NOT attisdropped LIMIT 1"
+            )
+            if found:
+                self.server.run(f"ALTER TABLE {schema}.plain DROP COLUMN {found[0][0]}")
+                self.facts["columns dropped"] += 1
+
+    def watch_slot(self) -> None:
+        """The slot is never ahead of what is committed here."""
+        warehouse = Warehouse(self.task["warehouse"])
+        metastore: Metastore | None = None
+        while not self.ended.wait(0.3):
+            with contextlib.suppress(psycopg.Error, OSError, FileNotFoundError):
+                found = self.server.run(
+                    "SELECT confirmed_flush_lsn::text FROM pg_replication_slots WHERE slot_name = 'soak'"
+                )
+                if not Path(self.task["ready"]).exists():
+                    continue
+                metastore = metastore or Metastore.open(self.task["warehouse"], only_reads=True)
+                snapshot = metastore.snapshot()
+                source = snapshot.find("source", "pg")
+                if not isinstance(source, SourceRecord):
+                    continue
+                state = read_positions(warehouse, metastore, snapshot, source).states["postgres"]
+                confirmed = lsn_number(found[0][0])
+                if confirmed > state.offset:
+                    self.failures.append(f"the slot is at {confirmed}, the log at {state.offset}")
+                self.facts["looks at the slot"] += 1
+
+    @contextlib.contextmanager
+    def process(self, *, is_last: bool) -> Any:
+        """The process that follows, in a process group of its own with its JVM."""
+        with (self.folder / "said.txt").open("ab") as said:
+            child = subprocess.Popen(
+                [sys.executable, "-m", "tests.crash.soak_child"],
+                stdin=subprocess.PIPE,
+                stdout=said,
+                stderr=said,
+                cwd=_ROOT,
+                start_new_session=True,
+            )
+            assert child.stdin is not None
+            child.stdin.write(json.dumps({**self.task, "is_last": is_last}).encode())
+            child.stdin.close()
+            try:
+                yield child
+            finally:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(child.pid, signal.SIGKILL)
+                child.wait()
+
+    def said(self) -> str:
+        """The end of the processes' output."""
+        return (self.folder / "said.txt").read_text(errors="replace")[-3000:]
+
+    def kill_again_and_again(self) -> None:
+        """The kills of this product's process and of the server, for at least SECONDS."""
+        began = time.monotonic()
+        of_server = set(self.chance.sample(range(KILLS), SERVER_KILLS))
+        for number in range(KILLS):
+            with self.process(is_last=False) as child:
+                # Some die while they start, most while they read snapshots or changes.
+                lives = self.chance.choice((8, 20, 25, 30, 40, 50)) * max(1.0, SECONDS / 600)
+                if number in of_server:
+                    time.sleep(lives / 2)
+                    self.server.kill()
+                    self.server.start()
+                    self.facts["kills of the server"] += 1
+                time.sleep(lives / 2 if number in of_server else lives)
+                assert child.poll() is None, self.said()
+            self.facts["kills of the process"] += 1
+        with self.process(is_last=False) as child:
+            while time.monotonic() < began + SECONDS:
+                time.sleep(1)
+                assert child.poll() is None, self.said()
+
+    def differences(self) -> dict[str, Any]:
+        """The tables that differ from the server's, by the newest dump."""
+        made = json.loads(Path(self.task["dump"]).read_text())
+        wrong: dict[str, Any] = {}
+        for name, table in self.tables.items():
+            key = _key_of(table["columns"])
+            there = upstream_rows({**self.options, "password": PASSWORD}, table["upstream"], key)
+            here = {json.dumps([row[column] for column in key]): row for row in made[name]}
+            if here != there:
+                keys = [each for each in {*here, *there} if here.get(each) != there.get(each)]
+                wrong[name] = (len(keys), [(here.get(each), there.get(each)) for each in keys[:2]])
+        return wrong
+
+    def finish(self) -> None:
+        """The last process reads on until everything is equal."""
+        dump = Path(self.task["dump"])
+        with self.process(is_last=True) as child:
+            wrong: dict[str, Any] = {"": "no dump was written"}
+
+            def is_equal() -> bool:
+                nonlocal wrong
+                assert child.poll() is None, self.said()
+                if not dump.exists():
+                    return False
+                try:
+                    wrong = self.differences()
+                except json.JSONDecodeError:  # It is being written.
+                    return False
+                if wrong:
+                    dump.unlink()
+                return not wrong
+
+            try:
+                wait_until(is_equal, "the tables to equal the server's", look_seconds=1.0)
+            except AssertionError as error:
+                raise AssertionError(f"{error}: {str(wrong)[:1500]}") from error
+            Path(self.task["end"]).touch()
+            child.wait(LAST_RESORT_SECONDS)
+        self.facts["rows compared"] += sum(len(rows) for rows in json.loads(dump.read_text()).values())
+
+    def compare_log(self) -> None:
+        """The log has each change once, in the order of the commits: the changes of each transaction by table and
+        kind, compared with ``test_decoding``."""
+        metastore = Metastore.open(self.task["warehouse"], only_reads=True)
+        source = metastore.snapshot().find("source", "pg")
+        assert isinstance(source, SourceRecord)
+        path = Warehouse(self.task["warehouse"]).data(source.id, source.generation)
+        columns = ["table_name", "op", "_rw_offset", "_rw_index"]
+        rows = DeltaTable(path).to_pyarrow_table(columns=columns).to_pylist()
+        rows = [row for row in rows if row["op"] in _OPS.values()]
+        rows.sort(key=lambda row: (row["_rw_offset"], row["_rw_index"]))
+        here = [
+            [(row["table_name"], row["op"]) for row in transaction]
+            for _, transaction in groupby(rows, key=lambda row: row["_rw_offset"])
+        ]
+        names = {table["upstream"]: table["upstream"] for table in self.tables.values()}
+        for schema in self.schemas:
+            names |= {f"{schema}.{leaf}": f"{schema}.parted" for leaf in ("parted_low", "parted_high")}
+        there: list[list[tuple[str, str]]] = []
+        for (line,) in self.server.run("SELECT data FROM pg_logical_slot_peek_changes('oracle', NULL, NULL)"):
+            if line.startswith("BEGIN"):
+                there.append([])
+            elif (found := _CHANGE.match(line)) is not None and found[1] in names:
+                change = (names[found[1]], _OPS[found[2]])
+                # TRUNCATE of a partitioned table is told once for each part.
+                if not (change[1] == "t" and there[-1][-1:] == [change]):
+                    there[-1].append(change)
+        there = [transaction for transaction in there if transaction]
+        self.facts["transactions in the log"] += len(here)
+        self.facts["changes in the log"] += len(rows)
+        # The source may begin behind the first transactions, never in between.
+        assert len(here) <= len(there), f"{len(here)} transactions here, {len(there)} there"
+        there = there[len(there) - len(here) :]
+        wrong = [at for at, (mine, theirs) in enumerate(zip(here, there, strict=True)) if mine != theirs]
+        assert not wrong, f"transaction {wrong[0]} of {len(here)}: {here[wrong[0]][:5]} for {there[wrong[0]][:5]}"
+
+
+def _key_of(columns: str) -> tuple[str, ...]:
+    listed = re.search(r"PRIMARY KEY \((.*)\)", columns)
+    if listed is not None:
+        return tuple(name.strip() for name in listed[1].split(","))
+    return (columns.split()[0],)
+
+
+def _check(seed: int, folder: Path) -> Facts:
+    with running_server(**_SETTINGS) as server:
+        soak = Soak(folder, server, random.Random(seed))
+        soak.prepare()
+        writers = [
+            threading.Thread(target=work, daemon=True)
+            for work in (soak.write_pgbench, soak.write_random, soak.watch_slot)
+        ]
+        with soak.process(is_last=False):
+            wait_until(Path(soak.task["ready"]).exists, "the source and its tables")
+        for writer in writers:
+            writer.start()
+        try:
+            soak.kill_again_and_again()
+        finally:
+            soak.ended.set()
+            for writer in writers:
+                writer.join()
+        soak.finish()
+        soak.compare_log()
+        assert not soak.failures, soak.failures[0]
+        assert soak.facts["looks at the slot"] > 0
+        return dict(soak.facts)
+
+
+PROOF = Proof(
+    name="postgres-soak",
+    claim="Tables follow a PostgreSQL database exactly while both sides are killed: each change once, in commit order.",
+    method=f"Twelve tables (pgbench's four, and two each with a plain, a composite, a FULL and a partitioned identity) "
+    f"for at least {SECONDS // 60} minutes: pgbench, and a random writer with inserts, updates, key changes, deletes, "
+    "large values (TOAST), truncates, aborts, savepoints, added and dropped columns, and transactions of 1 to 100,000 "
+    f"rows. The process that follows them is killed with its JVM {KILLS} times, the server {SERVER_KILLS} times, while "
+    "snapshots are read and while changes stream. All through it the slot's `confirmed_flush_lsn` is compared with the "
+    "position that is committed. In the end every table equals the server's, and the log has the changes of every "
+    "transaction in the order in which a second slot shows them with PostgreSQL's `test_decoding`.",
+    seeds=range(1),
+    check=_check,
+)

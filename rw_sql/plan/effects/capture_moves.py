@@ -1,0 +1,56 @@
+"""Notes in the preview of UNSAFE SET about a change data capture source: whether it can read on where it is."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rw_sql.connectors.changes import ChangeConnector
+from rw_sql.model.options import visible
+from rw_sql.model.split_status import AHEAD, EXPIRED, split_status
+from rw_sql.syntax.lexing.identifiers import sql_name
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from rw_sql.connectors.base import Connector, SplitState, Upstream
+    from rw_sql.metastore.records import SourceRecord
+    from rw_sql.model.options import PlannedOptions
+    from rw_sql.plan.ports.inspector import Inspector
+
+_PUBLICATION = "publication.name"
+
+
+def notes_on_capture(
+    inspector: Inspector,
+    kind: Connector,
+    source: SourceRecord,
+    options: tuple[PlannedOptions, PlannedOptions],
+    upstream: Upstream,
+    states: Mapping[str, SplitState],
+) -> Iterator[str]:
+    """Why the source stalls after it gets other ``options`` (old and new), with the statement to type; empty if it can
+    read on or is of another kind."""
+    if not isinstance(kind, ChangeConnector) or not upstream.is_reachable:
+        return
+    old, new = options
+    again = (
+        f"RESET SOURCE SPLITS {sql_name(source.name)} ALLOW GAPS WITH (FORGET_OFFSETS = true) reads the tables again"
+    )
+    known = {split: state for split, state in states.items() if split in upstream.splits}
+    if known and inspector.upstreams.slot_details(source.connector, new) is None:
+        name = visible(new).get("slot.name", "")
+        yield f'slot "{name}" does not exist there, and a new one would skip changes, so it stalls: {again}'
+        return
+    for split, state in known.items():
+        seen = upstream.splits[split]
+        status, at = split_status(state, seen), kind.show_position(state.offset)
+        if status == EXPIRED:
+            yield (
+                f"the slot begins at {kind.show_position(seen.start)}, behind the position {at}: changes between are "
+                f"missing, so it stalls: {again}"
+            )
+        elif status == AHEAD:
+            end = kind.show_position(seen.end)
+            yield f"the server's log ends at {end}, before the position {at}, so it stalls: {again}"
+    if known and visible(old).get(_PUBLICATION) != visible(new).get(_PUBLICATION):
+        yield f"whether the other publication had the tables all the time is not known, so it stalls: {again}"

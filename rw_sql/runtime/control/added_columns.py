@@ -1,0 +1,83 @@
+"""Adds columns to the tables of a database as they appear there (``auto.schema.change``)."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from rw_sql.connectors.changes import CaptureError
+from rw_sql.errors import SqlError
+from rw_sql.metastore import ConcurrentCommit
+from rw_sql.metastore.records import Operation, SourceRecord, TableRecord
+from rw_sql.model.definitions import table_definition
+from rw_sql.model.options import source_options
+from rw_sql.plan.result.steps import after
+from rw_sql.plan.statements.table.columns import lower_add_column
+from rw_sql.runtime.control.inspector import WarehouseInspector
+from rw_sql.syntax import parse_statement
+from rw_sql.syntax.lexing.identifiers import quoted, sql_name
+from rw_sql.syntax.statements import AlterAddColumn
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from rw_sql.metastore import Snapshot
+    from rw_sql.metastore.records import Change
+    from rw_sql.runtime.jobs.context import Context
+
+logger = logging.getLogger(__name__)
+
+
+def add_columns(context: Context, source_id: int, table: str, added: Mapping[str, str]) -> bool:
+    """Adds the columns to the source's tables that read an upstream table, in one operation.
+
+    Returns False if nothing was added: the types are not supported, or the tables cannot take them; the log says why.
+    """
+    snapshot = context.metastore.snapshot()
+    source = snapshot.get(source_id)
+    if not isinstance(source, SourceRecord):
+        return False
+    inspector = WarehouseInspector(context, snapshot)
+    changes: list[Change] = []
+    statements: list[str] = []
+    try:
+        options = source_options(snapshot, source)
+        upstream = inspector.upstreams.describe_table(source.connector, options, table, is_needed=True)
+        known = {column.name: column.canonical for column in upstream.columns} if upstream is not None else {}
+        for name in _tables(snapshot, source, table):
+            for column in added:
+                if known.get(column) is None:
+                    logger.warning("source %s: column %s of table %s has no type here", source.name, column, table)
+                    continue
+                text = f"ALTER TABLE {sql_name(name)} ADD COLUMN IF NOT EXISTS {quoted(column)} {known[column]}"
+                statement = parse_statement(text)
+                if not isinstance(statement, AlterAddColumn):
+                    raise TypeError(f"{text} adds a column")
+                plan = lower_add_column(statement, after(snapshot, tuple(changes)), inspector)
+                if plan.operation is not None:
+                    changes += plan.operation.changes
+                    statements.append(plan.operation.statement)
+        if not changes:
+            return False
+        operation = Operation(
+            kind="ADD COLUMN",
+            statement="; ".join(statements),
+            objects=tuple(_tables(snapshot, source, table)),
+            changes=tuple(changes),
+            actor=context.owner,
+        )
+        context.metastore.commit(operation, based_on=snapshot)
+    except ConcurrentCommit:
+        return True  # The reader starts again, finds the columns again, and they are added then.
+    except (CaptureError, SqlError) as error:
+        logger.warning("source %s: columns of table %s are not added: %s", source.name, table, error)
+        return False
+    return True
+
+
+def _tables(snapshot: Snapshot, source: SourceRecord, table: str) -> Iterator[str]:
+    for user in snapshot.users_of(source.id):
+        if isinstance(user, TableRecord) and user.live_from is not None:
+            written = table_definition(user.definition)
+            if written.cdc_table is not None and written.cdc_table.table == table:
+                yield user.name

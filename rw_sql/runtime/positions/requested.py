@@ -1,0 +1,29 @@
+"""The position that a FLUSH waits for, from any process to the one that reads a change data capture source."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rw_sql.metastore.records import SourceRecord
+    from rw_sql.runtime.support.warehouse import Warehouse
+
+
+def request_position(warehouse: Warehouse, source: SourceRecord, position: int) -> None:
+    """Makes the reader commit its position as soon as it is at this one, even without a change.
+
+    An idle position is committed rarely: FLUSH need not wait for that.
+    """
+    warehouse.write_text(_path(warehouse, source), str(position))
+
+
+def requested_position(warehouse: Warehouse, source: SourceRecord) -> int:
+    """The newest requested position; 0 if there is none."""
+    try:
+        return int(warehouse.read_text(_path(warehouse, source)))
+    except (FileNotFoundError, ValueError):  # A file that is being written is empty.
+        return 0
+
+
+def _path(warehouse: Warehouse, source: SourceRecord) -> str:
+    return f"{warehouse.read_ranges(source.id, source.generation)}.flush"
