@@ -81,3 +81,6 @@ RETRYING = "; retrying"
 
 FLAPPING = "FLAPPING"
 """The first word of the reason of a job that repeatedly starts and fails."""
+
+IDLE = "idle: nothing to read, the next record wakes it"
+"""The reason of a running job at rest."""
