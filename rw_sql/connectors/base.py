@@ -181,6 +181,10 @@ class PooledConnector(Protocol):
     Sources at rest are watched so: the cost of a request hardly depends on the number of sources.
     """
 
+    def named_topics(self, options: Mapping[str, str]) -> tuple[str, ...]:
+        """As :meth:`Connector.named_topics`."""
+        ...
+
     def pool_key(self, options: Mapping[str, str]) -> Hashable:
         """Equal for sources that one request can serve: the same servers, login and view of transactions."""
         ...
