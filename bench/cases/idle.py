@@ -25,11 +25,11 @@ from bench.streaming import (
     own_bytes,
     say,
 )
-from rw_sql.runtime.views.idle import IDLE_AFTER_SECONDS
+from rw_sql.model.parameters import IDLE_SECONDS
 
 COUNT = 20
 _SECONDS = 6.0
-_IDLE_SECONDS = IDLE_AFTER_SECONDS + 15
+_IDLE_SECONDS = IDLE_SECONDS + 15
 """The seconds until the views of the paused sources are idle."""
 
 _SETTLE_SECONDS = 10.0

@@ -12,7 +12,7 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 
     import pyarrow as pa
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -172,6 +172,47 @@ class KeepingConnector(Protocol):
 
     def reconnect(self, options: Mapping[str, str]) -> None:
         """Replaces all open connections by new ones, because host names may now resolve to other servers."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PooledTopic:
+    """One topic as :meth:`PooledConnector.pooled_topics` returns it: its incarnation and the ids of its splits."""
+
+    incarnation: str | None
+    splits: frozenset[str]
+
+
+@runtime_checkable
+class PooledConnector(Protocol):
+    """A connector whose upstream answers for the splits of many sources in one request.
+
+    Sources at rest are watched so: the cost of a request hardly depends on the number of sources.
+    """
+
+    def named_topics(self, options: Mapping[str, str]) -> tuple[str, ...]:
+        """As :meth:`Connector.named_topics`."""
+        ...
+
+    def pool_key(self, options: Mapping[str, str]) -> Hashable:
+        """Equal for sources that one request can serve: the same servers, login and view of transactions."""
+        ...
+
+    def pooled_ends(
+        self, options: Mapping[str, str], splits: Collection[str], *, timeout: float = RESOLVE_TIMEOUT_SECONDS
+    ) -> Mapping[str, int]:
+        """The end offsets of these splits, which may belong to several sources with this :meth:`pool_key`.
+
+        A split whose end cannot be read (its topic was deleted, its leader is moving) is missing. Raises OSError if the
+        upstream does not answer.
+        """
+        ...
+
+    def pooled_topics(
+        self, options: Mapping[str, str], topics: Collection[str], *, timeout: float = RESOLVE_TIMEOUT_SECONDS
+    ) -> Mapping[str, PooledTopic]:
+        """The topics that exist, as :meth:`Connector.split_topic` names them. Raises OSError as
+        :meth:`pooled_ends`."""
         ...
 
 

@@ -70,6 +70,8 @@ class JobStore:
         self._lock = RLock()
         self._tables: dict[str, KeyedTable] = {}
         self._runs: tuple[Mapping[_Key, _Row], dict[str, dict[int, Run]]] | None = None
+        # Rows by fragment: a thousand sources ask for their own rows one after the other.
+        self._noted: tuple[Mapping[_Key, _Row], dict[str, list[_Row]]] | None = None
         self._told: set[Event] = set()
         self.saying = RLock()
         """Held between learning a fact about the jobs and writing it, so that readers wait for the new value."""
@@ -219,11 +221,13 @@ class JobStore:
     def noted_positions(self, fragment: str) -> Mapping[str, NotedPosition]:
         """The stored position of each of the fragment's splits."""
         rows = self._positions().rows()
-        return {
-            split: msgspec.convert(row, NotedPosition)
-            for (of_fragment, split), row in rows.items()
-            if of_fragment == fragment
-        }
+        cached = self._noted
+        if cached is None or cached[0] is not rows:
+            by_fragment: dict[str, list[_Row]] = {}
+            for row in rows.values():
+                by_fragment.setdefault(row["fragment"], []).append(row)
+            cached = self._noted = (rows, by_fragment)
+        return {row["split"]: msgspec.convert(row, NotedPosition) for row in cached[1].get(fragment, ())}
 
     def add_locks(self, locks: Sequence[QuiesceLock]) -> None:
         """Adds quiesce locks."""

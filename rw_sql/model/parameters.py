@@ -22,6 +22,12 @@ ROLLBACK_WINDOW = "rollback_window"
 STREAMING_PARALLELISM = "streaming_parallelism"
 """The system parameter with the parallelism of new queries."""
 
+IDLE_SECONDS = 60
+"""The default of ``idle_job_timeout``: about the time in which polling costs as much CPU as one stop and one start."""
+
+IDLE_JOB_TIMEOUT = "idle_job_timeout"
+"""The system parameter with the time after which a job without new input rests."""
+
 MOST_PARALLELISM = 10_000
 """The maximum number of partitions of a query's state."""
 
@@ -56,6 +62,16 @@ def _seconds(text: str) -> str:
         if word.endswith(unit) and number.isdigit() and len(number) < 10:
             return f"{int(number) * factor}ms"
     raise ValueError("takes a time such as 60s, 500ms or 2min")
+
+
+def _seconds_or_never(text: str) -> str:
+    """As :func:`_seconds`; -1 for a time that never comes."""
+    if text.strip() == NO_LIMIT:
+        return NO_LIMIT
+    try:
+        return _seconds(text)
+    except ValueError as error:
+        raise ValueError(f"{error}, or -1 for never") from None
 
 
 def _count(text: str) -> str:
@@ -151,6 +167,14 @@ SYSTEM_PARAMETERS = {
             read=_period,
         ),
         Parameter(
+            name=IDLE_JOB_TIMEOUT,
+            default=f"{IDLE_SECONDS}000ms",
+            doc="how long a source, view or sink has nothing to read until its job rests: its query and connections "
+            "are closed, one watcher for all sources at rest looks for new records, and the first one wakes the job; "
+            "-1 lets no job rest",
+            read=_seconds_or_never,
+        ),
+        Parameter(
             name=STREAMING_PARALLELISM,
             default=str(PARALLELISM),
             doc="number of state partitions of views and sinks that are created or rebuilt later, and therefore the "
@@ -213,6 +237,12 @@ SESSION_PARAMETERS = {
     )
 }
 """The session parameters: valid until the session ends."""
+
+
+def idle_job_seconds(snapshot: Snapshot) -> float | None:
+    """The seconds without new input after which a job rests; None if none does."""
+    value = snapshot.parameter(IDLE_JOB_TIMEOUT) or SYSTEM_PARAMETERS[IDLE_JOB_TIMEOUT].default
+    return None if value == NO_LIMIT else int(value.removesuffix("ms")) / 1000
 
 
 def streaming_parallelism(snapshot: Snapshot) -> int:

@@ -66,9 +66,9 @@ def test_a_large_keyed_batch_is_merged_by_spark(session: AttachedSession, monkey
 
 @pytest.mark.kafka
 def test_a_view_of_a_paused_source_rests_and_goes_on_with_it(
-    session: AttachedSession, broker: BrokerInfo, topic_name: str, monkeypatch: pytest.MonkeyPatch
+    session: AttachedSession, broker: BrokerInfo, topic_name: str
 ) -> None:
-    monkeypatch.setattr(reconciler, "IDLE_AFTER_SECONDS", 0.2)
+    session.run("ALTER SYSTEM SET idle_job_timeout = '200ms'")
     create_topic(broker.bootstrap, topic_name, 1)
     produce_json(broker.bootstrap, topic_name, [{"id": number} for number in range(3)])
     session.run(

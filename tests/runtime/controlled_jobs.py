@@ -7,7 +7,8 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, cast
 
 from rw_sql.metastore import Metastore
-from rw_sql.metastore.records import DropObject, MaterializedViewRecord, Operation, PutObject
+from rw_sql.metastore.records import DropObject, MaterializedViewRecord, Operation, ParameterRecord, PutObject
+from rw_sql.model.parameters import IDLE_JOB_TIMEOUT
 from rw_sql.runtime.control import reconciler as module
 from rw_sql.runtime.control.reconciler import Reconciler
 from rw_sql.runtime.jobs.context import Context
@@ -68,6 +69,7 @@ class Jobs:
         self.followed: list[Ingest | None] = []
         self.prepared: list[WarmStart | None] = []
         self.jobs: dict[str, FakeJob] = {}
+        self.make: Callable[[JobSpec, int], FakeJob] = lambda spec, run: FakeJob(spec=spec, run=run)
         monkeypatch.setattr(module, "_start", self._start)
 
     def _start(self, _: Context, spec: JobSpec, before: Ingest | None, prepared: WarmStart | None) -> FakeJob:
@@ -77,7 +79,7 @@ class Jobs:
         error = self.start_error.get(spec.job)
         if error is not None:
             raise error
-        job = self.jobs[spec.job] = FakeJob(spec=spec, run=len(self.starts))
+        job = self.jobs[spec.job] = self.make(spec, len(self.starts))
         job.may_stop.set()
         return job
 
@@ -86,6 +88,12 @@ class Jobs:
         snapshot = self.metastore.snapshot()
         operation = Operation(kind="TEST", statement="", objects=(), changes=changes)
         return self.metastore.commit(operation, based_on=snapshot).epoch
+
+    def set_idle_timeout(self, value: str) -> None:
+        """Sets ``idle_job_timeout``."""
+        before = self.metastore.snapshot().find("parameter", IDLE_JOB_TIMEOUT)
+        id_ = before.id if before is not None else self.metastore.snapshot().next_id
+        self.commit(PutObject(record=ParameterRecord(id=id_, name=IDLE_JOB_TIMEOUT, value=value)))
 
     def put_view(self, name: str) -> MaterializedViewRecord:
         """A new view without inputs."""

@@ -194,19 +194,7 @@ class BrokerAdmin:
 
     def topic_ids(self, topics: Iterable[str]) -> dict[str, str | None]:
         """The ids of the existing topics. Raises BrokerError."""
-        from confluent_kafka import TopicCollection
-
-        wanted = list(dict.fromkeys(topics))
-        futures = self._call(lambda: self._admin.describe_topics(TopicCollection(wanted), request_timeout=self._left()))
-        self._wait(list(futures.values()))
-        found: dict[str, str | None] = {}
-        for topic, future in futures.items():
-            try:
-                found[topic] = _topic_id(future.result().topic_id)
-            except self._failure as error:
-                if _code(error) not in self._codes.missing_topic:
-                    raise BrokerError(f'topic "{topic}": {self._reason(error)}') from error
-        return found
+        return {topic: view.id for topic, view in self.topic_views(topics).items()}
 
     def ask(self, start: Callable[[Any, float], Future[Any]]) -> Any:
         """Runs one call, passing librdkafka's client and the remaining seconds, and returns its result.
@@ -247,10 +235,56 @@ class BrokerAdmin:
             if passing:
                 self._admin.poll(_RETRY_SECONDS)
 
-    def _one_round(self, pending: list[tuple[dict[tuple[str, int], int], dict[tuple[str, int], Any]]]) -> str | None:
+    def known_ends(self, partitions: Iterable[tuple[str, int]]) -> dict[tuple[str, int], int]:
+        """The ends of the partitions, in one request per broker; a partition that reports an error is missing.
+
+        Raises BrokerError if no broker answers.
+        """
+        level = self._level()
+        asked = dict(self._ask(part, LATEST) for part in partitions)
+        if not asked:
+            return {}
+        futures = self._call(partial(self._list_offsets, asked, level))
+        self._wait(list(futures.values()))
+        found: dict[tuple[str, int], int] = {}
+        reason: Exception | None = None
+        for partition, future in futures.items():
+            try:
+                found[partition.topic, partition.partition] = future.result().offset
+            except self._failure as error:
+                reason = error
+        if not found and reason is not None and _code(reason) not in self._codes.missing_topic:
+            raise BrokerError(self._reason(reason)) from reason
+        return found
+
+    def topic_views(self, topics: Iterable[str]) -> dict[str, TopicView]:
+        """The existing topics; what may be done with them is not asked. Raises BrokerError."""
+        from confluent_kafka import TopicCollection
+
+        wanted = list(dict.fromkeys(topics))
+        if not wanted:
+            return {}
+        futures = self._call(lambda: self._admin.describe_topics(TopicCollection(wanted), request_timeout=self._left()))
+        self._wait(list(futures.values()))
+        found: dict[str, TopicView] = {}
+        for topic, future in futures.items():
+            try:
+                answer = future.result()
+            except self._failure as error:
+                if _code(error) not in self._codes.missing_topic:
+                    raise BrokerError(f'topic "{topic}": {self._reason(error)}') from error
+            else:
+                numbers = tuple(sorted(part.id for part in answer.partitions))
+                found[topic] = TopicView(id=_topic_id(answer.topic_id), partitions=numbers)
+        return found
+
+    def _level(self) -> Any:
         from confluent_kafka import IsolationLevel
 
-        level = IsolationLevel.READ_COMMITTED if self._is_read_committed else IsolationLevel.READ_UNCOMMITTED
+        return IsolationLevel.READ_COMMITTED if self._is_read_committed else IsolationLevel.READ_UNCOMMITTED
+
+    def _one_round(self, pending: list[tuple[dict[tuple[str, int], int], dict[tuple[str, int], Any]]]) -> str | None:
+        level = self._level()
         asked = [
             (
                 answer,

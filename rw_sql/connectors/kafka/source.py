@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
-from rw_sql.connectors.base import AT_MOST, RESOLVE_TIMEOUT_SECONDS, Upstream, UpstreamSplit
+from rw_sql.connectors.base import AT_MOST, RESOLVE_TIMEOUT_SECONDS, PooledTopic, Upstream, UpstreamSplit
 from rw_sql.connectors.kafka import properties as kafka_properties
 from rw_sql.connectors.kafka import secrets as kafka_secrets
 from rw_sql.connectors.kafka import spark_reader as kafka_reader
@@ -22,13 +22,16 @@ from rw_sql.errors import (
 from rw_sql.spark_jars import installed_jars
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
 
     from rw_sql.connectors.base import GroupOffsets, SplitState, UpstreamWatch
+    from rw_sql.connectors.kafka.admin import BrokerAdmin
     from rw_sql.connectors.kafka.fetcher import KafkaFetcher
     from rw_sql.connectors.spec import ConnectorSpec
+
+T = TypeVar("T")
 
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _BROKER = re.compile(r"(\w+://)?(\[[0-9A-Fa-f:.%]+\]|[^\s:,/\[\]]+):([0-9]{1,5})")
@@ -85,6 +88,46 @@ class KafkaConnector(PlainConnector):
             timeout=kafka_properties.call_timeout(self.spec, options, timeout),
             is_read_committed=self._is_read_committed(options),
         )
+
+    def pool_key(self, options: Mapping[str, str]) -> Hashable:
+        """The clients' properties: brokers, login, encryption; and whether uncommitted records count."""
+        properties = kafka_properties.admin_properties(self.spec, options)
+        return tuple(sorted(properties.items())), self._is_read_committed(options)
+
+    def pooled_ends(
+        self, options: Mapping[str, str], splits: Collection[str], *, timeout: float = RESOLVE_TIMEOUT_SECONDS
+    ) -> Mapping[str, int]:
+        """One ListOffsets request per broker for all partitions."""
+        parts = {kafka_reader.split_parts(split): split for split in splits}
+        found = self._pooled(options, lambda admin: admin.known_ends(parts), timeout)
+        return {parts[part]: end for part, end in found.items()}
+
+    def pooled_topics(
+        self, options: Mapping[str, str], topics: Collection[str], *, timeout: float = RESOLVE_TIMEOUT_SECONDS
+    ) -> Mapping[str, PooledTopic]:
+        """One DescribeTopicPartitions request for all topics."""
+        found = self._pooled(options, lambda admin: admin.topic_views(topics), timeout)
+        return {
+            topic: PooledTopic(
+                incarnation=view.id,
+                splits=frozenset(kafka_reader.split_id(topic, number) for number in view.partitions),
+            )
+            for topic, view in found.items()
+        }
+
+    def _pooled(self, options: Mapping[str, str], ask: Callable[[BrokerAdmin], T], timeout: float) -> T:
+        from rw_sql.connectors.kafka import admin as kafka_admin
+        from rw_sql.connectors.kafka import client_pool as kafka_visits
+
+        try:
+            return kafka_visits.with_client(
+                kafka_properties.admin_properties(self.spec, options),
+                ask,
+                timeout=kafka_properties.call_timeout(self.spec, options, timeout),
+                is_read_committed=self._is_read_committed(options),
+            )
+        except kafka_admin.BrokerError as error:
+            raise ConnectionError(str(error)) from error
 
     def offsets_at(
         self,

@@ -7,15 +7,15 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from rw_sql.metastore.facts import JobStatus
-from rw_sql.runtime.jobs.statuses import FLAPPING, RETRYING
+from rw_sql.runtime.jobs.statuses import FLAPPING, IDLE, RETRYING
 from rw_sql.runtime.support.stall_timeout import spoken_seconds
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
     from rw_sql.model.job_specs import JobSpec
+    from rw_sql.runtime.control.resting import Idle
     from rw_sql.runtime.jobs.job import Job
-    from rw_sql.runtime.views.idle import IdleView
 
 FIRST_RETRY_SECONDS = 1.0
 _LAST_RETRY_SECONDS = 30.0
@@ -85,7 +85,11 @@ class Trouble:
 class JobSlot:
     """One job: its desired spec, its running instance, and the time of its next retry.
 
-    ``awaiting`` is the spec that the job adopts after the batch in progress.
+    ``awaiting`` is the spec that it adopts when the batch in progress has ended. ``idle`` is its state at rest; it
+    counts as running then, also while it is being woken (``is_woken``); ``going_to_rest`` is its spec while it is being
+    stopped for that. ``problem`` is the reason why its upstream
+    cannot be watched. ``behind`` is its known number of unread records, and ``is_queued`` means that its start may wait
+    for those of others. ``is_settled``: nothing about it can change until it is woken or the catalog changes.
     """
 
     job_id: str
@@ -101,9 +105,15 @@ class JobSlot:
     restarts: int = 0
     reason: str | None = None
     last_error: str | None = None
-    idle: IdleView | None = None
+    idle: Idle | None = None
+    is_woken: bool = False
+    going_to_rest: JobSpec | None = None
+    is_settled: bool = False
+    is_queued: bool = False
+    behind: int = 0
+    problem: str | None = None
     awaiting: JobSpec | None = None
-    quiet_since: float | None = None
+    looked_at: float = 0.0
     passing_since: float | None = None
     started_at: float = 0.0
     trouble: Trouble = field(default_factory=Trouble)
@@ -118,6 +128,21 @@ class JobSlot:
         """True if the job is not desired and no part of it runs."""
         return self.wanted is None and self.running is None and not self.is_working
 
+    @property
+    def is_at_rest(self) -> bool:
+        """True if it is at rest as the catalog wants it, and nothing has woken it."""
+        idle = self.idle
+        if idle is None or self.is_woken or self.running is not None or self.is_working:
+            return False
+        return idle.spec == self.wanted
+
+    @property
+    def is_unchanged_by_rest(self) -> bool:
+        """True if it is at rest, coming to rest or being woken with the spec that the catalog wants."""
+        if self.going_to_rest is not None:
+            return self.going_to_rest == self.wanted
+        return self.idle is not None and self.running is None and self.idle.spec == self.wanted
+
     def needs_work(self, now: float) -> bool:
         """True if the running instance differs from the desired spec and may be changed now."""
         if self.is_working:
@@ -125,8 +150,18 @@ class JobSlot:
         if self.running is not None:
             return self.wanted != self.running.spec or self.running.failure() is not None
         if self.idle is not None:
-            return self.wanted != self.idle.spec
+            return self.is_woken or self.wanted != self.idle.spec
         return self.wanted is not None and not self.is_final and now >= self.retry_at
+
+    def wake(self, behind: int = 0) -> None:
+        """Lets a job at rest be started; ``behind`` is its known number of unread records."""
+        if self.idle is not None:
+            self.is_woken, self.is_settled, self.problem = True, False, None
+            self.behind = behind
+
+    def leave_rest(self) -> None:
+        """Forgets that it was at rest."""
+        self.idle, self.is_woken, self.is_settled, self.problem = None, False, False, None
 
     def back_off(self, reason: str, *, is_lasting: bool = False) -> None:
         """Schedules a retry with an increasing delay.
@@ -166,8 +201,9 @@ class JobSlot:
         reason = why_stopped or self.reason or getattr(running, "notice", None)
         if self.wanted is None:
             state = "STOPPING" if running is not None or self.is_working else "STOPPED"
-        elif idle is not None and idle.spec == self.wanted:
-            state, run = "RUNNING", idle.run
+        elif idle is not None and running is None and idle.spec == self.wanted:
+            state, run = ("RUNNING" if self.problem is None else "STALLED"), idle.run
+            reason = self.problem or (reason if self.is_woken else IDLE)
         elif running is not None and running.failure() is None:
             state = "RUNNING"
             if not running.is_unproven:  # Its first batch may be the one that fails, however long it takes.

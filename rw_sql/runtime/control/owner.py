@@ -371,7 +371,9 @@ class Owner:
 
     def _discover(self, reconciler: Reconciler) -> None:
         now = time.monotonic()
-        for source_id in reconciler.wants_discovery():
+        changed = reconciler.take_changed()
+        self._next_discovery.update(dict.fromkeys(changed, 0.0))
+        for source_id in dict.fromkeys((*changed, *reconciler.wants_discovery())):
             work = self._discoveries.get(source_id)
             if (work is not None and not work.done()) or now < self._next_discovery.get(source_id, 0.0):
                 continue

@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, assert_never
 
 from rw_sql.errors import SqlError
 from rw_sql.metastore.facts import JobStatus
-from rw_sql.model.job_ids import ingest_fragment, view_job
-from rw_sql.model.job_specs import IngestSpec, RefreshSpec, SinkSpec, ViewSpec, desired_jobs
+from rw_sql.model.job_specs import IngestSpec, JobSpec, RefreshSpec, SinkSpec, ViewSpec, desired_jobs
 from rw_sql.runtime.control.heartbeats import Beats
 from rw_sql.runtime.control.job_slot import FIRST_RETRY_SECONDS, JobSlot, Trouble
 from rw_sql.runtime.control.quiesce import quiesced_jobs
+from rw_sql.runtime.control.rests import Rests
 from rw_sql.runtime.delta.job_output import FencedError
 from rw_sql.runtime.ingest.job import Ingest
 from rw_sql.runtime.ingest.split_discovery import goes_on_with_more, was_discovered
@@ -33,13 +33,11 @@ from rw_sql.runtime.support.event_log import log_event
 from rw_sql.runtime.support.failures import Failure, StalledError, cause_line
 from rw_sql.runtime.support.faults import fault
 from rw_sql.runtime.support.processes import now_ms
-from rw_sql.runtime.views.idle import IDLE_AFTER_SECONDS, IdleView
 from rw_sql.runtime.views.job import View
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Callable, Collection, Iterable, Mapping
 
-    from rw_sql.model.job_specs import JobSpec
     from rw_sql.runtime.ingest.warm_start import WarmStart
     from rw_sql.runtime.jobs.context import Context
     from rw_sql.runtime.jobs.job import Job
@@ -53,6 +51,13 @@ WITHHELD = "waits for a rewind point or a REWIND"
 """The stop reason of a job that must wait until a rewind point is taken or a REWIND is done."""
 
 _LOOK_SECONDS = 0.2
+
+STOPPED_READER_SECONDS = 60.0
+"""The seconds that a stopped reader is kept for a warm start. Moving a source takes less, and must not wait."""
+
+MOST_STARTS = 16
+"""The number of jobs that may be starting for another reason than a statement: after a process begins, and when many
+sources at rest get records at once. A start whose upstream does not answer takes seconds."""
 
 
 class Reconciler:
@@ -69,6 +74,7 @@ class Reconciler:
         self._reported: dict[str, JobStatus] = {}
         self._changed = threading.Event()
         self._rewinding = Rewinding(context, self.wake)
+        self._rests = Rests(context, self.wake)
         # Stopped readers kept for a warm start, by job.
         self._stopped_readers: dict[str, StoppedReader] = {}
         self._beats = Beats()
@@ -110,18 +116,21 @@ class Reconciler:
             self._owed = withheld & wanted.keys()
             self._prepare(self._owed - self._rewinding.owed, wanted)
         now = time.monotonic()
-        self._suspend_idle(now)
+        for slot in self._rests.look(self._slots, now):
+            slot.going_to_rest = slot.wanted
+            slot.work = run_in_background(partial(self._rest, slot), slot.job_id)
         self._drop_stopped_readers(now)
-        for slot in list(self._slots.values()):
-            if slot.needs_work(now):
-                slot.work_since = now
-                slot.work = run_in_background(partial(self._advance, slot), slot.job_id)
+        # A job at rest whose status is reported needs nothing: a thousand of them cost no time here.
+        moving = [slot for slot in self._slots.values() if not slot.is_settled]
+        for slot in self._due(moving, now):
+            slot.work_since = now
+            slot.work = run_in_background(partial(self._advance, slot), slot.job_id)
         # Computed before the report, so that every job that counts as applied is reported.
-        pending = frozenset(job_id for job_id, slot in self._slots.items() if not self._matches_catalog(slot))
+        pending = frozenset(slot.job_id for slot in moving if not self._matches_catalog(slot))
         pending |= self._owed | self._rewinding.owed
         # Waiting statements of this process continue while the statuses are written; readers of the statuses wait.
         with self._context.metastore.jobs.saying:
-            fresh = self._report()
+            fresh = self._report(moving)
             fresh += self._renewed(now, {status.job for status in fresh})
             self.acted_epoch, self.pending = self._wanted_epoch, pending
             if not pending:
@@ -129,7 +138,7 @@ class Reconciler:
             self._context.applied.tell(self.acted_epoch, self.pending)
             if fresh:
                 self._context.metastore.jobs.write_job_status(fresh)
-        for job_id in [job_id for job_id, slot in self._slots.items() if slot.is_over]:
+        for job_id in [slot.job_id for slot in moving if slot.is_over]:
             told = self._reported.get(job_id)
             if told is not None and told.state == "STOPPED":
                 # The job's next status must always count as new, even if it equals an earlier one.
@@ -159,10 +168,14 @@ class Reconciler:
         }
 
     def _want(self, wanted: dict[str, JobSpec]) -> None:
+        is_first = self._wanted_epoch < 0
         for job_id, spec in wanted.items():
-            slot = self._slots.setdefault(job_id, JobSlot(job_id=job_id, object_id=spec.object_id))
+            slot = self._slots.get(job_id)
+            if slot is None:
+                slot = self._slots[job_id] = JobSlot(job_id=job_id, object_id=spec.object_id)
             with self._deciding:
                 if slot.wanted != spec:
+                    slot.is_settled, slot.is_queued = False, is_first
                     if slot.wanted is None or not goes_on_with_more(slot.wanted, spec):
                         slot.trouble = Trouble()
                     slot.wanted = spec
@@ -170,63 +183,49 @@ class Reconciler:
         for job_id, slot in self._slots.items():
             if job_id not in wanted:
                 with self._deciding:
-                    slot.wanted = None
+                    slot.wanted, slot.is_settled, slot.is_queued = None, False, False
+        if is_first:
+            self._rests.recall(self._slots)
 
-    def _suspend_idle(self, now: float) -> None:
-        """Suspends the queries of views without new input, and resumes views that may have some."""
-        for slot in self._slots.values():
-            spec = slot.wanted
-            if slot.is_working or not isinstance(spec, ViewSpec):
-                continue
-            is_quiet = self._is_quiet(spec)
-            if slot.idle is not None:
-                if not is_quiet or not slot.idle.is_current(self._context):
-                    slot.idle, slot.quiet_since = None, None
-            elif not is_quiet or slot.running is None:
-                slot.quiet_since = None
-            elif slot.quiet_since is None:
-                slot.quiet_since = now
-            elif now - slot.quiet_since > IDLE_AFTER_SECONDS and slot.running.spec == spec:
-                slot.quiet_since = now
-                slot.work = run_in_background(partial(self._suspend, slot, spec), slot.job_id)
+    def _due(self, slots: Iterable[JobSlot], now: float) -> list[JobSlot]:
+        """The slots that are worked on now: all that a statement changed, and of the others a bounded number, those
+        with the most to read first."""
+        due = [slot for slot in slots if slot.needs_work(now)]
+        queued = [slot for slot in due if slot.is_queued]
+        if not queued:
+            return due
+        starting = sum(1 for slot in self._slots.values() if slot.is_queued and slot.is_working)
+        queued.sort(key=lambda slot: -slot.behind)
+        return [slot for slot in due if not slot.is_queued] + queued[: max(0, MOST_STARTS - starting)]
 
     def _drop_stopped_readers(self, now: float) -> None:
         """Drops stopped readers that are kept for a warm start, if their sources are unlikely to be moved soon."""
         for job_id, stopped in list(self._stopped_readers.items()):
-            if stopped.query.done() and now - stopped.since > IDLE_AFTER_SECONDS:
+            if stopped.query.done() and now - stopped.since > STOPPED_READER_SECONDS:
                 with self._deciding:
                     if self._stopped_readers.get(job_id) is stopped:
                         del self._stopped_readers[job_id]
                         run_in_background(stopped.close, f"{job_id}-close")
 
-    def _is_quiet(self, spec: ViewSpec) -> bool:
-        """True if none of a view's inputs is being written: no reader of its sources runs, and its input tables and
-        views are idle."""
-        if spec.readers or not spec.inputs:
-            return False
-        for given in spec.inputs:
-            job = ingest_fragment(given.id) if given.kind == "source" else view_job(given.id)
-            slot = self._slots.get(job)
-            if given.path or (slot is not None and (given.kind == "source" or slot.idle is None)):
-                return False
-            if slot is None and given.kind != "source":
-                return False
-        return True
-
-    def _suspend(self, slot: JobSlot, spec: ViewSpec) -> None:
-        """Stops a view's query if it has read all input. The job still counts as running."""
+    def _rest(self, slot: JobSlot) -> None:
+        """Stops a job that has read everything; it still counts as running."""
         try:
-            running = slot.running
-            idle = IdleView.of(self._context, spec, running)
+            idle, running = self._rests.state_of(slot), slot.running
             if idle is not None and running is not None:
+                fault("rest.before_stop")
                 self._try(slot, running.stop)
-                slot.idle, slot.running = idle, None
+                fault("rest.after_stop")
+                self._rests.begin(slot, self._rests.after_stop(slot, idle))
+                slot.running = None
         finally:
+            slot.going_to_rest = None
             self._changed.set()
 
     def _matches_catalog(self, slot: JobSlot) -> bool:
         if slot.awaiting is not None and slot.awaiting == slot.wanted:
             return True  # It reads on; no statement waits for discovered splits.
+        if slot.wanted is not None and slot.is_unchanged_by_rest:
+            return True  # No statement waits for a job to rest or to wake.
         if slot.is_working:
             # A retry of a job that cannot start delays no statement, but a running job that must stop has to stop
             # first.
@@ -234,8 +233,6 @@ class Reconciler:
             return slot.wanted is not None and is_retry
         if slot.running is not None:
             return slot.wanted == slot.running.spec
-        if slot.idle is not None:
-            return slot.wanted == slot.idle.spec
         return slot.wanted is None or slot.reason is not None
 
     def wait_changed(self, seconds: float) -> bool:
@@ -251,13 +248,15 @@ class Reconciler:
 
     def _advance(self, slot: JobSlot) -> None:
         try:
+            self._rests.end(slot)
             self._replace(slot)
         finally:
+            slot.leave_rest()
+            slot.is_queued = False
             self._changed.set()
 
     def _replace(self, slot: JobSlot) -> None:
         running, wanted = slot.running, slot.wanted
-        slot.idle = None
         if running is not None:
             if isinstance(running, Ingest):
                 self._await_batch(slot, running)
@@ -362,11 +361,13 @@ class Reconciler:
             slot.is_final = problem.is_final
             return True
 
-    def _report(self) -> list[JobStatus]:
-        """The statuses that have changed."""
+    def _report(self, slots: Iterable[JobSlot]) -> list[JobStatus]:
+        """The statuses of these jobs that have changed."""
         at = now_ms()
         fresh = []
-        for slot in self._slots.values():
+        for slot in slots:
+            # Before its status is computed: whatever changes it later ends this.
+            slot.is_settled = slot.is_at_rest
             status = slot.status(self._why_stopped(slot))
             old = self._reported.get(slot.job_id)
             # The status that the last owner reported for a starting job is no longer valid.
@@ -413,6 +414,7 @@ class Reconciler:
         """
         with self._turn:
             self._is_closed = True
+        self._rests.stop()
         self._rewinding.stop()
         for slot in self._slots.values():
             if slot.work is not None:
@@ -425,6 +427,7 @@ class Reconciler:
         wait([run_in_background(stopped.close, f"{job_id}-close") for job_id, stopped in self._stopped_readers.items()])
         if not is_owner:
             return
+        self._rests.note_at_stop(self._slots)
         self._context.metastore.jobs.write_job_status(
             [
                 JobStatus(job=slot.job_id, object_id=slot.object_id, state="STOPPED", updated_ms=now_ms())
@@ -439,10 +442,12 @@ class Reconciler:
         just restarts.
         """
         slot = self._slots.get(spec.job)
-        if slot is None or slot.running is None:
+        if slot is None or (slot.running is None and slot.idle is None):
             return
 
         def work() -> None:
+            self._rests.end(slot)
+            slot.leave_rest()
             running, slot.running = slot.running, None
             if running is not None:
                 self._try(slot, running.stop)
@@ -455,11 +460,15 @@ class Reconciler:
             if not self._is_closed and not slot.is_working:
                 slot.work = run_in_background(work, spec.job)
 
+    def take_changed(self) -> frozenset[int]:
+        """The sources at rest whose splits may have changed since the last call."""
+        return self._rests.take_changed()
+
     def wants_discovery(self) -> list[int]:
-        """The sources whose reader runs or waits for splits."""
+        """The sources whose reader runs or waits for splits. The watcher looks at those at rest."""
         found: dict[int, None] = {}
         for slot in self._slots.values():
-            if slot.is_final:
+            if slot.is_final or slot.is_settled:
                 continue
             if isinstance(slot.wanted, IngestSpec):
                 found[slot.object_id] = None

@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from rw_sql.connectors.base import Connector, RecordFetcher, SplitState, UpstreamWatch
     from rw_sql.connectors.support.range_stream import RangeFeed
     from rw_sql.model.job_specs import IngestSpec
+    from rw_sql.runtime.delta.delta_log import SplitIdentity
     from rw_sql.runtime.jobs.context import Context
 
 logger = logging.getLogger(__name__)
@@ -196,7 +197,7 @@ class Ingest:
             decoder=Decoder(statement, run.run, added_fields(snapshot, source)),
             schemas=SchemaRecords.of(statement, options),
             messages=ProtobufRows.of(statement),
-            streaming=StreamingRun(spec.job, context.figures.note_batch),
+            streaming=StreamingRun(spec.job, context.note_batch),
         )
         if job.watch is not None:
             output.before_commit = job._require_same_incarnation
@@ -364,6 +365,11 @@ class Ingest:
         for topic, known in self.incarnations.items():
             if known is not None and now.get(topic) != known:
                 raise StalledError(f"RECREATED {topic}: RESET SOURCE SPLITS {self.source.name}", is_final=True)
+
+    @property
+    def identities(self) -> Mapping[str, SplitIdentity]:
+        """The cluster and the incarnation of each split."""
+        return self.output.lives
 
     @property
     def is_unproven(self) -> bool:

@@ -18,6 +18,7 @@ from rw_sql.runtime.delta.job_output import STATISTICS, TABLE_SETTINGS
 from rw_sql.runtime.jobs.applied_epoch import Applied
 from rw_sql.runtime.jobs.counters import DecodeErrors, JobFigures
 from rw_sql.runtime.jobs.lease import is_owned
+from rw_sql.runtime.jobs.wakes import Wakes
 from rw_sql.runtime.support.processes import now_ms
 from rw_sql.runtime.support.secrets import read_secret
 
@@ -48,7 +49,13 @@ class Context:
     owning: threading.Event = field(default_factory=threading.Event)
     decode_errors: DecodeErrors = field(default_factory=DecodeErrors, repr=False, compare=False)
     figures: JobFigures = field(default_factory=JobFigures, repr=False, compare=False)
+    wakes: Wakes = field(default_factory=Wakes, repr=False, compare=False)
     made: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
+
+    def note_batch(self, job: str, at_ms: int, seconds: float) -> None:
+        """Records a batch of a job that ended without an error; jobs at rest that read its output are woken."""
+        self.figures.note_batch(job, at_ms, seconds)
+        self.wakes.note_batch(job)
 
     def has_owner(self, lease: Lease | None = None) -> bool:
         """True if a process runs the jobs: this one, or the holder of the lease (None: the current lease).

@@ -80,4 +80,7 @@ RETRYING = "; retrying"
 """The suffix of a stalled job's reason while its next start is in progress."""
 
 FLAPPING = "FLAPPING"
-"""The first word of the stall reason of a job that repeatedly starts and fails."""
+"""The first word of the reason of a job that repeatedly starts and fails."""
+
+IDLE = "idle: nothing to read, the next record wakes it"
+"""The reason of a running job at rest."""

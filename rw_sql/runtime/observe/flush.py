@@ -298,6 +298,7 @@ class _SourceHighWater:
         for reader in readers_of(snapshot, source):
             if self._has_reader_arrived(snapshot, reader):
                 continue
+            context.wakes.ask([reader.job])
             status = self.grace.stalled(context, reader.job)
             if status is None:
                 self._request(source)
@@ -435,6 +436,7 @@ class _Reading:
         if self.is_dropped or self.ends.are_reached(self.context, self.checkpoint):
             self.stall = None
             return True
+        self.context.wakes.ask([self.job])
         self.stall = self.grace.stalled(self.context, self.job)
         return self.stall is not None
 

@@ -87,6 +87,7 @@ class Sink:
     upkeep: Upkeep
     streaming: StreamingRun
     rejected: RejectedRows | None = None
+    session: SparkSession | None = None
 
     @staticmethod
     def start(context: Context, spec: SinkSpec) -> Sink:
@@ -139,7 +140,7 @@ class Sink:
                 checkpoint=checkpoint,
                 done=progress.done if held is None else max(held, progress.done),
                 upkeep=Upkeep(context=context, object_id=spec.sink_id, generation=spec.generation, output=progress),
-                streaming=StreamingRun(spec.job, context.figures.note_batch),
+                streaming=StreamingRun(spec.job, context.note_batch),
             )
             if options.get(ON_ERROR) == SKIP:
                 job.rejected = RejectedRows.open(context.warehouse.rejected(spec.sink_id, spec.generation), spec.shape)
@@ -157,7 +158,7 @@ class Sink:
         return job
 
     def _start_query(self) -> None:
-        spark = self.context.sessions.new(parallelism=self.spec.parallelism)
+        spark = self.session = self.context.sessions.new(parallelism=self.spec.parallelism)
         fault("sink.before_query")
         frame, mode = self._frame(spark)
         self.streaming.query = (

@@ -81,6 +81,9 @@ ORIGINAL_SQL = "_rw_sql_original"
 
 _FETCH_ATTEMPTS = 3
 
+_MOST_FREE = 16
+"""The number of sessions of ended queries that are kept for the next ones."""
+
 # Loaded jars stay loaded in a Spark context, whichever warehouse requested them.
 _loaded: WeakKeyDictionary[SparkContext, set[str]] = WeakKeyDictionary()
 _loading = threading.Lock()
@@ -105,6 +108,8 @@ class SparkSessions:
         """``is_local``: the jobs' checkpoints are on a local path."""
         self.spark = spark
         self._settings = {**JOB_SETTINGS, **(LOCAL_CHECKPOINT_SETTINGS if is_local else {})}
+        self._free: dict[str, list[SparkSession]] = {}
+        self._releasing = threading.Lock()
         self.jvm_pid = jvm_pid(spark)
         self._jvm_start = process_start(self.jvm_pid)
 
@@ -159,12 +164,30 @@ class SparkSessions:
         ``parallelism`` is the number of partitions after a shuffle, and thus of a query's state.
         """
         self.load(packages)
+        with self._releasing:
+            free = self._free.get(str(parallelism))
+            session = free.pop() if free else None
+        if session is not None:
+            self._set_delay(session)
+            return session
         session = self.spark.newSession()
         session.conf.set(SHUFFLE_PARTITIONS, str(parallelism))
         for key, value in self._settings.items():
             session.conf.set(key, value)
         self._set_delay(session)
         return session
+
+    def release(self, session: SparkSession) -> None:
+        """Keeps a session from :meth:`new`, whose query has ended, for a later :meth:`new`.
+
+        Spark never lets go of some parts of a session, so jobs that rest and wake must not make new ones for ever.
+        """
+        # Its temporary views are the inputs of the query that has ended.
+        java_session(session).sessionState().catalog().clearTempTables()
+        with self._releasing:
+            free = self._free.setdefault(str(session.conf.get(SHUFFLE_PARTITIONS)), [])
+            if len(free) < _MOST_FREE:
+                free.append(session)
 
     def again(self, session: SparkSession, packages: Iterable[str] = ()) -> SparkSession:
         """Prepares a session from :meth:`new` for the next run of the same job, and returns it."""

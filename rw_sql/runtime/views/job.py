@@ -43,7 +43,7 @@ from rw_sql.syntax.lexing.identifiers import sql_name
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
     from rw_sql.metastore.facts import Run
@@ -127,6 +127,7 @@ class View:
     readers: DirectReaders | None = None
     strategy: Strategy = field(init=False)
     backfill: Backfill | None = None
+    session: SparkSession | None = None
 
     @staticmethod
     def start(context: Context, spec: ViewSpec) -> View:
@@ -171,7 +172,7 @@ class View:
                 output=output,
                 note=None if readers is None else partial(_note_all, context, record),
             ),
-            streaming=StreamingRun(spec.job, context.figures.note_batch),
+            streaming=StreamingRun(spec.job, context.note_batch),
             readers=readers,
         )
         try:
@@ -254,7 +255,8 @@ class View:
         )
         self.strategy = _strategy_of(run)
         packages = self.readers.packages if self.readers is not None else ()
-        frame, mode = self.strategy.stream(self.context.sessions.new(packages, self.spec.parallelism))
+        self.session = self.context.sessions.new(packages, self.spec.parallelism)
+        frame, mode = self.strategy.stream(self.session)
         if self.readers is not None:
             self.readers.know_lines(frame)
         return (

@@ -25,7 +25,6 @@ from rw_sql.runtime.ingest.stopped_reader import StoppedReader
 from rw_sql.runtime.ingest.warm_start import WarmStart
 from rw_sql.runtime.jobs.streaming_run import StreamingRun
 from rw_sql.runtime.support.failures import Failure, StalledError
-from rw_sql.runtime.views.idle import IDLE_AFTER_SECONDS
 from tests.runtime.controlled_jobs import Jobs, wait_until
 from tests.support.waits import LAST_RESORT_SECONDS as WAIT_SECONDS
 
@@ -321,7 +320,7 @@ def test_a_reader_goes_on_with_what_the_last_one_left_for_a_while(
     ended.set_result(None)
     noted = threading.Event()
     left: Any = SimpleNamespace(note=noted.set)
-    since = time.monotonic() - (0 if is_recent else IDLE_AFTER_SECONDS + 1)
+    since = time.monotonic() - (0 if is_recent else module.STOPPED_READER_SECONDS + 1)
     jobs.reconciler._stopped_readers["mv-1"] = StoppedReader(query=ended, reader=left, since=since)
     jobs.reconciler.reconcile()
     assert ("mv-1" in jobs.reconciler._stopped_readers) is is_recent

@@ -9,22 +9,29 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from rw_sql.metastore.records import DropObject, MaterializedViewRecord, PauseRecord, PutObject, SourceRecord
+from rw_sql.metastore.records import (
+    DropObject,
+    MaterializedViewRecord,
+    ParameterRecord,
+    PauseRecord,
+    PutObject,
+    SourceRecord,
+)
 from rw_sql.model.backfill_ranges import History, SplitHistory
-from rw_sql.runtime.control import reconciler as module
+from rw_sql.model.parameters import IDLE_JOB_TIMEOUT
 from tests.runtime.controlled_jobs import Jobs
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-SOURCE, VIEW, UPPER, PAUSE = 1, 2, 3, 4
+SOURCE, VIEW, UPPER, PAUSE, PARAMETER = 1, 2, 3, 4, 5
 
 
 @pytest.fixture
 def jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Jobs:
-    """A running source, a view of it and a view of that view; idle views are suspended at once."""
-    monkeypatch.setattr(module, "IDLE_AFTER_SECONDS", 0.05)
+    """A running source that never rests, a view of it and a view of that view; idle views rest at once."""
     made = Jobs(tmp_path / "warehouse", monkeypatch)
+    made.commit(PutObject(record=ParameterRecord(id=PARAMETER, name=IDLE_JOB_TIMEOUT, value="50ms")))
     definition = "CREATE SOURCE s (id INT) WITH (connector = 'datagen')"
     source = SourceRecord(id=SOURCE, name="s", definition=definition, connector="datagen", options=(), is_shared=True)
     made.commit(PutObject(record=source))
@@ -54,11 +61,16 @@ def reach_rest(jobs: Jobs, *names: str) -> None:
     jobs.reach(lambda: all(jobs.jobs[name].is_stopped for name in names), f"{names} rest")
 
 
-def test_views_of_a_source_that_runs_do_not_rest(jobs: Jobs) -> None:
+def test_views_rest_also_while_their_source_runs_unless_no_job_may_rest(jobs: Jobs) -> None:
+    reach_rest(jobs, "mv-2", "mv-3")
+    assert not jobs.jobs["ingest-1"].is_stopped
+    write_deltalake(jobs.context.warehouse.data(SOURCE, 1), pa.table({"id": [1]}))
+    jobs.commit(PutObject(record=ParameterRecord(id=PARAMETER, name=IDLE_JOB_TIMEOUT, value="-1")))
+    jobs.reach(lambda: not jobs.jobs["mv-2"].is_stopped, "the view reads what came")
     for _ in range(20):
         jobs.reconciler.reconcile()
+        jobs.reconciler.wait_changed(0.01)
     assert not jobs.jobs["mv-2"].is_stopped
-    assert not jobs.jobs["mv-3"].is_stopped
 
 
 def test_a_view_rests_when_its_source_is_paused_then_the_view_of_it_and_both_count_as_running(jobs: Jobs) -> None:
@@ -69,17 +81,18 @@ def test_a_view_rests_when_its_source_is_paused_then_the_view_of_it_and_both_cou
     assert len(jobs.starts) == 3
 
 
-def test_both_begin_when_the_source_does(jobs: Jobs) -> None:
+def test_they_rest_on_when_the_source_begins_until_it_commits(jobs: Jobs) -> None:
     pause(jobs)
     reach_rest(jobs, "mv-2", "mv-3")
     epoch = jobs.commit(DropObject(id=PAUSE))
-    jobs.reach(lambda: len(jobs.starts) == 6, "all were started again")
     jobs.reach(lambda: jobs.reconciler.applied_epoch == epoch, "the resumption is applied")
-    assert not any(jobs.jobs[name].is_stopped for name in ("ingest-1", "mv-2", "mv-3"))
+    assert [spec.job for spec in jobs.starts[3:]] == ["ingest-1"]
+    write_deltalake(jobs.context.warehouse.data(SOURCE, 1), pa.table({"id": [1]}))
+    jobs.reach(lambda: len(jobs.starts) == 5, "the view reads what it wrote")
+    assert jobs.starts[-1].job == "mv-2"
 
 
 def test_what_is_committed_to_an_input_wakes_a_view(jobs: Jobs) -> None:
-    pause(jobs)
     reach_rest(jobs, "mv-2")
     write_deltalake(jobs.context.warehouse.data(SOURCE, 1), pa.table({"id": [1]}))
     jobs.reach(lambda: [spec.job for spec in jobs.starts].count("mv-2") == 2, "it was started again")
@@ -95,7 +108,6 @@ def test_a_view_with_rows_to_read_does_not_rest(jobs: Jobs) -> None:
         jobs.reconciler.reconcile()
         jobs.reconciler.wait_changed(0.01)
     assert not jobs.jobs["mv-2"].is_stopped
-    assert not jobs.jobs["mv-3"].is_stopped
 
 
 def test_a_view_that_still_reads_its_history_does_not_rest(jobs: Jobs) -> None:

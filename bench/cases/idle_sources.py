@@ -1,0 +1,351 @@
+"""20, 100 and 1,000 sources with nothing to read, each with a view: CPU, memory, attach, and the first record after it.
+
+The catalog's entries, tables and checkpoints are copies of those of one source and its view, which have run and rest:
+creating a thousand of each by statements would take longer than the rest of the benchmark.
+
+``python -m bench.cases.idle_sources run <warehouse>`` attaches one, reports and waits until it is ended.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import sys
+import time
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from statistics import median
+from typing import TYPE_CHECKING
+
+from bench.harness import Case, NotRunError, Pair
+from bench.streaming import (
+    COLUMNS,
+    SETTINGS,
+    Watched,
+    child,
+    fill,
+    flights_broker,
+    heap_bytes,
+    own_bytes,
+    say,
+    wait_until,
+)
+
+if TYPE_CHECKING:
+    from rw_sql.connectors.base import PooledTopic
+    from rw_sql.metastore import Metastore
+    from rw_sql.metastore.records import Change
+
+COUNTS = (20, 100, 1_000)
+_SECONDS = 30.0
+_SETTLE_SECONDS = 20.0
+_RECORDS = 7
+_JOB = re.compile(r'\b(ingest|mv)-(\d+)(?=\\*")')
+
+
+def _template(bootstrap: str, warehouse: str) -> None:
+    """Makes source ``s0`` of topic ``t0`` and its view ``v0``, lets them read a record, and leaves them at rest."""
+    import rw_sql
+
+    spark = rw_sql.connect(warehouse, config=SETTINGS)
+    for statement in (
+        "ALTER SYSTEM SET idle_job_timeout = '1s'",
+        f"CREATE SOURCE s0 ({COLUMNS}) WITH (connector = 'kafka', topic = 't0', "
+        f"properties.bootstrap.server = '{bootstrap}') FORMAT PLAIN ENCODE JSON",
+        "CREATE MATERIALIZED VIEW v0 AS SELECT flight, delay FROM s0",
+        "FLUSH",
+    ):
+        spark.sql(statement).collect()
+    wait_until(
+        lambda: all((row.reason or "").startswith("idle") for row in spark.sql("SHOW JOBS").collect()),
+        "the source and its view rest",
+        every=0.5,
+    )
+    rw_sql.detach(spark)
+    spark.stop()
+    say("done")
+
+
+def _run(warehouse: str) -> None:
+    import rw_sql
+
+    spark = rw_sql.connect(f"{warehouse}-unused", config=SETTINGS, run_jobs=False)
+    rw_sql.detach(spark)
+    heap, own = heap_bytes(spark), own_bytes()
+    began = time.perf_counter()
+    rw_sql.attach(spark, warehouse)
+    attached = time.perf_counter() - began
+    wait_until(lambda: len(spark.sql("SHOW JOBS").collect()) > 0, "the jobs are known", every=0.5)
+    usable = time.perf_counter() - began
+    time.sleep(_SETTLE_SECONDS)
+    say(f"{attached} {usable} {heap_bytes(spark) - heap} {own_bytes() - own}")
+    sys.stdin.readline()
+    say(f"{heap_bytes(spark) - heap} {own_bytes() - own}")
+    sys.stdin.read()
+
+
+def _clone(warehouse: str, count: int, bootstrap: str) -> None:
+    """Copies the source and its view until there are ``count`` of each, all at rest."""
+    from rw_sql.connectors.base import PooledConnector
+    from rw_sql.connectors.registry import connector
+    from rw_sql.metastore import Metastore
+    from rw_sql.metastore.records import MaterializedViewRecord, Operation, SourceRecord
+
+    metastore = Metastore.open(warehouse)
+    snapshot = metastore.snapshot()
+    source, view = snapshot.find("source", "s0"), snapshot.find("materialized_view", "v0")
+    kind = connector("kafka")
+    if not isinstance(source, SourceRecord) or not isinstance(view, MaterializedViewRecord):
+        raise NotRunError("the first source was not made")
+    if not isinstance(kind, PooledConnector):
+        raise NotRunError("Kafka answers for one source at a time")
+    options = {"topic": "t0", "properties.bootstrap.server": bootstrap}
+    topics = kind.pooled_topics(options, [f"t{number}" for number in range(count)])
+    first = snapshot.next_id
+    ids = {number: (first + 2 * number, first + 2 * number + 1) for number in range(1, count)}
+    changes: list[Change] = []
+    for number, (source_id, view_id) in ids.items():
+        changes += _records(metastore, source, view, number, source_id, view_id, topics)
+        _copy(Path(warehouse), {source.id: source_id, view.id: view_id})
+    metastore.commit(Operation(kind="COPY", statement="", objects=(), changes=tuple(changes)), based_on=snapshot)
+    metastore.jobs.claim_runs(
+        [f"{job}-{id_}" for pair in ids.values() for job, id_ in zip(("ingest", "mv"), pair, strict=True)], 1, "bench"
+    )
+    metastore.flush(with_upkeep=True)
+    _leave_at_rest(warehouse, topics)
+
+
+def _records(
+    metastore: Metastore,
+    source: object,
+    view: object,
+    number: int,
+    source_id: int,
+    view_id: int,
+    topics: Mapping[str, PooledTopic],
+) -> list[Change]:
+    from rw_sql.connectors.base import SplitState
+    from rw_sql.connectors.registry import connector
+    from rw_sql.metastore.records import (
+        AssignSplits,
+        MaterializedViewRecord,
+        PutObject,
+        PutSplitStates,
+        SourceRecord,
+    )
+    from rw_sql.runtime.delta.delta_log import latest_version
+    from rw_sql.runtime.support.warehouse import Warehouse
+
+    if not isinstance(source, SourceRecord) or not isinstance(view, MaterializedViewRecord):
+        raise TypeError("no source and view to copy")
+
+    def renamed(text: str) -> str:
+        found = re.sub(r"\bs0\b", f"s{number}", re.sub(r"\bv0\b", f"v{number}", text))
+        return re.sub(r"\bt0\b", f"t{number}", found)
+
+    old = metastore.snapshot().states(f"ingest-{source.id}")["t0:0"]
+    kind = connector("kafka")
+    before = kind.decode_state("t0:0", old.state)
+    topic = f"t{number}"
+    state = SplitState(split=f"{topic}:0", offset=1, cluster=before.cluster, incarnation=topics[topic].incarnation)
+    warehouse = Warehouse.at(metastore.warehouse)
+    version = latest_version(warehouse, warehouse.data(source.id, source.generation))
+    histories = tuple(
+        renamed(text)
+        .replace(f'"source_id": {source.id}', f'"source_id": {source_id}')
+        .replace(f'"source_id":{source.id}', f'"source_id":{source_id}')
+        for text in view.histories
+    )
+    fragment = f"ingest-{source_id}"
+    return [
+        PutObject(
+            record=replace(
+                source,
+                id=source_id,
+                name=f"s{number}",
+                definition=renamed(source.definition),
+                options=tuple((key, renamed(value)) for key, value in source.options),
+            )
+        ),
+        PutObject(
+            record=replace(
+                view,
+                id=view_id,
+                name=f"v{number}",
+                definition=renamed(view.definition),
+                query=renamed(view.query),
+                inputs=(source_id,),
+                histories=histories,
+                maintenance=replace(view.maintenance, query=renamed(view.maintenance.query or "")),
+            )
+        ),
+        AssignSplits(fragment=fragment, splits=(state.split,)),
+        PutSplitStates(fragment=fragment, states={state.split: kind.encode_state(state)}, log_version=version),
+    ]
+
+
+def _copy(warehouse: Path, ids: Mapping[int, int]) -> None:
+    """Copies the tables and checkpoints of objects under other ids."""
+
+    def renumbered(found: re.Match[str]) -> str:
+        return f"{found[1]}-{ids.get(int(found[2]), int(found[2]))}"
+
+    for old, new in ids.items():
+        shutil.copytree(warehouse / "data" / str(old), warehouse / "data" / str(new))
+        for log in (warehouse / "data" / str(new)).rglob("_delta_log"):
+            for file in log.iterdir():
+                if file.suffix == ".crc":
+                    file.unlink()
+                elif file.suffix == ".json":
+                    file.write_text(_JOB.sub(renumbered, file.read_text()))
+        for folder in (warehouse / "checkpoints").iterdir():
+            name, _, number = folder.name.rpartition("-")
+            if number == str(old) and folder.is_dir() and name != "ingest":
+                copy = warehouse / "checkpoints" / f"{name}-{new}"
+                shutil.copytree(folder, copy)
+                for file in copy.rglob("metadata"):
+                    file.write_text(f'{{"id":"{uuid.uuid4()}"}}')
+                    (file.parent / ".metadata.crc").unlink(missing_ok=True)
+
+
+def _leave_at_rest(warehouse: str, topics: Mapping[str, PooledTopic]) -> None:
+    from rw_sql.connectors.base import SplitState
+    from rw_sql.metastore import Metastore
+    from rw_sql.model.job_specs import IngestSpec, ViewSpec, desired_jobs
+    from rw_sql.runtime.control.resting import Idle, IdleReader, IdleSource, stored
+    from rw_sql.runtime.delta.delta_log import latest_version
+    from rw_sql.runtime.support.warehouse import Warehouse
+
+    metastore, at = Metastore.open(warehouse), Warehouse.at(warehouse)
+    runs = metastore.jobs.last_runs()
+    cluster = None
+    idle: dict[str, Idle] = {}
+    for job, spec in desired_jobs(metastore.snapshot()).items():
+        if isinstance(spec, IngestSpec):
+            states = {
+                split: SplitState(
+                    split=split, offset=1, cluster=cluster, incarnation=topics[split.partition(":")[0]].incarnation
+                )
+                for split in spec.splits
+            }
+            version = latest_version(at, at.data(spec.source_id, spec.generation))
+            idle[job] = IdleSource(spec=spec, run=runs[job].run, states=states, log_version=version)
+        elif isinstance(spec, ViewSpec):
+            paths = [at.data(given.id, given.generation) for given in spec.inputs]
+            versions = {path: latest_version(at, path) for path in paths}
+            idle[job] = IdleReader(spec=spec, run=runs[job].run, versions=versions)
+    at.write_text(f"{at.uri}/checkpoints/resting.json", stored(idle))
+
+
+def _topics(bootstrap: str, count: int) -> None:
+    """Topics ``t0`` to ``t<count - 1>`` of one partition with one record each."""
+    from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
+
+    made = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0}).create_topics(
+        [NewTopic(f"t{number}", 1, 1) for number in range(count)]
+    )
+    for future in made.values():
+        future.result()
+    for number in range(count):
+        fill(bootstrap, f"t{number}", 1, 1)
+
+
+def measure(count: int) -> dict[str, float]:
+    """The figures of so many sources and views, all at rest."""
+    with flights_broker() as (bootstrap, folder):
+        _topics(bootstrap, count)
+        warehouse = str(folder / "warehouse")
+        with child("bench.cases.idle_sources", "template", bootstrap, warehouse) as made:
+            made.hear()
+        _clone(warehouse, count, bootstrap)
+        with child("bench.cases.idle_sources", "run", warehouse) as running:
+            attached, usable, heap, own = (float(word) for word in running.hear().split())
+            before, began = running.cpu_seconds(), time.perf_counter()
+            time.sleep(_SECONDS)
+            cores = (running.cpu_seconds() - before) / (time.perf_counter() - began)
+            times = [_first_record(bootstrap, warehouse, number) for number in range(1, _RECORDS + 1)]
+    return {
+        _name("cores", count): cores,
+        _name("memory", count): heap / count / 1e6,
+        _name("python", count): own / count / 1e6,
+        _name("attach", count): attached,
+        _name("usable", count): usable,
+        _name("first", count): median(times),
+    }
+
+
+def _first_record(bootstrap: str, warehouse: str, number: int) -> float:
+    """The milliseconds from a record of a source at rest until its view has it."""
+    from rw_sql.metastore import Metastore
+    from rw_sql.metastore.records import MaterializedViewRecord
+
+    view = Metastore.open(warehouse).snapshot().find("materialized_view", f"v{number}")
+    if not isinstance(view, MaterializedViewRecord):
+        raise NotRunError(f"view v{number} does not exist")
+    table = Watched(f"{warehouse}/data/{view.id}/{view.generation}")
+    rows = table.rows()
+    began = time.perf_counter()
+    fill(bootstrap, f"t{number}", 1, 1)
+    wait_until(lambda: table.rows() > rows, "the first record after the rest", seconds=60.0)
+    return (time.perf_counter() - began) * 1000
+
+
+def _name(figure: str, count: int) -> str:
+    return f"idle_sources_{figure}_{count}"
+
+
+@contextmanager
+def _open(count: int) -> Iterator[Pair]:
+    yield Pair(
+        ours=partial(measure, count),
+        settings={
+            "ours": f"{count} sources of one Kafka broker, a topic each, with one view each, all at rest",
+            "memory": "what attaching adds to the JVM's heap after a garbage collection, per source with its view",
+            "first": f"median of {_RECORDS} sources: one record each, from the call that produces it until the view's "
+            "table has it",
+        },
+    )
+
+
+def _cases(count: int) -> list[Case]:
+    is_last = count == COUNTS[-1]
+    open_ = partial(_open, count)
+    told = f"{count:,} sources at rest with a view each"
+
+    def case(figure: str, title: str, unit: str, goal: float | None) -> Case:
+        return Case(
+            name=_name(figure, count),
+            title=f"{told}: {title}",
+            peer="",
+            unit=unit,
+            goal=goal if is_last else None,
+            open=open_,
+            runs=1,
+            warm_ups=0,
+        )
+
+    return [
+        case("cores", "CPU of Python and the JVM", "cores", 0.1),
+        case("memory", "the JVM's memory per source", "MB", 0.5),
+        case("python", "Python's memory per source", "MB", None),
+        case("attach", "attach", "s", 10.0),
+        case("usable", "attach to the first SHOW JOBS", "s", None),
+        case("first", "the first record after the rest", "ms", 1500.0),
+    ]
+
+
+CASES = tuple(case for count in COUNTS for case in _cases(count))
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "template":
+        _template(*sys.argv[2:])
+    elif sys.argv[1] == "run":
+        _run(*sys.argv[2:])
+    else:
+        for name, figure in measure(int(sys.argv[1])).items():
+            print(f"{name}: {figure:.4g}")

@@ -1,0 +1,252 @@
+"""The state of a job at rest: what it had read when its query was closed, and whether there is anything new.
+
+A waiting streaming query polls its input dozens of times a second, and holds threads, a Spark session and connections.
+The job of a source, view or sink that has had nothing to read for ``idle_job_timeout`` is therefore stopped like at the
+end of the process, and counts as running. It continues by a normal start.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol, TypeAlias, runtime_checkable
+
+from rw_sql.connectors.base import SplitState
+from rw_sql.connectors.changes import ChangeConnector
+from rw_sql.connectors.registry import connector
+from rw_sql.errors import SqlError
+from rw_sql.metastore.records import MaterializedViewRecord, SinkRecord, SourceRecord
+from rw_sql.model.definitions import connector_of, source_definition
+from rw_sql.model.job_specs import IngestSpec, SinkSpec, ViewSpec, named_splits
+from rw_sql.model.split_status import OK, split_status
+from rw_sql.runtime.delta.delta_log import latest_version
+from rw_sql.runtime.jobs.inputs import path_of
+from rw_sql.runtime.jobs.startable import still_asked
+from rw_sql.runtime.jobs.unfinished import unfinished_backfills
+from rw_sql.runtime.positions.high_water import HighWater
+from rw_sql.version import __version__
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from rw_sql.connectors.base import Connector
+    from rw_sql.model.job_specs import JobSpec
+    from rw_sql.runtime.delta.delta_log import SplitIdentity
+    from rw_sql.runtime.jobs.context import Context
+    from rw_sql.runtime.jobs.job import Job
+
+
+@runtime_checkable
+class SourceJob(Protocol):
+    """The running reader of a source, as far as its rest depends on it: its position, and how its upstream is read."""
+
+    kind: Connector
+    options: dict[str, str]
+    positions: dict[str, int]
+
+    @property
+    def run(self) -> int:
+        """Its run number."""
+        ...
+
+    @property
+    def identities(self) -> Mapping[str, SplitIdentity]:
+        """The cluster and the incarnation of each split."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IdleReader:
+    """A view or sink at rest: the spec of its query, which had read all inputs, and the versions of these inputs."""
+
+    spec: ViewSpec | SinkSpec
+    run: int
+    versions: Mapping[str, int]
+
+    @staticmethod
+    def of(context: Context, spec: ViewSpec | SinkSpec, running: Job) -> IdleReader | None:
+        """The state for closing a query; None if it still has work to do."""
+        snapshot = context.metastore.snapshot()
+        record = snapshot.get(spec.object_id)
+        if not isinstance(record, MaterializedViewRecord | SinkRecord):
+            return None
+        # A backfill may read from upstream while nothing is added to the log.
+        if spec.job in unfinished_backfills(context.metastore, snapshot):
+            return None
+        # A rebuild begins with a backfill, and a statement waits for it.
+        if any(rebuild.view_id == spec.object_id for rebuild in snapshot.all("rebuild")):
+            return None
+        # Read first: any later commit wakes the job.
+        versions = _versions(context, spec)
+        if not HighWater.of(context, snapshot, record).are_reached(context, _checkpoint(context, spec)):
+            return None
+        return IdleReader(spec=spec, run=running.run, versions=versions)
+
+    def is_current(self, context: Context) -> bool:
+        """True if nothing was committed to any input since."""
+        return self.versions == _versions(context, self.spec)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IdleSource:
+    """A source's reader at rest: its spec, and its positions, at which the upstream ended."""
+
+    spec: IngestSpec
+    run: int
+    states: Mapping[str, SplitState]
+    log_version: int
+
+    @staticmethod
+    def of(context: Context, spec: IngestSpec, running: SourceJob) -> IdleSource | None:
+        """The state for closing a reader; None if the upstream has more records, or cannot be compared."""
+        snapshot = context.metastore.snapshot()
+        source, kind = snapshot.get(spec.source_id), running.kind
+        if not isinstance(source, SourceRecord) or not may_rest(spec):
+            return None
+        upstream = kind.look(running.options)
+        if not upstream.is_reachable or upstream.missing:
+            return None
+        if not frozenset(named_splits(snapshot, source, upstream.splits)) <= frozenset(spec.splits):
+            return None
+        states = states_of(running)
+        for split in still_asked(kind, spec.splits, states, upstream):
+            state, seen = states[split], upstream.splits.get(split)
+            if seen is None or seen.is_endless or seen.end != state.offset or split_status(state, seen) != OK:
+                return None
+        return IdleSource(spec=spec, run=running.run, states=states, log_version=_log_version(context, spec))
+
+    def after_stop(self, context: Context, running: SourceJob) -> IdleSource:
+        """As it is once the reader has stopped: it may have committed one more batch."""
+        version = _log_version(context, self.spec)
+        return IdleSource(spec=self.spec, run=running.run, states=states_of(running), log_version=version)
+
+    def is_current(self, context: Context) -> bool:
+        """True if nothing was committed to its log since."""
+        return self.log_version == _log_version(context, self.spec)
+
+
+Idle: TypeAlias = IdleReader | IdleSource
+
+
+def may_rest(spec: JobSpec | None) -> bool:
+    """True for a job that can rest.
+
+    A reader of a database's changes cannot: its slot makes the server keep its log until the reader confirms it. A view
+    that reads an upstream itself cannot, because the upstream's watcher knows only the positions of logs.
+    """
+    match spec:
+        case IngestSpec():
+            return bool(spec.splits) and not isinstance(kind_of(spec), ChangeConnector)
+        case ViewSpec():
+            return bool(spec.inputs) and not spec.readers
+        case SinkSpec():
+            return bool(spec.inputs)
+        case _:
+            return False
+
+
+def kind_of(spec: IngestSpec) -> Connector:
+    """The connector of a source's reader."""
+    return connector(connector_of(source_definition(spec.definition)) or "")
+
+
+def idle_state(context: Context, spec: JobSpec, running: Job) -> Idle | None:
+    """The state for letting a job rest; None if it still has work to do, or does not run."""
+    if running.failure() is not None:
+        return None
+    if isinstance(spec, IngestSpec):
+        return IdleSource.of(context, spec, running) if isinstance(running, SourceJob) else None
+    return IdleReader.of(context, spec, running) if isinstance(spec, ViewSpec | SinkSpec) else None
+
+
+def states_of(running: SourceJob) -> dict[str, SplitState]:
+    """The positions of a reader, with the identities of their splits."""
+    return {
+        split: SplitState(split=split, offset=offset, cluster=lives[0], incarnation=lives[1])
+        for split, offset in dict(running.positions).items()
+        for lives in [running.identities[split]]
+    }
+
+
+def stored(idle: Mapping[str, Idle]) -> str:
+    """The jobs at rest, as text that a later process can use (:func:`read_stored`)."""
+    return json.dumps({job: _to_json(each) for job, each in idle.items()})
+
+
+def read_stored(context: Context, text: str, wanted: Mapping[str, JobSpec]) -> dict[str, Idle]:
+    """The jobs of :func:`stored` that may stay at rest in this process.
+
+    Such a job's definition and position are those with which its newest run stopped, and nothing was committed to its
+    inputs since. A version of rw_sql starts each job once, because a start adapts the job's table.
+    """
+    runs = context.metastore.jobs.last_runs()
+    found: dict[str, Idle] = {}
+    for job, told in json.loads(text).items():
+        spec = wanted.get(job)
+        if spec is None or not may_rest(spec) or told["spec"] != _digest(spec):
+            continue
+        last = runs.get(spec.writer if isinstance(spec, ViewSpec) else job)
+        if last is None or last.run != told["run"]:
+            continue
+        idle = _from_json(spec, told)
+        if idle is not None and idle.is_current(context):
+            found[job] = idle
+    return found
+
+
+def _to_json(idle: Idle) -> dict[str, object]:
+    told: dict[str, object] = {"spec": _digest(idle.spec), "run": idle.run}
+    if isinstance(idle, IdleReader):
+        return {**told, "versions": dict(idle.versions)}
+    states = [[state.split, state.offset, state.cluster, state.incarnation] for state in idle.states.values()]
+    return {**told, "states": states, "log_version": idle.log_version}
+
+
+def _from_json(spec: JobSpec, told: Mapping[str, object]) -> Idle | None:
+    run, versions, states = told.get("run"), told.get("versions"), told.get("states")
+    if not isinstance(run, int):
+        return None
+    if isinstance(spec, ViewSpec | SinkSpec) and isinstance(versions, dict):
+        return IdleReader(spec=spec, run=run, versions=versions)
+    log_version = told.get("log_version")
+    if isinstance(spec, IngestSpec) and isinstance(states, list) and isinstance(log_version, int):
+        return IdleSource(
+            spec=spec,
+            run=run,
+            states={
+                split: SplitState(split=split, offset=offset, cluster=cluster, incarnation=incarnation)
+                for split, offset, cluster, incarnation in states
+            },
+            log_version=log_version,
+        )
+    return None
+
+
+def _digest(spec: JobSpec) -> str:
+    # Options name secrets and never contain their values.
+    return hashlib.sha256(f"{__version__} {spec!r}".encode()).hexdigest()
+
+
+def _checkpoint(context: Context, spec: ViewSpec | SinkSpec) -> str:
+    warehouse = context.warehouse
+    if isinstance(spec, SinkSpec):
+        return warehouse.sink_checkpoint(spec.sink_id, spec.generation)
+    return warehouse.view_checkpoint(spec.view_id, spec.generation)
+
+
+def _log_version(context: Context, spec: IngestSpec) -> int:
+    return latest_version(context.warehouse, context.warehouse.data(spec.source_id, spec.generation))
+
+
+def _versions(context: Context, spec: ViewSpec | SinkSpec) -> dict[str, int]:
+    paths = [path_of(context.warehouse, given) for given in spec.inputs]
+    return {path: latest_version(context.warehouse, path) for path in paths}
+
+
+def options_of(context: Context, spec: IngestSpec) -> dict[str, str] | None:
+    """The options of a source's reader; None if a secret cannot be read."""
+    try:
+        return context.resolve(spec.options, context.metastore.snapshot())
+    except SqlError:
+        return None

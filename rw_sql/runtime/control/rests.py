@@ -1,0 +1,273 @@
+"""Lets jobs without new input rest, and wakes them: by the upstream's watcher, by commits of their inputs, on request.
+
+The reconciler calls it in each pass. A job at rest costs nothing per pass: it is looked at only if one of its inputs is
+not at rest.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import defaultdict
+from typing import TYPE_CHECKING
+
+from rw_sql.errors import SqlError
+from rw_sql.model.parameters import idle_job_seconds
+from rw_sql.runtime.control.resting import (
+    IdleReader,
+    IdleSource,
+    SourceJob,
+    idle_state,
+    kind_of,
+    may_rest,
+    options_of,
+    read_stored,
+    stored,
+)
+from rw_sql.runtime.control.upstream_watcher import UpstreamWatcher, Watched
+from rw_sql.runtime.ingest.job import Ingest
+from rw_sql.runtime.sinks.job import Sink
+from rw_sql.runtime.support.background import run_in_background
+from rw_sql.runtime.support.failures import cause_line
+from rw_sql.runtime.support.processes import now_ms
+from rw_sql.runtime.views.job import View
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+    from concurrent.futures import Future
+
+    from rw_sql.metastore import Snapshot
+    from rw_sql.runtime.control.job_slot import JobSlot
+    from rw_sql.runtime.control.resting import Idle
+    from rw_sql.runtime.control.upstream_watcher import Finding
+    from rw_sql.runtime.jobs.context import Context
+
+logger = logging.getLogger(__name__)
+
+_NOTE_SECONDS = 1.0
+"""The minimum interval between two writes of the list of jobs at rest, in seconds."""
+
+_OUTSIDE_SECONDS = 1.0
+"""The interval at which Delta tables are looked at that other programs write, in seconds."""
+
+
+class Rests:
+    """The jobs at rest of one warehouse in the process that owns it.
+
+    ``wake`` ends the reconciler's wait. All methods but the watcher's report are called by the reconciler's thread, or
+    by the thread that works on the slot in question.
+    """
+
+    def __init__(self, context: Context, wake: Callable[[], None]) -> None:
+        self._context = context
+        self._wake = wake
+        self._watcher = UpstreamWatcher(self._report)
+        # The slots of views and sinks at rest by the id of an input, and those with an input that others write.
+        self._readers: defaultdict[int, dict[str, JobSlot]] = defaultdict(dict)
+        self._outside: dict[str, JobSlot] = {}
+        self._next_outside = 0.0
+        # The objects whose job could commit at the last pass, and the readers that came to rest since.
+        self._active: frozenset[int] = frozenset()
+        self._fresh: list[JobSlot] = []
+        self._findings: list[Finding] = []
+        self._troubled: frozenset[str] = frozenset()
+        self._noted: dict[str, Idle] = {}
+        self._note_at = 0.0
+        self._noting: Future[None] | None = None
+        self._snapshot: Snapshot | None = None
+        self._idle_seconds: float | None = None
+        self._changed_sources: frozenset[int] = frozenset()
+        context.wakes.on_request = wake
+
+    def stop(self) -> None:
+        """Ends watching. What is noted stays for the next process."""
+        self._watcher.stop()
+        self._context.wakes.on_request = None
+        if self._noting is not None:
+            self._noting.exception()
+
+    def recall(self, slots: Mapping[str, JobSlot]) -> None:
+        """At the first pass: leaves at rest the jobs that a process before this one left so, if nothing changed."""
+        try:
+            text = self._context.warehouse.read_text(_file(self._context))
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            logger.warning("the jobs at rest could not be read, all are started: %s", error)
+            return
+        wanted = {job: slot.wanted for job, slot in slots.items() if slot.wanted is not None}
+        try:
+            found = read_stored(self._context, text, wanted)
+        except (ValueError, KeyError, TypeError, OSError, SqlError) as error:
+            logger.warning("the jobs at rest could not be read, all are started: %s", error)
+            return
+        for job, idle in found.items():
+            self.begin(slots[job], idle)
+
+    def take_changed(self) -> frozenset[int]:
+        """The sources at rest whose splits may have changed since the last call: discovery should look at them."""
+        changed, self._changed_sources = self._changed_sources, frozenset()
+        return changed
+
+    def begin(self, slot: JobSlot, idle: Idle) -> None:
+        """A job is at rest from now on."""
+        slot.is_woken, slot.problem, slot.behind = False, None, 0
+        slot.idle = idle
+        if isinstance(idle, IdleSource):
+            options = options_of(self._context, idle.spec)
+            if options is None:
+                slot.wake()  # Its start reports the secret that cannot be read.
+                return
+            watched = Watched(source_id=idle.spec.source_id, states=idle.states)
+            self._watcher.watch(slot.job_id, kind_of(idle.spec), options, watched)
+            return
+        for given in idle.spec.inputs:
+            if given.path:
+                self._outside[slot.job_id] = slot
+            else:
+                self._readers[given.id][slot.job_id] = slot
+        self._fresh.append(slot)
+
+    def end(self, slot: JobSlot) -> None:
+        """A job is about to be started or stopped: nothing wakes it any more."""
+        idle = slot.idle
+        if isinstance(idle, IdleSource):
+            self._watcher.forget(slot.job_id)
+        elif idle is not None:
+            self._outside.pop(slot.job_id, None)
+            for given in idle.spec.inputs:
+                self._readers[given.id].pop(slot.job_id, None)
+
+    def look(self, slots: Mapping[str, JobSlot], now: float) -> list[JobSlot]:
+        """One pass: wakes jobs, and returns those that may rest now (:meth:`idle_state`)."""
+        self._take_findings(slots)
+        for job, behind in self._context.wakes.take().items():
+            slot = slots.get(job)
+            if slot is not None and slot.idle is not None:
+                slot.is_queued = behind > 0
+                slot.wake(behind)
+        awake = [slot for slot in slots.values() if slot.idle is None or slot.is_woken]
+        active = frozenset(slot.object_id for slot in awake)
+        fresh, self._fresh = self._fresh, []
+        # Those that were active until now may have committed since the last pass.
+        self._wake_readers(active | self._active, fresh, now)
+        self._active = active
+        with_readers = (slot.job_id for slot in awake if self._readers.get(slot.object_id))
+        self._context.wakes.watch_inputs(frozenset(with_readers))
+        self._note(slots, now)
+        seconds = self._seconds()
+        if seconds is None:
+            return []
+        return [slot for slot in awake if self._is_quiet(slot, now, seconds)]
+
+    def state_of(self, slot: JobSlot) -> Idle | None:
+        """The state for letting a job rest; None if it has work to do, or if that cannot be seen now."""
+        running, spec = slot.running, slot.going_to_rest
+        if running is None or spec is None:
+            return None
+        try:
+            return idle_state(self._context, spec, running)
+        except Exception as error:  # noqa: BLE001 - a connector's edge
+            # Whatever cannot be read now: the job goes on running.
+            logger.warning("%s does not rest: %s", slot.job_id, cause_line(str(error)))
+            return None
+
+    def after_stop(self, slot: JobSlot, idle: Idle) -> Idle:
+        """The state at rest of a job that has just stopped. Its session serves the next job."""
+        running = slot.running
+        if isinstance(running, Ingest | View | Sink) and running.session is not None:
+            self._context.sessions.release(running.session)
+        if isinstance(idle, IdleSource) and isinstance(running, SourceJob):
+            return idle.after_stop(self._context, running)
+        return idle
+
+    def _is_quiet(self, slot: JobSlot, now: float, seconds: float) -> bool:
+        """True if a running job has had no batch for the time, and was not found to have work within it."""
+        if slot.running is None or slot.is_working or slot.running.spec != slot.wanted or not may_rest(slot.wanted):
+            return False
+        if now - max(slot.started_at, slot.looked_at) <= seconds:
+            return False
+        batch = self._context.figures.last_batch(slot.job_id)
+        if batch is not None and now_ms() - batch[0] <= seconds * 1000:
+            return False
+        slot.looked_at = now
+        return True
+
+    def _seconds(self) -> float | None:
+        snapshot = self._context.metastore.snapshot()
+        if snapshot is not self._snapshot:
+            self._snapshot, self._idle_seconds = snapshot, idle_job_seconds(snapshot)
+        return self._idle_seconds
+
+    def _wake_readers(self, inputs: Iterable[int], fresh: list[JobSlot], now: float) -> None:
+        waiting = {slot.job_id: slot for slot in fresh}
+        for input_id in inputs:
+            readers = self._readers.get(input_id)
+            if readers:
+                waiting |= readers
+        if self._outside and now >= self._next_outside:
+            self._next_outside = now + _OUTSIDE_SECONDS
+            waiting |= self._outside
+        for slot in waiting.values():
+            idle = slot.idle
+            if isinstance(idle, IdleReader) and not slot.is_woken and not idle.is_current(self._context):
+                slot.wake()
+
+    def _take_findings(self, slots: Mapping[str, JobSlot]) -> None:
+        findings, self._findings = self._findings, []
+        for finding in findings:
+            self._changed_sources |= frozenset(finding.changed)
+            for job in finding.answered:
+                slot = slots.get(job)
+                if slot is not None and slot.problem is not None:
+                    slot.problem, slot.is_settled = None, False
+            for job, problem in finding.problems.items():
+                slot = slots.get(job)
+                if slot is not None and slot.idle is not None and slot.problem != problem:
+                    slot.problem, slot.is_settled = problem, False
+            for job, behind in finding.behind.items():
+                slot = slots.get(job)
+                if slot is None or not isinstance(slot.idle, IdleSource) or slot.is_woken:
+                    continue
+                slot.is_queued = True
+                slot.wake(behind)
+                # Its readers will have rows to read as soon as it has written them.
+                for reader in tuple(self._readers.get(slot.object_id, {}).values()):
+                    reader.is_queued = True
+                    reader.wake(behind)
+
+    def _report(self, finding: Finding) -> None:
+        """Called on the watcher's threads."""
+        is_over = bool(self._troubled) and not self._troubled.isdisjoint(finding.answered)
+        if finding.behind or finding.changed or finding.problems or is_over:
+            self._troubled = (self._troubled - frozenset(finding.answered)) | finding.problems.keys()
+            self._findings.append(finding)
+            self._wake()
+
+    def _note(self, slots: Mapping[str, JobSlot], now: float) -> None:
+        """Writes the list of jobs at rest if it changed, so that the next process leaves them so."""
+        if now < self._note_at or (self._noting is not None and not self._noting.done()):
+            return
+        at_rest = {job: slot.idle for job, slot in slots.items() if slot.idle is not None and not slot.is_woken}
+        if at_rest == self._noted:
+            return
+        self._note_at, self._noted = now + _NOTE_SECONDS, at_rest
+        self._noting = run_in_background(lambda: self._write(at_rest), "noting")
+
+    def note_at_stop(self, slots: Mapping[str, JobSlot]) -> None:
+        """Writes the list of jobs at rest for the last time."""
+        if self._noting is not None:
+            self._noting.exception()
+        at_rest = {job: slot.idle for job, slot in slots.items() if slot.idle is not None and not slot.is_woken}
+        if at_rest != self._noted:
+            self._write(at_rest)
+
+    def _write(self, at_rest: Mapping[str, Idle]) -> None:
+        try:
+            self._context.warehouse.write_text(_file(self._context), stored(at_rest))
+        except OSError as error:
+            # The next process starts these jobs.
+            logger.warning("the jobs at rest could not be noted: %s", error)
+
+
+def _file(context: Context) -> str:
+    return f"{context.warehouse.uri}/checkpoints/resting.json"

@@ -1,0 +1,243 @@
+"""Looks for new records of sources at rest: one request for all sources of a cluster, instead of a query each."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, TypeAlias
+
+from rw_sql.connectors.base import PooledConnector
+from rw_sql.model.split_status import OK, identity_status
+from rw_sql.runtime.support.failures import cause_line
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable, Mapping
+
+    from rw_sql.connectors.base import Connector, SplitState
+
+logger = logging.getLogger(__name__)
+
+LEAST_SECONDS = 0.25
+"""The minimum interval between two looks at one cluster, in seconds."""
+
+MOST_SECONDS = 5.0
+"""The maximum interval between two looks at one cluster that answers, in seconds."""
+
+_CPU_SHARE = 0.03
+"""The share of a core that looks at one cluster may take: with more splits, each look takes longer and comes later."""
+
+TOPICS_SECONDS = 10.0
+"""The interval at which topics are checked for new partitions and for being created again, in seconds."""
+
+_APART = 16
+"""The number of threads for sources of connectors that need a request per source."""
+
+_UNREACHABLE_LOOKS = 3
+"""The number of failed looks in a row after which the sources of a cluster are reported as unreachable."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Watched:
+    """A source at rest: the options of its connector, and its positions."""
+
+    source_id: int
+    states: Mapping[str, SplitState]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """The result of one look: records to read by job, sources whose splits may have changed, and problems by job.
+
+    ``answered`` are the jobs whose upstream answered; an earlier problem of theirs is over.
+    """
+
+    behind: Mapping[str, int] = field(default_factory=dict)
+    changed: tuple[int, ...] = ()
+    problems: Mapping[str, str] = field(default_factory=dict)
+    answered: tuple[str, ...] = ()
+
+
+Report: TypeAlias = "Callable[[Finding], None]"
+
+
+@dataclass(slots=True)
+class _Group:
+    """Sources that one thread looks at: those of one cluster, or a share of those that are asked one by one."""
+
+    kind: Connector
+    options: Mapping[str, str]
+    members: dict[str, Watched] = field(default_factory=dict)
+    own_options: dict[str, Mapping[str, str]] = field(default_factory=dict)
+    topics_at: float = 0.0
+    failures: int = 0
+    due: threading.Event = field(default_factory=threading.Event)
+
+
+class UpstreamWatcher:
+    """Watches the upstreams of sources at rest, on a thread per cluster. Thread-safe.
+
+    ``report`` is called on these threads after each look that found something.
+    """
+
+    def __init__(self, report: Report) -> None:
+        self._report = report
+        self._groups: dict[Hashable, _Group] = {}
+        self._group_of: dict[str, Hashable] = {}
+        self._lock = threading.Lock()
+        self._is_over = False
+
+    def watch(self, job: str, kind: Connector, options: Mapping[str, str], watched: Watched) -> None:
+        """Watches a source until :meth:`forget`; looks at its upstream soon."""
+        name = kind.spec.name
+        is_pooled = isinstance(kind, PooledConnector)
+        place = kind.pool_key(options) if isinstance(kind, PooledConnector) else watched.source_id % _APART
+        key: Hashable = (name, place)
+        with self._lock:
+            self._forget(job)
+            if self._is_over:
+                return
+            group = self._groups.get(key)
+            is_new = group is None
+            if group is None:
+                group = self._groups[key] = _Group(kind=kind, options=options)
+                group.topics_at = time.monotonic() + TOPICS_SECONDS
+            group.members[job] = watched
+            if not is_pooled:
+                group.own_options[job] = options
+            self._group_of[job] = key
+        if is_new:
+            thread = threading.Thread(target=self._run, args=(key, group), name=f"rw_sql-watch-{name}", daemon=True)
+            thread.start()
+
+    def forget(self, job: str) -> None:
+        """Ends watching a source."""
+        with self._lock:
+            self._forget(job)
+
+    def _forget(self, job: str) -> None:
+        key = self._group_of.pop(job, None)
+        group = self._groups.get(key) if key is not None else None
+        if group is None:
+            return
+        group.members.pop(job, None)
+        group.own_options.pop(job, None)
+        if not group.members:
+            del self._groups[key]
+            group.due.set()
+
+    def stop(self) -> None:
+        """Ends all threads soon; nothing is reported afterwards, except by a look in progress."""
+        with self._lock:
+            self._is_over = True
+            groups = list(self._groups.values())
+            self._groups, self._group_of = {}, {}
+        for group in groups:
+            group.due.set()
+
+    def _run(self, key: Hashable, group: _Group) -> None:
+        while True:
+            began = time.thread_time()
+            try:
+                self._look(group)
+                group.failures = 0
+            except Exception as error:  # noqa: BLE001 - a connector's edge
+                # Any exception of the client: the next look retries.
+                group.failures += 1
+                self._note_failure(group, error)
+            share = _CPU_SHARE if isinstance(group.kind, PooledConnector) else _CPU_SHARE / 4
+            spent = time.thread_time() - began
+            wait = min(max(LEAST_SECONDS * 2.0 ** min(group.failures, 8), spent / share), MOST_SECONDS)
+            if group.due.wait(wait):
+                group.due.clear()
+            with self._lock:
+                if self._groups.get(key) is not group:
+                    return
+
+    def _note_failure(self, group: _Group, error: Exception) -> None:
+        if group.failures < _UNREACHABLE_LOOKS:
+            return
+        with self._lock:
+            jobs = tuple(group.members)
+        why = f"UNREACHABLE {cause_line(str(error)) or type(error).__name__}"
+        self._report(Finding(problems=dict.fromkeys(jobs, why)))
+
+    def _look(self, group: _Group) -> None:
+        with self._lock:
+            members, own = dict(group.members), dict(group.own_options)
+        if isinstance(group.kind, PooledConnector):
+            self._look_at_all(group, group.kind, members)
+        else:
+            for job, watched in members.items():
+                self._look_at_one(group, job, watched, own.get(job, group.options))
+
+    def _look_at_all(self, group: _Group, kind: PooledConnector, members: Mapping[str, Watched]) -> None:
+        splits = list(dict.fromkeys(split for watched in members.values() for split in watched.states))
+        ends = kind.pooled_ends(group.options, splits)
+        behind = {job: _behind(watched, ends) for job, watched in members.items()}
+        changed: tuple[int, ...] = ()
+        now = time.monotonic()
+        if now >= group.topics_at:
+            group.topics_at = now + TOPICS_SECONDS
+            changed = self._changed_topics(group, kind, members)
+        self._report(
+            Finding(
+                behind={job: records for job, records in behind.items() if records > 0},
+                changed=changed,
+                answered=tuple(members),
+            )
+        )
+
+    def _changed_topics(self, group: _Group, kind: PooledConnector, members: Mapping[str, Watched]) -> tuple[int, ...]:
+        """The sources whose topics are gone, were created again, or have other splits."""
+        topics_of = {
+            job: {group.kind.split_topic(split) for split in watched.states} for job, watched in members.items()
+        }
+        found = kind.pooled_topics(group.options, list(dict.fromkeys(t for names in topics_of.values() for t in names)))
+        changed = []
+        for job, watched in members.items():
+            there = [found.get(topic) for topic in topics_of[job]]
+            splits = {split for topic in there if topic is not None for split in topic.splits}
+            identities = {split: topic.incarnation for topic in there if topic is not None for split in topic.splits}
+            is_same = all(
+                state.incarnation is None or identities.get(split) in (None, state.incarnation)
+                for split, state in watched.states.items()
+            )
+            if splits != watched.states.keys() or not is_same:
+                changed.append(watched.source_id)
+        return tuple(changed)
+
+    def _look_at_one(self, group: _Group, job: str, watched: Watched, options: Mapping[str, str]) -> None:
+        try:
+            upstream = group.kind.look(options)
+            error = upstream.error
+        except Exception as caught:  # noqa: BLE001 - a connector's edge
+            error = cause_line(str(caught)) or type(caught).__name__
+        if error is not None:
+            self._report(Finding(problems={job: f"UNREACHABLE {error}"}))
+            return
+        ends = {split: seen.end for split, seen in upstream.splits.items()}
+        is_same = all(
+            identity_status(state, upstream.splits[split]) == OK
+            for split, state in watched.states.items()
+            if split in upstream.splits
+        )
+        has_changed = bool(upstream.missing) or not is_same or not ends.keys() <= watched.states.keys()
+        behind = _behind(watched, ends)
+        self._report(
+            Finding(
+                behind={job: behind} if behind > 0 else {},
+                changed=(watched.source_id,) if has_changed else (),
+                answered=(job,),
+            )
+        )
+
+
+def _behind(watched: Watched, ends: Mapping[str, int]) -> int:
+    """The number of offsets beyond a source's positions; a split whose end is unknown counts as none.
+
+    An end below the position counts as one: the reader has to be started to say why.
+    """
+    found = (ends[split] - state.offset for split, state in watched.states.items() if split in ends)
+    return sum(1 if more < 0 else more for more in found)

@@ -1,0 +1,431 @@
+"""Sources at rest: what wakes them and when, races with records and statements, and what the next process does."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field, replace
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+from deltalake import write_deltalake
+
+from rw_sql.connectors.base import PooledTopic, Upstream, UpstreamSplit
+from rw_sql.connectors.kafka.source import KafkaConnector
+from rw_sql.metastore.records import (
+    AssignSplits,
+    MaterializedViewRecord,
+    PauseRecord,
+    PutObject,
+    PutSplitStates,
+    SourceRecord,
+)
+from rw_sql.runtime.control import resting, upstream_watcher
+from rw_sql.runtime.control import rests as rests_module
+from rw_sql.runtime.control.reconciler import Reconciler
+from rw_sql.runtime.support.failures import StalledError
+from tests.runtime.controlled_jobs import FakeJob, Jobs, wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Mapping
+    from pathlib import Path
+
+    from rw_sql.model.job_specs import JobSpec
+
+VIEW_SCHEMA = '{"type":"struct","fields":[{"name":"id","type":"integer","nullable":true,"metadata":{}}]}'
+
+
+class Cluster(KafkaConnector):
+    """Kafka's connector on a cluster in memory: ``ends`` by split."""
+
+    def __init__(self) -> None:
+        self.ends: dict[str, int] = {}
+        self.ids: dict[str, str] = {}
+        self.error: str | None = None
+        self.requests: list[int] = []
+        self.looks = 0
+
+    def look(self, options: Mapping[str, str], *, timeout: float = 8.0) -> Upstream:
+        self.looks += 1
+        topic = options["topic"]
+        splits = {
+            split: UpstreamSplit(split=split, start=0, end=end, cluster="c", incarnation=self.ids.get(topic, topic))
+            for split, end in self.ends.items()
+            if split.startswith(f"{topic}:")
+        }
+        return Upstream(splits=splits, cluster="c", error=self.error)
+
+    def pooled_ends(
+        self, options: Mapping[str, str], splits: Collection[str], *, timeout: float = 8.0
+    ) -> Mapping[str, int]:
+        self.requests.append(len(splits))
+        if self.error is not None:
+            raise ConnectionError(self.error)
+        return {split: self.ends[split] for split in splits if split in self.ends}
+
+    def pooled_topics(
+        self, options: Mapping[str, str], topics: Collection[str], *, timeout: float = 8.0
+    ) -> Mapping[str, PooledTopic]:
+        found = {}
+        for topic in topics:
+            splits = frozenset(split for split in self.ends if split.startswith(f"{topic}:"))
+            if splits:
+                found[topic] = PooledTopic(incarnation=self.ids.get(topic, topic), splits=splits)
+        return found
+
+
+@dataclass(slots=True)
+class FakeReader(FakeJob):
+    """A reader that has read everything of one topic; ``session`` is what it would give back."""
+
+    kind: Any = None
+    options: dict[str, str] = field(default_factory=dict)
+    positions: dict[str, int] = field(default_factory=dict)
+    on_stop: Any = None
+    session: None = None
+
+    @property
+    def identities(self) -> Mapping[str, tuple[str | None, str | None]]:
+        return {split: ("c", split.partition(":")[0]) for split in self.positions}
+
+    def stop(self) -> None:
+        if self.on_stop is not None:
+            self.on_stop()
+        FakeJob.stop(self)
+
+
+class World(Jobs):
+    """Sources of one cluster, each with a view."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        super().__init__(folder, monkeypatch)
+        self.cluster = Cluster()
+        self.on_stop: Any = None
+        self.make = self._make
+        monkeypatch.setattr(upstream_watcher, "LEAST_SECONDS", 0.02)
+        for place in (resting, rests_module):
+            monkeypatch.setattr(place, "kind_of", lambda _: self.cluster)
+
+    def _make(self, spec: JobSpec, run: int) -> FakeJob:
+        claimed = self.metastore.jobs.claim_run(spec.job, self.metastore.snapshot().epoch, "a test")
+        if not spec.job.startswith("ingest-"):
+            return FakeJob(spec=spec, run=claimed.run)
+        topic = f"t{spec.object_id}"
+        positions = {split: end for split, end in self.cluster.ends.items() if split.startswith(f"{topic}:")}
+        made = FakeReader(spec=spec, run=claimed.run, kind=self.cluster, options={"topic": topic}, positions=positions)
+        made.on_stop = self.on_stop
+        return made
+
+    def source(self, id_: int, *, splits: int = 1) -> None:
+        """A source ``s<id>`` of the topic ``t<id>``, and its view with the next id."""
+        topic = f"t{id_}"
+        options = (("topic", topic), ("properties.bootstrap.server", "h:1"))
+        written = ", ".join(f"{key} = '{value}'" for key, value in options)
+        definition = f"CREATE SOURCE s{id_} (id INT) WITH (connector = 'kafka', {written}) FORMAT PLAIN ENCODE JSON"
+        names = [f"{topic}:{number}" for number in range(splits)]
+        self.cluster.ends |= dict.fromkeys(names, 0)
+        fragment = f"ingest-{id_}"
+        self.commit(
+            PutObject(
+                record=SourceRecord(
+                    id=id_, name=f"s{id_}", definition=definition, connector="kafka", options=options, is_shared=True
+                )
+            ),
+            PutObject(
+                record=MaterializedViewRecord(
+                    id=id_ + 1, name=f"v{id_}", definition="", query="SELECT id", schema=VIEW_SCHEMA, inputs=(id_,)
+                )
+            ),
+            AssignSplits(fragment=fragment, splits=tuple(names)),
+            PutSplitStates(fragment=fragment, states=dict.fromkeys(names, '{"offset":0}')),
+        )
+
+    def rest(self, *ids: int) -> None:
+        """Runs the reconciler until these sources and their views rest."""
+        jobs = [job for id_ in ids for job in (f"ingest-{id_}", f"mv-{id_ + 1}")]
+        self.reach(lambda: all(self.reason(job).startswith("idle: ") for job in jobs), f"{jobs} rest")
+
+    def reason(self, job: str) -> str:
+        status = self.status(job)
+        return (status.reason or "") if status is not None else ""
+
+    def again(self) -> None:
+        """Ends this process's reconciler; another one begins."""
+        self.reconciler.stop_all(is_owner=True)
+        self.starts.clear()
+        self.reconciler = Reconciler(self.context)
+
+    def started(self) -> list[str]:
+        return [spec.job for spec in self.starts]
+
+
+@pytest.fixture
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
+    """An empty warehouse in which jobs rest at once."""
+    made = World(tmp_path / "warehouse", monkeypatch)
+    made.set_idle_timeout("1ms")
+    yield made
+    made.reconciler.stop_all(is_owner=True)
+
+
+def test_a_record_wakes_a_source_and_its_view_and_nothing_else(world: World) -> None:
+    for id_ in (10, 20):
+        world.source(id_)
+    world.rest(10, 20)
+    assert all(job.is_stopped for job in world.jobs.values())
+    world.starts.clear()
+    world.cluster.ends["t10:0"] = 1
+    world.reach(lambda: len(world.starts) == 2, "what reads the topic was started")
+    assert set(world.started()) == {"ingest-10", "mv-11"}
+    # One request for both sources, and none that asks about one of them.
+    assert max(world.cluster.requests) == 2
+    status = world.status("ingest-20")
+    assert status is not None
+    assert status.state == "RUNNING"
+
+
+def test_a_record_that_comes_while_the_reader_stops_is_found(world: World) -> None:
+    def produce() -> None:
+        world.cluster.ends["t10:0"] = 7
+
+    world.on_stop = produce
+    world.source(10)
+    world.reach(lambda: world.started().count("ingest-10") == 2, "it was started again")
+    assert world.cluster.ends["t10:0"] == 7
+
+
+def test_a_batch_that_is_committed_while_the_reader_stops_counts(world: World) -> None:
+    def read_on() -> None:
+        reader: Any = world.jobs["ingest-10"]
+        world.cluster.ends["t10:0"] = 3
+        reader.positions["t10:0"] = 3
+
+    world.on_stop = read_on
+    world.source(10)
+    world.rest(10)
+    for _ in range(20):
+        world.reconciler.reconcile()
+        world.reconciler.wait_changed(0.01)
+    assert world.started().count("ingest-10") == 1
+
+
+def test_a_source_with_records_to_read_does_not_rest(world: World) -> None:
+    world.source(10)
+    world.reach(lambda: "ingest-10" in world.jobs, "it runs")
+    world.cluster.ends["t10:0"] = 5
+    looks = world.cluster.looks
+    world.reach(lambda: world.cluster.looks > looks + 2, "it was looked at")
+    assert not world.jobs["ingest-10"].is_stopped
+
+
+def test_a_statement_while_it_wakes_is_what_runs_in_the_end(world: World) -> None:
+    world.source(10)
+    world.rest(10)
+    may_start = threading.Event()
+    make = world.make
+
+    def wait(spec: JobSpec, run: int) -> FakeJob:
+        may_start.wait(60)
+        return make(spec, run)
+
+    world.make = wait
+    world.cluster.ends["t10:0"] = 1
+    world.reach(lambda: world.started().count("ingest-10") == 2, "it is being woken")
+    status = world.status("ingest-10")
+    assert status is not None
+    assert status.state == "RUNNING"
+    epoch = world.commit(PutObject(record=PauseRecord(id=99, name="s10", source_id=10)))
+    world.reconciler.reconcile()
+    assert world.reconciler.applied_epoch < epoch
+    may_start.set()
+    world.reach(lambda: world.reconciler.applied_epoch == epoch, "the pause is applied")
+    assert world.jobs["ingest-10"].is_stopped
+
+
+def test_a_statement_that_does_not_concern_it_does_not_wait_for_a_source_that_wakes(world: World) -> None:
+    world.source(10)
+    world.rest(10)
+    may_start = threading.Event()
+    make = world.make
+
+    def wait(spec: JobSpec, run: int) -> FakeJob:
+        may_start.wait(60)
+        return make(spec, run)
+
+    world.make = wait
+    world.context.wakes.ask(["ingest-10"])
+    world.reach(lambda: world.started().count("ingest-10") == 2, "it is being woken")
+    world.set_idle_timeout("-1")
+    epoch = world.metastore.snapshot().epoch
+    world.reach(lambda: world.reconciler.applied_epoch == epoch, "the statement is applied")
+    may_start.set()
+
+
+def test_a_source_at_rest_that_is_paused_or_dropped_leaves_nothing_watched(world: World) -> None:
+    world.source(10)
+    world.rest(10)
+    epoch = world.commit(PutObject(record=PauseRecord(id=99, name="s10", source_id=10)))
+    world.reach(lambda: world.reconciler.applied_epoch == epoch, "the pause is applied")
+    world.cluster.ends["t10:0"] = 1
+    asked = len(world.cluster.requests)
+    for _ in range(10):
+        world.reconciler.reconcile()
+        world.reconciler.wait_changed(0.02)
+    assert len(world.cluster.requests) <= asked + 1
+    assert world.started().count("ingest-10") == 1
+
+
+def test_a_cluster_that_does_not_answer_is_told_without_a_start_and_forgotten(world: World) -> None:
+    world.source(10)
+    world.rest(10)
+    world.cluster.error = "h:1: connection refused"
+    world.reach(lambda: world.reason("ingest-10").startswith("UNREACHABLE h:1"), "it is told")
+    status = world.status("ingest-10")
+    assert status is not None
+    assert status.state == "STALLED"
+    world.cluster.error = None
+    world.reach(lambda: world.reason("ingest-10").startswith("idle: "), "it is over")
+    assert world.started().count("ingest-10") == 1
+
+
+def test_new_partitions_and_another_topic_of_the_name_are_reported(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(upstream_watcher, "TOPICS_SECONDS", 0.02)
+    for id_ in (10, 20, 30):
+        world.source(id_)
+    world.rest(10, 20, 30)
+    world.reconciler.take_changed()
+    world.cluster.ends["t10:1"] = 0
+    world.cluster.ids["t20"] = "another"
+    found: set[int] = set()
+
+    def look() -> bool:
+        found.update(world.reconciler.take_changed())
+        return found >= {10, 20}
+
+    world.reach(look, "both are found")
+    assert 30 not in found
+
+
+def test_a_stall_that_discovery_finds_ends_the_rest(world: World) -> None:
+    world.source(10)
+    world.rest(10)
+    spec = world.starts[0] if world.starts[0].job == "ingest-10" else world.starts[1]
+    world.reconciler.stall(spec, StalledError("RECREATED t10:0", is_final=True))
+    world.reach(lambda: world.reason("ingest-10") == "RECREATED t10:0", "it is stalled")
+    world.cluster.ends["t10:0"] = 1
+    for _ in range(10):
+        world.reconciler.reconcile()
+        world.reconciler.wait_changed(0.01)
+    assert world.started().count("ingest-10") == 1
+
+
+def test_the_next_process_leaves_at_rest_what_rested(world: World) -> None:
+    for id_ in (10, 20):
+        world.source(id_)
+    world.rest(10, 20)
+    world.again()
+    epoch = world.metastore.snapshot().epoch
+    world.reach(lambda: world.reconciler.applied_epoch == epoch, "everything is applied")
+    world.rest(10, 20)
+    assert not world.starts
+    world.cluster.ends["t20:0"] = 4
+    world.reach(lambda: len(world.starts) == 2, "what reads the topic was started")
+    assert set(world.started()) == {"ingest-20", "mv-21"}
+
+
+def test_after_a_kill_the_next_process_leaves_at_rest_what_was_noted(world: World) -> None:
+    world.source(10)
+    world.rest(10)
+    file = f"{world.context.warehouse.uri}/checkpoints/resting.json"
+    world.reach(lambda: world.context.warehouse.exists(file), "it is noted")
+    noted = world.context.warehouse.read_text(file)
+    world.reach(lambda: "mv-11" in world.context.warehouse.read_text(file), "both are noted")
+    assert "ingest-10" in noted
+    # Nothing of the killed process runs on: neither its watcher nor its last note.
+    world.reconciler._rests.stop()
+    world.starts.clear()
+    world.reconciler = Reconciler(world.context)
+    world.rest(10)
+    assert not world.starts
+
+
+@pytest.mark.parametrize("what", ["definition", "run", "commit", "text"])
+def test_what_changed_while_no_process_ran_is_started(world: World, what: str) -> None:
+    world.source(10)
+    world.rest(10)
+    world.again()
+    if what == "definition":
+        record = world.metastore.snapshot().get(11)
+        assert isinstance(record, MaterializedViewRecord)
+        world.change(record)
+    elif what == "run":
+        world.metastore.jobs.claim_run("mv-11", 1, "another process")
+    elif what == "commit":
+        write_deltalake(world.context.warehouse.data(10, 1), pa.table({"id": [1]}))
+    else:
+        world.context.warehouse.write_text(f"{world.context.warehouse.uri}/checkpoints/resting.json", "{")
+    world.reach(lambda: "mv-11" in world.started(), "the view was started")
+
+
+def test_the_busiest_of_many_sources_begin_first_and_only_so_many_at_once(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from rw_sql.runtime.control import reconciler
+
+    monkeypatch.setattr(reconciler, "MOST_STARTS", 2)
+    ids = range(10, 70, 10)
+    for id_ in ids:
+        world.source(id_)
+    world.rest(*ids)
+    world.again()
+    world.rest(*ids)
+    may_start = threading.Event()
+    make = world.make
+
+    def wait(spec: JobSpec, run: int) -> FakeJob:
+        may_start.wait(60)
+        return make(spec, run)
+
+    world.make = wait
+    world.cluster.ends |= {f"t{id_}:0": id_ for id_ in ids}
+    world.reach(lambda: len(world.starts) == 2, "two are being started")
+    for _ in range(10):
+        world.reconciler.reconcile()
+    assert set(world.started()) == {"ingest-60", "mv-61"}
+    may_start.set()
+    world.reach(lambda: len(world.starts) == 2 * len(ids), "all were started")
+
+
+def test_a_pass_over_jobs_at_rest_looks_at_none_of_them(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    world.source(10)
+    world.rest(10)
+    world.reach(lambda: all(slot.is_settled for slot in world.reconciler._slots.values()), "all are settled")
+    world.reconciler.reconcile()
+    looked: list[object] = []
+    monkeypatch.setattr(resting, "latest_version", lambda *_: looked.append(1) or 0)
+    for _ in range(5):
+        world.reconciler.reconcile()
+    assert not looked
+
+
+def test_one_by_one_connectors_are_watched_too(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A connector without pooled requests: a look at each source."""
+    plain: Any = SimpleNamespace(
+        spec=SimpleNamespace(name="own"),
+        look=lambda _: Upstream(splits={"a": UpstreamSplit(split="a", start=0, end=5)}),
+        split_topic=lambda split: split,
+    )
+    found: list[upstream_watcher.Finding] = []
+    watcher = upstream_watcher.UpstreamWatcher(found.append)
+    state = next(iter(resting.states_of(FakeReader(spec=world_spec(), positions={"a": 3})).values()))
+    watcher.watch("ingest-1", plain, {}, upstream_watcher.Watched(source_id=1, states={"a": state}))
+    wait_until(lambda: any(each.behind == {"ingest-1": 2} for each in found), "it is found")
+    watcher.watch("ingest-1", plain, {}, upstream_watcher.Watched(source_id=1, states={"a": replace(state, offset=5)}))
+    watcher.stop()
+
+
+def world_spec() -> Any:
+    return SimpleNamespace(job="ingest-1")
