@@ -87,7 +87,7 @@ class _App(typer.Typer):
 
 
 def _name(command: CommandInfo) -> str:
-    return command.name or getattr(command.callback, "__name__", "")
+    return command.name or str(getattr(command.callback, "__name__", ""))
 
 
 app = _App(
