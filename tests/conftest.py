@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 from contextlib import ExitStack
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+import typer.testing
 
 from tests.support.java import java_options
 from tests.support.load import busy_neighbours, draw_sample
@@ -23,6 +25,9 @@ FIXTURES = Path(__file__).parent / "fixtures"
 
 # Every Spark of the tests inherits these settings, including those of child processes.
 os.environ.setdefault("SPARK_SUBMIT_OPTS", f"{java_options()} {java_properties()}")
+
+# CliRunner builds the options of all commands anew for each command line, in a tenth of a second.
+setattr(typer.testing, "_get_command", cache(typer.main.get_command))  # noqa: B010 - a private name
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -163,12 +163,17 @@ def connection_definition(definition: str) -> CreateConnection:
 
 
 @lru_cache(maxsize=4_096)
-def secret_options(definition: str) -> Mapping[str, str]:
-    """The options of a secret's definition: where its value is stored."""
+def secret_definition(definition: str) -> CreateSecret:
+    """Parses a secret's canonical definition, which lacks the value."""
     statement = parse_statement(definition)
     if not isinstance(statement, CreateSecret):
         raise TypeError(f"the catalog holds {type(statement).__name__} as a secret's definition")
-    return {option.key: option_text(option.value) for option in statement.options}
+    return statement
+
+
+def secret_options(definition: str) -> Mapping[str, str]:
+    """The options of a secret's definition: where its value is stored."""
+    return {option.key: option_text(option.value) for option in secret_definition(definition).options}
 
 
 def option_text(value: OptionValue) -> str:

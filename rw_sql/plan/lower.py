@@ -231,9 +231,9 @@ def _lower(
         case ast.RefreshTable():
             return lower_refresh_table(statement, snapshot, inspector)
         case ast.AlterRename():
-            return lower_alter_rename(statement, snapshot)
+            return lower_alter_rename(statement, snapshot, inspector)
         case ast.AlterSetSchema():
-            return lower_alter_set_schema(statement, snapshot)
+            return lower_alter_set_schema(statement, snapshot, inspector)
         case ast.AlterSwap():
             return lower_alter_swap(statement, snapshot)
         case ast.CreateSink():

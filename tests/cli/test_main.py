@@ -7,10 +7,12 @@ import sys
 from pathlib import Path
 
 import pytest
+import typer
 from typer.testing import CliRunner
 
 from rw_sql import __version__
 from rw_sql.cli import dev
+from rw_sql.cli.main import app
 from rw_sql.errors import SqlError
 from tests.support.waits import LAST_RESORT_SECONDS
 
@@ -102,3 +104,11 @@ def test_without_a_broker_a_command_says_what_to_type(words: tuple[str, ...], mo
     assert isinstance(told.exception, SqlError)
     assert told.exception.message == "no broker answers at 127.0.0.1:1"
     assert "rw-sql dev kafka start" in (told.exception.hint or "")
+
+
+def test_a_command_line_builds_the_command_that_it_names() -> None:
+    check, source = app._only(["check"]), app._only(["source"])
+    assert list(typer.main.get_command(check).commands) == ["check"]  # type: ignore[attr-defined]
+    assert list(typer.main.get_command(source).commands) == ["source"]  # type: ignore[attr-defined]
+    for words in (["chek"], ["--help"], []):
+        assert app._only(words) is app

@@ -57,3 +57,25 @@ def test_the_private_parts_of_pyspark_are_used_in_one_place() -> None:
         "rw_sql/connectors/kafka/spark_reader.py",
         "rw_sql/connectors/support/range_stream.py",
     }
+
+
+def test_no_class_inherits_from_sqlglot() -> None:
+    """``sqlglot[c]`` and ``sqlglot[rs]`` install compiled classes, which refuse to be the base of a class of Python."""
+    found = []
+    for path in PACKAGE.rglob("*.py"):
+        text = path.read_text(encoding="utf-8")
+        if "sqlglot" not in text:
+            continue
+        tree = ast.parse(text)
+        imports = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom | ast.Import)]
+        theirs = {
+            (name.asname or name.name).partition(".")[0]
+            for node in imports
+            for name in node.names
+            if (node.module or "" if isinstance(node, ast.ImportFrom) else name.name).partition(".")[0] == "sqlglot"
+        }
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ClassDef):
+                bases = {ast.unparse(base).partition(".")[0] for base in node.bases}
+                found += [f"{path.relative_to(ROOT)}:{node.lineno}" for _ in bases & theirs]
+    assert found == []

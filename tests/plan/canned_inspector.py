@@ -390,5 +390,9 @@ class CannedSecrets(Port):
     def seal(self, name: str, value: str) -> str:
         return f"sealed {name}"
 
+    def reseal(self, secret: SecretRecord, name: str) -> str:
+        assert secret.sealed == f"sealed {secret.name}"
+        return f"sealed {name}"
+
     def require_readable(self, secret: SecretRecord) -> None:
         pass

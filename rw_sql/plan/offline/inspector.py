@@ -394,6 +394,9 @@ class _Secrets:
     def seal(self, name: str, value: str) -> str:
         return f"sealed {name}"
 
+    def reseal(self, secret: SecretRecord, name: str) -> str:
+        return self.seal(name, "")
+
     def require_readable(self, secret: SecretRecord) -> None:
         self._note(SECRET)
 

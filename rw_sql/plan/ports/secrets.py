@@ -15,6 +15,10 @@ class SecretPort(Protocol):
         """The value of a secret of backend ``meta``, encrypted for the catalog."""
         ...
 
+    def reseal(self, secret: SecretRecord, name: str) -> str:
+        """The value of a secret of backend ``meta``, encrypted for another name of the secret."""
+        ...
+
     def require_readable(self, secret: SecretRecord) -> None:
         """Raises SqlError if the value cannot be read from its backend."""
         ...

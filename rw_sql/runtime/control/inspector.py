@@ -131,6 +131,9 @@ class _Secrets:
     def seal(self, name: str, value: str) -> str:
         return seal(name, value)
 
+    def reseal(self, secret: SecretRecord, name: str) -> str:
+        return seal(name, read_secret(secret))
+
     def require_readable(self, secret: SecretRecord) -> None:
         read_secret(secret)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import threading
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,7 @@ import pytest
 
 from rw_sql.errors import SqlError
 from rw_sql.metastore.records import SecretRecord
+from rw_sql.runtime.control.inspector import _Secrets
 from rw_sql.runtime.support.secrets import KEY_FILE_VARIABLE, KEY_VARIABLE, read_secret, seal
 from tests.conftest import FIXTURES, rendered
 
@@ -57,6 +59,20 @@ def test_a_sealed_value_fits_no_other_secret_and_no_other_key(monkeypatch: pytes
     sealed = seal("s", VALUE)
     monkeypatch.setenv(KEY_VARIABLE, OTHER_KEY)
     assert unreadable(secret("meta", sealed=sealed)).code == "RW412"
+
+
+def test_a_value_is_sealed_again_for_another_name() -> None:
+    secret = SecretRecord(
+        id=1,
+        name="raw.pw",
+        definition="CREATE SECRET raw.pw WITH (backend = 'meta')",
+        backend="meta",
+        sealed=seal("raw.pw", "s3cret"),
+    )
+    moved = replace(secret, name="pw", sealed=_Secrets().reseal(secret, "pw"))
+    assert read_secret(moved) == "s3cret"
+    with pytest.raises(SqlError, match="cannot be read"):
+        read_secret(replace(secret, name="pw"))
 
 
 def test_the_key_may_be_in_a_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import cache
-from itertools import pairwise
-from typing import TYPE_CHECKING, Any, ClassVar
+from itertools import pairwise, zip_longest
+from typing import TYPE_CHECKING, Any
 
 from sqlglot import Dialect, TokenType, exp
 from sqlglot.errors import SqlglotError
@@ -22,29 +23,53 @@ _FORMS = ("CAST", "TRY_CAST", "EXTRACT", "TRIM", "POSITION", "SUBSTRING", "SUBST
 Other calls are parsed generically, because sqlglot's special forms would lose their names and surplus arguments.
 """
 
-
-def _number(_: Any, token: Token) -> exp.Expr:
-    return exp.Literal(this=token.text, is_string=False).update_positions(token)
-
-
-class _Spark(SparkParser):
-    FUNCTIONS: ClassVar[dict[str, Any]] = {}
-    FUNCTION_PARSERS = {  # noqa: RUF012
-        name: parser for name, parser in SparkParser.FUNCTION_PARSERS.items() if name in _FORMS
-    }
-    NO_PAREN_FUNCTION_PARSERS = {"CASE": SparkParser.NO_PAREN_FUNCTION_PARSERS["CASE"]}  # noqa: RUF012
-    PRIMARY_PARSERS = {**SparkParser.PRIMARY_PARSERS, TokenType.NUMBER: _number}  # noqa: RUF012
+_HIDDEN = "\ue000"
+"""Ends the names of functions that sqlglot must not recognize."""
 
 
-class _RisingWave(RisingWaveParser):
-    FUNCTIONS: ClassVar[dict[str, Any]] = {}
-    FUNCTION_PARSERS = {  # noqa: RUF012
-        name: parser for name, parser in RisingWaveParser.FUNCTION_PARSERS.items() if name in _FORMS
-    }
-    PRIMARY_PARSERS = {**RisingWaveParser.PRIMARY_PARSERS, TokenType.NUMBER: _number}  # noqa: RUF012
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Reader:
+    """One of sqlglot's parsers, and the words with meanings of their own to it: ``calls`` before a bracket, ``words``
+    anywhere.
+
+    A subclass with fewer functions would be plainer, but a class of Python cannot inherit from sqlglot's compiled ones,
+    which ``sqlglot[c]`` and ``sqlglot[rs]`` install.
+    """
+
+    parser: type[Any]
+    calls: frozenset[str]
+    words: frozenset[str] = frozenset()
+
+    def parse(self, tokens: list[Token], query: str, dialect: Dialect) -> list[exp.Expr | None]:
+        """The trees of a query; functions outside ``_FORMS`` become ``exp.Anonymous``. Raises SqlglotError."""
+        hidden = [
+            word
+            for word, following in zip_longest(tokens, tokens[1:])
+            if (name := word.text.upper()) in self.words
+            or (name in self.calls and following is not None and following.token_type == TokenType.L_PAREN)
+        ]
+        for word in hidden:
+            word.text += _HIDDEN
+        trees: list[exp.Expr | None] = self.parser(dialect=dialect).parse(tokens, query)
+        for word in hidden:
+            word.text = word.text.removesuffix(_HIDDEN)
+        for tree in trees if hidden else ():
+            for node in tree.walk() if tree is not None else ():
+                for name, value in node.args.items():
+                    if type(value) is str and value.endswith(_HIDDEN):
+                        node.args[name] = value.removesuffix(_HIDDEN)
+        return trees
 
 
-_PARSERS: dict[str, type[Any]] = {"spark": _Spark, "risingwave": _RisingWave}
+def _reader(parser: type[Any], *, words: frozenset[str] = frozenset()) -> _Reader:
+    kept = {name for name in parser.FUNCTION_PARSERS if name in _FORMS} | parser.NO_PAREN_FUNCTION_PARSERS.keys()
+    return _Reader(parser=parser, calls=frozenset({*parser.FUNCTIONS, *parser.FUNCTION_PARSERS} - kept), words=words)
+
+
+_READERS = {
+    "spark": _reader(SparkParser, words=frozenset(SparkParser.NO_PAREN_FUNCTION_PARSERS) - {"CASE"}),
+    "risingwave": _reader(RisingWaveParser),
+}
 
 
 @cache
@@ -66,7 +91,7 @@ class Text:
                 # To sqlglot, window(…) right after GROUP BY is the clause WINDOW.
                 if word.token_type == TokenType.WINDOW and bracket.token_type == TokenType.L_PAREN:
                     word.token_type = TokenType.VAR
-            trees = _PARSERS[dialect](dialect=spoken).parse(self.tokens, query)
+            trees = _READERS[dialect].parse(self.tokens, query, spoken)
         except (SqlglotError, RecursionError):
             return
         if len(trees) == 1 and isinstance(trees[0], exp.Query):

@@ -48,6 +48,7 @@ from rw_sql.plan.statements.common import ALL_SOURCES, source_record
 from rw_sql.plan.statements.move.sink_impact import sink_impacts_of
 from rw_sql.plan.statements.move.undo_rebuild import KINDS as UNDONE_REBUILDS
 from rw_sql.plan.statements.move.undo_rebuild import lower_undo_rebuild
+from rw_sql.plan.statements.move.undo_rename import lower_undo_rename, renaming_of
 from rw_sql.plan.statements.move.undo_swap import lower_undo_swap, swapped_pair
 from rw_sql.plan.statements.table.source_of_table import follows_source, without_tables
 from rw_sql.syntax import parse_statement, render
@@ -116,7 +117,7 @@ def _why_never(record: OperationRecord) -> str | None:
         return "it changed a checkpoint; to set the offsets again, use INJECT CHECKPOINT OFFSETS"
     if record.kind == INJECT_CHECKPOINT and (record.outcome or "").startswith("failed"):
         return "it failed and changed nothing"
-    if record.kind in UNDONE_REBUILDS or swapped_pair(record) is not None:
+    if record.kind in UNDONE_REBUILDS or _changes_names(record):
         return None
     before = before_from_json(record.before)
     put = _put(changes_from_json(record.changes))
@@ -128,6 +129,10 @@ def _why_never(record: OperationRecord) -> str | None:
         if old is None or new is None or not kinds <= {"source", "connection", "sink"}:
             return "UNDO supports only operations that move, pause or alter sources, sinks and connections"
     return None
+
+
+def _changes_names(record: OperationRecord) -> bool:
+    return swapped_pair(record) is not None or renaming_of(record) is not None
 
 
 def _put(changes: Sequence[Change]) -> dict[int, ObjectRecord]:
@@ -188,6 +193,9 @@ def lower_undo_operation(statement: UndoOperation, snapshot: Snapshot, inspector
     if pair is not None:
         later = _refused(statement, "one of the two objects was renamed or dropped since then")
         return lower_undo_swap(statement, snapshot, pair, UNDO, later)
+    renaming = renaming_of(record)
+    if renaming is not None:
+        return lower_undo_rename(statement, snapshot, inspector, renaming, UNDO, partial(_refused, statement))
     if record.kind == INJECT_CHECKPOINT:
         return lower_undo_checkpoint(
             statement, inspector, record.objects[0], of=record.statement, reason=statement.reason
@@ -212,7 +220,7 @@ def _require_undoable(statement: UndoOperation, record: OperationRecord, records
     undo = history.undo_of(record.epoch)
     if undo is not None:
         raise _refused(statement, f"operation {undo} has already undone it", f"{UNDO} {undo} restores it")
-    if record.kind in UNDONE_REBUILDS or swapped_pair(record) is not None:
+    if record.kind in UNDONE_REBUILDS or _changes_names(record):
         return  # their dependencies are checked in the catalog
     keys, moved = touched_keys(record), _redirected_sources(record)
     later = [

@@ -1,4 +1,7 @@
-"""Renames objects: changes their records, the records of their readers, and the records of pauses and rebuilds."""
+"""Renames objects: changes their records, the records of their readers, and the records of pauses and rebuilds.
+
+:mod:`.named_by_others` does the same for connections and secrets, which definitions name.
+"""
 
 from __future__ import annotations
 

@@ -9,22 +9,20 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from rw_sql.errors import NOT_SUPPORTED, WRONG_KIND, SqlError
-from rw_sql.metastore.records import Operation
 from rw_sql.model.names import find_sink, find_source, find_table, find_view, object_name, require_free, schema_of
-from rw_sql.plan.result.plan import Plan, ResultRow
-from rw_sql.plan.result.steps import steps_of
 from rw_sql.plan.statements.common import nothing
-from rw_sql.plan.statements.table.new_names import renamed
-from rw_sql.syntax import render
+from rw_sql.plan.statements.table.new_name_plan import new_name_plan
 from rw_sql.syntax.lexing.identifiers import PUBLIC, quoted, sql_name
 
 if TYPE_CHECKING:
     from rw_sql.metastore import Snapshot
+    from rw_sql.plan.ports.inspector import Inspector
+    from rw_sql.plan.result.plan import Plan
     from rw_sql.plan.statements.table.new_names import Named
     from rw_sql.syntax.statements import AlterRename, AlterSetSchema, AlterSwap, Name
 
 
-def lower_alter_rename(statement: AlterRename, snapshot: Snapshot) -> Plan:
+def lower_alter_rename(statement: AlterRename, snapshot: Snapshot, inspector: Inspector) -> Plan:
     """RENAME TO: keeps the object's rows and the positions of the object and its readers."""
     record = find_named(statement, statement.name, snapshot, "RENAME TO")
     written = _in_its_schema(snapshot, statement.new_name, record.name)
@@ -32,22 +30,15 @@ def lower_alter_rename(statement: AlterRename, snapshot: Snapshot) -> Plan:
     if new == record.name:
         return nothing(statement, record.name, "it already has this name")
     require_free(snapshot, written)
-    changes, readers = renamed(snapshot, {record.id: new}, statement.name.span)
-    rows = [
-        ResultRow(object=new, change="RENAMED", detail=f"was {record.name}"),
-        *(ResultRow(object=reader.name, change="ALTERED", detail=f"reads {new}") for reader in readers),
-    ]
-    return Plan(
-        statement=statement,
-        steps=steps_of(snapshot, tuple(changes)),
-        operation=Operation(
-            kind=f"RENAME {statement.kind}",
-            statement=render(statement),
-            objects=(new, record.name, *(row.object for row in rows[1:])),
-            changes=tuple(changes),
-        ),
-        changes=tuple(rows),
-        affected=(record.id,),
+    return new_name_plan(
+        statement,
+        snapshot,
+        inspector,
+        record,
+        new,
+        kind=f"RENAME {statement.kind}",
+        change="RENAMED",
+        span=statement.name.span,
     )
 
 

@@ -180,6 +180,127 @@ def test_a_connection_moves_with_what_names_it() -> None:
     world.run("RESET SOURCE SPLITS raw.late")
 
 
+SASL = (
+    "properties.security.protocol = 'SASL_PLAINTEXT', properties.sasl.mechanism = 'PLAIN', "
+    "properties.sasl.username = 'ann', properties.sasl.password = SECRET raw.pw"
+)
+
+
+def test_a_secret_moves_with_what_names_it() -> None:
+    world = schemas_world()
+    world.run(
+        "CREATE SECRET raw.pw WITH (backend = 'meta') AS 's3cret'",
+        "CREATE SECRET raw.elsewhere WITH (backend = 'env', name = 'PW')",
+        f"CREATE CONNECTION raw.broker WITH (type = 'kafka', properties.bootstrap.server = '{HERE}', {SASL})",
+        "CREATE SOURCE raw.late (id INT) WITH (connector = 'kafka', connection = raw.broker, topic = 'old') "
+        "FORMAT PLAIN ENCODE JSON",
+        "CREATE SOURCE own (id INT) WITH (connector = 'kafka', topic = 'old', properties.bootstrap.server = "
+        f"'{HERE}', {SASL}) FORMAT PLAIN ENCODE JSON",
+        "CREATE SINK k FROM own WITH (connector = 'kafka', topic = 'new', properties.bootstrap.server = "
+        f"'{HERE}', {SASL}) FORMAT PLAIN ENCODE JSON",
+    )
+    plan = world.run("ALTER SECRET raw.pw SET SCHEMA public")
+    assert [(row.object, row.change, row.detail) for row in plan.changes] == [
+        ("pw", "MOVED", "was raw.pw"),
+        *((name, "ALTERED", "uses pw") for name in ("raw.broker", "raw.late", "own", "k")),
+    ]
+    pw = world.snapshot.find("secret", "pw")
+    assert pw is not None
+    assert (pw.definition, pw.sealed) == ("CREATE SECRET pw WITH (backend = 'meta')", "sealed pw")
+    for kind, name in (("connection", "raw.broker"), ("source", "own"), ("sink", "k")):
+        assert "SECRET pw" in str(getattr(world.snapshot.find(kind, name), "definition", None))
+    late = world.snapshot.find("source", "raw.late")
+    assert late is not None
+    assert pw.id in late.uses
+    world.run(f"UNDO OPERATION {world.snapshot.epoch}", "ALTER SECRET raw.elsewhere SET SCHEMA public")
+    back, elsewhere = world.snapshot.find("secret", "raw.pw"), world.snapshot.find("secret", "elsewhere")
+    assert back is not None
+    assert elsewhere is not None
+    assert (back.sealed, elsewhere.sealed) == ("sealed raw.pw", None)
+    assert refused(world, "ALTER SECRET raw.pw SET SCHEMA nowhere").code == "RW216"
+    world.run("CREATE SECRET pw WITH (backend = 'env', name = 'PW')")
+    assert refused(world, "ALTER SECRET raw.pw SET SCHEMA public").code == "RW201"
+
+
+def test_set_schema_and_rename_are_undone_and_done_again() -> None:
+    world = schemas_world()
+    before = names(world), view(world, "everything")[1]
+    world.run("ALTER SOURCE raw.orders SET SCHEMA mart")
+    moved = world.snapshot.epoch
+    # What was made or altered since stays.
+    world.run("CREATE MATERIALIZED VIEW later AS SELECT id FROM mart.orders", "PAUSE SOURCE mart.orders")
+    plan = world.run(f"UNDO OPERATION {moved}")
+    undone = world.snapshot.epoch
+    assert [(row.object, row.change, row.detail) for row in plan.changes] == [
+        ("raw.orders", "MOVED", "was mart.orders"),
+        *((name, "ALTERED", "reads raw.orders") for name in ("mart.totals", "everything", "later")),
+    ]
+    assert not plan.is_unsafe
+    assert names(world) == before[0] | {("materialized_view", "later"), ("pause", "raw.orders")}
+    assert view(world, "everything")[1] == before[1]
+    assert view(world, "later")[0] == "SELECT id FROM raw.orders"
+    assert refused(world, f"UNDO OPERATION {moved}").code == "RW330"
+    world.run(f"UNDO OPERATION {undone}")
+    assert ("source", "mart.orders") in names(world)
+    world.run("ALTER MATERIALIZED VIEW later RENAME TO latest", f"UNDO OPERATION {world.snapshot.epoch + 1}")
+    assert ("materialized_view", "later") in names(world)
+
+
+def test_a_connection_and_a_table_move_back() -> None:
+    world = tables_world()
+    world.run(
+        "CREATE SCHEMA raw",
+        create_table("id INT PRIMARY KEY").replace(" t ", " raw.t ", 1),
+        f"CREATE CONNECTION raw.broker WITH (type = 'kafka', properties.bootstrap.server = '{HERE}')",
+        "CREATE SOURCE late (id INT) WITH (connector = 'kafka', connection = raw.broker, topic = 'old') "
+        "FORMAT PLAIN ENCODE JSON",
+    )
+    before = names(world)
+    world.run("ALTER TABLE raw.t SET SCHEMA public", "ALTER CONNECTION raw.broker SET SCHEMA public")
+    epoch = world.snapshot.epoch
+    world.run(f"UNDO OPERATION {epoch}", f"UNDO OPERATION {epoch - 1}")
+    assert names(world) == before
+    source = world.snapshot.find("source", "late")
+    assert source is not None
+    assert "connection = raw.broker" in source.definition
+    world.run("ALTER TABLE raw.t RENAME TO u", f"UNDO OPERATION {world.snapshot.epoch + 1}")
+    assert names(world) == before
+
+
+@pytest.mark.parametrize(
+    ("statements", "why"),
+    [
+        (["ALTER SOURCE mart.orders RENAME TO o"], 'source "mart.orders" is now called "mart.o"'),
+        (["DROP SOURCE mart.orders CASCADE"], '"mart.orders" was dropped since'),
+        (["DROP SCHEMA raw CASCADE"], 'schema "raw" was dropped since'),
+        (
+            ["CREATE MATERIALIZED VIEW raw.orders AS SELECT id FROM orders"],
+            'materialized view "raw.orders" already exists',
+        ),
+    ],
+)
+def test_a_move_whose_names_are_gone_is_not_undone(statements: list[str], why: str) -> None:
+    world = schemas_world()
+    world.run("ALTER SOURCE raw.orders SET SCHEMA mart")
+    moved = world.snapshot.epoch
+    world.run(*statements)
+    error = refused(world, f"UNDO OPERATION {moved}")
+    assert (error.code, error.message) == ("RW330", f"operation {moved} cannot be undone: {why}")
+
+
+def test_an_earlier_operation_is_undone_after_the_rename_that_rests_on_it() -> None:
+    world = schemas_world()
+    world.run("ALTER SOURCE orders SET source_rate_limit = 5")
+    rate = world.snapshot.epoch
+    world.run("ALTER SOURCE orders SET SCHEMA mart")
+    error = refused(world, f"UNDO OPERATION {rate}")
+    assert error.hint == f"UNDO OPERATION {rate + 1}; then UNDO OPERATION {rate}"
+    world.run(f"UNDO OPERATION {rate + 1}", f"UNDO OPERATION {rate}")
+    source = world.snapshot.find("source", "orders")
+    assert source is not None
+    assert "rate_limit" not in source.definition
+
+
 def test_a_table_and_its_source_move_together() -> None:
     world = tables_world()
     world.run(
