@@ -371,7 +371,7 @@ def _carry_out(
         from rw_sql.runtime.support.faults import fault
         from rw_sql.session.scripts import run_statements
 
-        # The answer took a while, and so did Spark's start.
+        # Checked again: the user's answer and Spark's start may have taken long.
         require_current(_catalog(location.uri)[1], plan, location.uri)
         done = 0
         try:

@@ -116,7 +116,7 @@ def _effect_on_reader(
             verdict = ORPHAN
         elif state is not None and (status := identity_status(state, seen)) != OK:
             verdict = f"UNKNOWN ({status.lower().replace('_', ' ')})"
-            if may_move:  # Otherwise it stalls already, and the change makes no difference.
+            if may_move:  # Otherwise the job is already stalled, and the change makes no difference.
                 doubts[f"{status}: it stalls until RESET SOURCE SPLITS {source.name}"] = None
         elif state is not None and may_move and not _is_known_to_be_the_same(state, seen):
             verdict = _UNTOLD

@@ -170,7 +170,7 @@ class JobSlot:
             state, run = "RUNNING", idle.run
         elif running is not None and running.failure() is None:
             state = "RUNNING"
-            if not running.is_unproven:  # Its first batch may be the one that fails, however long it takes.
+            if not running.is_unproven:  # The first batch may be the one that fails, regardless of how long it takes.
                 self.ease(time.monotonic())
             if self.trouble.is_flapping:
                 # All programs that read statuses know STALLED, including older versions of this program.

@@ -226,7 +226,7 @@ class Reconciler:
 
     def _matches_catalog(self, slot: JobSlot) -> bool:
         if slot.awaiting is not None and slot.awaiting == slot.wanted:
-            return True  # It reads on; no statement waits for discovered splits.
+            return True  # The reader continues for now, because no statement waits for discovered splits.
         if slot.is_working:
             # A retry of a job that cannot start delays no statement, but a running job that must stop has to stop
             # first.

@@ -154,7 +154,7 @@ class Ingest:
         states = known.states
         stored = snapshot.states(ingest_fragment(source.id))
         asked = still_asked(kind, spec.splits, states, upstream)
-        # A slot that is this source's own and new may lie behind the position: its reader decides.
+        # A new slot created for this source may begin after the position. Its reader determines the position.
         is_unread = isinstance(kind, ChangeConnector) and is_new_upstream(context, snapshot, source, known)
         if not is_unread and any(split_status(states.get(split), upstream.splits.get(split)) != OK for split in asked):
             # The look is older than the positions: an earlier run may have read on until the fence.

@@ -56,7 +56,7 @@ def release_upstream(context: Context, snapshot: Snapshot, source_id: int) -> bo
         logger.warning("source %s was dropped, its slot was not yet: %s", name, error.message)
         return not error.is_temporary
     except SqlError as error:
-        # Its connection or secret is gone: only a person can drop the slot.
+        # The source's connection or secret no longer exists, so the slot can only be dropped manually.
         logger.warning("source %s was dropped, its slot cannot be: %s", name, error.message)
         return True
     for notice in notices:

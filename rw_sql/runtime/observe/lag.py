@@ -155,7 +155,7 @@ def _looks(context: Context, snapshot: Snapshot, sources: list[SourceRecord], se
     for source in sources:
         try:
             options = context.options_of(source, snapshot)
-        except SqlError:  # A secret cannot be read: the job's own reason says so.
+        except SqlError:  # A secret cannot be read. The job's status shows the reason.
             continue
         pending.append(run_in_background(partial(look, source, options), f"lag-{source.id}"))
     wait(pending, seconds)

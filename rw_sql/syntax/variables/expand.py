@@ -245,7 +245,7 @@ class _Expander:
         self._append(value, origin, reference.start, reference.end, is_copied=False)
         self._is_open = True
         if self._size - self._statement_at < _FIRST_WORDS:
-            self._pattern = None  # a variable in its first words may decide whose statement it is
+            self._pattern = None  # a variable in its first words may decide how it is routed
 
     def _refer_braced(self, found: re.Match[str], origin: Origin) -> None:
         assert self._braced is not None
