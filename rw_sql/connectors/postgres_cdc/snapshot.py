@@ -4,8 +4,7 @@ A chunk is read in one database snapshot, which determines for each transaction 
 the chunk. The chunk is emitted when the stream has passed a position that was taken after the snapshot. Transactions
 up to that position that are not visible in the chunk may have changed its rows. Rows whose key such a transaction
 touched are left out, because the stream contains their newer versions. (DBLog uses marks in the log instead. But a
-transaction that commits before a mark may stay invisible to snapshots until a synchronous standby confirms it.
-Comparing with the snapshot itself avoids this problem.)
+transaction that commits before a mark may stay invisible to snapshots until a synchronous standby confirms it.)
 """
 
 from __future__ import annotations
@@ -197,7 +196,7 @@ class SnapshotThread:
             self._changed.notify_all()
 
     def leave(self, chunk: Chunk, again: Sequence[str]) -> bool:
-        """Records an emitted chunk and the keys to re-read (``again``). Returns True if the table is finished."""
+        """Records an emitted chunk and the keys to re-read. Returns True if the table is finished."""
         with self._changed:
             self._drop(chunk)
             job = self._jobs.get(chunk.table)
@@ -403,8 +402,8 @@ class SnapshotThread:
         return table
 
     def _bounds(self, table: CatalogTable, next_key: str | None, again: tuple[str, ...]) -> tuple[str, bool]:
-        """The condition of a chunk, and whether the number of its rows is limited. Values are untyped literals, so
-        that they get the type and collation of the column."""
+        """The condition of a chunk, and whether it has a limit. Untyped literals get the column's type and
+        collation."""
         left = f"({', '.join(map(quoted, table.key))})"
         if again:
             return f" WHERE {left} IN ({', '.join(_key_literal(table, key) for key in again)})", False
@@ -428,8 +427,8 @@ class SnapshotThread:
             writers &= {row[0] for row in connection.execute(query).fetchall()}
 
     def _wait_for_standbys(self, connection: Connection[Any]) -> None:
-        """Waits until no transaction is waiting for a synchronous standby. The commit of such a transaction is
-        already in the log (and may have been read by an earlier reader) but is not visible in any snapshot yet."""
+        """Waits until no transaction waits for a synchronous standby. The commit of such a transaction is already in
+        the log, where an earlier reader may have read it, but is not visible in any snapshot yet."""
         told = False
         while not self._is_closing:
             row = connection.execute(
@@ -450,11 +449,8 @@ class SnapshotThread:
             self._look(connection)
 
     def _position_now(self, connection: Connection[Any]) -> int:
-        """A position after everything in the last snapshot.
-
-        It is the end of a log record: the stream could not reach the insert position itself if that is after a page
-        header.
-        """
+        """A position after everything in the last snapshot. It is the end of a log record: the stream could not
+        reach the insert position itself if that is after a page header."""
         connection.execute(b"SELECT txid_current()")
         row = connection.execute(b"SELECT pg_catalog.pg_current_wal_flush_lsn()::text").fetchone()
         if row is None:
