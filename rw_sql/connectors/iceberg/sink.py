@@ -53,7 +53,7 @@ class IcebergSink:
         catalog.check_catalog(self.spec, options)
 
     def check_shape(self, options: Mapping[str, str], shape: SinkShape) -> None:
-        """Nothing to check: an Iceberg table can store every type."""
+        """Checks nothing: an Iceberg table can store every type."""
 
     def look(
         self, options: Mapping[str, str], shape: SinkShape | None, *, timeout: float = RESOLVE_TIMEOUT_SECONDS

@@ -50,7 +50,7 @@ class ScanBounds:
 
 
 def bounds_of(conditions: Iterable[str]) -> ScanBounds:
-    """Bounds that contain every record for which all conditions hold (Spark SQL over the reader's columns)."""
+    """Bounds that contain every record that satisfies all conditions (Spark SQL over the reader's columns)."""
     found = ScanBounds()
     for condition in conditions:
         try:

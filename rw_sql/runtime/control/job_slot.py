@@ -146,7 +146,7 @@ class JobSlot:
         self.delay = min(self.delay * 2, _LAST_RETRY_SECONDS)
 
     def note_failed_run(self, reason: str) -> None:
-        """Counts a run that ended by itself."""
+        """Counts a run that ended without being stopped."""
         self.restarts += 1
         self.last_error = reason
         self.trouble.note_end(reason, self.started_at)

@@ -371,7 +371,7 @@ class Ingest:
         return self.streaming.is_unproven
 
     def failure(self) -> Failure | None:
-        """The reason why the run ended by itself; None while it runs."""
+        """The reason why the run ended without being stopped; None while it runs."""
         return self.streaming.failure()
 
     def stop(self) -> None:

@@ -1,4 +1,4 @@
-"""How far each job is behind its inputs, in records and in seconds."""
+"""Measures how far each job is behind its inputs, in records and in seconds."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def measure_lags(context: Context, snapshot: Snapshot) -> dict[str, int | None]:
 def measure_lag(
     context: Context, snapshot: Snapshot, *, with_times: bool = True, seconds: float = LOOK_SECONDS
 ) -> dict[str, Lag]:
-    """How far each job is behind.
+    """Measures how far each job is behind.
 
     All upstreams together have ``seconds`` to report their ends. If ``with_times`` is set, they have the same time
     again to report the age of unread records.
