@@ -121,8 +121,8 @@ def apply_command(
         typer.Option(
             "--keep",
             metavar="TIME",
-            help="How long to keep the rows from before a rebuild for a rollback (30min, 12h, 7d; -1 for no end): sets the "
-            "system parameter rollback_window.",
+            help="How long to keep the rows from before a rebuild for a rollback (30min, 12h, 7d; -1 for no end): sets "
+            "the system parameter rollback_window.",
         ),
     ] = None,
     yes: Yes = False,
