@@ -31,7 +31,7 @@ class CheckpointFiles:
         """The files at a path or URI. Raises SqlError FILE_UNREADABLE if this process cannot access it."""
         import fsspec
 
-        # Hadoop writes file:/path, which fsspec cannot read.
+        # Hadoop writes URIs as file:/path, which fsspec cannot read.
         plain = location.removeprefix("file:") if location.startswith("file:/") and "://" not in location else location
         try:
             system, root = fsspec.core.url_to_fs(plain, use_listings_cache=False)

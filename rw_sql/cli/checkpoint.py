@@ -197,6 +197,6 @@ def undo(
 
 
 def _is_json(output: str) -> bool:
-    # "table" is what "text" was called.
+    # "table" is the old name of "text".
     require_output("text" if output == "table" else output, ("text", "json"))
     return output == "json"

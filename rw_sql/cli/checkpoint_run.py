@@ -160,7 +160,7 @@ def target_of(
 
 
 def _entry(written: str) -> SplitEntry:
-    # A split's name contains no equals sign; a position as JSON may.
+    # A split's name contains no equals sign, but a position as JSON may.
     split, equal, text = written.partition("=")
     if not equal or not split.strip():
         raise SqlError(INVALID_OPTION, f"--set takes SPLIT=N, found: {written!r}", hint="--set orders:0=42")

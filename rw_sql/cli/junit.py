@@ -15,8 +15,11 @@ _NOT_IN_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010fff
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """One case. ``failure``: an expectation did not hold; ``error``: it could not be tested. ``message`` is one line,
-    ``text`` the details."""
+    """One case.
+
+    ``failure``: an expectation was not met; ``error``: the case could not be tested. ``message`` is one line,
+    ``text`` the details.
+    """
 
     name: str
     classname: str

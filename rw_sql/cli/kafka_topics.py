@@ -262,4 +262,4 @@ def _wait(is_met: Callable[[], bool], failure: str, seconds: float = _SECONDS) -
                 f"{failure} after {seconds:g} s",
                 hint="run the command again once the broker answers",
             )
-        time.sleep(max(0.02, answered - asked))  # a busy broker may work as long as it took to answer
+        time.sleep(max(0.02, answered - asked))  # a busy broker may need this long for a request

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from rw_sql.connectors.spec import ConnectorSpec
 
 EXACTLY, AT_MOST = "exactly", "at most"
-"""How many records a range of offsets contains: exactly its length, or at most that many."""
+"""The possible numbers of records in a range of offsets: exactly its length, or at most its length."""
 
 RESOLVE_TIMEOUT_SECONDS = 8.0
 """The time limit of a look at an upstream, in seconds. An upstream that takes longer counts as unreachable."""

@@ -35,7 +35,7 @@ class ChangeBase(PlainConnector):
     offsets_count: str | None = None
 
     def is_shareable(self) -> bool:
-        """True: one reader serves all tables and views."""
+        """Returns True: one reader serves all tables and views."""
         return True
 
     def split_topic(self, split: str) -> str:

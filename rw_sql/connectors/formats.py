@@ -249,7 +249,7 @@ _INSTEAD = {
 
 
 def instead_of(format: str, encode: str) -> str | None:
-    """What to use instead of a FORMAT and ENCODE that only RisingWave supports; None for any others."""
+    """The alternative to a FORMAT and ENCODE that only RisingWave supports; None for any other pair."""
     return _INSTEAD.get(format) or _INSTEAD.get(encode)
 
 

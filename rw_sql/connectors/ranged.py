@@ -99,7 +99,7 @@ class RangedConnector(PlainConnector):
         )
 
     def is_shareable(self) -> bool:
-        """True: one reader serves all views."""
+        """Returns True: one reader serves all views."""
         return True
 
     def split_topic(self, split: str) -> str:

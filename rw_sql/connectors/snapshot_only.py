@@ -24,7 +24,7 @@ class BatchOnly(PlainConnector):
     def offsets_at(
         self, options: Mapping[str, str], milliseconds: int, splits: Sequence[str], *, timeout: float = 0.0
     ) -> Mapping[str, int]:
-        """Empty: there are no splits."""
+        """Returns nothing: there are no splits."""
         return {}
 
     def group_offsets(
@@ -42,7 +42,7 @@ class BatchOnly(PlainConnector):
         return split
 
     def named_topics(self, options: Mapping[str, str]) -> tuple[str, ...]:
-        """Empty: there are no splits."""
+        """Returns nothing: there are no splits."""
         return ()
 
     def resolve_split(self, options: Mapping[str, str], written: str) -> str:
@@ -79,7 +79,7 @@ class BatchOnly(PlainConnector):
         raise self._refused()
 
     def read_positions(self, source_offset: str) -> dict[str, int]:
-        """Empty: there are no splits."""
+        """Returns nothing: there are no splits."""
         return {}
 
     def write_positions(self, positions: Mapping[str, int]) -> str:

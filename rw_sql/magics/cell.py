@@ -74,7 +74,7 @@ class StatementMagic:
             if found is not None:
                 last, is_shown = found, done < len(parts)
                 if is_shown:
-                    show_result: Callable[[object], object] = display  # IPython does not type it.
+                    show_result: Callable[[object], object] = display  # IPython has no type annotation for it.
                     show_result(found)
 
         own = {**self._settings, **arguments.variables}

@@ -53,7 +53,7 @@ class ResultTable:
             for column, is_number in zip(self._rows.columns, self._numbers, strict=True)
         )
         if self._rows.columns == ("plan",):
-            # The lines of EXPLAIN are one text, whose columns stand below each other only in a fixed width.
+            # The lines of EXPLAIN form one text whose columns are only aligned in a fixed-width font.
             text = "\n".join(line or "" for (line,) in self._rows.rows)
             plan = f'<tr><td style="{_LINES}">{escape(text)}</td></tr>'
             return f"<table><thead><tr>{head}</tr></thead><tbody>{plan}</tbody></table>"
@@ -65,7 +65,8 @@ class ResultTable:
         count = f"<small>{self._count}</small>"
         if len(self._rows.rows) > ROWS_SEEN:
             return f'<div style="{_BOX}"><table>{rows}</table></div>{count}'
-        # Front ends put space below a table: outside of it, the count would stand nearer to the next result.
+        # The row count is inside the table: front ends add space below a table, so outside the count would be
+        # closer to the next result.
         return f'<table><caption style="{_BELOW}">{count}</caption>{rows}</table>'
 
     def __repr__(self) -> str:

@@ -182,7 +182,8 @@ class Metastore:
             on_append()
             for event in tuple(self._told):
                 event.set()
-        # Without the lock: where no thread can be started, both are done here, and a projection under way needs it.
+        # Without holding the lock: if no thread can be started, both tasks run here, and a projection in
+        # progress needs the lock.
         self._projecting_later.schedule()
         if self._operations.is_upkeep_due(before):
             self._turns.schedule()
@@ -347,7 +348,7 @@ class Metastore:
                 except Moved:
                     continue
                 except (DeltaError, OSError):
-                    # It may have failed before or after the commit; only the log shows which.
+                    # The call may have failed before or after the commit. Only the log shows which.
                     table.refresh()
                     if not self._is_mine(entries[0]):
                         raise
@@ -437,7 +438,7 @@ class Metastore:
                 except Moved:
                     continue
                 if table.is_upkeep_due(before):
-                    # It replaces all rows, so it would always lose against commits that keep arriving.
+                    # Folding replaces all rows, so it would always lose against a steady flow of commits.
                     table.upkeep(lambda rows: fold_rows(projection, rows))
 
     def _project_or_warn(self) -> None:

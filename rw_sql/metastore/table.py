@@ -39,7 +39,7 @@ _FULL_VACUUM_EVERY = 40 * UPKEEP_EVERY
 _ORPHAN_HOURS = 24
 _MOST_TRIES = 200
 _READS_AT_ONCE = 16
-# Upkeep does checkpoints and log clean-up; as hooks they would run in the middle of a commit.
+# Upkeep writes checkpoints and cleans the log. delta-rs's hooks would do this in the middle of a commit.
 _NO_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
 _WRITER = WriterProperties(compression="ZSTD", compression_level=1)
 
@@ -186,7 +186,7 @@ class StoredTable:
             except CommitFailedError as error:
                 raise Moved(self.uri) from error
             if transaction is not None and self.version == before + 1:
-                # Spares the handle from reading the log for the transaction that was just written.
+                # So that the handle does not have to read the log for the transaction that was just written.
                 self._transactions = {(transaction[0], before + 1): transaction[1]}
             if self._read_version == before and (added := self._added(before, before + 1)) is not None:
                 self._read |= added
@@ -215,7 +215,7 @@ class StoredTable:
                     if above is not None:
                         wanted &= self._files_above(*above)
                     rows = self._read_files(wanted, columns)
-                except FileNotFoundError:  # Vacuumed after it was replaced.
+                except FileNotFoundError:  # The file was replaced and then vacuumed.
                     self._reopen()
                     continue
                 self._read = files

@@ -334,7 +334,7 @@ def view_spec(snapshot: Snapshot, view: MaterializedViewRecord) -> ViewSpec:
             reader_spec(snapshot, source, reader_fragment(view.id, source.id))
             for source in direct_inputs(snapshot, view)
         ),
-        # The reason is for people: another wording restarts no job.
+        # The reason is only informative, so a different wording must not restart the job.
         maintenance=replace(view.maintenance, reason=""),
         keyed=keyed,
         stored_names=view.stored_names if isinstance(view, TableRecord) else (),

@@ -1,4 +1,4 @@
-"""How long the rows that a view had before its newest rebuild are kept."""
+"""The period for which the rows from before a view's newest rebuild are kept."""
 
 from __future__ import annotations
 

@@ -292,7 +292,7 @@ def connections_of(snapshot: Snapshot, kind: str) -> str:
 
 
 def objects_in(snapshot: Snapshot, schema: str) -> tuple[ObjectRecord, ...]:
-    """The objects of a schema, by kind and in creation order. A table stands for its source."""
+    """The objects of a schema, by kind and in creation order. The source of a table is not listed separately."""
     return tuple(
         record
         for kind in SCHEMA_KINDS

@@ -1,4 +1,4 @@
-"""Where reading starts: the startup options, and the meaning of ``latest`` for views over a source."""
+"""The start of reading: the startup options, and the meaning of ``latest`` for views over a source."""
 
 from __future__ import annotations
 

@@ -296,7 +296,8 @@ class Attached:
             with interruptible(), readable_errors(self.spark, text, self.object_names, partial(other_kinds, self)):
                 found = read() if not sources else scanned(self._runtime.context, self.spark, sources, read, text)
             if _USE.match(text) and self.spark.catalog.currentDatabase() == self._views.database:
-                # USE of the database with the views of public ends a search path, as USE of a schema sets one.
+                # USE with the database of public's views resets the search path, just as USE with a schema
+                # sets it.
                 self._state.parameters.pop(SEARCH_PATH, None)
         except SqlError as error:
             raise error.located(text) from error.__cause__

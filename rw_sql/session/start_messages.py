@@ -89,5 +89,5 @@ class _Filter:
             self._left_out.clear()
 
     def _write(self, line: bytes) -> None:
-        with suppress(OSError):  # The terminal has gone; the process that writes must not wait for it.
+        with suppress(OSError):  # The terminal no longer exists; the writing process must not block on it.
             os.write(self._target, line)

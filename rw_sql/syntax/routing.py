@@ -107,7 +107,7 @@ def is_ours(statement: Statement, catalog: CatalogView) -> bool:
         case ast.SetTimeZone():
             return False
         case ast.ShowObjects(kind="SCHEMAS") if statement.like is not None:
-            return isinstance(catalog, SchemaView) and catalog.has_schema()  # Spark lists its databases by these words.
+            return isinstance(catalog, SchemaView) and catalog.has_schema()  # Spark lists its databases by them.
         case ast.ShowObjects():
             return statement.kind not in _SPARKS_LISTS
         case ast.ShowColumns():

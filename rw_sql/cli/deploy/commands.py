@@ -121,8 +121,8 @@ def apply_command(
         typer.Option(
             "--keep",
             metavar="TIME",
-            help="How long the rows before a rebuild are kept for a rollback (30min, 12h, 7d; -1 for no end): sets the "
-            "system parameter rollback_window.",
+            help="How long to keep the rows from before a rebuild for a rollback (30min, 12h, 7d; -1 for no end): sets "
+            "the system parameter rollback_window.",
         ),
     ] = None,
     yes: Yes = False,
@@ -371,7 +371,7 @@ def _carry_out(
         from rw_sql.runtime.support.faults import fault
         from rw_sql.session.scripts import run_statements
 
-        # The answer took a while, and so did Spark's start.
+        # Checked again: the user's answer and Spark's start may have taken long.
         require_current(_catalog(location.uri)[1], plan, location.uri)
         done = 0
         try:

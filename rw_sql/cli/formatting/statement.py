@@ -53,7 +53,7 @@ def format_query(text: str) -> str:
         tokens = scan(text)
     except SqlError:
         return text
-    if "\\" in text:  # Spark's texts have escapes, and where one ends depends on them.
+    if "\\" in text:  # Spark's strings have escapes, which determine where a string ends.
         return text
     comments = comments_of(text, tokens)
     bare = without_comments(text, comments)

@@ -121,7 +121,7 @@ MOVE_OUTPUT = output_option("text", "json", *PICTURES, help="The form of the res
 
 def require_move_output(output: str, *, is_dry_run: bool) -> None:
     """Raises SqlError INVALID_OPTION for an unknown form, and for a picture without a dry run."""
-    # "table" is what "text" was called.
+    # "table" is the old name of "text".
     require_output("text" if output == "table" else output, ("text", "json", *PICTURES))
     if output in PICTURES and not is_dry_run:
         raise SqlError(INVALID_OPTION, f"--output {output} is the picture of a preview", hint="add --dry-run")

@@ -110,7 +110,7 @@ class ScriptRun:
         self._keeps_going = options.keeps_going
         self._report = report
         self._transcript = transcript
-        # Its thread begins with the first statement that it shows.
+        # The display's thread starts with the first statement that it shows.
         self._status = status if status is not None else StatusLine(lambda: Doing(""), is_quiet=True)
         self._is_over = False
         self._was_interrupted = False

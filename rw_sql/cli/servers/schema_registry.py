@@ -86,7 +86,7 @@ def start_registry(folder: str | Path, port: int = 8085) -> RegistryInfo:
         raise SqlError(UPSTREAM_UNREACHABLE, f"port {at} is taken by another process", hint="port 0 takes a free one")
     command = [
         java_program(),
-        # As the broker: start quickly, and leave the cores to its clients.
+        # Like the broker, it should start quickly and leave the cores to its clients.
         *("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Djava.awt.headless=true"),
         *(f"-Dquarkus.http.port={at}", "-Dquarkus.http.host=127.0.0.1", "-Dquarkus.log.level=WARN"),
         # It asks no other machine whether there is a newer version.

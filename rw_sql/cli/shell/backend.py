@@ -270,7 +270,7 @@ class CatalogNames:
                 }
                 found |= {"public": "schema", **{record.name: "schema" for record in snapshot.all("schema")}}
         except (SqlError, OSError, DeltaError, Py4JError, PySparkException):
-            pass  # Completion offers what could be read.
+            pass  # Completion offers the names that could be read.
         return found
 
     def columns(self, relation: str) -> tuple[str, ...]:

@@ -63,7 +63,7 @@ class StatementHistory(FileHistory):
         path = str(self.filename)
         os.close(os.open(path, os.O_CREAT | os.O_APPEND, 0o600))
         with contextlib.suppress(OSError):  # the file of another user
-            os.chmod(path, 0o600)  # one of an older version was readable by others
+            os.chmod(path, 0o600)  # older versions made the file readable by others
         super().store_string(string)
 
 

@@ -42,10 +42,11 @@ TEST_SETTINGS = {
     # Spark computes rows without generated code: for a few rows, generating and compiling it costs more than all else.
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.codegen.wholeStage": "false",
-    # A query's stages become one job instead of one each.
+    # Without adaptive execution, the stages of a query form one job instead of one job each.
     "spark.sql.adaptive.enabled": "false",
-    # Of a JVM that lives for a minute, half of the CPU time goes into compiling: the quick compiler is enough for few
-    # rows. It needs room for its code, and the heap room for classes and young objects from the start.
+    # In a JVM that runs for a minute, half of the CPU time is spent on compiling, so only the quick compiler
+    # is used, which suffices for few rows. The settings also reserve enough space for compiled code, classes
+    # and young objects from the start.
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m -XX:+UseSerialGC "
     "-Xmn256m -XX:MetaspaceSize=256m -Djdk.lang.Process.launchMechanism=VFORK",
 }

@@ -82,7 +82,7 @@ class DeltaSink:
             )
 
     def check_shape(self, options: Mapping[str, str], shape: SinkShape) -> None:
-        """Nothing to check: any Delta table can store the rows of another."""
+        """Checks nothing: any Delta table can store the rows of another."""
 
     def look(
         self, options: Mapping[str, str], shape: SinkShape | None, *, timeout: float = RESOLVE_TIMEOUT_SECONDS

@@ -278,7 +278,8 @@ def read_batch(
         "tasks": str(spark.sparkContext.defaultParallelism),
     }
     if sum(end - start for _, start, end, _ in pieces) <= _FEW_BYTES and len(pieces) <= _FEW_FILES:
-        # Spark starts two processes for a plan and a third for the rows: a second, of which reading is a hundredth.
+        # Spark would start two processes for the plan and a third for the rows, which takes a second; reading
+        # the rows takes a hundredth of that.
         return _read_here(spark, options, pieces)
     _register(spark)
     return spark.read.format("rw_sql_files").options(**options).load()

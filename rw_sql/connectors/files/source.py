@@ -289,7 +289,7 @@ class GcsConnector(FileConnector):
             try:
                 arguments["token"] = json.loads(base64.b64decode(credential, validate=True))
             except (binascii.Error, ValueError) as error:
-                # Without `from error`: it would show the text.
+                # Without `from error`, because the original error would show the secret text.
                 del error
                 raise OptionError(
                     INVALID_PROPERTY,

@@ -126,7 +126,7 @@ def _properties(spec: ConnectorSpec, options: Mapping[str, str]) -> dict[str, st
     uri = options["catalog.uri"].strip()
     if _kind(spec, options) == "rest":
         return {**made, "type": "rest", "uri": uri}
-    # A look at a source must not write: the tables of a new catalog are made where something is written.
+    # A look at a source must not write. The tables of a new catalog are created by the first write.
     return {**made, "type": "sql", "uri": _database(uri.removeprefix(_JDBC), options), "init_catalog_tables": "false"}
 
 

@@ -59,8 +59,9 @@ def snapshots(table: Table, start: int, end: int) -> tuple[TableSnapshot, ...]:
         first = snapshot
         if _sequence(snapshot) < end:
             found.append(_made(snapshot))
-    # The chain ends too late: its oldest snapshot had a parent that was expired, and may be one that was wanted. Some
-    # writers then leave the parent's id out, so that it looks like the table's first snapshot.
+    # The chain of snapshots is incomplete: its oldest snapshot had a parent that has expired and may have
+    # been one of the requested snapshots. Some writers then omit the parent's id, so that the snapshot looks
+    # like the table's first one.
     if first is not None and _sequence(first) > start:
         raise HistoryLostError(_sequence(first))
     return tuple(reversed(found))

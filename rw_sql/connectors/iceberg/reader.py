@@ -69,7 +69,7 @@ def _plan(table: Table, snapshot: TableSnapshot, *, offset: int, is_whole: bool)
 def _tasks(table: Table, snapshot: int, parent: int | None, *, is_whole: bool) -> list[FileScanTask]:
     if is_whole:
         return list(table.scan(snapshot_id=snapshot).plan_files())
-    # Of a first snapshot, everything since the beginning.
+    # For the first snapshot, everything since the beginning.
     scan = table.incremental_append_scan(from_snapshot_id_exclusive=parent, to_snapshot_id_inclusive=snapshot)
     return list(scan.plan_files())
 
@@ -170,7 +170,7 @@ def _made(batch: pa.RecordBatch, schema: pa.Schema, offset: int) -> pa.Table:
 def _fitted(column: pa.Array, kind: pa.DataType) -> pa.Array:
     if column.type == kind:
         return column
-    # Arrow would take a UUID's bytes for text.
+    # Arrow would interpret a UUID's bytes as text.
     return pa.array(_texts(column.to_pylist()), kind) if _has_uuid(column.type) else column.cast(kind)
 
 

@@ -53,7 +53,7 @@ class IcebergSink:
         catalog.check_catalog(self.spec, options)
 
     def check_shape(self, options: Mapping[str, str], shape: SinkShape) -> None:
-        """Nothing to check: an Iceberg table can store every type."""
+        """Checks nothing: an Iceberg table can store every type."""
 
     def look(
         self, options: Mapping[str, str], shape: SinkShape | None, *, timeout: float = RESOLVE_TIMEOUT_SECONDS
@@ -161,7 +161,7 @@ class IcebergWriter:
         def act(transaction: Transaction, summary: dict[str, str]) -> None:
             if keys is not None and keys.num_rows and self._table.current_snapshot() is not None:
                 with warnings.catch_warnings():
-                    # That no row has the keys is nothing to warn of.
+                    # It is normal that no row has these keys, so the warning is suppressed.
                     warnings.simplefilter("ignore")
                     transaction.delete(_rows_with(keys), summary)
             transaction.append(appended, summary)
@@ -296,7 +296,7 @@ def _rows_with(keys: pa.Table) -> BooleanExpression:
     from pyiceberg import expressions
     from pyiceberg.expressions import AlwaysFalse, And, Or
 
-    make: Any = expressions  # Their declared constructors take bound terms, and the documented ones take names.
+    make: Any = expressions  # The declared parameters are bound terms; the documented form uses names.
     names = keys.column_names
 
     def has(name: str, value: Any) -> BooleanExpression:

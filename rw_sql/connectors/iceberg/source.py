@@ -104,7 +104,7 @@ class IcebergConnector(RangedConnector):
                 break
             upto = snapshot.sequence + 1
         else:
-            # Numbers of other branches, behind the newest snapshot of this one.
+            # Sequence numbers of other branches, after the newest snapshot of this one.
             upto = upto if upto > state.offset else end
         return (Stretch(split=name, start=state.offset, end=upto),)
 

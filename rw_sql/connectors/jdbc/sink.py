@@ -46,7 +46,7 @@ class JdbcSink:
         conninfo(options)
 
     def check_shape(self, options: Mapping[str, str], shape: SinkShape) -> None:
-        """Nothing to check: nested values become JSON."""
+        """Checks nothing: nested values become JSON."""
 
     def look(
         self, options: Mapping[str, str], shape: SinkShape | None, *, timeout: float = RESOLVE_TIMEOUT_SECONDS

@@ -245,7 +245,7 @@ class _Replaced:
         self._nul = _REPLACEMENT if self._codec is None else "?"
 
     def of(self, value: Any) -> Any:
-        """The value, with characters that the database cannot hold replaced in its texts."""
+        """The value with all characters replaced that the database cannot store."""
         if isinstance(value, str):
             text = value.replace(_NUL, self._nul)
             return text if self._codec is None else text.encode(self._codec, "replace").decode(self._codec)

@@ -135,7 +135,7 @@ class BrokerAdmin:
 
     def close(self) -> None:
         """Closes the connections."""
-        # Futures without an answer keep the handle alive until their own timeout; no code waits for them.
+        # Unanswered futures keep the handle alive until their timeout. No code waits for them.
         self._admin = None
 
     def describe(self, topics: Iterable[str]) -> tuple[str | None, dict[str, TopicView], tuple[str, ...]]:

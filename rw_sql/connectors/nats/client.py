@@ -148,7 +148,7 @@ async def _connected(address: Address) -> Client:
                 servers=[server],
                 # A pooled client is replaced, not repaired: a read of a range begins anew.
                 allow_reconnect=False,
-                # nats-py would try one server for ever: with 1 it tries twice.
+                # By default, nats-py would retry a single server forever. With 1, it tries twice.
                 max_reconnect_attempts=1,
                 reconnect_time_wait=0,
                 connect_timeout=_CONNECT_SECONDS,

@@ -159,7 +159,8 @@ class _Found:
         info = await info_of(nc, wanted.stream, _ANSWER_SECONDS)
         self._require_there(info)
         if info.is_copy:
-            # It has messages of other streams' subjects, which it does not list, and a server may refuse a filter.
+            # The stream contains messages with subjects of other streams, which it does not list, and a
+            # server may refuse such a filter.
             chosen: tuple[str, ...] = (">",)
             self.matches = tuple(map(matcher, self.subjects)) if ">" not in self.subjects else ()
         else:
@@ -171,7 +172,8 @@ class _Found:
                 await pull.open(begin if subject == ">" else {**begin, "filter_subject": subject})
             for pull in pulls:
                 await self._drain(pull)
-            # A first message only rises, and a stream's incarnation never returns: what holds now held all the time.
+            # The number of the first message only increases, and an incarnation never recurs. If the check
+            # passes now, it would have passed at any earlier time.
             self._require_there(await info_of(nc, wanted.stream, _ANSWER_SECONDS), is_read=True)
         finally:
             for pull in pulls:
@@ -185,7 +187,7 @@ class _Found:
             taken = await pull.next(count, most)
             if not taken and most is None:
                 return
-            # A message that is larger than a request's limit comes alone, without one.
+            # A message that is larger than a request's limit is requested alone, without a limit.
             most = AT_ONCE_BYTES if taken else None
             at = pull.last + 1
             if self.most_bytes is not None and self.size > self.most_bytes:
@@ -208,7 +210,7 @@ class _Found:
         first = min(info.first, wanted.end)
         if first <= wanted.start:
             return
-        # With everything read that is before the first message, nothing was missed.
+        # If everything before the first message was read, no message was missed.
         if is_read and len({row[0] for row in self.rows if row[0] < first}) == first - wanted.start:
             return
         raise RangeLostError(

@@ -152,7 +152,7 @@ class NatsConnector(RangedConnector):
             seen = upstream.splits.get(split)
             if seen is None:
                 raise OSError(f"MISSING stream {split}")
-            # The next start of the reader compares them again, and shows the statement that helps.
+            # The reader's next start compares them again, and reports the statement that fixes the problem.
             if state.incarnation is not None and seen.incarnation != state.incarnation:
                 raise OSError(
                     f"RECREATED {split}: it was created at {state.incarnation} and is now of {seen.incarnation}"
@@ -428,7 +428,7 @@ def _look(
                 infos.append(await nats_client.info_of(nc, stream, timeout))
             except nats_client.StreamMissingError:
                 missing.append(stream)
-        # A connection names no stream: then the account is asked for something that every server answers.
+        # A connection does not name a stream, so a request that every server answers is sent.
         present = await nats_client.stream_names(nc, timeout) if missing or not streams else ()
         return tuple(infos), tuple(missing), present
 

@@ -96,7 +96,7 @@ def connect_for_replication(options: Mapping[str, str], timeout: float) -> Conne
 def _connected(made: Mapping[str, Any], options: Mapping[str, str]) -> Connection[Any]:
     try:
         connect_to = psycopg.connect
-    except ImportError as error:  # Without libpq psycopg raises one that names no module.
+    except ImportError as error:  # Without libpq, psycopg raises an ImportError without a module's name.
         raise CaptureError(
             PACKAGE_MISSING,
             "a postgres-cdc source needs the package psycopg, which this installation lacks",
@@ -137,7 +137,7 @@ def unreachable(error: Exception, options: Mapping[str, str]) -> CaptureError:
     state = getattr(error, "sqlstate", None) or ""
     text = told(str(error), options)
     refused = is_refusal(state)
-    # libpq reports errors of the login without a SQLSTATE.
+    # libpq reports login errors without a SQLSTATE.
     refused |= not state and any(word in text for word in ("authentication failed", "does not exist", "pg_hba.conf"))
     return CaptureError(
         UPSTREAM_MISSING if refused else UPSTREAM_UNREACHABLE,

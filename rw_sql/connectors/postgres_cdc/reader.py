@@ -96,7 +96,8 @@ class PostgresReader:
             stream = Stream(self._options, self._slot, self._options["publication.name"], self._timeout)
             self._stream = stream
             stream.start(position.offset)
-            # The slot cannot move while this reader has it: a program that moved it before is found now.
+            # The slot cannot be moved while this reader uses it. If a program has moved it before, this check
+            # detects it.
             check_position(read_facts(self._options, self._timeout), self._options, position)
             self._snapshot = SnapshotThread(self._options, self._timeout)
             self._snapshot.set_tables(self._progress)
@@ -348,7 +349,7 @@ class PostgresReader:
                 chunk.table, chunk.cells.columns([names.index(name) for name in chunk.key]), chunk.key, chunk.key
             )
             keep = np.ones(count, dtype=bool)
-            if any(not change.keys for change in newer):  # TRUNCATE: what followed it is in the stream.
+            if any(not change.keys for change in newer):  # For TRUNCATE: the changes after it are in the stream.
                 keep[:] = False
             elif newer:
                 touched = pa.array(sorted({key for change in newer for key in change.keys}), pa.string())

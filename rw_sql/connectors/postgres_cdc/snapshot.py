@@ -4,8 +4,7 @@ A chunk is read in one database snapshot, which determines for each transaction 
 the chunk. The chunk is emitted when the stream has passed a position that was taken after the snapshot. Transactions
 up to that position that are not visible in the chunk may have changed its rows. Rows whose key such a transaction
 touched are left out, because the stream contains their newer versions. (DBLog uses marks in the log instead. But a
-transaction whose commit precedes a mark in the log may still be invisible to later snapshots, until a synchronous
-standby confirms it. Comparing with the snapshot itself avoids this problem.)
+transaction that commits before a mark may stay invisible to snapshots until a synchronous standby confirms it.)
 """
 
 from __future__ import annotations
@@ -97,8 +96,7 @@ class Snapshot:
 class Chunk:
     """Rows of a table in key order, as of ``snapshot``.
 
-    The chunk is emitted when the stream has passed ``position``, which is after every transaction that is visible in
-    the snapshot.
+    It is emitted when the stream has passed ``position``, which is after every transaction visible in the snapshot.
 
     If ``again`` is not empty, the chunk re-reads the rows with these keys, and ``next_key`` does not change.
     ``is_last``: the table has no further rows.
@@ -179,10 +177,7 @@ class SnapshotThread:
             self._changed.notify_all()
 
     def floor(self) -> Snapshot | None:
-        """A database snapshot that is not newer than the snapshot of any pending or future chunk.
-
-        Transactions visible in it need not be tracked.
-        """
+        """A snapshot not newer than any chunk's. Transactions visible in it need not be tracked."""
         return self._floor
 
     def first(self) -> Chunk | None:
@@ -201,10 +196,7 @@ class SnapshotThread:
             self._changed.notify_all()
 
     def leave(self, chunk: Chunk, again: Sequence[str]) -> bool:
-        """Records that a chunk was emitted; ``again`` are the keys whose rows must be re-read.
-
-        Returns True if the table is finished.
-        """
+        """Records an emitted chunk and the keys to re-read. Returns True if the table is finished."""
         with self._changed:
             self._drop(chunk)
             job = self._jobs.get(chunk.table)
@@ -260,7 +252,7 @@ class SnapshotThread:
         while thread is not None and thread.is_alive():
             connection = self._connection
             if connection is not None and not connection.closed:
-                with contextlib.suppress(psycopg.Error):  # It may end meanwhile, and so will the thread.
+                with contextlib.suppress(psycopg.Error):  # If the connection ends in the meantime, so does the thread.
                     connection.pgconn.get_cancel().cancel()
             thread.join(0.2)
 
@@ -294,7 +286,7 @@ class SnapshotThread:
             self._changed.notify_all()
 
     def _next(self) -> _Job | _Write | _Look | None:
-        """Waits for the next work: a table to read a chunk of, a write to the log, or a new floor. None at the end."""
+        """Waits for the next work: a chunk of a table, a write to the log, or a new floor. None at the end."""
         with self._changed:
             while not self._is_closing:
                 if self._is_write_wanted:
@@ -392,8 +384,7 @@ class SnapshotThread:
         )
 
     def _locked(self, connection: Connection[Any], name: str) -> CatalogTable:
-        """Locks the table before the snapshot is taken, so that its columns cannot change until the end of the
-        transaction; returns the table. The lock mode is the one of every SELECT."""
+        """Locks the table like a SELECT before the snapshot, so that its columns cannot change; returns it."""
         schema, plain = named(name)
         try:
             connection.execute(f"LOCK TABLE ONLY {quoted(schema)}.{quoted(plain)} IN ACCESS SHARE MODE".encode())
@@ -411,11 +402,8 @@ class SnapshotThread:
         return table
 
     def _bounds(self, table: CatalogTable, next_key: str | None, again: tuple[str, ...]) -> tuple[str, bool]:
-        """The condition of a chunk, and whether the number of its rows is limited.
-
-        Values are untyped literals, so that they get the type and collation of the column with which they are
-        compared.
-        """
+        """The condition of a chunk, and whether it has a limit. Untyped literals get the column's type and
+        collation."""
         left = f"({', '.join(map(quoted, table.key))})"
         if again:
             return f" WHERE {left} IN ({', '.join(_key_literal(table, key) for key in again)})", False
@@ -424,11 +412,8 @@ class SnapshotThread:
         return f" WHERE {left} > {_key_literal(table, next_key)}", True
 
     def _wait_for_writers(self, connection: Connection[Any], name: str) -> None:
-        """Waits for the end of the transactions that are currently writing to the table.
-
-        Their changes from before the table was added to the publication are not in the stream, and would be missing
-        in a snapshot taken before their commit too.
-        """
+        """Waits for the end of the transactions that are currently writing to the table. Their changes from before
+        the table was published are not in the stream, and would be missing in an earlier snapshot too."""
         schema, plain = named(name)
         table = f"{quoted(schema)}.{quoted(plain)}"
         query = _WRITERS.format(table=literal(table)).encode()
@@ -442,11 +427,8 @@ class SnapshotThread:
             writers &= {row[0] for row in connection.execute(query).fetchall()}
 
     def _wait_for_standbys(self, connection: Connection[Any]) -> None:
-        """Waits until no transaction is waiting for a synchronous standby.
-
-        The commit of such a transaction is already in the log (and may have been read by an earlier reader) but is
-        not visible in any snapshot yet.
-        """
+        """Waits until no transaction waits for a synchronous standby. The commit of such a transaction is already in
+        the log, where an earlier reader may have read it, but is not visible in any snapshot yet."""
         told = False
         while not self._is_closing:
             row = connection.execute(
@@ -467,9 +449,8 @@ class SnapshotThread:
             self._look(connection)
 
     def _position_now(self, connection: Connection[Any]) -> int:
-        """A position that is after everything in the last snapshot but not beyond the end of the last log record, so
-        that the server soon reports that the stream has passed it. (The insert position itself may be after a page
-        header, where no record ends.)"""
+        """A position after everything in the last snapshot. It is the end of a log record: the stream could not
+        reach the insert position itself if that is after a page header."""
         connection.execute(b"SELECT txid_current()")
         row = connection.execute(b"SELECT pg_catalog.pg_current_wal_flush_lsn()::text").fetchone()
         if row is None:
@@ -501,7 +482,7 @@ def _copied(connection: Connection[Any], query: str) -> bytes:
     try:
         while (got := server.get_copy_data(0))[0] >= 0:
             lines.append(bytes(got[1]))
-    finally:  # A connection with a result that nobody took can run nothing else.
+    finally:  # A connection with an unread result cannot run another statement.
         ends = _rest(server)
     for end in ends:
         if end.status != psycopg.pq.ExecStatus.COMMAND_OK:
@@ -513,6 +494,6 @@ def _rest(server: PGconn) -> list[PGresult]:
     made = []
     while (result := server.get_result()) is not None:
         made.append(result)
-        if result.status == psycopg.pq.ExecStatus.COPY_OUT:  # The connection is broken; this would not end.
+        if result.status == psycopg.pq.ExecStatus.COPY_OUT:  # The connection is broken; else this never ends.
             break
     return made

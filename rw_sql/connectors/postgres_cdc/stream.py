@@ -168,7 +168,7 @@ class Stream:
     def _wake(self) -> None:
         try:
             self._wake_in.send(b"\0")
-        except (BlockingIOError, OSError):  # It is awake already, or closed.
+        except (BlockingIOError, OSError):  # The thread is awake already, or the socket is closed.
             return
 
     def _run(self) -> None:
@@ -250,7 +250,7 @@ class Stream:
             if transaction.size >= SPOOL_BYTES:
                 transaction.spill()
                 transaction.size = 0
-        elif kind != pgoutput.MESSAGE:  # A message that belongs to no transaction is nobody's here.
+        elif kind != pgoutput.MESSAGE:  # A message outside of a transaction is not used here.
             raise pgoutput.BrokenMessageError(f"a message of kind {chr(kind)!r} outside of a transaction")
 
     def _finish(self, transaction: Transaction) -> None:

@@ -160,7 +160,7 @@ def _bytes(out: bytearray, value: bytes) -> None:
 
 def _unscaled(value: Decimal, scale: int) -> bytes:
     number = int(value.scaleb(scale))
-    # One bit more than the digits, for the sign.
+    # One bit more than the digits need, for the sign.
     return number.to_bytes((number if number >= 0 else ~number).bit_length() // 8 + 1, "big", signed=True)
 
 

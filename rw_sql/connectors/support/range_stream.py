@@ -1,4 +1,4 @@
-"""A stream without rows whose batches stand for ranges of splits.
+"""A stream without rows. Each of its batches represents ranges of splits.
 
 This process assigns ranges to batches, because it already has the upstream's state; Spark's stream only carries one
 number per batch. A streaming source in Python would instead make Spark start four Python processes per source, one

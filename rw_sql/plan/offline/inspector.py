@@ -365,7 +365,7 @@ class _Queries:
         readers = [reader for reader in self._readers if self._input_names(reader) == given.keys()]
         if not readers:
             return None
-        # Of two views with equal inputs, the one that has these columns.
+        # If two views have equal inputs, the one with these columns.
         names = set(written_names(analyzed.query))
         reader = max(readers, key=lambda each: len(names & dict(schema_columns(each.schema)).keys()))
         before = dict(schema_columns(reader.schema))

@@ -58,7 +58,7 @@ def is_of_the_world(statement: Statement, error: SqlError, inspector: OfflineIns
         case kind if kind is INVALID_QUERY:
             return TABLE in inspector.unchecked
         case kind if kind is NOT_SUPPORTED:
-            # A package that this machine lacks may be there where the statement runs.
+            # A package that is missing on this machine may be installed where the statement is run.
             return error.message.endswith("which is not installed")
         case kind:
             return kind is SECRET_KEY_MISSING

@@ -100,7 +100,7 @@ def _without(whole: Statement, holder: Any, error: SqlError) -> tuple[Any, objec
                 return replace(holder, **{slot.name: _AS_JSON}), value
             found = _without(whole, value, error)
             if found is not None:
-                # Without the place of its schema, the format would have another fault.
+                # Without the location of its schema, the format would have another error.
                 is_place = isinstance(found[1], Option) and found[1].key in _SCHEMA_PLACES
                 return replace(holder, **{slot.name: _AS_JSON if is_place else found[0]}), found[1]
     return None

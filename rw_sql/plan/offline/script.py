@@ -293,7 +293,7 @@ class ScriptChecker:
             except Unanswerable as unanswerable:
                 inspector.note(unanswerable.what)
             except SqlglotError:
-                inspector.note(QUERY)  # Spark reads queries that sqlglot does not
+                inspector.note(QUERY)  # Spark can parse queries that sqlglot cannot
             except SqlError as error:
                 outcome.unchecked += inspector.unchecked
                 if is_of_the_world(current, error, inspector):
@@ -449,7 +449,8 @@ class ScriptChecker:
         if made is not None:
             self._of_spark |= {made, made.rpartition(".")[2]}
         elif _USE_DEFAULT.match(text):
-            # The views of public are in Spark's default database: its USE ends a search path, as in a session.
+            # The views of public are in Spark's default database, so USE default resets the search path, as
+            # in a session.
             self._parameters.pop(SEARCH_PATH, None)
 
     def _know_by_name(self, text: str) -> None:

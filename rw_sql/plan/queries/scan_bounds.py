@@ -50,7 +50,7 @@ class ScanBounds:
 
 
 def bounds_of(conditions: Iterable[str]) -> ScanBounds:
-    """Bounds that contain every record for which all conditions hold (Spark SQL over the reader's columns)."""
+    """Bounds that contain every record that satisfies all conditions (Spark SQL over the reader's columns)."""
     found = ScanBounds()
     for condition in conditions:
         try:
@@ -129,7 +129,7 @@ def _comparison(kind: type[exp.Expr], left: exp.Expr, right: exp.Expr) -> ScanBo
     is_text = bool(casts) and casts[0].this in exp.DataType.TEXT_TYPES
     name = column.name.lower()
     is_time = name == TIME_COLUMN and all(cast.is_type("timestamp", "timestamptz", "timestampltz") for cast in casts)
-    # A narrower number than the offset's own could wrap around; a partition has 32 bits.
+    # A type narrower than the offset's could overflow; a partition has 32 bits.
     wide = _WIDE if name in OFFSET_COLUMNS else (*_WIDE, exp.DataType.Type.INT)
     if not is_time and not all(cast.this in (*wide, *exp.DataType.TEXT_TYPES) for cast in casts):
         return ScanBounds()

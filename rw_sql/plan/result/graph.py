@@ -68,7 +68,7 @@ def to_text(graph: Graph) -> str:
     known = {node.id: node for node in graph.nodes}
     lines: list[str] = []
     drawn: set[int] = set()
-    # A stack and not recursion: a chain of views may be longer than Python's stack.
+    # A stack instead of recursion, because a chain of views may be longer than Python's stack.
     roots = [node.id for node in graph.nodes if node.id not in is_read_by] or [node.id for node in graph.nodes][:1]
     waiting: list[tuple[int, str, str]] = [(id_, "", "") for id_ in reversed(roots)]
     while waiting:

@@ -170,7 +170,7 @@ def take_up_for(snapshot: Snapshot, inspector: Inspector, reader: Reader) -> tup
     if fresh:
         changes.append(states_change(fragment, source.connector, fresh, stands.log_version))
     if fresh and captures_changes(source.connector):
-        # Another database: only its rows tell what the tables lack.
+        # After a move to another database, only a new snapshot shows which rows the tables lack.
         changes.append(PutObject(record=replace(source, snapshot=snapshot.epoch + 1)))
     listed = ", ".join(f"{split} at {found.states[split].offset}" for split in new[:8])
     return tuple(changes), (f"{len(new)} new split{'s' if len(new) != 1 else ''}: {listed}",)

@@ -359,7 +359,7 @@ class BackfillReader:
         if planned.from_log:
             chunk = next_chunk(planned.from_log, (LOG_CHUNK_RECORDS if limit is None else limit) * self._unit)
             rows = self._from_log(spark, chunk, version)
-            # Records that did not decode are left out.
+            # Undecodable records are left out.
             self._append(table, rows, chunk, {}, limit, at_most(self._expected(chunk)))
             return True
         portions = planned.from_upstream

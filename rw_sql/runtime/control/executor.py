@@ -165,7 +165,8 @@ class Executor:
         snapshot = self._context.metastore.snapshot()
         dialect = session.parameter("query_dialect")
         inspector = WarehouseInspector(self._context, snapshot)
-        # Resolved once: COMMIT must mean the same objects, whatever the search path is by then.
+        # Resolved only once, because COMMIT must refer to the same objects even if the search path has
+        # changed by then.
         shown = resolved(shown, snapshot, session.search_path, dialect)
         statement = shown if not is_shown else statement
         plan = lower_inside(tuple(block.statements), shown, snapshot, inspector, partial(lower, query_dialect=dialect))
@@ -350,7 +351,7 @@ class Executor:
     def _tell_outcome(self, epoch: int, outcome: str, duration_ms: int) -> None:
         metastore = self._context.metastore
         if outcome != NOT_YET_APPLIED:
-            # This outcome is final, so that the caller need not wait for it to be written.
+            # This outcome is final, so the caller need not wait until it is written.
             metastore.record_outcome_later(epoch, outcome, duration_ms)
             return
         metastore.record_outcome(epoch, outcome, duration_ms)

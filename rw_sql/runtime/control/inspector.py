@@ -199,7 +199,8 @@ class _ReaderPositions:
         if not isinstance(source, SourceRecord):
             return Positions()
         warehouse = self._context.warehouse
-        # Read before the positions: this includes a run that may still commit after them, even if it ends meanwhile.
+        # Read before the positions, so that a run that may still commit after them is included even if it
+        # ends in the meantime.
         reader_epoch = oldest_reader_epoch(warehouse, self._context.metastore, source)
         stands = self.of(source_id)
         return replace(

@@ -181,7 +181,7 @@ class JobSlot:
         self.delay = min(self.delay * 2, _LAST_RETRY_SECONDS)
 
     def note_failed_run(self, reason: str) -> None:
-        """Counts a run that ended by itself."""
+        """Counts a run that ended without being stopped."""
         self.restarts += 1
         self.last_error = reason
         self.trouble.note_end(reason, self.started_at)
@@ -206,7 +206,7 @@ class JobSlot:
             reason = self.problem or (reason if self.is_woken else IDLE)
         elif running is not None and running.failure() is None:
             state = "RUNNING"
-            if not running.is_unproven:  # Its first batch may be the one that fails, however long it takes.
+            if not running.is_unproven:  # The first batch may be the one that fails, regardless of how long it takes.
                 self.ease(time.monotonic())
             if self.trouble.is_flapping:
                 # All programs that read statuses know STALLED, including older versions of this program.

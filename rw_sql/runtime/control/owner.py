@@ -224,7 +224,8 @@ class Owner:
             )
 
     def _run(self) -> None:
-        # However the loop ends, the lease is released: an inactive owner would block all others.
+        # The lease is released regardless of how the loop ends, because an inactive owner would block all
+        # others.
         self._why_ended = "the loop that runs the jobs failed unexpectedly"
         try:
             while not self._stopping.is_set():
@@ -265,7 +266,7 @@ class Owner:
         if time.monotonic() >= self._next_sweep and rollback_window_ms(self._context.metastore.snapshot()) is not None:
             self._sweep(self._told_epoch)
         is_idle = not reconciler.wait_changed(LOOK_SECONDS)
-        # No caller waits for the outcomes, and statements often follow each other.
+        # No caller waits for the outcomes, and later statements may add more.
         if time.monotonic() - self._incomplete_since > (_OUTCOME_SECONDS if is_idle else _MOST_OUTCOME_SECONDS):
             self._complete_outcomes()
 

@@ -128,7 +128,8 @@ def lock_sources(
                 )
             time.sleep(_LOOK_SECONDS)
     except BaseException:
-        # However the wait ends, even by an interrupt: otherwise these readers would stay stopped.
+        # Done regardless of how the wait ends, even by an interrupt. Otherwise these readers would stay
+        # stopped.
         release_locks(context, locks, wake)
         raise
     fault("block.held")

@@ -223,7 +223,7 @@ class Reconciler:
 
     def _matches_catalog(self, slot: JobSlot) -> bool:
         if slot.awaiting is not None and slot.awaiting == slot.wanted:
-            return True  # It reads on; no statement waits for discovered splits.
+            return True  # The reader continues for now, because no statement waits for discovered splits.
         if slot.wanted is not None and slot.is_unchanged_by_rest:
             return True  # No statement waits for a job to rest or to wake.
         if slot.is_working:

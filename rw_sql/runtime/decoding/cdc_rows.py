@@ -42,7 +42,7 @@ BEGIN_OF_SNAPSHOT, END_OF_SNAPSHOT = "b", "s"
 INDEX, UNCHANGED = INDEX_COLUMN[0], UNCHANGED_COLUMN[0]
 
 RULES = ValueRules(needs_zone=True, bytes_as="hex", booleans=(("t", "true", "1"), ("f", "false", "0")))
-"""How PostgreSQL writes values."""
+"""The rules for the text form of PostgreSQL's values."""
 
 _FIELDS, _KEYS = "_rw_fields", "_rw_key_fields"
 _MAP = "MAP<STRING, STRING>"

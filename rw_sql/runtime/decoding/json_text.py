@@ -146,7 +146,9 @@ def part(text: Column, shape: str) -> Column:
 
 
 def let(value: Column, use: Callable[[Column], Column]) -> Column:
-    """An expression that uses a value. The value is computed once, however often the expression references it.
+    """An expression that uses a value.
+
+    The value is computed once, even if the expression references it several times.
 
     Spark interprets it in a separate method, so that it does not enlarge the compiled code around it.
     """
@@ -154,7 +156,7 @@ def let(value: Column, use: Callable[[Column], Column]) -> Column:
 
 
 def once(value: Column) -> Column:
-    """A column that is computed once, however often it is used.
+    """A column that is computed once, even if it is used several times.
 
     Spark recomputes a deterministic column wherever it is used, so a filter on errors would parse each value again.
     The non-deterministic condition wraps the call of from_json instead of its argument, because Spark compiles the

@@ -352,7 +352,8 @@ def _progress_of(table: CdcTableSpec, stored: Mapping[str, tuple[str, TableProgr
     known = stored.get(table.upstream)
     if known is not None and known[0] == table.snapshot:
         return known
-    # Nothing of an earlier snapshot: the upstream table may be another one, with other columns.
+    # Progress of an earlier snapshot is not used, because the upstream table may be a different one with
+    # other columns.
     fresh = TableProgress(
         table=table.upstream,
         key_columns=table.key_columns,
@@ -385,7 +386,7 @@ def begin_upstream(
         slot = kind.slot_details(options) if notices else None
     if slot is None:
         if not is_new:
-            return state  # The reader says what is missing: a new slot would skip changes in silence.
+            return state  # The reader reports what is missing. A new slot would silently skip changes.
         note_made(context.warehouse, source, slot=True)
         fault("ingest.before_slot")
     prepared = kind.prepare(options, tables)
@@ -418,5 +419,6 @@ def stalled(source: SourceRecord, error: CaptureError) -> StalledError:
     hint = f": {error.hint}" if error.hint else ""
     if error.is_temporary:
         return StalledError(f"UNREACHABLE {error.message}{hint}")
-    # Something may mend it upstream without a statement here: it is tried again, but not soon.
+    # The problem may be fixed upstream without a statement here, so the job is retried, but at the longest
+    # interval.
     return StalledError(f"{error.message}{hint.replace('SOURCE_NAME', sql_name(source.name))}", is_lasting=True)

@@ -132,6 +132,6 @@ class ChangeFeed:
             if self._add is not None:
                 self._add()
         except Exception:
-            # Without Spark there is no stream either: whoever runs the batches says so.
+            # Without Spark there is no stream either; the code that runs the batches reports that.
             logger.debug("an entry could not be added", exc_info=True)
             self._is_closed.set()

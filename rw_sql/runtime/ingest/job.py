@@ -155,7 +155,7 @@ class Ingest:
         states = known.states
         stored = snapshot.states(ingest_fragment(source.id))
         asked = still_asked(kind, spec.splits, states, upstream)
-        # A slot that is this source's own and new may lie behind the position: its reader decides.
+        # A new slot created for this source may begin after the position. Its reader determines the position.
         is_unread = isinstance(kind, ChangeConnector) and is_new_upstream(context, snapshot, source, known)
         if not is_unread and any(split_status(states.get(split), upstream.splits.get(split)) != OK for split in asked):
             # The look is older than the positions: an earlier run may have read on until the fence.
@@ -377,7 +377,7 @@ class Ingest:
         return self.streaming.is_unproven
 
     def failure(self) -> Failure | None:
-        """The reason why the run ended by itself; None while it runs."""
+        """The reason why the run ended without being stopped; None while it runs."""
         return self.streaming.failure()
 
     def stop(self) -> None:

@@ -57,7 +57,7 @@ class ReaderQuery:
         warehouse.remove(self.checkpoint)
         # Hadoop without its native library starts a process for each folder that it creates.
         warehouse.make_folders(*(f"{self.checkpoint}/{name}" for name in _FOLDERS))
-        # As Spark would write it, but without starting a process.
+        # The file that Spark would write, but written without starting a process.
         warehouse.write_text(f"{self.checkpoint}/metadata", f'{{"id":"{uuid.uuid4()}"}}')
         beginning = self.kind.beginning(positions)
         if beginning is not None:

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 class Context:
     """One attached warehouse in this process. ``owner`` is this process's name in the lease.
 
-    ``owning`` is set while this process runs the jobs; ``applied`` then tells which epoch they have adopted.
+    ``owning`` is set while this process runs the jobs; ``applied`` then contains the epoch that they have adopted.
     ``made`` contains objects that packages above this one create once per warehouse.
     """
 

@@ -25,7 +25,7 @@ class DecodeErrors:
 
 
 class JobFigures:
-    """Figures that only the process that runs the jobs knows. No table contains them. Thread-safe."""
+    """Values that are only known to the process that runs the jobs. No table contains them. Thread-safe."""
 
     def __init__(self) -> None:
         self._batches: dict[str, tuple[int, float]] = {}

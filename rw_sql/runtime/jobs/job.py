@@ -28,7 +28,7 @@ class Job(Protocol):
         ...
 
     def failure(self) -> Failure | None:
-        """The reason why the run ended by itself; None while it runs."""
+        """The reason why the run ended without being stopped; None while it runs."""
         ...
 
     def stop(self) -> None:

@@ -1,7 +1,8 @@
-"""What the runs of a change data capture source have made upstream: its slot, its publication.
+"""Records which objects the runs of a change data capture source have created upstream: its slot, its publication.
 
-A file beside the checkpoints has it, with the source's definition, so that it can be dropped after the source. It is
-written before a slot is made: a process that is killed in between leaves nothing that nobody knows of.
+The record is a file beside the checkpoints. It includes the source's definition, so that the objects can be dropped
+after the source was dropped. It is written before a slot is created, so that a killed process never leaves an
+unrecorded slot.
 """
 
 from __future__ import annotations
@@ -29,12 +30,12 @@ _NAME = "upstream.json"
 
 
 def made_upstream(warehouse: Warehouse, source: SourceRecord) -> dict[str, Any]:
-    """``slot`` and ``publication`` are true if a run of the source has made them."""
+    """``slot`` and ``publication`` are true if a run of the source has created them."""
     return _read(warehouse, source.id)
 
 
 def note_made(warehouse: Warehouse, source: SourceRecord, **made: bool) -> None:
-    """Records that a run makes a slot or a publication, and the source's present definition."""
+    """Records that a run creates a slot or a publication, and the source's current definition."""
     known = _read(warehouse, source.id)
     told = {**known, **made, "definition": source.definition}
     if told != known and any(told.get(what) for what in ("slot", "publication")):
@@ -42,8 +43,10 @@ def note_made(warehouse: Warehouse, source: SourceRecord, **made: bool) -> None:
 
 
 def release_upstream(context: Context, snapshot: Snapshot, source_id: int) -> bool:
-    """Drops what a dropped source had made upstream; False if it must be tried again, because the upstream does not
-    answer."""
+    """Drops the objects that a dropped source had created upstream.
+
+    Returns False if the upstream does not answer, so that the call must be repeated.
+    """
     made = _read(context.warehouse, source_id)
     if not made:
         return True
@@ -56,7 +59,7 @@ def release_upstream(context: Context, snapshot: Snapshot, source_id: int) -> bo
         logger.warning("source %s was dropped, its slot was not yet: %s", name, error.message)
         return not error.is_temporary
     except SqlError as error:
-        # Its connection or secret is gone: only a person can drop the slot.
+        # The source's connection or secret no longer exists, so the slot can only be dropped manually.
         logger.warning("source %s was dropped, its slot cannot be: %s", name, error.message)
         return True
     for notice in notices:

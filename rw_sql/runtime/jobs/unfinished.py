@@ -27,7 +27,7 @@ def unfinished_backfills(metastore: Metastore, snapshot: Snapshot) -> dict[str, 
     told = metastore.jobs.backfills()
     found = {_job(record): _of_refresh(record, told.get(_job(record))) for record in refreshes}
     for table in captured:
-        # A snapshot that has not begun has no progress; its source's job says why.
+        # A snapshot that has not begun has no progress. The status of the source's job shows the reason.
         reading = told.get(view_job(table.id))
         if reading is not None and not reading.is_over:
             found[view_job(table.id)] = reading

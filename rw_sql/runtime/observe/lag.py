@@ -1,4 +1,4 @@
-"""How far each job is behind its inputs, in records and in seconds."""
+"""Measures how far each job is behind its inputs, in records and in seconds."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def measure_lags(context: Context, snapshot: Snapshot) -> dict[str, int | None]:
 def measure_lag(
     context: Context, snapshot: Snapshot, *, with_times: bool = True, seconds: float = LOOK_SECONDS
 ) -> dict[str, Lag]:
-    """How far each job is behind.
+    """Measures how far each job is behind.
 
     All upstreams together have ``seconds`` to report their ends. If ``with_times`` is set, they have the same time
     again to report the age of unread records.
@@ -159,7 +159,7 @@ def _looks(context: Context, snapshot: Snapshot, sources: list[SourceRecord], se
     for source in sources:
         try:
             options = context.options_of(source, snapshot)
-        except SqlError:  # A secret cannot be read: the job's own reason says so.
+        except SqlError:  # A secret cannot be read. The job's status shows the reason.
             continue
         kind = connector(source.connector)
         if isinstance(kind, PooledConnector):

@@ -71,7 +71,7 @@ def read_positions(warehouse: Warehouse, metastore: Metastore, snapshot: Snapsho
     read: set[str] = set()
     if missing or not noted:
         for at, commit in job_commits(warehouse, table, down_to=min((floor[s] for s in missing), default=0)):
-            if at > version:  # Committed since: a position belongs to the version of the log it is returned with.
+            if at > version:  # Committed later: a position must match the log version returned with it.
                 continue
             read.update(split for split, (start, end) in commit.ranges.items() if end > start)
             for split in missing & commit.ranges.keys():

@@ -126,7 +126,7 @@ class RefreshJob:
         return False
 
     def failure(self) -> Failure | None:
-        """The reason why the run ended by itself; None while it runs."""
+        """The reason why the run ended without being stopped; None while it runs."""
         if self.problem is not None or self.work is None or not self.work.done():
             return self.problem
         error = self.work.exception()

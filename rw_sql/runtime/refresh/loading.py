@@ -50,7 +50,7 @@ For so few rows, the hashes of each partition fit into the memory of a Spark tas
 """
 
 _SETTINGS = {
-    # A value that does not fit is an error and not NULL, whatever the session's settings.
+    # A value that does not fit must be an error instead of NULL, regardless of the session's settings.
     "spark.sql.ansi.enabled": "true",
 }
 

@@ -96,8 +96,9 @@ class Rewinding:
             jobs = rewind_jobs(snapshot, rewind)
             owed.update(jobs)
             if any(source.id == rewind.source_id for source, _ in waiting):
-                # The REWIND makes its own point first, so that it can be undone. But no sink reads meanwhile: it
-                # already has a new generation, and without the copy of its checkpoint it would send everything again.
+                # The REWIND itself first gets a rewind point, so that it can be undone. But sinks must not
+                # run during that time: a sink already has a new generation, and without the copy of its
+                # checkpoint it would send everything again.
                 found.update(job for job in jobs if job.startswith("sink-"))
                 continue
             found.update(jobs)

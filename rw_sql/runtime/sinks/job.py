@@ -294,7 +294,7 @@ class Sink:
         return self.streaming.is_unproven
 
     def failure(self) -> Failure | None:
-        """The reason why the run ended by itself; None while it runs."""
+        """The reason why the run ended without being stopped; None while it runs."""
         failure = self.streaming.failure()
         name = sql_name(self.spec.name)
         again = f"DROP SINK {name} and create it again"

@@ -64,7 +64,7 @@ def spark_defaults_file() -> Path | None:
 
 
 def spark_folder() -> Path:
-    """The folder of this Spark: ``SPARK_HOME``, else that of the installed PySpark."""
+    """The folder of this Spark: ``SPARK_HOME``, otherwise the folder of the installed PySpark."""
     home = os.environ.get("SPARK_HOME")
     found = find_spec("pyspark") if home is None else None
     return Path(home) if home is not None else Path(found.origin).parent if found and found.origin else Path()

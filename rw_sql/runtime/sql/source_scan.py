@@ -110,7 +110,7 @@ class SourceScan:
         """The rows, with the source's columns."""
         statement = definition_of(self.source)
         names = [f"`{name}`" for name, _ in source_columns(statement)]
-        if captures_changes(self.source.connector):  # Its upstream sends no change twice.
+        if captures_changes(self.source.connector):  # The upstream never sends a change twice.
             self.context.ensure_log(self.source)
             return spark.read.format("delta").load(self.context.log_path(self.source)).select(*names)
         ranges = {split: (start, end) for split, (start, end) in self.ranges.items() if end > start}

@@ -198,7 +198,7 @@ def _of_jobs(context: Context, snapshot: Snapshot) -> Iterator[Finding]:
             is_repairable=True,
         )
     if lease is None or not context.has_owner(lease) or lease.applied_epoch < snapshot.epoch:
-        return  # Nobody runs the jobs, or the owner has yet to apply the newest statements.
+        return  # No process runs the jobs, or the owner has not applied the newest statements yet.
     for job, spec in sorted(desired_jobs(snapshot).items()):
         status = statuses.get(job)
         if status is not None and status.state == "STOPPED":

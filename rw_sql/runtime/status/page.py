@@ -175,7 +175,7 @@ def _row(job: JobLine, at_ms: int) -> str:
         "" if job.run is None else str(job.run),
         str(job.restarts),
     )
-    # On a phone, the row is a card, in which a figure stands behind its column's name.
+    # On a phone, a row is shown as a card in which each value follows its column's name.
     cells = "".join(
         f'<td data-column="{column}">{figure}</td>' for column, figure in zip(_COLUMNS[3:], figures, strict=True)
     )

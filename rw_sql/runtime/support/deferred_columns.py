@@ -24,8 +24,8 @@ StepsT = TypeVar("StepsT", bound=Steps)
 class DeferredColumns:
     """Columns to be added to DataFrames with the given columns.
 
-    Building the expressions anew would take most of the time of a small batch: a source with six columns needs 700
-    calls to the JVM, the same ones for each batch.
+    Building the expressions for every batch would take most of the time of a small batch: a source with six columns
+    needs 700 calls to the JVM.
     """
 
     columns: tuple[str, ...]

@@ -27,7 +27,9 @@ class StalledError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failure:
-    """The reason why a job ended by itself. ``is_final``: it is not retried until a statement changes something.
+    """The reason why a job ended without being stopped.
+
+    ``is_final``: it is not retried until a statement changes something.
 
     ``is_lasting``: it is retried at the longest interval.
     """

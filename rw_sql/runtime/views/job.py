@@ -63,7 +63,7 @@ Such a batch may be large and must be run exactly as planned.
 _LOOK_SECONDS = 0.05
 
 _OWN_GRACE_SECONDS = 10.0
-"""How long a stop waits for a batch of a direct reader, in seconds."""
+"""The maximum time in seconds that a stop waits for a batch of a direct reader."""
 
 
 def _require_checkpoint(context: Context, spec: ViewSpec, checkpoint: str) -> None:
@@ -327,7 +327,7 @@ class View:
         return self.streaming.is_unproven
 
     def failure(self) -> Failure | None:
-        """The reason why the run ended by itself; None while it runs."""
+        """The reason why the run ended without being stopped; None while it runs."""
         if self.backfill is not None:
             failure = self.backfill.failure()
             if failure is not None or self.backfill.is_running:

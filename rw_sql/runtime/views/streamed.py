@@ -48,7 +48,7 @@ class Streamed:
         return frame, "update" if self.run.spec.keys else "append"
 
     def write(self, frame: DataFrame, batch: int) -> None:
-        """Writes through the driver's memory if the batch is known to fit, else through Spark."""
+        """Writes through the driver's memory if the batch is known to fit, otherwise through Spark."""
         planned = self._planned(batch)
         rows, expected = planned.most, self._expected(planned)
         if rows == 0 and self._steps is not None:

@@ -1,9 +1,9 @@
 """Variables and backslash commands of a script, as in psql.
 
 ``:v`` stands for a variable's value, ``:'v'`` for the value as a string, ``:"v"`` for the value as a name, and
-``:{?v}`` for TRUE if the variable is set. ``\\set``, ``\\unset``, ``\\i``, ``\\ir``, ``\\echo``, ``\\if``, ``\\elif``,
-``\\else`` and ``\\endif`` each take a line of their own. Inside strings, quoted names, comments and dollar quotes
-nothing is replaced.
+``:{?v}`` for TRUE if the variable is set. ``\\set``, ``\\unset``, ``\\i``, ``\\ir``, ``\\echo``, ``\\if``,
+``\\elif``, ``\\else`` and ``\\endif`` must each be on a separate line. Inside strings, quoted names, comments and
+dollar quotes nothing is replaced.
 
 ``${v}``, the variables of an environment, are replaced if the caller requests it, everywhere except in comments.
 """
@@ -245,7 +245,7 @@ class _Expander:
         self._append(value, origin, reference.start, reference.end, is_copied=False)
         self._is_open = True
         if self._size - self._statement_at < _FIRST_WORDS:
-            self._pattern = None  # a variable in its first words may decide whose statement it is
+            self._pattern = None  # a variable in its first words may decide how it is routed
 
     def _refer_braced(self, found: re.Match[str], origin: Origin) -> None:
         assert self._braced is not None

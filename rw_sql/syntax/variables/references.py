@@ -70,7 +70,8 @@ def replacement(reference: Reference, variables: Mapping[str, str], style: Style
             # Spark reads a backslash in '…' as an escape; a doubled quote means the same to both.
             return literal(value if style == "ours" else value.replace("\\", "\\\\"))
         case "name":
-            # A name that needs no quotes is written without them, because every dialect reads it alike.
+            # A name that needs no quotes is written without them, because all dialects then read it in the
+            # same way.
             return quoted(value) if style == "ours" or quoted(value) == value else quoted_for_spark(value)
 
 

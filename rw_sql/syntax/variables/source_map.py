@@ -25,7 +25,7 @@ class Origin:
         line_start = self.text.rfind("\n", 0, start) + 1
         line = self.text.count("\n", 0, start) + 1
         if self.text[line_start : line_start + 1] == BYTE_ORDER_MARK and start > line_start:
-            line_start += 1  # no editor counts it as a column
+            line_start += 1  # editors do not count it as a column
         return Span(start, end, line, start - line_start + 1)
 
 

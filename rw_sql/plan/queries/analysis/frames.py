@@ -147,8 +147,8 @@ def _distinct(attributes: Iterable[Attribute]) -> list[Attribute]:
 
 
 class Scope:
-    """The possible meanings of the names in an expression of a select: columns of its FROM, names of its own output,
-    and the names of outer queries."""
+    """The names that an expression in a select may use: columns of its FROM clause, its output names, and the names
+    of outer queries."""
 
     __slots__ = ("frame", "has_aggregate", "is_output_first", "outer", "outputs", "parameters", "windows")
 

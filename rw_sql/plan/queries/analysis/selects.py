@@ -281,7 +281,7 @@ class QueryChecker(RelationChecker):
     # Set operations and VALUES
 
     def _set_operation(self, node: exp.SetOperation, outer: Scope | None) -> Output:
-        # A long UNION leans to the left: a loop, since recursion would end at Python's limit.
+        # The tree of a long UNION is left-deep. A loop is used, because recursion would reach Python's limit.
         chain = [node]
         while isinstance(chain[-1].left, exp.SetOperation) and not chain[-1].left.args.get("with_"):
             chain.append(chain[-1].left)

@@ -182,7 +182,7 @@ def _require_answer(
         return
     if is_of_sources(kind):
         if captures_changes(connection_source(kind)) and "database.name" not in dict(planned):
-            return  # A database belongs to a source then: the server is asked when one uses the connection.
+            return  # A source names the database then, and contacts the server when it uses the connection.
         upstream = inspector.upstreams.look(connection_source(kind), planned)
         if not upstream.is_reachable:
             require_upstream(upstream, name, span, kind="connection", options=options, is_switchable=bool(options))

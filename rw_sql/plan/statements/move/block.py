@@ -193,7 +193,8 @@ def _located(statement: ast.UnsafeBlock, snapshot: Snapshot, inspector: Inspecto
     try:
         return collect(statement.statements, snapshot, inspector, lower)
     except SqlError as error:
-        # Its position is in another text than COMMIT: each statement was valid when it was typed.
+        # The error's position is in a text other than COMMIT, because each statement was valid when it was
+        # typed.
         error.span = statement.span
         raise
 

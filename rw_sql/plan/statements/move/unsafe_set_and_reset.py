@@ -311,7 +311,7 @@ def _rediscovered(
         changes.append(states_change(fragment, source.connector, fresh, stands.log_version))
     again = cdc_tables(snapshot, source) if fresh else ()
     if again:
-        # The changes between are unknown: only the rows themselves tell what the tables lack.
+        # The changes in between are unknown. Only a new snapshot shows which rows the tables lack.
         changes.append(PutObject(record=replace(source, snapshot=snapshot.epoch + 1)))
     answers = [ResultRow(object=source.name, change="FORGOTTEN", detail=split) for split in gone]
     for split in taken:

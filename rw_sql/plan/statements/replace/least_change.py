@@ -182,7 +182,7 @@ def _set(kind: str, name: Name, parameter: str, option: Option | None) -> AlterS
         return AlterSet(kind=kind, name=name, parameter=parameter)
     if isinstance(option.value, SecretValue | ConnectionValue):
         raise TypeError(f"{parameter} is no reference")
-    # WITH takes a number in quotes too, as a variable of a folder is written; SET does not.
+    # WITH also accepts a number in quotes (as variables in a folder are written); SET does not.
     value = NumberValue(text=option.value.text.strip()) if isinstance(option.value, TextValue) else option.value
     return AlterSet(kind=kind, name=name, parameter=parameter, values=(value,), parameter_span=option.span)
 

@@ -85,7 +85,7 @@ def path_set(statement: ast.SetParameter) -> tuple[str, ...] | None:
     found: list[str] = []
     for value in (statement.value, *statement.more_values):
         try:
-            # A word is one name; a text may be a list, as drivers send it.
+            # An unquoted word is a single name; a quoted text may be a list, as sent by drivers.
             found += [value.text] if isinstance(value, ast.WordValue) else _parts(value.text)
         except ValueError as error:
             raise SqlError(INVALID_PARAMETER, f'parameter "{SEARCH_PATH}" {error}', span=value.span) from error
@@ -187,7 +187,7 @@ class _Resolver:
         if len(name.parts) > 1:
             return name
         schema = self._schema_with(name.last, kinds)
-        # Where no schema of the path has it, it must not be found in another one.
+        # If no schema of the path contains the name, it must not be found in another schema.
         return _in(schema or (PUBLIC if PUBLIC in self._path or not self._path else self._path[0]), name)
 
     def _schema_with(self, last: str, kinds: tuple[str, ...]) -> str | None:

@@ -228,7 +228,7 @@ def _status(said: PredictedSplit | None, came: Observed | None, is_closed: bool)
     if said is None:
         return NOT_PREDICTED
     if came is None:
-        # Nothing has been read since. Of a split that the source no longer reads, nothing will be.
+        # Nothing has been read since. If the source no longer reads the split, nothing ever will be.
         return AS_PREDICTED if said.new is None else CUT_SHORT if is_closed else PENDING
     if said.new is None:
         return DIFFERS

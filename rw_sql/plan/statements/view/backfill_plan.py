@@ -166,7 +166,7 @@ def plan_histories(
         if not source.is_shared:
             continue
         if captures_changes(source.connector):
-            continue  # Its upstream sends no change twice: the log has all there is.
+            continue  # The upstream never sends a change twice, so the log contains everything that can be read.
         history, lost = _plan_history(snapshot, inspector, source, given, spans, span)
         if lost:
             notices.append(

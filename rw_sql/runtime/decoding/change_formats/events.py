@@ -160,7 +160,8 @@ def _tombstone(key: EventKey, *, ignore_key: bool) -> Column:
         part(f.try_element_at(told, f.lit("payload")), _FIELDS),
         lambda wrapped: _holding(f.coalesce(last_of_each(wrapped), told), key.columns),
     )
-    # Text that begins like an object but is none is an error; with any other key, the delete event was enough.
+    # Text that begins like an object but is not one is an error. For any other key, the delete event has
+    # already deleted the row.
     is_other = told.isNull() & ~characters(f.col("key")).rlike(r"^\s*[{]")
     return (
         f.when(f.col("key").isNull(), _failed(NO_VALUE))
@@ -242,7 +243,7 @@ def canal_changes(records: StepsT, key: EventKey) -> StepsT:
         .when(f.exists(data, lambda row: row.isNull()), _failed("field `data` contains a value that is not a row"))
         .when(kind == "INSERT", f.transform(data, lambda row: change_of(UPSERT, row)))
         .when(kind == "DELETE", f.transform(data, lambda row: change_of(DELETE, row)))
-        # Rows may take over each other's keys: the last change of a key counts.
+        # Rows may take over each other's keys, so the last change of a key applies.
         .when(f.size(updated) > f.size(data), _last_of_each_key(updated, key.columns))
         .otherwise(updated)
     )

@@ -150,7 +150,7 @@ class Alignment:
         if isinstance(reader, list):
             return [self._branch(branch, writer, path) for branch in reader]
         if isinstance(writer, list):
-            # A union that is read as one type: the branch with that type decides.
+            # For a union that is read as a single type, the branch with that type determines the units.
             found = next((branch for branch in writer if self._is_like(reader, branch)), None)
             return reader if found is None else self.aligned(reader, found, path)
         if not isinstance(reader, dict) or not isinstance(writer, dict):
