@@ -158,7 +158,7 @@ class Soak:
 
     def watch_slot(self) -> None:
         """The slot is never ahead of what is committed here."""
-        warehouse = Warehouse(self.task["warehouse"])
+        warehouse = Warehouse.at(self.task["warehouse"])
         metastore: Metastore | None = None
         while not self.ended.wait(0.3):
             with contextlib.suppress(psycopg.Error, OSError, FileNotFoundError):
@@ -271,7 +271,7 @@ class Soak:
         metastore = Metastore.open(self.task["warehouse"], only_reads=True)
         source = metastore.snapshot().find("source", "pg")
         assert isinstance(source, SourceRecord)
-        path = Warehouse(self.task["warehouse"]).data(source.id, source.generation)
+        path = Warehouse.at(self.task["warehouse"]).data(source.id, source.generation)
         columns = ["table_name", "op", "_rw_offset", "_rw_index"]
         rows = DeltaTable(path).to_pyarrow_table(columns=columns).to_pylist()
         rows = [row for row in rows if row["op"] in _OPS.values()]

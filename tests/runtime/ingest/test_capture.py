@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 import uuid
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
@@ -23,13 +24,15 @@ from rw_sql.plan.ports.positions import Positions
 from rw_sql.runtime.decoding.decoder import BUCKET
 from rw_sql.runtime.delta.job_output import JobOutput
 from rw_sql.runtime.delta.stored_rows import as_stored
+from rw_sql.runtime.ingest import change_feed
 from rw_sql.runtime.ingest.capture import Capture, stored_progress
 from rw_sql.runtime.jobs.applied_epoch import Applied
+from rw_sql.runtime.positions.requested import request_position
 from rw_sql.runtime.support.failures import StalledError
 from rw_sql.runtime.support.warehouse import Warehouse
 from tests.plan.tables import tables_world
-from tests.support.postgres import PASSWORD
-from tests.support.waits import wait_until
+from tests.support.postgres import PASSWORD, running_server
+from tests.support.waits import LAST_RESORT_SECONDS, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -159,6 +162,13 @@ class Log:
 
 @pytest.fixture
 def log(postgres: PostgresInfo, tmp_path: Path) -> Iterator[Log]:
+    with made_log(postgres, tmp_path) as made:
+        yield made
+
+
+@contextmanager
+def made_log(postgres: PostgresInfo, tmp_path: Path) -> Iterator[Log]:
+    """A source over a table of its own."""
     word = uuid.uuid4().hex[:8]
     table = f"public.t_{word}"
     postgres.run(f"CREATE TABLE {table} (id INT PRIMARY KEY, word TEXT)")
@@ -254,3 +264,59 @@ def test_a_repeated_snapshot_is_enclosed_by_marks(log: Log) -> None:
     log.open()
     log.write_until(lambda changes: changes[-1][0] == "s")
     assert [op for op, _, _ in log.changes()] == ["r", "r", "b", "r", "r", "s"]
+
+
+def test_a_position_that_flush_waits_for_is_committed_without_a_change(
+    log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(change_feed, "QUIET_SECONDS", LAST_RESORT_SECONDS * 2)
+    log.open()
+
+    def is_read(_: object) -> bool:
+        return all(progress.is_done for _, progress in stored_progress(log.warehouse, log.source).values())
+
+    log.write()
+    log.write_until(is_read)
+    log.postgres.run("CREATE TABLE IF NOT EXISTS unread (id INT); INSERT INTO unread SELECT generate_series(1, 100)")
+    (seen,) = connector("postgres-cdc").look(log.options).splits.values()
+    assert log.position is not None
+    assert log.position < seen.end
+    request_position(log.warehouse, log.source, seen.end)
+    taken = log.take()
+    assert sum(each.records.num_rows for each in taken) == 0
+    assert taken[-1].position >= seen.end
+
+
+@pytest.mark.long
+def test_a_lost_slot_is_replaced_only_where_the_tables_are_read_again(tmp_path: Path) -> None:
+    with (
+        running_server(
+            wal_level="logical", max_slot_wal_keep_size="1MB", min_wal_size="32MB", max_wal_size="32MB"
+        ) as server,
+        made_log(server.info, tmp_path) as log,
+    ):
+        server.run(f"INSERT INTO {table_of(log)} VALUES (1, 'a')")
+        log.open()
+        log.write_until(lambda changes: bool(changes))
+        log.close()
+        kind = change_connector("postgres-cdc")
+
+        def is_lost() -> bool:
+            server.run("SELECT pg_logical_emit_message(false, 'x', repeat('x', 4000000))")
+            server.run("SELECT pg_switch_wal()")
+            server.run("CHECKPOINT")
+            details = kind.slot_details(log.options)
+            return details is not None and details.status == "lost"
+
+        wait_until(is_lost, "the slot is lost")
+        server.run(f"INSERT INTO {table_of(log)} VALUES (2, 'unread')")
+        with pytest.raises(StalledError, match="is lost"):
+            log.open()
+        log.world.run(
+            "PAUSE SOURCE pg", "RESET SOURCE SPLITS pg ALLOW GAPS WITH (FORGET_OFFSETS = true)", "RESUME SOURCE pg"
+        )
+        log.position = None
+        log.open()
+        log.write_until(lambda changes: changes[-1][0] == "s")
+        assert kind.slot_details(log.options).status == "reserved"  # type: ignore[union-attr]
+        assert [json.loads(row or "{}").get("id") for op, _, row in log.changes() if op == "r"] == ["1", "1", "2"]
