@@ -195,6 +195,8 @@ class JobSlot:
         reason = why_stopped or self.reason or getattr(running, "notice", None)
         if self.wanted is None:
             state = "STOPPING" if running is not None or self.is_working else "STOPPED"
+        elif running is not None and self.going_to_rest == self.wanted:
+            state = "RUNNING"
         elif idle is not None and running is None and idle.spec == self.wanted:
             state, run = ("RUNNING" if self.problem is None else "STALLED"), idle.run
             reason = self.problem or (reason if self.is_woken else IDLE)

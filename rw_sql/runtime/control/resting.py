@@ -133,15 +133,16 @@ def may_rest(spec: JobSpec | None) -> bool:
     """True for a job that can rest.
 
     A reader of a database's changes cannot: its slot makes the server keep its log until the reader confirms it. A view
-    that reads an upstream itself cannot, because the upstream's watcher knows only the positions of logs.
+    that reads an upstream itself cannot, because the upstream's watcher knows only the positions of logs. What reads a
+    Delta table of the user's cannot, because nothing reports its commits.
     """
     match spec:
         case IngestSpec():
             return bool(spec.splits) and not isinstance(kind_of(spec), ChangeConnector)
         case ViewSpec():
-            return bool(spec.inputs) and not spec.readers
+            return bool(spec.inputs) and not spec.readers and not any(given.path for given in spec.inputs)
         case SinkSpec():
-            return bool(spec.inputs)
+            return bool(spec.inputs) and not any(given.path for given in spec.inputs)
         case _:
             return False
 
