@@ -83,6 +83,10 @@ class IdleReader:
             return None
         return IdleReader(spec=spec, run=running.run, versions=versions)
 
+    def after_stop(self, context: Context, running: Job) -> IdleReader:
+        """As it is once the query has stopped: a commit of an input wakes it, read or not."""
+        return self
+
     def is_current(self, context: Context) -> bool:
         """True if nothing was committed to any input since."""
         return self.versions == _versions(context, self.spec)
@@ -116,8 +120,10 @@ class IdleSource:
                 return None
         return IdleSource(spec=spec, run=running.run, states=states, log_version=_log_version(context, spec))
 
-    def after_stop(self, context: Context, running: SourceJob) -> IdleSource:
+    def after_stop(self, context: Context, running: Job) -> IdleSource:
         """As it is once the reader has stopped: it may have committed one more batch."""
+        if not isinstance(running, SourceJob):
+            return self
         version = _log_version(context, self.spec)
         return IdleSource(spec=self.spec, run=running.run, states=states_of(running), log_version=version)
 

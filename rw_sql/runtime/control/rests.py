@@ -15,7 +15,6 @@ from rw_sql.model.parameters import idle_job_seconds
 from rw_sql.runtime.control.resting import (
     IdleReader,
     IdleSource,
-    SourceJob,
     idle_state,
     kind_of,
     may_rest,
@@ -168,9 +167,7 @@ class Rests:
         if isinstance(running, Ingest | View | Sink) and running.session is not None:
             self._context.sessions.release(running.session)
             self._context.sessions.forget_tables(self._tables(idle))
-        if isinstance(idle, IdleSource) and isinstance(running, SourceJob):
-            return idle.after_stop(self._context, running)
-        return idle
+        return idle if running is None else idle.after_stop(self._context, running)
 
     def _tables(self, idle: Idle) -> list[str]:
         """The tables of a job whose state Spark has cached."""
