@@ -28,7 +28,13 @@ from rw_sql.model.definitions import (
     table_definition,
     unchanged_path,
 )
-from rw_sql.model.job_ids import ingest_fragment, reader_fragment, rebuild_job, sink_job, view_job
+from rw_sql.model.job_ids import (
+    ingest_fragment,
+    reader_fragment,
+    rebuild_job,
+    sink_job,
+    view_job,
+)
 from rw_sql.model.options import PlannedOptions, effective_options, sink_options, source_options, visible
 from rw_sql.model.pauses import direct_inputs, is_suspended, is_view_paused
 from rw_sql.model.relations import (

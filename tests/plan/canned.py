@@ -18,7 +18,9 @@ from rw_sql.metastore.codec import before_to_json, changes_to_json
 from rw_sql.metastore.facts import BackfillProgress, JobStatus
 from rw_sql.metastore.records import OperationRecord, PutSplitStates
 from rw_sql.metastore.snapshot import before_image, effect_of
+from rw_sql.model.changed_jobs import desired_jobs_since
 from rw_sql.model.job_ids import ingest_fragment
+from rw_sql.model.job_specs import desired_jobs
 from rw_sql.model.offset_ranges import LogPiece, ReadIncarnation, with_piece, with_span
 from rw_sql.plan.lower import lower, lower_explained
 from rw_sql.plan.ports.checkpoints import CheckpointText
@@ -155,7 +157,9 @@ class CannedWorld:
 
     def apply(self, changes: tuple[Change, ...]) -> None:
         """Puts changes into the catalog."""
-        self.snapshot = after(self.snapshot, changes)
+        before, self.snapshot = self.snapshot, after(self.snapshot, changes)
+        # A law of every statement of every test: what no change affects need not be derived again.
+        assert desired_jobs_since(before, desired_jobs(before), self.snapshot) == desired_jobs(self.snapshot)
         for change in changes:
             if isinstance(change, PutSplitStates):
                 # Commits from before a statement do not advance the position that it sets.

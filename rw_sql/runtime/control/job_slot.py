@@ -11,6 +11,7 @@ from rw_sql.runtime.jobs.statuses import FLAPPING, IDLE, RETRYING
 from rw_sql.runtime.support.stall_timeout import spoken_seconds
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
     from concurrent.futures import Future
 
     from rw_sql.model.job_specs import JobSpec
@@ -201,6 +202,8 @@ class JobSlot:
         reason = why_stopped or self.reason or getattr(running, "notice", None)
         if self.wanted is None:
             state = "STOPPING" if running is not None or self.is_working else "STOPPED"
+        elif running is not None and self.going_to_rest == self.wanted:
+            state = "RUNNING"
         elif idle is not None and running is None and idle.spec == self.wanted:
             state, run = ("RUNNING" if self.problem is None else "STALLED"), idle.run
             reason = self.problem or (reason if self.is_woken else IDLE)
@@ -244,3 +247,14 @@ class JobSlot:
         if self.passing_since is None:
             self.passing_since = now
         return now - self.passing_since < _PASSING_SECONDS
+
+
+def due_slots(slots: Collection[JobSlot], now: float, most: int) -> list[JobSlot]:
+    """The slots to work on now: all that a statement changed, and of the others at most so many together with those in
+    work, the ones with the most to read first."""
+    due = [slot for slot in slots if slot.needs_work(now)]
+    queued = sorted((slot for slot in due if slot.is_queued), key=lambda slot: -slot.behind)
+    if not queued:
+        return due
+    starting = sum(1 for slot in slots if slot.is_queued and slot.is_working)
+    return [slot for slot in due if not slot.is_queued] + queued[: max(0, most - starting)]

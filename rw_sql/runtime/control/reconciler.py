@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING, assert_never
 
 from rw_sql.errors import SqlError
 from rw_sql.metastore.facts import JobStatus
+from rw_sql.model.changed_jobs import desired_jobs_since
 from rw_sql.model.job_specs import IngestSpec, JobSpec, RefreshSpec, SinkSpec, ViewSpec, desired_jobs
 from rw_sql.runtime.control.heartbeats import Beats
-from rw_sql.runtime.control.job_slot import FIRST_RETRY_SECONDS, JobSlot, Trouble
+from rw_sql.runtime.control.job_slot import FIRST_RETRY_SECONDS, JobSlot, Trouble, due_slots
 from rw_sql.runtime.control.quiesce import quiesced_jobs
 from rw_sql.runtime.control.rests import Rests
 from rw_sql.runtime.delta.job_output import FencedError
@@ -38,6 +39,7 @@ from rw_sql.runtime.views.job import View
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
 
+    from rw_sql.metastore import Snapshot
     from rw_sql.runtime.ingest.warm_start import WarmStart
     from rw_sql.runtime.jobs.context import Context
     from rw_sql.runtime.jobs.job import Job
@@ -70,7 +72,7 @@ class Reconciler:
         self._quiesced: frozenset[str] = frozenset()
         self._kept: frozenset[str] = frozenset()
         self._desired: dict[str, JobSpec] = {}
-        self._desired_epoch = -1
+        self._desired_at: Snapshot | None = None
         self._reported: dict[str, JobStatus] = {}
         self._changed = threading.Event()
         self._rewinding = Rewinding(context, self.wake)
@@ -104,8 +106,12 @@ class Reconciler:
     def _pass(self) -> None:
         snapshot = self._context.metastore.snapshot()
         quiesced = quiesced_jobs(self._context, snapshot)
-        if snapshot.epoch != self._desired_epoch:
-            self._desired, self._desired_epoch = desired_jobs(snapshot), snapshot.epoch
+        before = self._desired_at
+        if before is None:
+            self._desired = desired_jobs(snapshot)
+        elif snapshot.epoch != before.epoch:
+            self._desired = desired_jobs_since(before, self._desired, snapshot)
+        self._desired_at = snapshot
         wanted = self._desired
         busy = self._busy()
         withheld = self._rewinding.withheld(snapshot, busy) | _doubled(wanted, busy)
@@ -122,7 +128,7 @@ class Reconciler:
         self._drop_stopped_readers(now)
         # A job at rest whose status is reported needs nothing: a thousand of them cost no time here.
         moving = [slot for slot in self._slots.values() if not slot.is_settled]
-        for slot in self._due(moving, now):
+        for slot in due_slots(moving, now, MOST_STARTS):
             slot.work_since = now
             slot.work = run_in_background(partial(self._advance, slot), slot.job_id)
         # Computed before the report, so that every job that counts as applied is reported.
@@ -186,17 +192,6 @@ class Reconciler:
                     slot.wanted, slot.is_settled, slot.is_queued = None, False, False
         if is_first:
             self._rests.recall(self._slots)
-
-    def _due(self, slots: Iterable[JobSlot], now: float) -> list[JobSlot]:
-        """The slots that are worked on now: all that a statement changed, and of the others a bounded number, those
-        with the most to read first."""
-        due = [slot for slot in slots if slot.needs_work(now)]
-        queued = [slot for slot in due if slot.is_queued]
-        if not queued:
-            return due
-        starting = sum(1 for slot in self._slots.values() if slot.is_queued and slot.is_working)
-        queued.sort(key=lambda slot: -slot.behind)
-        return [slot for slot in due if not slot.is_queued] + queued[: max(0, MOST_STARTS - starting)]
 
     def _drop_stopped_readers(self, now: float) -> None:
         """Drops stopped readers that are kept for a warm start, if their sources are unlikely to be moved soon."""

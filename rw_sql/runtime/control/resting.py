@@ -83,6 +83,10 @@ class IdleReader:
             return None
         return IdleReader(spec=spec, run=running.run, versions=versions)
 
+    def after_stop(self, context: Context, running: Job) -> IdleReader:
+        """As it is once the query has stopped: a commit of an input wakes it, read or not."""
+        return self
+
     def is_current(self, context: Context) -> bool:
         """True if nothing was committed to any input since."""
         return self.versions == _versions(context, self.spec)
@@ -116,8 +120,10 @@ class IdleSource:
                 return None
         return IdleSource(spec=spec, run=running.run, states=states, log_version=_log_version(context, spec))
 
-    def after_stop(self, context: Context, running: SourceJob) -> IdleSource:
+    def after_stop(self, context: Context, running: Job) -> IdleSource:
         """As it is once the reader has stopped: it may have committed one more batch."""
+        if not isinstance(running, SourceJob):
+            return self
         version = _log_version(context, self.spec)
         return IdleSource(spec=self.spec, run=running.run, states=states_of(running), log_version=version)
 
@@ -133,15 +139,16 @@ def may_rest(spec: JobSpec | None) -> bool:
     """True for a job that can rest.
 
     A reader of a database's changes cannot: its slot makes the server keep its log until the reader confirms it. A view
-    that reads an upstream itself cannot, because the upstream's watcher knows only the positions of logs.
+    that reads an upstream itself cannot, because the upstream's watcher knows only the positions of logs. What reads a
+    Delta table of the user's cannot, because nothing reports its commits.
     """
     match spec:
         case IngestSpec():
             return bool(spec.splits) and not isinstance(kind_of(spec), ChangeConnector)
         case ViewSpec():
-            return bool(spec.inputs) and not spec.readers
+            return bool(spec.inputs) and not spec.readers and not any(given.path for given in spec.inputs)
         case SinkSpec():
-            return bool(spec.inputs)
+            return bool(spec.inputs) and not any(given.path for given in spec.inputs)
         case _:
             return False
 

@@ -15,7 +15,6 @@ from rw_sql.model.parameters import idle_job_seconds
 from rw_sql.runtime.control.resting import (
     IdleReader,
     IdleSource,
-    SourceJob,
     idle_state,
     kind_of,
     may_rest,
@@ -46,9 +45,6 @@ logger = logging.getLogger(__name__)
 _NOTE_SECONDS = 1.0
 """The minimum interval between two writes of the list of jobs at rest, in seconds."""
 
-_OUTSIDE_SECONDS = 1.0
-"""The interval at which Delta tables are looked at that other programs write, in seconds."""
-
 
 class Rests:
     """The jobs at rest of one warehouse in the process that owns it.
@@ -61,10 +57,8 @@ class Rests:
         self._context = context
         self._wake = wake
         self._watcher = UpstreamWatcher(self._report)
-        # The slots of views and sinks at rest by the id of an input, and those with an input that others write.
+        # The slots of views and sinks at rest by the id of an input.
         self._readers: defaultdict[int, dict[str, JobSlot]] = defaultdict(dict)
-        self._outside: dict[str, JobSlot] = {}
-        self._next_outside = 0.0
         # The objects whose job could commit at the last pass, and the readers that came to rest since.
         self._active: frozenset[int] = frozenset()
         self._fresh: list[JobSlot] = []
@@ -121,10 +115,7 @@ class Rests:
             self._watcher.watch(slot.job_id, kind_of(idle.spec), options, watched)
             return
         for given in idle.spec.inputs:
-            if given.path:
-                self._outside[slot.job_id] = slot
-            else:
-                self._readers[given.id][slot.job_id] = slot
+            self._readers[given.id][slot.job_id] = slot
         self._fresh.append(slot)
 
     def end(self, slot: JobSlot) -> None:
@@ -133,7 +124,6 @@ class Rests:
         if isinstance(idle, IdleSource):
             self._watcher.forget(slot.job_id)
         elif idle is not None:
-            self._outside.pop(slot.job_id, None)
             for given in idle.spec.inputs:
                 self._readers[given.id].pop(slot.job_id, None)
 
@@ -149,7 +139,7 @@ class Rests:
         active = frozenset(slot.object_id for slot in awake)
         fresh, self._fresh = self._fresh, []
         # Those that were active until now may have committed since the last pass.
-        self._wake_readers(active | self._active, fresh, now)
+        self._wake_readers(active | self._active, fresh)
         self._active = active
         with_readers = (slot.job_id for slot in awake if self._readers.get(slot.object_id))
         self._context.wakes.watch_inputs(frozenset(with_readers))
@@ -176,9 +166,13 @@ class Rests:
         running = slot.running
         if isinstance(running, Ingest | View | Sink) and running.session is not None:
             self._context.sessions.release(running.session)
-        if isinstance(idle, IdleSource) and isinstance(running, SourceJob):
-            return idle.after_stop(self._context, running)
-        return idle
+            self._context.sessions.forget_tables(self._tables(idle))
+        return idle if running is None else idle.after_stop(self._context, running)
+
+    def _tables(self, idle: Idle) -> list[str]:
+        """The tables of a job whose state Spark has cached."""
+        own = self._context.warehouse.data(idle.spec.object_id, idle.spec.generation)
+        return [own, *idle.versions] if isinstance(idle, IdleReader) else [own]
 
     def _is_quiet(self, slot: JobSlot, now: float, seconds: float) -> bool:
         """True if a running job has had no batch for the time, and was not found to have work within it."""
@@ -198,15 +192,12 @@ class Rests:
             self._snapshot, self._idle_seconds = snapshot, idle_job_seconds(snapshot)
         return self._idle_seconds
 
-    def _wake_readers(self, inputs: Iterable[int], fresh: list[JobSlot], now: float) -> None:
+    def _wake_readers(self, inputs: Iterable[int], fresh: list[JobSlot]) -> None:
         waiting = {slot.job_id: slot for slot in fresh}
         for input_id in inputs:
             readers = self._readers.get(input_id)
             if readers:
                 waiting |= readers
-        if self._outside and now >= self._next_outside:
-            self._next_outside = now + _OUTSIDE_SECONDS
-            waiting |= self._outside
         for slot in waiting.values():
             idle = slot.idle
             if isinstance(idle, IdleReader) and not slot.is_woken and not idle.is_current(self._context):

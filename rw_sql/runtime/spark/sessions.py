@@ -189,6 +189,14 @@ class SparkSessions:
             if len(free) < _MOST_FREE:
                 free.append(session)
 
+    def forget_tables(self, paths: Iterable[str]) -> None:
+        """Removes Delta tables from Delta's cache, which keeps the state of each table for an hour."""
+        jvm = java_packages(self.spark)
+        for path in paths:
+            jvm.org.apache.spark.sql.delta.DeltaLog.invalidateCache(
+                java_session(self.spark), jvm.org.apache.hadoop.fs.Path(path)
+            )
+
     def again(self, session: SparkSession, packages: Iterable[str] = ()) -> SparkSession:
         """Prepares a session from :meth:`new` for the next run of the same job, and returns it."""
         self.load(packages)

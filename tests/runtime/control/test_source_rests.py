@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
 import pytest
@@ -405,13 +405,18 @@ def test_a_pass_over_jobs_at_rest_looks_at_none_of_them(world: World, monkeypatc
     world.reach(lambda: all(slot.is_settled for slot in world.reconciler._slots.values()), "all are settled")
     world.reconciler.reconcile()
     looked: list[object] = []
-    monkeypatch.setattr(resting, "latest_version", lambda *_: looked.append(1) or 0)
+
+    def look(*of: object) -> int:
+        looked.append(of)
+        return 0
+
+    monkeypatch.setattr(resting, "latest_version", look)
     for _ in range(5):
         world.reconciler.reconcile()
     assert not looked
 
 
-def test_one_by_one_connectors_are_watched_too(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_by_one_connectors_are_watched_too() -> None:
     """A connector without pooled requests: a look at each source."""
     plain: Any = SimpleNamespace(
         spec=SimpleNamespace(name="own"),
@@ -420,12 +425,8 @@ def test_one_by_one_connectors_are_watched_too(world: World, monkeypatch: pytest
     )
     found: list[upstream_watcher.Finding] = []
     watcher = upstream_watcher.UpstreamWatcher(found.append)
-    state = next(iter(resting.states_of(FakeReader(spec=world_spec(), positions={"a": 3})).values()))
+    state = next(iter(resting.states_of(FakeReader(spec=cast("Any", None), positions={"a": 3})).values()))
     watcher.watch("ingest-1", plain, {}, upstream_watcher.Watched(source_id=1, states={"a": state}))
     wait_until(lambda: any(each.behind == {"ingest-1": 2} for each in found), "it is found")
     watcher.watch("ingest-1", plain, {}, upstream_watcher.Watched(source_id=1, states={"a": replace(state, offset=5)}))
     watcher.stop()
-
-
-def world_spec() -> Any:
-    return SimpleNamespace(job="ingest-1")

@@ -1,0 +1,64 @@
+"""The jobs that a catalog requires, derived from those of an earlier snapshot: only what a change may affect."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rw_sql.metastore.records import MaterializedViewRecord, PauseRecord, SinkRecord, TableRecord
+from rw_sql.model.job_ids import fragment_object, fragment_source
+from rw_sql.model.job_specs import desired_jobs
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from rw_sql.metastore import Snapshot
+    from rw_sql.model.job_specs import JobSpec
+
+_LOCAL_KINDS = frozenset({"source", "table", "materialized_view", "sink", "pause", "parameter"})
+"""The kinds of objects whose change affects only the jobs of objects that read or use them."""
+
+
+def desired_jobs_since(before: Snapshot, jobs: Mapping[str, JobSpec], now: Snapshot) -> dict[str, JobSpec]:
+    """As :func:`desired_jobs` of ``now``, from the jobs of an earlier snapshot.
+
+    Only the jobs that a change may affect are derived again: with a thousand sources, a statement on one of them need
+    not derive two thousand jobs.
+    """
+    affected = _affected(before, now)
+    if affected is None:
+        return desired_jobs(now)
+    kept = {job: spec for job, spec in jobs.items() if spec.object_id not in affected}
+    return kept | desired_jobs(now, [id_ for id_ in affected if now.get(id_) is not None])
+
+
+def _affected(before: Snapshot, now: Snapshot) -> set[int] | None:
+    """The objects whose jobs may differ between two snapshots; None for any."""
+    if any(snapshot.all("rebuild") or snapshot.all("refresh") for snapshot in (before, now)):
+        return None
+    changed: set[int] = set()
+    for id_, epoch in now.object_epochs.items():
+        if epoch <= before.epoch:
+            continue
+        for record in (before.get(id_), now.get(id_)):
+            if record is not None and record.kind not in _LOCAL_KINDS:
+                return None
+            if isinstance(record, PauseRecord):
+                if record.source_id is None:
+                    return None
+                changed.add(record.source_id)
+        changed.add(id_)
+    for fragment, epoch in now.fragment_epochs.items():
+        if epoch > before.epoch:
+            changed |= {fragment_source(fragment), fragment_object(fragment)}
+    affected = set(changed)
+    for snapshot in (before, now):
+        for id_ in changed:
+            affected.update(record.id for record in snapshot.dependents_of(id_))
+        for id_ in tuple(affected):
+            # A source's reader depends on what reads the source.
+            record = snapshot.get(id_)
+            if isinstance(record, MaterializedViewRecord | SinkRecord):
+                affected.update(record.inputs)
+            if isinstance(record, TableRecord) and record.source_id is not None:
+                affected.add(record.source_id)
+    return affected
