@@ -87,7 +87,7 @@ def proxy(schema_registry: RegistryInfo) -> Iterator[RegistryProxy]:
 @pytest.fixture(scope="module")
 def topics(broker: BrokerInfo, schema_registry: RegistryInfo, proxy: RegistryProxy) -> Topics:
     topics = Topics(broker.bootstrap, schema_registry.url, proxy.start())
-    for name in ("orders", "users", "keyed", "changes", "many", "out", "proto", "json"):
+    for name in ("orders", "users", "keyed", "changes", "many", "out", "proto", "json", "out_proto", "out_json"):
         create_topic(broker.bootstrap, topics.topic(name), 1)
     return topics
 
@@ -333,6 +333,40 @@ def test_a_sink_registers_its_schemas_and_is_read_back(
     plain = of.replace("KEY ENCODE AVRO", "").replace("UPSERT", "PLAIN")
     with pytest.raises(SqlError, match=f'the schema is not compatible with subject "{subject}"'):
         live.sql(f"CREATE SINK other AS SELECT id, true AS n FROM opened {plain}")
+    assert "other" not in live.jobs()
+
+
+def test_a_sink_of_messages_and_one_of_json_are_read_back(
+    live: AttachedSession, topics: Topics, schema_registry: RegistryInfo
+) -> None:
+    message = ", message = 'shop.Row'"
+    proto = topics.of("out_proto", "UPSERT", message).replace("AVRO", "PROTOBUF")
+    as_json = topics.of("out_json", "PLAIN").replace("AVRO", "JSON")
+    columns = "id, amount, at, array(amount) AS amounts, map('a', id) AS ids, named_struct('id', id) AS inner"
+    live.sql(f"CREATE MATERIALIZED VIEW typed AS SELECT {columns} FROM v")
+    live.sql("CREATE SINK messages_out AS SELECT * FROM typed " + proto.replace("WITH (", "WITH (primary_key = 'id', "))
+    live.sql(f"CREATE SINK json_out AS SELECT id, amount, at, inner FROM typed {as_json}")
+    live.sql("FLUSH")
+    plain = proto.replace("UPSERT", "PLAIN")
+    live.sql(f"CREATE SOURCE messages_back (*) INCLUDE key AS k {plain}")
+    live.sql(f"CREATE SOURCE json_back (*) {as_json}")
+    wanted = live.rows_of("typed", "id, CAST(amount AS STRING), amounts[0], ids['a'], inner.id, unix_micros(at)")
+    assert wanted
+    found = "id, amount, amounts[0], ids['a'], inner.id, at.seconds * 1000000 + at.nanos / 1000"
+    assert live.rows_of("messages_back", found) == [(*row[:2], str(row[2]), *row[3:]) for row in wanted]
+    found = "id, amount, inner.id, unix_micros(CAST(at AS TIMESTAMP))"
+    assert live.rows_of("json_back", found) == [(row[0], row[1], row[4], row[5]) for row in wanted]
+    client = RegistryClient({"schema.registry": schema_registry.url})
+    subjects = {f"{topics.topic(name)}-value": kind for name, kind in (("out_proto", "PROTOBUF"), ("out_json", "JSON"))}
+    for subject, kind in subjects.items():
+        latest = client.latest(subject)
+        assert latest is not None
+        assert latest.kind == kind
+        client._request("PUT", f"/config/{subject}", {"compatibility": "FULL"})
+    assert client.latest(f"{topics.topic('out_proto')}-key") is not None
+    for clause in (plain, as_json):
+        with pytest.raises(SqlError, match="the schema is not compatible with subject"):
+            live.sql(f"CREATE SINK other AS SELECT CAST(id AS VARCHAR) AS id FROM v {clause}")
     assert "other" not in live.jobs()
 
 

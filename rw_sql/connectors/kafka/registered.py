@@ -1,5 +1,5 @@
-"""Records of a Kafka sink with a schema registry: Avro in Confluent's frame, with separate schemas for key and
-value."""
+"""Records of a Kafka sink with a schema registry: Avro, Protobuf or JSON in Confluent's frame, with separate
+schemas for key and value."""
 
 from __future__ import annotations
 
@@ -8,59 +8,99 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from rw_sql.connectors.formats import MESSAGE
-from rw_sql.connectors.schemas.avro_writing import encoded_rows, namespace_of, schema_of
+from rw_sql.connectors.schemas import avro_writing, json_schema_writing, protobuf_writing
 from rw_sql.connectors.schemas.client import RefusedSchemaError, RegistryClient, RegistryError
-from rw_sql.connectors.schemas.options import client_options, subject_of
-from rw_sql.connectors.sink import APPEND_ONLY, DELETE, OP, UPDATE_BEFORE, SinkError, SinkLook, TargetUnfitError
-from rw_sql.connectors.support.sink_values import python_values
+from rw_sql.connectors.schemas.options import client_options, needs_schema, subject_of
+from rw_sql.connectors.sink import (
+    APPEND_ONLY,
+    DELETE,
+    OP,
+    UPDATE_BEFORE,
+    Refusal,
+    RefusedRowsError,
+    SinkError,
+    SinkLook,
+    TargetUnfitError,
+)
+from rw_sql.connectors.support.sink_values import json_rows, python_values, to_json
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     import pyarrow as pa
 
     from rw_sql.connectors.sink import SinkShape
 
+    Encode = Callable[[bytes, Any], bytes]
+    """Makes the bytes of a row from a head and the row's values."""
+
+
+def has_registry(shape: SinkShape) -> bool:
+    """True if a sink's records have schemas in a registry."""
+    return needs_schema(shape.encode or "", dict(shape.encode_options))
+
+
+@dataclass(frozen=True, slots=True)
+class RegisteredSchema:
+    """The schema of values or keys: its subject, its text, and the columns that it describes."""
+
+    subject: str
+    text: str
+    columns: Mapping[str, Any]
+
 
 @dataclass(frozen=True, slots=True)
 class RegisteredSchemas:
-    """The schemas of a sink's values and keys, with their subjects. ``key`` is None for records without a key."""
+    """The schemas of a sink's values and keys. ``key`` is None for records without a key; ``kind`` is the registry's
+    word for the encoding."""
 
-    value_subject: str
-    value: Mapping[str, Any]
-    key_subject: str
-    key: Mapping[str, Any] | None
+    kind: str
+    value: RegisteredSchema
+    key: RegisteredSchema | None
 
     @staticmethod
     def of(shape: SinkShape, topic: str) -> RegisteredSchemas:
-        """The schemas for a sink's columns. Raises SqlError for a column that Avro cannot represent."""
+        """The schemas for a sink's columns. Raises SqlError for a column that the encoding cannot represent."""
         given = dict(shape.encode_options)
         space, _, name = given.get(MESSAGE, "").rpartition(".")
-        space = space if name else namespace_of(topic)
-        columns = shape.columns
+        space = space if name else avro_writing.namespace_of(topic)
+        kind = shape.encode or ""
+        keys = {key: shape.columns[key] for key in shape.keys}
         return RegisteredSchemas(
-            subject_of(given, topic),
-            schema_of(name or "Value", space, columns),
+            kind,
+            RegisteredSchema(
+                subject_of(given, topic), _text(kind, name or "Value", space, shape.columns), shape.columns
+            ),
             # As Confluent's own serializers name it, whatever the strategy of values is.
-            f"{topic}-key",
-            schema_of("Key", space, {key: columns[key] for key in shape.keys}) if shape.keys else None,
+            RegisteredSchema(f"{topic}-key", _text(kind, "Key", space, keys), keys) if keys else None,
         )
 
     @property
-    def pairs(self) -> list[tuple[str, Mapping[str, Any]]]:
-        """The subjects and schemas to register."""
-        return [(self.value_subject, self.value), *([(self.key_subject, self.key)] if self.key is not None else [])]
+    def both(self) -> list[RegisteredSchema]:
+        """The schemas to register."""
+        return [self.value, *([self.key] if self.key is not None else [])]
+
+
+def _text(kind: str, name: str, space: str, columns: Mapping[str, Any]) -> str:
+    match kind:
+        case "AVRO":
+            return json.dumps(avro_writing.schema_of(name, space, columns))
+        case "PROTOBUF":
+            return protobuf_writing.schema_text(f"{space}.{name}".lstrip("."), columns)
+        case _:
+            return json_schema_writing.schema_text(f"{space}.{name}".lstrip("."), columns)
 
 
 def look(options: Mapping[str, str], shape: SinkShape, topic: str) -> SinkLook:
     """Checks that the registry answers and would accept the schemas, without registering them."""
     client = RegistryClient(client_options(options))
+    schemas = RegisteredSchemas.of(shape, topic)
     try:
-        for subject, schema in RegisteredSchemas.of(shape, topic).pairs:
-            reason = client.incompatibility(subject, "AVRO", json.dumps(schema))
+        for schema in schemas.both:
+            reason = client.incompatibility(schema.subject, schemas.kind, schema.text)
             if reason is not None:
                 return SinkLook(
-                    misfit=f'the schema is not compatible with subject "{subject}": {reason}',
+                    misfit=f'the schema is not compatible with subject "{schema.subject}": {reason}',
                     hint="select columns that fit the registered schema, or write to another topic",
                 )
     except RegistryError as error:
@@ -78,23 +118,50 @@ class RegisteredRecords:
         self._shape = shape
         self._schemas = RegisteredSchemas.of(shape, topic)
         client = RegistryClient(client_options(options))
+        kind = self._schemas.kind
         try:
-            ids = [client.register(subject, "AVRO", json.dumps(schema)) for subject, schema in self._schemas.pairs]
+            ids = [client.register(schema.subject, kind, schema.text) for schema in self._schemas.both]
         except RefusedSchemaError as error:
             raise TargetUnfitError(f"the registry refuses the schema: {error}") from error
         except RegistryError as error:
             raise SinkError(f"the schema registry does not answer: {error}") from error
-        self._heads = [b"\0" + id_.to_bytes(4, "big") for id_ in ids]
+        place = protobuf_writing.FIRST_MESSAGE if kind == "PROTOBUF" else b""
+        self._heads = [b"\0" + id_.to_bytes(4, "big") + place for id_ in ids]
+        self._encoders = [_encoder(kind, schema) for schema in self._schemas.both]
 
     def numbered(self, rows: pa.Table) -> Iterator[tuple[int, tuple[bytes | None, bytes | None]]]:
         """The records (key, value) of a batch, each with the index of its row. Raises RefusedRowsError."""
-        shape, schemas = self._shape, self._schemas
+        shape = self._shape
         operations = rows.column(OP).to_pylist()
-        values = encoded_rows(schemas.value, [python_values(rows.column(n), n) for n in shape.columns], self._heads[0])
-        keys: Iterator[bytes | None] = iter([None] * rows.num_rows)
-        if schemas.key is not None:
-            keys = encoded_rows(schemas.key, [python_values(rows.column(n), n) for n in shape.keys], self._heads[1])
+        values, *given_keys = (self._rows(rows, list(schema.columns)) for schema in self._schemas.both)
+        keys: Iterator[Any] = given_keys[0] if given_keys else iter([None] * rows.num_rows)
+        refused: list[Refusal] = []
         for index, (operation, key, value) in enumerate(zip(operations, keys, values, strict=True)):
             if operation == UPDATE_BEFORE or (operation == DELETE and shape.type == APPEND_ONLY):
                 continue
-            yield index, (key, None if operation == DELETE else value)
+            try:
+                record = (
+                    None if key is None else self._encoders[1](self._heads[1], key),
+                    None if operation == DELETE else self._encoders[0](self._heads[0], value),
+                )
+            except protobuf_writing.UnwritableError as error:
+                refused.append(Refusal(index=index, reason=str(error)))
+            else:
+                yield index, record
+        if refused:
+            raise RefusedRowsError(refused)
+
+    def _rows(self, rows: pa.Table, columns: Sequence[str]) -> Iterator[Any]:
+        if self._schemas.kind == "JSON":
+            return json_rows(rows, columns)
+        return zip(*(python_values(rows.column(name), name) for name in columns), strict=True)
+
+
+def _encoder(kind: str, schema: RegisteredSchema) -> Encode:
+    match kind:
+        case "AVRO":
+            return avro_writing.row_encoder(json.loads(schema.text))
+        case "PROTOBUF":
+            return protobuf_writing.row_encoder(list(schema.columns.items()))
+        case _:
+            return lambda head, row: head + to_json(row)

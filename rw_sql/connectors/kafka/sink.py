@@ -1,4 +1,4 @@
-"""The Kafka sink: writes rows as JSON or Avro records, keyed by the primary key, in order.
+"""The Kafka sink: writes rows as JSON, Avro or Protobuf records, keyed by the primary key, in order.
 
 Delivery is at least once.
 """
@@ -13,7 +13,7 @@ from rw_sql.connectors.base import RESOLVE_TIMEOUT_SECONDS, missing_hint
 from rw_sql.connectors.kafka import admin as kafka_admin
 from rw_sql.connectors.kafka import client_pool as kafka_visits
 from rw_sql.connectors.kafka import properties as kafka_properties
-from rw_sql.connectors.kafka.registered import RegisteredRecords, RegisteredSchemas
+from rw_sql.connectors.kafka.registered import RegisteredRecords, RegisteredSchemas, has_registry
 from rw_sql.connectors.kafka.registered import look as look_at_registry
 from rw_sql.connectors.kafka.source import check_brokers, check_topics, topics_of
 from rw_sql.connectors.sink import (
@@ -92,8 +92,8 @@ class KafkaSink:
                 )
 
     def check_shape(self, options: Mapping[str, str], shape: SinkShape) -> None:
-        """Checks that the columns can be written. JSON can represent every type. Raises SqlError."""
-        if shape.encode == "AVRO":
+        """Checks that the columns can be written: as JSON, every type can. Raises SqlError."""
+        if has_registry(shape):
             RegisteredSchemas.of(shape, *topics_of(options))
 
     def look(
@@ -121,7 +121,7 @@ class KafkaSink:
                 misfit=f'the user may not write to topic "{refused[0]}"',
                 hint="grant it the operation WRITE on the topic",
             )
-        if shape is not None and shape.encode == "AVRO":
+        if shape is not None and has_registry(shape):
             return look_at_registry(options, shape, *topics_of(options))
         return SinkLook()
 
@@ -177,7 +177,7 @@ class KafkaWriter:
         self._too_large = KafkaError.MSG_SIZE_TOO_LARGE
         self._refused: dict[int, str] = {}
         (self._topic,) = topics_of(options)
-        self._registered = RegisteredRecords(options, shape, self._topic) if shape.encode == "AVRO" else None
+        self._registered = RegisteredRecords(options, shape, self._topic) if has_registry(shape) else None
         self._fault: str | None = None
         self._is_cancelled = False
         self._failure = KafkaException

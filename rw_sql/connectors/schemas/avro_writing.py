@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from rw_sql.errors import NOT_SUPPORTED, SqlError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from decimal import Decimal
 
     Encoder = Callable[[bytearray, Any], None]
@@ -131,17 +131,17 @@ def encoder_of(schema: Any) -> Encoder:
             return _record([(each["name"], encoder_of(each["type"])) for each in schema["fields"]])
 
 
-def encoded_rows(schema: Mapping[str, Any], columns: Sequence[Sequence[Any]], prefix: bytes) -> Iterator[bytes]:
-    """Encodes rows as records, each preceded by ``prefix``.
-
-    The rows are given as columns, in the order of the schema's fields.
-    """
+def row_encoder(schema: Mapping[str, Any]) -> Callable[[bytes, Sequence[Any]], bytes]:
+    """The function that makes a record behind a prefix, from a row's values in the order of the schema's fields."""
     encoders = [encoder_of(each["type"]) for each in schema["fields"]]
-    for row in zip(*columns, strict=True):
+
+    def encoded(prefix: bytes, row: Sequence[Any]) -> bytes:
         out = bytearray(prefix)
         for encode, value in zip(encoders, row, strict=True):
             encode(out, value)
-        yield bytes(out)
+        return bytes(out)
+
+    return encoded
 
 
 def _long(out: bytearray, value: int) -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from rw_sql.connectors.formats import SCHEMA_ENCODES, EncodeFault, schema_option_fault
+from rw_sql.connectors.formats import EncodeFault, schema_option_fault
 from rw_sql.connectors.registry import sink_connector
-from rw_sql.connectors.schemas.options import is_of_schema, schema_fault
+from rw_sql.connectors.schemas.options import is_of_schema, needs_schema, schema_fault
 from rw_sql.connectors.sink import APPEND_ONLY, DEBEZIUM, UPSERT, SinkShape
 from rw_sql.connectors.spec import check_format, load_spec
 from rw_sql.errors import (
@@ -193,7 +193,9 @@ def _type(statement: CreateSink, spec: ConnectorSpec) -> tuple[str, Span]:
 
 
 def _check_encode(clause: FormatEncode) -> None:
-    is_registered = clause.encode in SCHEMA_ENCODES
+    is_registered = clause.format != "DEBEZIUM" and needs_schema(
+        clause.encode, {option.key: option_text(option.value) for option in clause.options}
+    )
     if is_registered:
         _check_schema(clause)
     if clause.key_encode not in (None, clause.encode):

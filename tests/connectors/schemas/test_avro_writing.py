@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import io
+import json
 from decimal import Decimal
 from typing import Any
 
@@ -14,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rw_sql.connectors.kafka.registered import RegisteredSchemas
-from rw_sql.connectors.schemas.avro_writing import encoded_rows, namespace_of, schema_of
+from rw_sql.connectors.schemas.avro_writing import namespace_of, row_encoder, schema_of
 from rw_sql.connectors.sink import SinkShape
 from rw_sql.errors import SqlError
 
@@ -102,7 +103,9 @@ def test_every_value_is_read_back(rows: list[dict[str, Any]]) -> None:
     table = pa.Table.from_pylist(listed, schema=TYPES)
     columns = [table.column(name).to_pylist() for name in COLUMNS]
     parsed = fastavro.parse_schema(schema)
-    for row, data in zip(rows, encoded_rows(schema, columns, b"head"), strict=True):
+    encoded = row_encoder(schema)
+    for row, values in zip(rows, zip(*columns, strict=True), strict=True):
+        data = encoded(b"head", values)
         assert data[:4] == b"head"
         stream = io.BytesIO(data[4:])
         assert fastavro.schemaless_reader(stream, parsed, parsed) == row
@@ -127,12 +130,15 @@ def test_subjects_and_names() -> None:
     schema = '{"type":"struct","fields":[{"name":"id","type":"integer","nullable":true,"metadata":{}}]}'
     shape = SinkShape(name="s", type="upsert", schema=schema, encode="AVRO", keys=("id",))
     plain = RegisteredSchemas.of(shape, "shop.orders-1")
-    assert [subject for subject, _ in plain.pairs] == ["shop.orders-1-value", "shop.orders-1-key"]
-    assert (plain.value["namespace"], plain.value["name"]) == ("shop.orders_1", "Value")
+    assert [schema.subject for schema in plain.both] == ["shop.orders-1-value", "shop.orders-1-key"]
+    names = [(made["namespace"], made["name"]) for made in (json.loads(schema.text) for schema in plain.both)]
+    assert names == [("shop.orders_1", "Value"), ("shop.orders_1", "Key")]
     given_name = (("schema.registry.name.strategy", "topic_record_name_strategy"), ("message", "a.b.Order"))
     named = RegisteredSchemas.of(
         SinkShape(name="s", type="append-only", schema=schema, encode="AVRO", encode_options=given_name), "t"
     )
-    assert named.pairs == [("t-a.b.Order", named.value)]
-    assert (named.value["namespace"], named.value["name"]) == ("a.b", "Order")
+    assert named.both == [named.value]
+    assert named.value.subject == "t-a.b.Order"
+    made = json.loads(named.value.text)
+    assert (made["namespace"], made["name"]) == ("a.b", "Order")
     assert namespace_of("1a..b c") == "_1a.b_c"
