@@ -110,9 +110,10 @@ class SqlError(Exception):
     """The error that a statement raises: a code, one sentence, its position in the text, and a hint that can be typed.
 
     ``code``, ``sqlstate``, ``message`` and ``hint`` are strings (``hint`` may be None); ``line`` and ``column`` are
-    1-based, or None if the error has no position. ``str(error)`` is the whole text, caret included. In the line it
-    shows, asterisks replace secrets. With ``hides_literals``, and in an error about an unknown property, they also
-    replace the values of all properties that are not known to be harmless; ``plain_keys`` are harmless ones.
+    1-based, or None if the error has no position. ``str(error)`` is the whole text, caret included. In the line of the
+    statement that the text shows, asterisks replace secrets. With ``hides_literals``, and in an error about an unknown
+    property, asterisks also replace the values of all properties that may be secrets; ``plain_keys`` names properties
+    that are never secrets.
     """
 
     def __init__(
@@ -160,7 +161,7 @@ class SqlError(Exception):
         return self.span.column if self.span else None
 
     def located(self, text: str, file: str | None = None) -> SqlError:
-        """This error with the text that its span refers to. If it has a text already, that one stays."""
+        """Sets the text to which the span refers, unless the error already has a text. Returns the error."""
         if self.text is None:
             self.text = text
         if self.file is None:
@@ -168,8 +169,8 @@ class SqlError(Exception):
         return self
 
     def moved_into(self, script: str, start: int, line: int, column: int, file: str | None) -> SqlError:
-        """This error of one statement, relocated into its script; ``line`` and ``column`` are those of the statement's
-        start."""
+        """Converts the position in one statement to the position in its script; the statement starts at ``line`` and
+        ``column`` of the script. Returns the error."""
         inner = self.span or Span(start=0, end=1, line=1, column=1)
         shift = column - 1 if inner.line == 1 else 0
         self.span = Span(

@@ -45,8 +45,8 @@ class Checkpoint:
     """The state of a checkpoint at the time it was read.
 
     ``batch`` is the newest committed batch and ``entry`` its entry in the offset log; ``previous`` is the entry before
-    it, or None. ``planned`` is the newest planned batch: if it is higher than ``batch``, its rows may be written
-    already. ``stamp`` changes whenever a query advances the checkpoint. ``unfinished`` is an interrupted rewrite by
+    it, or None. ``planned`` is the newest planned batch: if it is higher than ``batch``, its rows may already be
+    written. ``stamp`` changes whenever a query advances the checkpoint. ``unfinished`` is an interrupted rewrite by
     rw_sql.
     """
 

@@ -109,19 +109,22 @@ def check_command(
     warehouse: Annotated[
         str | None,
         typer.Option(
-            "--warehouse", "-w", metavar="PATH", help="Check on the catalog of this warehouse, without changing it."
+            "--warehouse",
+            "-w",
+            metavar="PATH",
+            help="Check against the catalog of this warehouse, without changing it.",
         ),
     ] = None,
     catalog: Annotated[
         str | None,
-        typer.Option("--catalog", metavar="FILE", help="Check on a catalog that rw-sql export-catalog wrote."),
+        typer.Option("--catalog", metavar="FILE", help="Check against a catalog that rw-sql export-catalog wrote."),
     ] = None,
     each: Annotated[
-        bool, typer.Option("--each", help="Check every file by itself, without the objects of the files before it.")
+        bool, typer.Option("--each", help="Check every file separately, without the objects of the files before it.")
     ] = False,
     spark_table: Annotated[
         list[str] | None,
-        typer.Option("--spark-table", metavar="NAME", help="A table of Spark's own that queries may read."),
+        typer.Option("--spark-table", metavar="NAME", help="A Spark table that queries may read."),
     ] = None,
     spark: Annotated[bool, typer.Option("--spark", help="Start Spark and let its analyzer check queries too.")] = False,
     env: Env = None,
@@ -130,8 +133,8 @@ def check_command(
 ) -> None:
     """Check the statements of SQL files: each is planned on the catalog that the statements before it produce.
 
-    The statements of a folder define objects: they are checked in the order of their dependencies, by the rules of
-    diff. Needs no Spark, Java or network; the summary names what it could not check. The exit status is 0
+    The statements of a folder define objects and are checked in the order of their dependencies, by the rules of diff.
+    Needs no Spark, Java or network. The summary lists the facts that could not be checked. The exit status is 0
     without errors, 1 with errors, 2 if a file or the catalog cannot be read.
     """
     output = form or output

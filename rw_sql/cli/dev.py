@@ -33,14 +33,16 @@ dev_app.add_typer(registry_app, name="registry")
 
 OUTPUTS = ("text", "json")
 
-_Folder = Annotated[Path, typer.Option("--folder", "-d", "-f", metavar="PATH", help="Where the broker keeps its data.")]
+_Folder = Annotated[
+    Path, typer.Option("--folder", "-d", "-f", metavar="PATH", help="The folder for the broker's data.")
+]
 _Bootstrap = Annotated[
     str | None,
     typer.Option(
         "--bootstrap",
         "-b",
         metavar="HOST:PORT",
-        help="The broker's address; by default that of the broker in the folder.",
+        help="The broker's address. By default, the address of the broker in the folder.",
     ),
 ]
 _OldBroker = Annotated[str | None, old_name("--broker", "--bootstrap")]
@@ -51,7 +53,7 @@ _Output = Annotated[str, output_option(*OUTPUTS)]
 def start(
     folder: _Folder = Path(DEFAULT_FOLDER),
     port: Annotated[
-        int, typer.Option("--port", "-p", metavar="PORT", help="The port to listen on; 0 takes a free one.")
+        int, typer.Option("--port", "-p", metavar="PORT", help="The port to listen on. 0 chooses a free port.")
     ] = 9092,
     controller_port: Annotated[
         int | None, typer.Option("--controller-port", help="The broker's second port; a free one by default.")
@@ -145,7 +147,8 @@ def produce(
         typer.Option(
             "--partition-by",
             metavar="FIELD",
-            help="The JSON field that decides the partition: a number modulo their count, or else a hash.",
+            help="The JSON field that determines the partition: a number modulo the number of partitions, or a hash of "
+            "another value.",
         ),
     ] = None,
     partitions: Annotated[

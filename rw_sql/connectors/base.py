@@ -47,8 +47,8 @@ class SplitState:
 class UpstreamSplit:
     """One split as the upstream reports it: it has the records ``[start, end)``.
 
-    ``is_endless``: records are generated as they are read. ``end`` then only limits the offsets that may be requested:
-    the split has no lag, and nothing can wait until it is read to the end.
+    ``is_endless``: records are generated when they are read. ``end`` then only limits the offsets that may be
+    requested. Such a split has no lag, and a statement cannot wait until it is read to the end.
     """
 
     split: str
@@ -63,10 +63,10 @@ class UpstreamSplit:
 class Upstream:
     """The state of the upstream at one moment. If it cannot be read, ``error`` is the reason and ``splits`` is empty.
 
-    ``missing`` are names in the options that do not exist upstream (topics), and ``present`` are then the names that do
-    exist, as far as the upstream lists them. ``part`` is the word for what is missing, ``remedy`` the command that
-    creates it, with ``{name}`` for its name. ``sparse`` maps a topic whose offsets do not count its records (compacted,
-    transactional) to the reason; a plain look leaves it empty.
+    ``missing`` contains the names (topics) in the options that do not exist upstream; ``present`` then contains the
+    names that exist, if the upstream lists them. For error messages, ``part`` is the word for such a name ("topic"),
+    and ``remedy`` is the command that creates it, with ``{name}`` for the name. ``sparse`` maps each topic whose
+    offsets do not count its records (compacted, transactional) to the reason; ``look`` leaves it empty.
     """
 
     splits: Mapping[str, UpstreamSplit] = field(default_factory=dict)
@@ -102,10 +102,11 @@ _MOST_TOPICS = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupOffsets:
-    """The offsets that a consumer group has committed: per split the next record to read; other splits are missing.
+    """The offsets that a consumer group has committed: the next record to read of each split. Splits without a
+    committed offset are missing.
 
-    ``members`` is its current number of consumers; while it has any, its offsets advance. ``groups`` are the existing
-    groups, if this one has committed nothing.
+    ``members`` is the group's current number of consumers; while it has consumers, its offsets may change. ``groups``
+    contains the existing groups if this group has committed nothing.
     """
 
     offsets: Mapping[str, int] = field(default_factory=dict)
@@ -176,8 +177,8 @@ def look_anew(kind: Connector, options: Mapping[str, str]) -> Upstream:
 class Connector(Protocol):
     """One kind of upstream. An instance is stateless and has no connection; it serves all sources of its kind.
 
-    ``options`` below are a source's whole WITH list with references resolved (connection merged in, secrets replaced by
-    their values), checked against the spec, without ``connector``.
+    In the methods, ``options`` is the source's complete WITH list without ``connector``: it includes the options of its
+    connection and the values of secrets, and was checked against the spec.
     """
 
     @property
@@ -225,8 +226,8 @@ class Connector(Protocol):
         ...
 
     def record_times(self, options: Mapping[str, str], offsets: Mapping[str, int]) -> Mapping[str, int]:
-        """The time when the record at each split's offset was written, in milliseconds since 1970; left out if not
-        known soon."""
+        """The time when the record at each split's offset was written, in milliseconds since 1970. Splits whose time
+        cannot be found quickly are omitted."""
         ...
 
     def group_offsets(
@@ -237,7 +238,8 @@ class Connector(Protocol):
         *,
         timeout: float = RESOLVE_TIMEOUT_SECONDS,
     ) -> GroupOffsets:
-        """A consumer group's committed offsets of the splits. Raises SqlError NOT_SUPPORTED if there are no groups."""
+        """A consumer group's committed offsets of the splits. Raises SqlError NOT_SUPPORTED if the connector has no
+        consumer groups."""
         ...
 
     def start_offset(self, options: Mapping[str, str], split: UpstreamSplit, at_times: Mapping[str, int]) -> int:

@@ -22,9 +22,10 @@ _MODE = "scan.startup.mode"
 class PlainConnector(ABC):
     """See :class:`rw_sql.connectors.base.Connector` for the contract of each method.
 
-    ``other_targets`` are the targets of INJECT that it supports besides VALUES, as a hint lists them. ``offsets_count``
+    ``other_targets`` are the targets of INJECT that the connector supports besides VALUES, as the text of a hint.
+    ``offsets_count``
     is EXACTLY if each offset is one record, AT_MOST if some offsets have no record, and None if offsets do not count
-    records. The number of records in a batch is checked against it before the commit.
+    records. Before the commit, the number of records in a batch is compared with its offsets.
     """
 
     other_targets = "TO EARLIEST, TO LATEST or TO OFFSET"
@@ -44,11 +45,11 @@ class PlainConnector(ABC):
         return self.spec.is_shareable
 
     def check_options(self, options: Mapping[str, str]) -> None:
-        """Checks that the options are those of the spec."""
+        """Checks that the spec has all of these options."""
         check_option_values(self.spec, options)
 
     def check_columns(self, options: Mapping[str, str], columns: Mapping[str, str]) -> None:
-        """Nothing to check: values that do not fit are found when they are read."""
+        """Checks nothing: values that do not fit their columns are detected when they are read."""
         return
 
     def offsets_at(

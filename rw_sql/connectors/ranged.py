@@ -55,8 +55,8 @@ class RangedConnector(PlainConnector):
     """See :class:`rw_sql.connectors.base.Connector` for the contract of each method.
 
     ``offsets_per_record`` is the approximate number of offsets per record: files count bytes. Without
-    ``has_small_batches`` the number of offsets does not limit the number of records. ``poll_seconds`` is the
-    interval at which a reader looks for more in splits that grow; None if they never do.
+    ``has_small_batches`` the number of offsets does not limit the number of records. ``poll_seconds`` is the interval
+    at which a reader checks growing splits for new records; None if splits never grow.
     """
 
     offsets_per_record = 1
@@ -103,7 +103,7 @@ class RangedConnector(PlainConnector):
         return True
 
     def split_topic(self, split: str) -> str:
-        """Empty text: all splits belong together."""
+        """The empty string: all splits belong to the same part."""
         return ""
 
     def named_topics(self, options: Mapping[str, str]) -> tuple[str, ...]:
@@ -155,8 +155,8 @@ class RangedConnector(PlainConnector):
 class PythonConnector(RangedConnector):
     """A connector whose records a Python method yields: the simplest base class for third parties.
 
-    A subclass defines ``spec``, :meth:`look` and :meth:`records`, and has a constructor without arguments. Spark's
-    Python processes receive it with its package by value; packages that it imports must be installed there.
+    A subclass defines ``spec``, :meth:`look` and :meth:`records`, and has a constructor without arguments. Spark sends
+    the class and its package to its Python worker processes; other packages that it imports must be installed there.
     """
 
     @abstractmethod

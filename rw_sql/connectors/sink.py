@@ -75,14 +75,14 @@ STOP, SKIP, REPLACE = "stop", "skip", "replace"
 
 
 class SinkError(Exception):
-    """The target did not accept a batch. The text can be used in a message: it contains no secret.
+    """The target did not accept a batch. The text contains no secret, so it can be shown in a message.
 
     This class itself means that the target is unavailable. The batch is retried later.
     """
 
 
 class TargetUnfitError(SinkError):
-    """The target answers but accepts no row: its definition or the user's privileges have changed."""
+    """The target responds but accepts no row, because its definition or the user's privileges have changed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,8 +101,9 @@ class Refusal:
 class RefusedRowsError(SinkError):
     """The target is available and refuses rows of the batch permanently.
 
-    No row of the batch is written, except with ``is_rest_written``: then all other rows are written. ``refusals`` has
-    at least one row but not necessarily all: more may follow when the batch is retried without them.
+    No row of the batch is written, except with ``is_rest_written``: then all other rows are written. ``refusals``
+    contains at least one row, but not necessarily all: the target may refuse further rows when the batch is retried
+    without these.
     """
 
     def __init__(self, refusals: Sequence[Refusal], *, is_rest_written: bool = False) -> None:
@@ -143,8 +144,8 @@ class SinkWriter(Protocol):
 class SinkConnector(Protocol):
     """One kind of target. An instance is stateless and has no connection; it serves all sinks of its kind.
 
-    ``options`` below are a sink's whole WITH list with references resolved (connection merged in, secrets replaced by
-    their values), checked against the spec, without ``connector``.
+    In the methods, ``options`` is the sink's complete WITH list without ``connector``: it includes the options of its
+    connection and the values of secrets, and was checked against the spec.
     """
 
     @property

@@ -131,7 +131,7 @@ class _Runtime:
 class Attached:
     """A Spark session that accepts rw_sql's statements, and their warehouse.
 
-    ``ask`` is called with a :class:`Question` before an unsafe statement; None if no one can answer.
+    ``ask`` is called with a :class:`Question` before an unsafe statement; it is None if there is nobody to ask.
     """
 
     def __init__(self, spark: SparkSession, runtime: _Runtime) -> None:
@@ -174,7 +174,7 @@ class Attached:
         return None if block is None else "aborted" if block.is_aborted else "open"
 
     def abort_block(self) -> None:
-        """Aborts the block after an error: only ROLLBACK ends it now."""
+        """Aborts the block after an error. After that, only ROLLBACK ends the block."""
         if self._state.block is not None:
             self._state.block.is_aborted = True
 
@@ -206,7 +206,7 @@ class Attached:
         return serve_metrics(metrics, where)
 
     def served(self) -> ServedWarehouse:
-        """The data that ``rw-sql serve`` shows of the warehouse: its status page, metrics and readiness."""
+        """The data of the warehouse that ``rw-sql serve`` shows: status page, metrics and readiness."""
         return ServedWarehouse(self._runtime.context)
 
     def has_object(self, name: Name) -> bool:
@@ -257,7 +257,7 @@ class Attached:
             self._state.waiting.end()
 
     def dry_run(self) -> DryRun:
-        """Explains statements one after the other, beginning with the present catalog and this session's parameters."""
+        """Explains statements one after the other, beginning with the current catalog and this session's parameters."""
         return DryRun(self._runtime.context, self._state.parameters)
 
     def refuse_changes(self, text: str) -> None:
@@ -268,7 +268,7 @@ class Attached:
             raise error.located(text) from None
 
     def before_spark(self, text: str) -> None:
-        """Called before a Spark statement or table name: makes the rw_sql objects that it may name readable.
+        """Call this before a Spark statement or a table name: it makes the rw_sql objects in the text readable.
 
         Looks for views created by other sessions at most every LOOK_SECONDS, so that plain Spark statements stay fast.
         """
@@ -292,7 +292,7 @@ class Attached:
             logger.warning("the catalog's views are not up to date: %s", cause_line(str(error)))
 
     def read(self, text: str, read: Callable[[], DataFrame]) -> DataFrame:
-        """Runs ``read`` for a Spark statement; sources that it names are read upstream, once.
+        """Runs ``read`` for a Spark statement. Sources in the statement are read from their upstreams, once.
 
         Raises SqlError, located in ``text``, if a source cannot be read.
         """
@@ -323,8 +323,8 @@ def connect(
     """Returns a Spark session with Delta that accepts rw_sql's statements: the running session, or a new one.
 
     ``warehouse`` is a path or URI (default: ``$RW_SQL_WAREHOUSE``, else ``./rw_warehouse``). ``master`` is Spark's
-    (default: ``local[*]``), and ``config`` adds Spark settings. Both win over ``spark-defaults.conf``, and that file
-    wins over rw_sql's own settings. With ``run_jobs=False`` this process only commits statements and never runs the
+    (default: ``local[*]``), and ``config`` adds Spark settings. Both override ``spark-defaults.conf``, which overrides
+    the defaults of rw_sql. With ``run_jobs=False`` this process only commits statements and never runs the
     jobs. Raises SqlError JAVA_MISSING if Java is missing or too old.
     """
     check_java()

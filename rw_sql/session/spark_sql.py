@@ -46,7 +46,7 @@ class TakesStatements(Protocol):
         ...
 
     def abort_block(self) -> None:
-        """Aborts the block after an error: only ROLLBACK ends it now."""
+        """Aborts the block after an error. After that, only ROLLBACK ends the block."""
         ...
 
 

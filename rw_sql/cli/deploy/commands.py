@@ -64,7 +64,10 @@ def diff_command(
     ] = None,
     output: Annotated[str, output_option(*OUTPUTS, help="Changes as text, or the plan as JSON.")] = "text",
     exit_code: Annotated[
-        bool, typer.Option("--exit-code", help="Exit with 2 if folder and warehouse differ, 0 if not, 1 at an error.")
+        bool,
+        typer.Option(
+            "--exit-code", help="Exit with 2 if folder and warehouse differ, with 0 if not, and with 1 after an error."
+        ),
     ] = False,
     catalog: Annotated[
         str | None,
@@ -112,22 +115,26 @@ def apply_command(
     allow: AllowRows = None,
     allow_drop: Annotated[
         bool,
-        typer.Option("--allow-drop", help="Drop objects that the folder lacks, and those that must be created again."),
+        typer.Option(
+            "--allow-drop",
+            help="Allow apply to drop objects that are not in the folder, and objects that must be created again.",
+        ),
     ] = False,
     keep: Annotated[
         str | None,
         typer.Option(
             "--keep",
             metavar="TIME",
-            help="How long the rows before a rebuild are kept for a rollback (30min, 12h, 7d; -1 for no end): sets the "
-            "system parameter rollback_window.",
+            help="How long the old rows of a rebuilt view are kept for a rollback (30min, 12h, 7d; -1 for no limit). "
+            "Sets the system parameter rollback_window.",
         ),
     ] = None,
     yes: Yes = False,
     confirm: Confirm = None,
     output: Annotated[str, output_option(*OUTPUTS)] = "text",
 ) -> None:
-    """Bring a warehouse to the state of a folder of CREATE statements. After a failure the same command continues."""
+    """Change a warehouse to match a folder of CREATE statements. After a failure, run the same command again to
+    continue."""
     from rw_sql.plan.deploy.plan_file import from_json, require_current, saved_plan
 
     require_output(output, OUTPUTS)
@@ -167,7 +174,7 @@ def rollback_command(
     yes: Yes = False,
     output: Annotated[str, output_option(*OUTPUTS)] = "text",
 ) -> None:
-    """Restore the rows that a view had before its newest rebuild; they are kept until the next rebuild."""
+    """Restore the rows that a view had before its newest rebuild. These rows are kept until the next rebuild."""
     from rw_sql.metastore import Metastore
     from rw_sql.model.names import undefined
     from rw_sql.plan.statements.move.undo import History

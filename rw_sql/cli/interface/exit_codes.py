@@ -16,11 +16,11 @@ DIFFERS = UNUSABLE
 MEANINGS = {
     DONE: "Everything is done.",
     FAILED: "A statement, a check or a test failed. With `fmt --check`, a file would change.",
-    UNUSABLE: "Nothing is done: the command line, a file, a variable or a catalog cannot be used. With "
-    "`diff --exit-code`, there is a difference; an error has status 1 there.",
-    REFUSED: "A confirmation is missing, or unsafe operations are off; nothing unsafe is done.",
+    UNUSABLE: "Nothing is done, because the command line, a file, a variable or a catalog cannot be used. With `diff "
+    "--exit-code`, 2 means that there is a difference, and an error has status 1.",
+    REFUSED: "A confirmation is missing, or unsafe operations are not enabled. No unsafe operation was done.",
     UNREACHABLE: "A broker or another upstream does not answer, or the jobs have not applied a statement in time. The "
-    "same command may succeed later. `run`, `shell` and `test` count it as a failed statement: 1.",
+    "same command may succeed later. In `run`, `shell` and `test`, this is a failed statement with status 1.",
     INTERRUPTED: "Ctrl-C.",
 }
 """What each status means, for the reference page."""

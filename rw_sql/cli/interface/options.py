@@ -32,16 +32,19 @@ Env = Annotated[
     typer.Option(
         "--env",
         metavar="NAME",
-        help="Take ${variables} from NAME.env, in the folder of the SQL files or above; ${env} is NAME itself.",
+        help="Read the values of ${variables} from NAME.env, in the folder of the SQL files or above. ${env} has the "
+        "value NAME.",
     ),
 ]
 Yes = Annotated[
     bool,
-    typer.Option("--yes", help="Confirm without asking; --allow, or the statement's ALLOW, must name predicted loss."),
+    typer.Option(
+        "--yes", help="Confirm without a question. --allow, or the statement's ALLOW, must name every predicted loss."
+    ),
 ]
 Confirm = Annotated[
     list[str] | None,
-    typer.Option("--confirm", metavar="TOKEN", help="Confirm the request that was refused, by its token."),
+    typer.Option("--confirm", metavar="TOKEN", help="Confirm the refused request that has this token."),
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show the preview and change nothing.")]
 ShowSql = Annotated[bool, typer.Option("--show-sql", help="Print the statement and do nothing.")]
@@ -52,7 +55,7 @@ AllowRows = Annotated[
     typer.Option(
         "--allow",
         metavar="WORD",
-        help="gaps or duplicates: predicted loss to accept; repeatable.",
+        help="A predicted loss to accept: gaps or duplicates. Repeatable.",
         autocompletion=complete_words("gaps", "duplicates"),
     ),
 ]
@@ -61,7 +64,7 @@ AllowOffsets = Annotated[
     typer.Option(
         "--allow",
         metavar="WORD",
-        help="gaps, duplicates or clamp: predicted loss to accept; repeatable.",
+        help="A predicted loss to accept: gaps, duplicates or clamp. Repeatable.",
         autocompletion=complete_words("gaps", "duplicates", "clamp"),
     ),
 ]
@@ -76,7 +79,8 @@ Settings = Annotated[
     ),
 ]
 FileToRead = Annotated[
-    str | None, typer.Option("--file", "-f", metavar="FILE", help="Offsets from a file, in any known form.")
+    str | None,
+    typer.Option("--file", "-f", metavar="FILE", help="Read the offsets from a file, in any supported format."),
 ]
 FromGroup = Annotated[
     str | None, typer.Option("--from-group", metavar="GROUP", help="A consumer group's committed offsets.")
@@ -85,7 +89,7 @@ FromCheckpoint = Annotated[
     str | None, typer.Option("--from-checkpoint", metavar="PATH", help="The positions of a checkpoint.")
 ]
 ToEarliest = Annotated[bool, typer.Option("--to-earliest", help="The first record that still exists.")]
-ToLatest = Annotated[bool, typer.Option("--to-latest", help="The present end.")]
+ToLatest = Annotated[bool, typer.Option("--to-latest", help="The current end.")]
 ToOffset = Annotated[int | None, typer.Option("--to-offset", metavar="N", help="The same position in every split.")]
 ToTimestamp = Annotated[
     str | None,
@@ -93,14 +97,18 @@ ToTimestamp = Annotated[
 ]
 ShiftBy = Annotated[int | None, typer.Option("--shift-by", metavar="±N", help="Move the position of each split by N.")]
 BackBy = Annotated[
-    str | None, typer.Option("--back-by", metavar="'2 hours'", help="The first record at or after this long ago.")
+    str | None,
+    typer.Option("--back-by", metavar="'2 hours'", help="The first record at or after now minus this interval."),
 ]
 LastSeen = Annotated[
-    bool, typer.Option("--last-seen", help="The given offsets are those of the last record read, not the next one.")
+    bool,
+    typer.Option(
+        "--last-seen", help="The given offsets are those of the last record that was read, not of the next one."
+    ),
 ]
 
 
-def output_option(*forms: str, help: str = "The form in which results are printed.") -> Any:
+def output_option(*forms: str, help: str = "The output format.") -> Any:
     """``--output``, with the forms that a command has; the first one is the default."""
     return typer.Option("--output", "-o", metavar="|".join(forms), help=help, autocompletion=complete_words(*forms))
 
@@ -113,7 +121,7 @@ def require_output(output: str, forms: Sequence[str], option: str = "--output") 
 
 
 PICTURES = ("mermaid", "svg")
-MOVE_OUTPUT = output_option("text", "json", *PICTURES, help="The form of the results; mermaid and svg need --dry-run.")
+MOVE_OUTPUT = output_option("text", "json", *PICTURES, help="The output format. mermaid and svg need --dry-run.")
 """``--output`` of the commands that move positions, whose preview can be a picture."""
 
 

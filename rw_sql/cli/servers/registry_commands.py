@@ -25,7 +25,7 @@ _Output = Annotated[str, output_option(*OUTPUTS)]
 def start(
     folder: _Folder = Path(DEFAULT_FOLDER),
     port: Annotated[
-        int, typer.Option("--port", "-p", metavar="PORT", help="The port to listen on; 0 takes a free one.")
+        int, typer.Option("--port", "-p", metavar="PORT", help="The port to listen on. 0 chooses a free port.")
     ] = 8085,
     output: _Output = "text",
 ) -> None:

@@ -23,13 +23,16 @@ def doctor_command(
     warehouse: WarehouseOption = None,
     output: Annotated[str, output_option(*OUTPUTS)] = "text",
     repair: Annotated[
-        bool, typer.Option("--repair", help="Remove what dead processes and dropped objects have left behind.")
+        bool,
+        typer.Option(
+            "--repair", help="Remove files and records that killed processes and dropped objects have left behind."
+        ),
     ] = False,
 ) -> None:
-    """Find contradictions in a warehouse: definitions that do not parse, checkpoints without tables, leftover folders
-    and locks, operations without an outcome, jobs that should run and do not. Starts no Spark.
+    """Find inconsistencies in a warehouse: definitions that do not parse, checkpoints without tables, leftover folders
+    and locks, operations without an outcome, jobs that should run but do not. Does not start Spark.
 
-    The exit status is 1 if something is found. --repair changes nothing that a job or a statement may still use.
+    The exit status is 1 if there is a finding. --repair changes nothing that a job or a statement may still use.
     """
     from rw_sql.cli.output import console_for
     from rw_sql.runtime.status.examination import examine

@@ -29,7 +29,11 @@ def run_test_command(
     workers: Annotated[
         int,
         typer.Option(
-            "--jobs", "-j", metavar="N", min=1, help="The number of tests that run in parallel, on one Spark."
+            "--jobs",
+            "-j",
+            metavar="N",
+            min=1,
+            help="The number of tests that run in parallel. They share one Spark application.",
         ),
     ] = 1,
     kafka: Annotated[
@@ -42,13 +46,13 @@ def run_test_command(
     ] = None,
     fail_fast: Annotated[bool, typer.Option("--fail-fast", help="Stop after the first failure.")] = False,
     override: Annotated[
-        bool, typer.Option("--override", help="Rewrite the expected rows of .slt files to those found.")
+        bool, typer.Option("--override", help="Replace the expected rows of .slt files by the actual rows.")
     ] = False,
     output: Annotated[
-        str, output_option(*OUTPUTS, help="The form of the report; json and junit are written at the end.")
+        str, output_option(*OUTPUTS, help="The format of the report. json and junit are written at the end.")
     ] = "text",
 ) -> None:
-    """Run tests of pipelines, each on a throwaway warehouse.
+    """Run tests of pipelines, each on a temporary warehouse.
 
     The exit status is 0 if all tests passed, 1 if one failed, and 2 if none was run because the command line, a path or
     a file is wrong.

@@ -39,7 +39,8 @@ class AlterMaterializedViewQuery(Statement):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RebuildMaterializedView(Statement):
-    """``REBUILD MATERIALIZED VIEW n [CASCADE] [REASON 'text']``: builds a new table while the old rows serve."""
+    """``REBUILD MATERIALIZED VIEW n [CASCADE] [REASON 'text']``: computes the view again; queries read the old rows
+    until the new rows are complete."""
 
     name: Name
     is_cascade: bool = False

@@ -40,7 +40,7 @@ class Confirm(Statement):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Flush(Statement):
-    """``FLUSH``: waits until all records that existed at the call are in every running dependent.
+    """``FLUSH``: waits until every running view and sink has all records that exist at the time of the call.
 
     Paused objects, and jobs STALLED for five seconds, are listed in the result and not waited for.
     """
@@ -48,7 +48,7 @@ class Flush(Statement):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explain(Statement):
-    """``EXPLAIN [ANALYZE] [(option, …)] statement``: shows what the statement would do, without doing it."""
+    """``EXPLAIN [ANALYZE] [(option, …)] statement``: shows the steps of the statement without running them."""
 
     statement: Statement
     is_analyze: bool = False
@@ -65,7 +65,7 @@ class SetTimeZone(Statement):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BeginUnsafe(Statement):
-    """``BEGIN UNSAFE [REASON 'text']``: the statements up to COMMIT become one operation."""
+    """``BEGIN UNSAFE [REASON 'text']``: the statements up to COMMIT are run as one operation."""
 
     reason: str | None = None
 

@@ -239,7 +239,8 @@ class InjectSourceOffsets(Statement):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InjectCheckpointOffsets(Statement):
-    """``INJECT CHECKPOINT OFFSETS 'path' target …``: like INJECT SOURCE OFFSETS, for a foreign checkpoint.
+    """``INJECT CHECKPOINT OFFSETS 'path' target …``: like INJECT SOURCE OFFSETS, for the checkpoint of a job that
+    rw_sql does not run.
 
     In WITH: ``options`` are the brokers' (``properties.…`` and ``connection``), ``tables`` the Delta tables that are
     read. ``is_exactly`` removes all Kafka splits that are not named. ``watch`` is the time in which the files must stay
