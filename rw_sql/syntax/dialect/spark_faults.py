@@ -180,7 +180,7 @@ def _function(fault: SparkFault, text: str, known: KnownNames) -> SqlError:
     parts = name_parts(fault.parameters.get("routineName") or fault.parameters.get("name", ""))
     name = parts[-1] if parts else ""
     near = near_names(name.lower(), {*known.functions()}, most=1)
-    hint = f'did you mean "{near[0]}"?' if near else "SHOW FUNCTIONS lists all"
+    hint = f'did you mean "{near[0]}"?' if near else "SHOW FUNCTIONS lists all functions"
     return SqlError(
         UNDEFINED_OBJECT, f'function "{name}" does not exist', hint=hint, span=_place(text, fault, parts[-1:])
     )
