@@ -36,12 +36,12 @@ PROOF = Proof(
     name="history-kills",
     claim="A view whose backfill is killed contains each record once in the end, and each kill repeats at most "
     "one chunk.",
-    method="There are a topic of records, a source that began at its end, and two views over all records: one "
-    f"appends, one counts by a key. {_KILLS} processes that create them are killed by SIGKILL, Python and JVM, at "
-    "random fault points: before and after a chunk's append, at the end of the history, while the checkpoint moves to "
-    f"the log, before and after going live. The first {LARGE} seeds have 1,000,000 records in chunks of 100,000, the "
-    "others 20,000 in chunks of 3,000. Then each view is compared with the topic, row by row, and the chunks "
-    "that were read are counted.",
+    method="There are a topic of records, a source that began at the end of the topic, and two views over all "
+    f"records: one appends rows, the other counts by a key. {_KILLS} processes that create them are killed by "
+    "SIGKILL, Python and JVM, at random fault points: before and after a chunk's append, at the end of the "
+    f"history, while the checkpoint moves to the log, before and after going live. The first {LARGE} seeds have "
+    "1,000,000 records in chunks of 100,000, the others 20,000 in chunks of 3,000. Then each view is compared with "
+    "the topic, row by row, and the chunks that were read are counted.",
     seeds=range(12),
     check=_check,
 )

@@ -27,9 +27,9 @@ PROOF = Proof(
     claim="A refresh that is killed in any state leaves the table as it was or as its upstream is, and readers "
     "see each row that differs once.",
     method="A Delta table is the upstream of a table with refresh_mode = 'FULL_RELOAD', and two views read that "
-    "table: one has its rows, one counts them by a group. The table is loaded; then upstream 1 % of the rows are "
-    f"changed, 0.5 % are removed and 0.5 % added, and all rows get another order. {_KILLS} processes that refresh "
-    "the table are killed by SIGKILL, Python and JVM, at random fault points: before the load, after the "
+    "table: one contains its rows, the other counts them by a group. The table is loaded; then upstream 1 % of the "
+    f"rows are changed, 0.5 % are removed and 0.5 % added, and all rows get another order. {_KILLS} processes that "
+    "refresh the table are killed by SIGKILL, Python and JVM, at random fault points: before the load, after the "
     "comparison, when everything is staged, between the staging and the state FINISHING, before and after the "
     "commit of a chunk, when everything is merged, before the state IDLE, and at the start of the table's job. A "
     "refresh whose staging was not complete starts again. Then the table and the views are compared with the "

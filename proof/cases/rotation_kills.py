@@ -28,10 +28,10 @@ PROOF = Proof(
     name="rotation-kills",
     claim="If a process is killed while it changes credentials, all dependents use the new ones or all the old ones.",
     method=f"Two sources and a sink use one connection to a broker with SCRAM and TLS. {len(_PAIRS)} pairs of a "
-    f"statement (ALTER CONNECTION, ALTER SECRET) and a point between two of its steps are tried, each once in "
-    f"{DEALT} seeds; Python is killed alone or with its JVM. After a kill before the commit the broker accepts only "
-    "the old credentials, after a later one only the new ones; the next process must read every row exactly once and "
-    "write all of them.",
+    "statement (ALTER CONNECTION, ALTER SECRET) and a point between two of its steps are tried, each once over "
+    f"{DEALT} seeds; each kill ends Python alone, or Python and its JVM. If the kill came before the commit, the "
+    "broker then accepts only the old credentials, otherwise only the new ones. The next process must read every "
+    "row exactly once and write all of them.",
     seeds=range(DEALT),
     check=_check,
 )

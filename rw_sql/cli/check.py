@@ -109,12 +109,15 @@ def check_command(
     warehouse: Annotated[
         str | None,
         typer.Option(
-            "--warehouse", "-w", metavar="PATH", help="Check on the catalog of this warehouse, without changing it."
+            "--warehouse",
+            "-w",
+            metavar="PATH",
+            help="Check against the catalog of this warehouse, without changing it.",
         ),
     ] = None,
     catalog: Annotated[
         str | None,
-        typer.Option("--catalog", metavar="FILE", help="Check on a catalog that rw-sql export-catalog wrote."),
+        typer.Option("--catalog", metavar="FILE", help="Check against a catalog that rw-sql export-catalog wrote."),
     ] = None,
     each: Annotated[
         bool, typer.Option("--each", help="Check each file separately, without the objects of the files before it.")

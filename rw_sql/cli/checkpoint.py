@@ -45,7 +45,7 @@ _Output = Annotated[str, output_option("text", "json")]
 _MoveOutput = Annotated[str, MOVE_OUTPUT]
 _Bootstrap = Annotated[
     str | None,
-    typer.Option("--bootstrap", "-b", metavar="HOST:PORT", help="Kafka's brokers, to check offsets against."),
+    typer.Option("--bootstrap", "-b", metavar="HOST:PORT", help="The Kafka brokers with which offsets are checked."),
 ]
 _Property = Annotated[
     list[str] | None,
@@ -57,11 +57,13 @@ _Property = Annotated[
 ]
 _Secret = Annotated[
     list[str] | None,
-    typer.Option("--secret", metavar="KEY=VARIABLE", help="A secret property, from an environment variable."),
+    typer.Option(
+        "--secret", metavar="KEY=VARIABLE", help="A property whose value is read from an environment variable."
+    ),
 ]
 _Table = Annotated[
     list[str] | None,
-    typer.Option("--table", metavar="PATH", help="A Delta table that the job reads, to check versions against."),
+    typer.Option("--table", metavar="PATH", help="A Delta table that the job reads, with which versions are checked."),
 ]
 _Stopped = Annotated[bool, typer.Option("--assume-stopped", help="Assert that the job is stopped on every machine.")]
 _Watch = Annotated[
@@ -92,14 +94,14 @@ def show(
 @checkpoint_app.command()
 def export(
     path: _Path,
-    output: Annotated[str, output_option(*FORMS, help="The form of the offsets.")] = FORMS[0],
+    output: Annotated[str, output_option(*FORMS, help="The format of the offsets.")] = FORMS[0],
     group: Annotated[
         str | None, typer.Option("--group", metavar="GROUP", help="The consumer group in the first column of csv.")
     ] = None,
     file: FileToWrite = None,
     old_form: Annotated[str | None, old_name("--form", "--output")] = None,
 ) -> None:
-    """Print the job's positions, in rw_sql's form or another tool's (spark: for startingOffsets)."""
+    """Print the job's positions in the format of rw_sql or of another tool (spark: for startingOffsets)."""
     from rw_sql.cli.checkpoint_run import export_checkpoint
 
     export_checkpoint(path, form=old_form or output, group=group, file=file)
@@ -140,7 +142,7 @@ def set_offsets(
     show_sql: ShowSql = False,
     output: _MoveOutput = "text",
 ) -> None:
-    """Rewrite the positions of a stopped job. Its state and a backup are kept; undo restores the backup."""
+    """Rewrite the positions of a stopped job. The job keeps its state. A backup is kept; undo restores it."""
     from rw_sql.cli.checkpoint_run import Upstreams, move_checkpoint, statement_of, target_of
 
     require_move_output(output, is_dry_run=dry_run)

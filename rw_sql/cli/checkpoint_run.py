@@ -380,7 +380,7 @@ def _ask(console: Console, plan: Plan, *, is_assumed_stopped: bool, is_yes: bool
         CONFIRMATION_NEEDED,
         "the operation was not confirmed"
         if can_ask
-        else "this operation needs a confirmation, which nobody can give here",
+        else "this operation needs a confirmation, but there is nobody to ask here",
         hint=f"nothing was changed; to do what is shown above, add --yes{lacking} --assume-stopped",
     )
 

@@ -33,14 +33,16 @@ dev_app.add_typer(registry_app, name="registry")
 
 OUTPUTS = ("text", "json")
 
-_Folder = Annotated[Path, typer.Option("--folder", "-d", "-f", metavar="PATH", help="Where the broker keeps its data.")]
+_Folder = Annotated[
+    Path, typer.Option("--folder", "-d", "-f", metavar="PATH", help="The folder for the broker's data.")
+]
 _Bootstrap = Annotated[
     str | None,
     typer.Option(
         "--bootstrap",
         "-b",
         metavar="HOST:PORT",
-        help="The broker's address; by default that of the broker in the folder.",
+        help="The broker's address. By default, the address of the broker in the folder.",
     ),
 ]
 _OldBroker = Annotated[str | None, old_name("--broker", "--bootstrap")]

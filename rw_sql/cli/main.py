@@ -145,10 +145,11 @@ def shell(
     warehouse: WarehouseOption = None,
     commands: Annotated[
         list[str] | None,
-        typer.Option("--command", "-c", metavar="TEXT", help="Run statements and backslash commands, and leave."),
+        typer.Option("--command", "-c", metavar="TEXT", help="Run these statements and backslash commands, then exit."),
     ] = None,
     files: Annotated[
-        list[str] | None, typer.Option("--file", "-f", metavar="FILE", help="Run the statements of a file, and leave.")
+        list[str] | None,
+        typer.Option("--file", "-f", metavar="FILE", help="Run the statements of this file, then exit."),
     ] = None,
 ) -> None:
     """Run statements interactively, or the statements of -c, of -f or of a pipe.
@@ -177,7 +178,11 @@ def serve(
     port: Annotated[
         int | None,
         typer.Option(
-            "--port", "-p", min=0, max=65535, help="The port of the status page: 9465, or a free one if it is taken."
+            "--port",
+            "-p",
+            min=0,
+            max=65535,
+            help="The port of the status page. By default 9465, or another free port if 9465 is in use.",
         ),
     ] = None,
     no_http: Annotated[bool, typer.Option("--no-http", help="Serve no status page.")] = False,
@@ -190,7 +195,7 @@ def serve(
         ),
     ] = None,
     log: Annotated[
-        str, typer.Option("--log", metavar="FORM", help="The form of the log lines: text or json.")
+        str, typer.Option("--log", metavar="FORM", help="The format of the log lines: text or json.")
     ] = "text",
     master: Annotated[
         str | None, typer.Option("--master", metavar="URL", help="Spark's master; local[*] by default.")
@@ -221,7 +226,7 @@ def serve(
 
 @app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []})
 def pyspark(context: typer.Context) -> None:
-    """Start the pyspark shell with Delta and rw_sql attached; takes all of pyspark's arguments."""
+    """Start the pyspark shell with Delta and rw_sql attached. Accepts all arguments of pyspark."""
     from rw_sql.cli.pyspark_shell import run_pyspark
 
     run_pyspark(context.args)

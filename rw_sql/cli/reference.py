@@ -42,7 +42,7 @@ _MADE = "<!-- Made by python -m rw_sql.cli.reference from {source}: change that.
 _CONNECTOR_API = (
     ("Sources", base, ("Connector", "SplitState", "UpstreamSplit", "Upstream", "GroupOffsets")),
     ("Bases to extend", ranged, ("PythonConnector", "RangedConnector", "Record")),
-    ("What most connectors answer alike", plain, ("PlainConnector",)),
+    ("Common behaviour of connectors", plain, ("PlainConnector",)),
     ("The TOML file", spec, ("parse_spec",)),
     ("Sinks", sink_base, ("SinkConnector", "SinkError", "RefusedRowsError", "TargetUnfitError")),
 )
@@ -74,6 +74,91 @@ _VIEW_ROWS = {
 }
 """The meaning of a row of each catalog view. The texts are here because released files of ``catalog/`` never change."""
 
+_PLAINER = {
+    "Which of these files a warehouse has seen.": "The files of `catalog/` that have been applied to the warehouse.",
+    (
+        "The log of record. Appending a row with entry = 'operation' is the commit of a statement; a row with entry = "
+        "'outcome' says later what came of it. Statistics are kept for epoch alone: the images can be megabytes."
+    ): (
+        "The log of record. Appending a row with entry = 'operation' is the commit of a statement; a later row with "
+        "entry = 'outcome' contains its outcome. Delta keeps statistics only of the column epoch, because the images "
+        "can have megabytes."
+    ),
+    "the number of the commit; an outcome carries the epoch it is about": (
+        "the number of the commit; an outcome has the epoch of its operation"
+    ),
+    "tells a writer whether a commit in doubt was its own": (
+        "lets a writer find out whether an uncertain commit was its own"
+    ),
+    "canonical text, secrets by name": "canonical text, with the names of secrets",
+    "the names it affects, dependents included": "the names of the affected objects, including dependents",
+    "who": "the user",
+    "what EXPLAIN prints": "the text that EXPLAIN prints",
+    "before-image: JSON of everything the changes touch": "before-image: JSON of everything that the changes replace",
+    "JSON, for the proof afterwards": "JSON, for SHOW SOURCE CONTINUITY",
+    "applied, committed or failed: and why": "applied, committed or failed, with the reason",
+    "Projections of operations: the newest row of a key holds.": (
+        "A projection of operations: for each key, the newest row is valid."
+    ),
+    "JSON; null once dropped": "JSON; null if the object was dropped",
+    "the operation that assigned or took the split": "the operation that assigned or removed the split",
+    "the operation that set or forgot the state": "the operation that set or discarded the state",
+    "the next record to read, as JSON of the connector; null once forgotten": (
+        "the next record to read, as JSON of the connector; null if it was discarded"
+    ),
+    "version of the log of the fragment when it was set": "version of the fragment's log when the state was set",
+    "Facts of the running jobs. They advance no epoch; seq orders the rows of a key, the newest holds.": (
+        "The runtime_* tables describe the running jobs. Writing to them does not increase the epoch. seq orders the "
+        "rows of a key; the newest is valid."
+    ),
+    "always the same: a warehouse has one owner": "always the same value, because a warehouse has one owner",
+    "the newest epoch that the owner brought into the world": "the newest epoch that the owner has applied to the jobs",
+    "the start of the job, from 1; fences all earlier ones": (
+        "the number of this start of the job, from 1; it fences all earlier runs"
+    ),
+    "the catalog the run started from": "the epoch of the catalog when the run started",
+    "Readers that stand still while a BEGIN UNSAFE block is committed. A hold ends with the next commit of anybody.": (
+        "Readers that are stopped while a BEGIN UNSAFE block is committed. The next commit of any process ends a hold."
+    ),
+    "one COMMIT that holds one or more sources": (
+        "the COMMIT for which readers are stopped; it may hold several sources"
+    ),
+    "the catalog that the block is committed on": "the epoch of the catalog on which the block was planned",
+    "where the process cannot be looked at": "used if the process is on another machine and cannot be checked",
+    (
+        "What REWIND goes back to. A point belongs to one source and one unsafe operation; the copies lie beside the "
+        "checkpoints."
+    ): (
+        "The states to which REWIND can return. A point belongs to one source and one unsafe operation; its copies of "
+        "checkpoints are stored beside the checkpoints."
+    ),
+    "the point is what was there just before it": "the point is the state just before this operation",
+    "why there is none; null where there is one": "the reason if there is no point; null if there is one",
+    "where the copies of the checkpoints lie, below the checkpoints of the warehouse": (
+        "the folder of the checkpoints' copies, below the warehouse's checkpoints"
+    ),
+    "Which REWINDs the owner has carried out.": "The REWINDs that the owner has completed.",
+    "the operation that is the REWIND": "the epoch of the REWIND",
+    "How far views have come with what was there before them. The newest row of a job holds.": (
+        "The progress of backfills. The newest row of a job is valid."
+    ),
+    "reading history, catching up, or live once it is over": (
+        "reading history, catching up, or, after the backfill, live"
+    ),
+    "offsets of the history that were read": "number of offsets of the history that were read",
+    (
+        "How far the refreshes of tables have come, chunk by chunk; chunk -1 is the loading. The newest row of a chunk "
+        "holds."
+    ): ("The progress of refreshes, chunk by chunk; chunk -1 is the loading. The newest row of a chunk is valid."),
+    "which refresh of the table, counted from 1": "the number of the table's refresh, from 1",
+    "the key up to which the chunk reaches, as JSON; null where it has no rows": (
+        "the last key of the chunk, as JSON; null if the chunk has no rows"
+    ),
+    "rows that differ from those of the table": "number of rows that differ from the table's rows",
+    "of the catalog when the chunk was merged": "the epoch of the catalog when the chunk was merged",
+}
+"""The comments of ``catalog/*.sql`` in plainer words. Released files of ``catalog/`` never change."""
+
 
 def pages() -> dict[str, str]:
     """All pages: the name under docs/reference and the text of each."""
@@ -98,8 +183,8 @@ def cli_page() -> str:
         _table(("status", "meaning"), [(str(status), meaning) for status, meaning in MEANINGS.items()]),
         "## Completion\n",
         "`rw-sql --install-completion` installs completion of commands, options and their values for the shell that",
-        "`$SHELL` names; `--install-completion bash` (or `zsh`, `fish`) for another. `--show-completion` prints the",
-        "script.\n",
+        "`$SHELL` names; `--install-completion bash` (or `zsh`, `fish`) is for another shell. `--show-completion`",
+        "prints the script.\n",
     ]
     for path, command in _commands("rw-sql", get_command(app)):
         arguments = [found for found in command.params if found.param_type_name == "argument"]
@@ -152,8 +237,8 @@ def python_page() -> str:
     parts = [
         _MADE.format(source="the docstrings of rw_sql"),
         "# Python API\n",
-        "`import rw_sql` loads neither Spark nor Java. After `connect` or `attach`, `spark.sql` takes the statements;",
-        "everything that this page does not name is internal.\n",
+        "`import rw_sql` loads neither Spark nor Java. After `connect` or `attach`, `spark.sql` accepts the",
+        "statements. All names that are not on this page are internal.\n",
         "## rw_sql\n",
         f"{_joined(rw_sql.__doc__ or '')}\n",
     ]
@@ -230,7 +315,7 @@ def catalog_page() -> str:
         _MADE.format(source="catalog/*.sql"),
         "# Catalog tables and views\n",
         "An attached session has the views in the database `rw_catalog`. The tables are Delta tables under",
-        "`<warehouse>/rw_catalog/`, which any Delta client may read and none may write.",
+        "`<warehouse>/rw_catalog/`, which any Delta client may read but must not write.",
         "[The catalog](../explanation/catalog.md) explains how they work together.\n",
         "## Views\n",
         _table(
@@ -244,14 +329,14 @@ def catalog_page() -> str:
         parts.append(f"## {name}\n")
         said = " ".join(line.removeprefix("--").strip() for line in comment.splitlines())
         if said:
-            parts.append(f"{said}\n")
+            parts.append(f"{_PLAINER.get(said, said)}\n")
         rows = re.findall(r"^  (\w+) ([A-Z<>]+)( NOT NULL)?(?: COMMENT '((?:[^']|'')*)')?,?$", body, re.MULTILINE)
         parts.append(
             _table(
                 ("column", "type", "", "meaning"),
                 [
-                    (f"`{column}`", f"`{kind}`", null.strip(), text.replace("''", "'"))
-                    for column, kind, null, text in rows
+                    (f"`{column}`", f"`{kind}`", null.strip(), _PLAINER.get(said, said))
+                    for column, kind, null, said in ((c, k, n, text.replace("''", "'")) for c, k, n, text in rows)
                 ],
             )
         )
@@ -291,9 +376,9 @@ def metrics_page() -> str:
         [
             _MADE.format(source="rw_sql/runtime/observe/metrics.py"),
             "# Metrics\n",
-            "`SHOW METRICS` returns them as rows; `rw-sql serve` serves them to Prometheus at `/metrics` of its status",
-            "page, and with `--metrics [HOST:]PORT` at a port of their own. [Monitor a",
-            "warehouse](../how-to/monitor.md) says which ones to alert on.\n",
+            "`SHOW METRICS` returns the metrics as rows. `rw-sql serve` serves them to Prometheus at `/metrics` of its",
+            "status page, and with `--metrics [HOST:]PORT` on a separate port. [Monitor a",
+            "warehouse](../how-to/monitor.md) lists the alerts.\n",
             _table(
                 ("metric", "type", "meaning"),
                 [(f"`{name}`", "counter" if name.endswith("_total") else "gauge", text) for name, text in HELP.items()],

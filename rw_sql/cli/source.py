@@ -153,7 +153,7 @@ def alter(
     output: _MoveOutput = "text",
     show_sql: ShowSql = False,
 ) -> None:
-    """ALTER SOURCE … UNSAFE SET. A secret is given by its name: --set-secret key=name."""
+    """ALTER SOURCE … UNSAFE SET. To set a property to a secret, give the secret's name: --set-secret key=name."""
     from rw_sql.cli.source_statements import alter_statement
 
     statement = alter_statement(
@@ -291,7 +291,7 @@ def inject_offsets(
 @source_app.command("export-offsets")
 def export_offsets(
     source: _Source,
-    output: Annotated[str, output_option(*FORMS, help="The form of the offsets.")] = FORMS[0],
+    output: Annotated[str, output_option(*FORMS, help="The format of the offsets.")] = FORMS[0],
     group: Annotated[
         str | None, typer.Option("--group", metavar="GROUP", help="The consumer group in the first column of csv.")
     ] = None,
@@ -306,7 +306,7 @@ def export_offsets(
     show_sql: ShowSql = False,
     old_form: Annotated[str | None, old_name("--form", "--output")] = None,
 ) -> None:
-    """Print the offsets of SHOW SOURCE SPLITS in another tool's form."""
+    """Print the offsets of SHOW SOURCE SPLITS in the format of another tool."""
     from rw_sql.cli.source_run import export
     from rw_sql.cli.source_statements import source_name
 
@@ -354,7 +354,7 @@ def undo(
 def continuity(
     source: _Source, warehouse: WarehouseOption = None, output: _Output = "text", show_sql: ShowSql = False
 ) -> None:
-    """SHOW SOURCE CONTINUITY: the prediction compared with the actual effect."""
+    """SHOW SOURCE CONTINUITY: compare the prediction with the actual effect."""
     from rw_sql.cli.source_statements import source_name
     from rw_sql.syntax.statements import ShowSourceContinuity
 

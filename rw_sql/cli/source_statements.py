@@ -75,7 +75,7 @@ def alter_statement(
         if any(_is_secret(kind, key) for kind in connector_names()):
             raise SqlError(
                 INVALID_PROPERTY,
-                f'property "{key}" takes only a secret, not its value',
+                f'property "{key}" accepts only a secret, not a literal value',
                 hint=f"CREATE SECRET s …; then --set-secret {key}=s",
             )
         options.append(Option(key=key, value=TextValue(text=value)))

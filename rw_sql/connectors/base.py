@@ -226,8 +226,8 @@ def look_anew(kind: Connector, options: Mapping[str, str]) -> Upstream:
 class Connector(Protocol):
     """One kind of upstream. An instance is stateless and has no connection; it serves all sources of its kind.
 
-    ``options`` below are a source's whole WITH list with references resolved (connection merged in, secrets replaced by
-    their values), checked against the spec, without ``connector``.
+    In the methods, ``options`` is the source's complete WITH list without ``connector``: it includes the options of its
+    connection and the values of secrets, and was checked against the spec.
     """
 
     @property

@@ -294,7 +294,7 @@ def _unknown_hint(spec: FormatSpec, key: str) -> str:
     keys = [each.key for each in spec.options if not each.key.startswith("_rw_")]
     if near := [near for near in load_spec("schema_registry").near(key) if near in keys]:
         return f'did you mean "{near[0]}"?'
-    return f"leave {key} out; the options are {', '.join(keys)}" if keys else f"leave {key} out: there are no options"
+    return f"omit {key}; the options are {', '.join(keys)}" if keys else f"omit {key}: there are no options"
 
 
 def schema_option_fault(key: str, value: str) -> EncodeFault | None:

@@ -91,7 +91,7 @@ class SinkError(Exception):
 
 
 class TargetUnfitError(SinkError):
-    """The target answers but accepts no row: its definition or the user's privileges have changed."""
+    """The target responds but accepts no row, because its definition or the user's privileges have changed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,8 +158,8 @@ class SinkWriter(Protocol):
 class SinkConnector(Protocol):
     """One kind of target. An instance is stateless and has no connection; it serves all sinks of its kind.
 
-    ``options`` below are a sink's whole WITH list with references resolved (connection merged in, secrets replaced by
-    their values), checked against the spec, without ``connector``.
+    In the methods, ``options`` is the sink's complete WITH list without ``connector``: it includes the options of its
+    connection and the values of secrets, and was checked against the spec.
     """
 
     @property

@@ -411,7 +411,7 @@ def _unknown(spec: ConnectorSpec, options: Mapping[str, str], spans: Mapping[str
             hint = (
                 "did you mean " + " or ".join(f'"{name}"' for name in near) + "?"
                 if near
-                else f'leave "{key}" out; the properties are ' + _listed(tuple(spec.options))
+                else f'omit "{key}"; the properties are ' + _listed(tuple(spec.options))
             )
             yield OptionError(
                 UNKNOWN_PROPERTY,

@@ -48,7 +48,7 @@ def _boolean(text: str) -> str:
         return "true"
     if word in ("false", "off", "no", "0", "f"):
         return "false"
-    raise ValueError("takes true or false")
+    raise ValueError("must be true or false")
 
 
 def _seconds(text: str) -> str:
@@ -61,7 +61,7 @@ def _seconds(text: str) -> str:
         number = word.removesuffix(unit).strip() if unit else word
         if word.endswith(unit) and number.isdigit() and len(number) < 10:
             return f"{int(number) * factor}ms"
-    raise ValueError("takes a time such as 60s, 500ms or 2min")
+    raise ValueError("must be a time such as 60s, 500ms or 2min")
 
 
 def _seconds_or_never(text: str) -> str:
@@ -79,7 +79,7 @@ def _count(text: str) -> str:
     word = text.strip()
     if word.isascii() and word.isdigit() and int(word) <= 1000:
         return str(int(word))
-    raise ValueError("takes a number from 0 to 1000")
+    raise ValueError("must be a number from 0 to 1000")
 
 
 def _parallelism(text: str) -> str:
@@ -87,7 +87,7 @@ def _parallelism(text: str) -> str:
     word = text.strip()
     if word.isascii() and word.isdigit() and 0 < int(word) <= MOST_PARALLELISM:
         return str(int(word))
-    raise ValueError(f"takes a number of partitions from 1 to {MOST_PARALLELISM}")
+    raise ValueError(f"must be a number of partitions from 1 to {MOST_PARALLELISM}")
 
 
 def _rate(text: str) -> str:
@@ -96,7 +96,7 @@ def _rate(text: str) -> str:
         return NO_LIMIT
     if word.isascii() and word.isdigit() and len(word) < 10:
         return str(int(word))
-    raise ValueError("takes a number of records per second, or -1 for no limit")
+    raise ValueError("must be a number of records per second, or -1 for no limit")
 
 
 _PERIODS = {"min": 60, "h": 3_600, "d": 86_400}
@@ -114,25 +114,25 @@ def _period(text: str) -> str:
         number = word.removesuffix(unit).strip()
         if word.endswith(unit) and number.isascii() and number.isdigit() and 0 < int(number) < 1_000_000:
             return f"{int(number) * seconds * 1_000}ms"
-    raise ValueError("takes a time of at least a minute such as 30min, 12h or 7d, or -1 for no end")
+    raise ValueError("must be a time of at least a minute, such as 30min, 12h or 7d, or -1 for no limit")
 
 
 def _yes(text: str) -> str:
     if text.strip().lower() in ("yes", "no"):
         return text.strip().lower()
-    raise ValueError("takes 'yes' or 'no'")
+    raise ValueError("must be 'yes' or 'no'")
 
 
 def _dialect(text: str) -> str:
     if text.strip().lower() in ("spark", "risingwave"):
         return text.strip().lower()
-    raise ValueError("takes 'spark' or 'risingwave'")
+    raise ValueError("must be 'spark' or 'risingwave'")
 
 
 def _path(text: str) -> str:
     words = [word.strip() for word in text.split(",")]
     if not all(words):
-        raise ValueError("takes schemas separated by commas")
+        raise ValueError("must be a list of schemas separated by commas")
     return ", ".join(words)
 
 
@@ -281,9 +281,9 @@ def _find(known: dict[str, Parameter], name: str, span: Span, what: str) -> Para
         near = near_names(name.lower(), known)
         hint = f'did you mean "{near[0]}"?' if near else f"the parameters are {', '.join(sorted(known))}"
         if known is SESSION_PARAMETERS and name.lower() in SYSTEM_PARAMETERS:
-            hint = f"it is one of the whole warehouse: ALTER SYSTEM SET {name.lower()} = …"
+            hint = f"it is a parameter of the whole warehouse: ALTER SYSTEM SET {name.lower()} = …"
         elif known is SYSTEM_PARAMETERS and name.lower() in SESSION_PARAMETERS:
-            hint = f"it is one of a session: SET {name.lower()} = …"
+            hint = f"it is a parameter of a session: SET {name.lower()} = …"
         raise SqlError(
             UNKNOWN_PARAMETER,
             f'unrecognized {what} "{name}"',

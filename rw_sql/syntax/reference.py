@@ -145,7 +145,7 @@ def errors_page() -> str:
         "# Error codes\n",
         "A code never changes its meaning and is never reused. `RW1xx` is syntax, `RW2xx` names and types, `RW3xx`",
         "refusals, `RW4xx` the upstream and the runtime. SQLSTATE values are PostgreSQL's.",
-        "[Troubleshoot](../how-to/troubleshoot.md) says what helps.\n",
+        "[Troubleshoot](../how-to/troubleshoot.md) lists solutions.\n",
         "| code | SQLSTATE | meaning |",
         "| --- | --- | --- |",
         *(f"| {code.code} | {code.sqlstate} | {code.title} |" for code in known),

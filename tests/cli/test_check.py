@@ -91,7 +91,7 @@ def test_a_later_file_that_makes_the_object_is_named(tmp_path: Path, capsys: pyt
     first.write_text("PAUSE SOURCE a;", encoding="utf-8")
     second.write_text("\n" + SOURCE, encoding="utf-8")
     assert run_check([str(first), str(second)]) == 1
-    assert f"HINT: it is created in {second}, line 2: move that before" in capsys.readouterr().out
+    assert f"HINT: it is created later, in {second}, line 2: move that statement before" in capsys.readouterr().out
 
 
 def test_a_file_that_cannot_be_read_is_no_finding(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

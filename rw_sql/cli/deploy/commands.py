@@ -64,7 +64,10 @@ def diff_command(
     ] = None,
     output: Annotated[str, output_option(*OUTPUTS, help="Changes as text, or the plan as JSON.")] = "text",
     exit_code: Annotated[
-        bool, typer.Option("--exit-code", help="Exit with 2 if folder and warehouse differ, 0 if not, 1 at an error.")
+        bool,
+        typer.Option(
+            "--exit-code", help="Exit with 2 if folder and warehouse differ, with 0 if not, and with 1 after an error."
+        ),
     ] = False,
     catalog: Annotated[
         str | None,
@@ -175,7 +178,7 @@ def rollback_command(
     yes: Yes = False,
     output: Annotated[str, output_option(*OUTPUTS)] = "text",
 ) -> None:
-    """Restore the rows that a view had before its newest rebuild; they are kept until the next rebuild."""
+    """Restore the rows that a view had before its newest rebuild. These rows are kept until the next rebuild."""
     from rw_sql.metastore import Metastore
     from rw_sql.model.names import undefined
     from rw_sql.plan.statements.move.undo import History

@@ -98,7 +98,10 @@ BackBy = Annotated[
     str | None, typer.Option("--back-by", metavar="'2 hours'", help="The first record within this period before now.")
 ]
 LastSeen = Annotated[
-    bool, typer.Option("--last-seen", help="The given offsets are those of the last record read, not the next one.")
+    bool,
+    typer.Option(
+        "--last-seen", help="The given offsets are those of the last record that was read, not of the next one."
+    ),
 ]
 
 

@@ -35,7 +35,7 @@ def status_command(
     output: Annotated[str, output_option(*OUTPUTS)] = "text",
     watch: Annotated[bool, typer.Option("--watch", help="Refresh every 2 seconds, until Ctrl-C.")] = False,
 ) -> None:
-    """Show the owner, the jobs with their lag and rates, stalled jobs, and unsafe operations. Starts no Spark."""
+    """Show the owner, the jobs with their lag and rates, stalled jobs, and unsafe operations. Does not start Spark."""
     from rw_sql.cli.output import console_for
     from rw_sql.session.sparkless import sparkless
 
@@ -119,7 +119,7 @@ def lineage_command(
     warehouse: WarehouseOption = None,
     old_form: Annotated[str | None, old_name("--format", "--output")] = None,
 ) -> None:
-    """Show which objects read which, with their states and lags. Starts no Spark."""
+    """Show which object reads which, with states and lags. Does not start Spark."""
     from rw_sql.session.sparkless import sparkless
 
     form = old_form or output

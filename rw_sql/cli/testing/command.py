@@ -45,10 +45,10 @@ def run_test_command(
         bool, typer.Option("--override", help="Replace the expected rows in .slt files by the actual rows.")
     ] = False,
     output: Annotated[
-        str, output_option(*OUTPUTS, help="The form of the report; json and junit are written at the end.")
+        str, output_option(*OUTPUTS, help="The format of the report. json and junit are written at the end.")
     ] = "text",
 ) -> None:
-    """Run tests of pipelines, each on a throwaway warehouse.
+    """Run tests of pipelines, each on a temporary warehouse.
 
     The exit status is 0 if all tests passed, 1 if one failed, and 2 if none was run because the command line, a path or
     a file is wrong.

@@ -103,7 +103,7 @@ def require_secret(options: tuple[Option, ...], spec: ConnectorSpec) -> None:
         if known is not None and known.is_secret and not isinstance(option.value, SecretValue):
             raise SqlError(
                 INVALID_PROPERTY,
-                f'property "{option.key}" takes only a secret, not its value',
+                f'property "{option.key}" accepts only a secret, not a literal value',
                 span=option.value.span,
                 hint=f"CREATE SECRET s WITH (backend = 'meta') AS '…'; then {option.key} = SECRET s",
                 hides_literals=True,

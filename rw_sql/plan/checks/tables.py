@@ -171,7 +171,7 @@ def _check_columns(statement: CreateTable) -> dict[str, str]:
                 INVALID_DEFINITION,
                 f'column "{column.name}" cannot begin with _rw_, which names hidden columns',
                 span=column.span,
-                hint=f"call the column {column.name.lstrip('_')}",
+                hint=f"name the column {column.name.lstrip('_')}",
             )
         require_name(column.name, column.span)
         require_field_names(column.name, column.data_type, column.span)

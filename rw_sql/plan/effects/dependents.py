@@ -82,7 +82,7 @@ def _taken_again(table: TableRecord) -> str:
         return f"rows that are read again are ignored if table {table.name} already has their keys"
     newer = ", unless their version is older" if table.version_columns else ""
     what = "the values of" if table.conflict == IF_NOT_NULL else ""
-    words = f"{what} rows that are read again replace the rows with their keys in table {table.name}".strip()
+    words = f"{what} rows that are read again overwrite the rows with the same keys in table {table.name}".strip()
     return words + newer
 
 

@@ -180,7 +180,7 @@ def _function(fault: SparkFault, text: str, known: KnownNames) -> SqlError:
     parts = name_parts(fault.parameters.get("routineName") or fault.parameters.get("name", ""))
     name = parts[-1] if parts else ""
     near = near_names(name.lower(), {*known.functions()}, most=1)
-    hint = f'did you mean "{near[0]}"?' if near else "SHOW FUNCTIONS lists all"
+    hint = f'did you mean "{near[0]}"?' if near else "SHOW FUNCTIONS lists all functions"
     return SqlError(
         UNDEFINED_OBJECT, f'function "{name}" does not exist', hint=hint, span=_place(text, fault, parts[-1:])
     )
@@ -219,7 +219,7 @@ def _not_grouped(fault: SparkFault, text: str, known: KnownNames) -> SqlError:
     add = f"add {shown} to GROUP BY" if has_groups else f"write GROUP BY {shown}"
     return SqlError(
         INVALID_QUERY,
-        f'column "{shown}" is neither grouped by nor aggregated',
+        f'column "{shown}" is neither in GROUP BY nor aggregated',
         hint=f"{add}, or aggregate it: max({shown})",
         span=span,
     )
@@ -246,7 +246,7 @@ def _aggregate_in_where(fault: SparkFault, text: str, known: KnownNames) -> SqlE
     where = _find(text, ("WHERE",))
     return SqlError(
         INVALID_QUERY,
-        f'aggregate "{name}" cannot stand in WHERE',
+        f'aggregate "{name}" cannot be used in WHERE',
         hint=query_hints.aggregate_in("WHERE", name),
         span=_find(text, (name,), where.end if where is not None else 0) or where or fault.span,
     )
@@ -255,17 +255,19 @@ def _aggregate_in_where(fault: SparkFault, text: str, known: KnownNames) -> SqlE
 def _aggregate_in_group(fault: SparkFault, text: str, known: KnownNames) -> SqlError:
     name = _function_name(fault.parameters.get("sqlExpr", ""))
     hint = query_hints.aggregate_in("GROUP BY", name)
-    return SqlError(INVALID_QUERY, f'aggregate "{name}" cannot stand in GROUP BY', hint=hint, span=fault.span)
+    return SqlError(INVALID_QUERY, f'aggregate "{name}" cannot be used in GROUP BY', hint=hint, span=fault.span)
 
 
 def _nested_aggregate(fault: SparkFault, text: str, known: KnownNames) -> SqlError:
     inner = _CALL.match(text, fault.span.start) if fault.span is not None else None
     if inner is None:
         hint = query_hints.nested("an_aggregate")
-        return SqlError(INVALID_QUERY, "an aggregate cannot stand within another aggregate", hint=hint, span=fault.span)
+        return SqlError(
+            INVALID_QUERY, "an aggregate cannot be used inside another aggregate", hint=hint, span=fault.span
+        )
     name, span = inner["name"].lower(), span_of(text, *inner.span("name"))
     hint = query_hints.nested(name)
-    return SqlError(INVALID_QUERY, f'aggregate "{name}" cannot stand within another aggregate', hint=hint, span=span)
+    return SqlError(INVALID_QUERY, f'aggregate "{name}" cannot be used inside another aggregate', hint=hint, span=span)
 
 
 # Grammar

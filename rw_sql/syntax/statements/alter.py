@@ -68,7 +68,7 @@ class AlterAddColumn(Statement):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlterConnector(Statement):
-    """``ALTER kind n CONNECTOR WITH (…)``: options that may change at any time."""
+    """``ALTER kind n CONNECTOR WITH (…)``: changes options that are safe to change."""
 
     kind: str
     name: Name

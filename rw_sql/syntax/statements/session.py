@@ -65,7 +65,7 @@ class SetTimeZone(Statement):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BeginUnsafe(Statement):
-    """``BEGIN UNSAFE [REASON 'text']``: the statements up to COMMIT become one operation."""
+    """``BEGIN UNSAFE [REASON 'text']``: the statements up to COMMIT are run as one operation."""
 
     reason: str | None = None
 

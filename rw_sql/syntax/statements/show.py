@@ -64,7 +64,7 @@ class ShowColumns(Statement):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShowSourceContinuity(Statement):
-    """``SHOW SOURCE CONTINUITY n``: overlaps and gaps per split, predicted and observed."""
+    """``SHOW SOURCE CONTINUITY n``: duplicates and gaps per split, predicted and observed."""
 
     name: Name
 
@@ -86,7 +86,7 @@ class ShowLineage(Statement):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShowCheckpoint(Statement):
-    """``SHOW CHECKPOINT 'path' [WITH (…)]``: the positions of a foreign checkpoint.
+    """``SHOW CHECKPOINT 'path' [WITH (…)]``: the positions of a checkpoint that rw_sql does not manage.
 
     ``options`` are the options for the brokers (``properties.…`` and ``connection``), ``tables`` the Delta tables
     that the job reads.

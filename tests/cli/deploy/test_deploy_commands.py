@@ -100,11 +100,11 @@ def test_a_plan_is_written_and_one_of_before_is_refused(
         yield
 
     monkeypatch.setattr("rw_sql.cli.spark_start.spark_for", starting)
-    with pytest.raises(SqlError, match="the plan is stale, nothing was done"):
+    with pytest.raises(SqlError, match="the plan is outdated and was not applied"):
         run("apply", str(plan), "--yes")
     moved = metastore.snapshot()
     # And back to its previous place.
-    with pytest.raises(SqlError, match="the plan is stale, nothing was done"):
+    with pytest.raises(SqlError, match="the plan is outdated and was not applied"):
         run("apply", str(plan), "--yes")
     assert Metastore.open(str(warehouse)).snapshot().epoch == moved.epoch
     assert moved.find("materialized_view", "v") is None

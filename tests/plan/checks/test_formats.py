@@ -184,7 +184,7 @@ def test_every_option_is_taken_or_refused(pair: tuple[str, str]) -> None:
             f"omit {key}; the options are "
             + ", ".join(option.key for option in SPECS[pair].options if not option.key.startswith("_rw_"))
             if taken
-            else f"leave {key} out: there are no options"
+            else f"omit {key}: there are no options"
         )
 
 
@@ -224,8 +224,8 @@ def test_only_a_table_follows_changes(format: str) -> None:
         ("UPSERT", "id INT", "INCLUDE KEY clause not set"),
         *((f, "id INT", f"primary key must be specified when creating source with FORMAT {f} ENCODE JSON")
           for f in CHANGES[1:]),
-        *((f, "id INT, PRIMARY KEY (gone)", f'column "gone" of the primary key is not in the records: FORMAT {f} '
-           "deletes by it") for f in CHANGES),
+        *((f, "id INT, PRIMARY KEY (gone)", f'column "gone" of the primary key is not in the records, but '
+           f"FORMAT {f} needs it to delete rows") for f in CHANGES),
     ],
 )  # fmt: skip
 def test_changes_need_a_key(format: str, columns: str, message: str) -> None:
@@ -277,7 +277,7 @@ def test_upserts_by_the_records_key_or_by_columns_of_it(key: str, include: str) 
         ("id INT PRIMARY KEY", "AVRO", "KEY ENCODE AVRO is not supported"),
         ("id INT, PRIMARY KEY (k)) INCLUDE key AS k --", "BYTES", None),
         ("id INT, PRIMARY KEY (k)) INCLUDE key AS k --", "TEXT",
-         'KEY ENCODE TEXT does not fit "k", which INCLUDE key fills with the key\'s bytes'),
+         'KEY ENCODE TEXT contradicts INCLUDE key: "k" contains the bytes of the key'),
     ],
 )  # fmt: skip
 def test_keys_are_read_as_declared_or_refused(columns: str, clause: str, message: str | None) -> None:

@@ -53,12 +53,17 @@ def test_a_comment_behind_a_statement_is_that_ones() -> None:
 @pytest.mark.parametrize(
     ("texts", "code", "said", "place"),
     [
-        ((SOURCE + "PAUSE SOURCE s;",), "RW212", "a folder holds CREATE statements", ("0.sql", 2)),
+        ((SOURCE + "PAUSE SOURCE s;",), "RW212", "a folder may contain only CREATE statements", ("0.sql", 2)),
         ((SOURCE + "\nCREATE SOURCE x (id INT) WITH (connector = );",), "RW101", "", ("0.sql", 3)),
         ((SOURCE, "SELECT 1;"), "RW101", "", ("1.sql", 1)),
-        ((SOURCE, SOURCE), "RW201", "defined at 0.sql:1 already", None),
-        ((SOURCE, "CREATE MATERIALIZED VIEW s AS SELECT 1 AS a FROM q;"), "RW201", "defined at 0.sql:1 already", None),
-        (("CREATE SECRET p WITH (backend = 'meta') AS 'hunter2';",), "RW212", "is written in the folder", ("0.sql", 1)),
+        ((SOURCE, SOURCE), "RW201", "already defined at 0.sql:1", None),
+        ((SOURCE, "CREATE MATERIALIZED VIEW s AS SELECT 1 AS a FROM q;"), "RW201", "already defined at 0.sql:1", None),
+        (
+            ("CREATE SECRET p WITH (backend = 'meta') AS 'hunter2';",),
+            "RW212",
+            "the folder contains the value of secret",
+            ("0.sql", 1),
+        ),
         (
             ("-- rw: rename from x\n" + VIEW,),
             "RW212",

@@ -92,12 +92,12 @@ def made(world: CannedWorld, query: str) -> MaterializedViewRecord:
         ("SELECT sum(n) AS c FROM v", SIGNED, ("_rw_key_0",), "incremental: counts and sums"),
         ("SELECT n, sum(x) AS c FROM v GROUP BY n", KEYS, ("n",), "recomputed: the groups of changed rows"),
         ("SELECT n, max(k) AS c FROM v GROUP BY n", KEYS, ("n",), "recomputed: the groups of changed rows"),
-        ("SELECT DISTINCT n FROM v", KEYS, ("n",), "recomputed: each row that a changed one gives"),
+        ("SELECT DISTINCT n FROM v", KEYS, ("n",), "recomputed: the results of changed rows"),
         (
             "SELECT r.k AS k, v.n AS n FROM r LEFT JOIN v ON r.k = v.k",
             KEYS,
             ("_rw_row",),
-            "recomputed: the rows of each",
+            "recomputed: the rows with the join keys",
         ),
         (
             "SELECT k, n FROM v ORDER BY n LIMIT 3",
@@ -165,18 +165,18 @@ def test_what_is_computed_again_must_come_out_the_same(world: CannedWorld) -> No
 def test_what_changes_by_itself_is_no_view_that_follows_its_inputs(world: CannedWorld, query: str) -> None:
     error = refused(world, f"CREATE MATERIALIZED VIEW m AS {query}")
     assert error.code == "RW215"
-    assert "rand(), whose value changes by itself" in error.message
+    assert "rand(), whose value changes over time" in error.message
 
 
 def test_a_row_that_stays_keeps_what_a_function_gave(world: CannedWorld) -> None:
     plan = world.plan("CREATE MATERIALIZED VIEW m AS SELECT k, rand() AS r FROM s")
     (notice,) = [row.detail for row in plan.changes if row.change == "NOTICE"]
-    assert notice.startswith("the query has rand(): each row keeps what it gave when the row was read")
+    assert notice.startswith("the query uses rand(): each row keeps the value from when the row was read")
 
 
 def test_windows_over_a_view_that_replaces_its_rows_never_close(world: CannedWorld) -> None:
     error = refused(world, "CREATE MATERIALIZED VIEW m AS SELECT k, n FROM v GROUP BY k EMIT ON WINDOW CLOSE")
-    assert "never closed" in error.message
+    assert "never closes" in error.message
 
 
 def test_a_text_that_means_something_else_is_not_taken_apart(world: CannedWorld) -> None:
@@ -192,7 +192,7 @@ def test_columns_are_named_in_a_list(world: CannedWorld) -> None:
     assert view.query == "SELECT `k` AS `a`, `n` AS `b` FROM (SELECT k, n FROM r) AS `_rw_query`"
     assert view.definition.startswith("CREATE MATERIALIZED VIEW m (a, b) AS")
     error = refused(world, "CREATE MATERIALIZED VIEW w (a) AS SELECT k, n FROM r")
-    assert "names 1 columns, its query has 2" in error.message
+    assert "names 1 columns, but its query has 2" in error.message
 
 
 def test_a_renamed_view_takes_its_readers_along(world: CannedWorld) -> None:
@@ -224,4 +224,4 @@ def test_no_sink_follows_rows_that_its_columns_do_not_tell_apart(world: CannedWo
     error = refused(
         world, "CREATE SINK out FROM m WITH (connector = 'deltalake', location = '/tmp/o', type = 'upsert')"
     )
-    assert error.code == "RW610" or "tell apart" in error.message
+    assert error.code == "RW610" or "identify a row" in error.message

@@ -91,14 +91,14 @@ def test_the_token_of_a_block_fits_the_positions_that_it_sets() -> None:
 def test_the_switch() -> None:
     world = moved_world()
     span = parse_statement(MOVE).span
-    with pytest.raises(SqlError, match="switched off") as caught:
+    with pytest.raises(SqlError, match="not enabled") as caught:
         require_switch(world.snapshot, span)
     assert caught.value.span == span
     assert caught.value.hint == "ALTER SYSTEM SET enable_unsafe_ops = true"
     world.run("ALTER SYSTEM SET enable_unsafe_ops = true")
     require_switch(world.snapshot, span)
     world.run("ALTER SYSTEM SET enable_unsafe_ops = DEFAULT")
-    with pytest.raises(SqlError, match="switched off"):
+    with pytest.raises(SqlError, match="not enabled"):
         require_switch(world.snapshot, span)
 
 

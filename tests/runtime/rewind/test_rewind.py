@@ -216,7 +216,7 @@ def test_operations_on_the_same_rows_share_a_copy_and_old_points_go(tmp_path: Pa
         second: f"REWIND SOURCE s TO OPERATION {second}",
         third: f"REWIND SOURCE s TO OPERATION {third}",
     }
-    with pytest.raises(SqlError, match=r"there is no rewind point: .* newer ones have taken its place") as caught:
+    with pytest.raises(SqlError, match=r"there is no rewind point: .* newer points have replaced it") as caught:
         mini.run(f"REWIND SOURCE s TO OPERATION {first}")
     assert caught.value.code == "RW334"
     assert f"rewind points of s: operation {second}, {third}" in (caught.value.hint or "")
@@ -303,5 +303,5 @@ def test_what_is_gone_is_said_beforehand(mini: MiniWarehouse, operation: int, tm
         mini.run(f"REWIND SOURCE s TO OPERATION {before}")
     with pytest.raises(SqlError, match="operation 999 does not exist"):
         mini.run("REWIND SOURCE s TO OPERATION 999")
-    with pytest.raises(SqlError, match="ALLOW GAPS has no meaning here"):
+    with pytest.raises(SqlError, match="ALLOW GAPS has no effect"):
         mini.run(f"REWIND SOURCE s TO OPERATION {operation} ALLOW GAPS")

@@ -197,7 +197,7 @@ class RelationChecker(ExpressionChecker):
             return known.kind in (TABLE, GENERATOR)
         tables = [other for other, found in builtins().items() if found.kind in (TABLE, GENERATOR)]
         near = near_names(name, tables, most=1)
-        hint = f'did you mean "{near[0]}"?' if near else "SHOW FUNCTIONS lists all"
+        hint = f'did you mean "{near[0]}"?' if near else "SHOW FUNCTIONS lists all functions"
         if name in ("tumble", "hop"):
             hint = "SET query_dialect = 'risingwave', or GROUP BY window(a_column, '1 minute')"
         self.report.add(self.text.place(call), UNDEFINED_OBJECT, f'function "{call.name}" in FROM does not exist', hint)

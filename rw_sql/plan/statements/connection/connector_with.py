@@ -81,7 +81,7 @@ def _alter_connected(statement: AlterConnector, snapshot: Snapshot, inspector: I
     effect_of_change(snapshot, inspector, user, change, statement.name.span, is_validated=True, is_switchable=False)
     differs = differences(plan_options(snapshot, current), plan_options(snapshot, merged))
     if not differs:
-        return nothing(statement, user.name, "the properties have these values already")
+        return nothing(statement, user.name, "the properties already have these values")
     return Plan(
         statement=statement,
         steps=steps_of(snapshot, (change,)),

@@ -170,7 +170,7 @@ def _group(inspector: Inspector, target: InjectFromGroup, ground: InjectContext)
         near = near_names(target.group, answer.groups)
         raise SqlError(
             UPSTREAM_MISSING,
-            f'consumer group "{target.group}" has committed no offset of these splits',
+            f'consumer group "{target.group}" has committed no offsets of these splits',
             span=target.span,
             hint=f'did you mean "{near[0]}"?' if near else "kafka-consumer-groups --list names all groups",
         )

@@ -213,7 +213,7 @@ def _answers(
     source: SourceRecord, shown: tuple[tuple[str, str, str], ...], notes: Iterable[str]
 ) -> tuple[ResultRow, ...]:
     if not shown:
-        return (ResultRow(object=source.name, change="NOTHING", detail="the properties have these values already"),)
+        return (ResultRow(object=source.name, change="NOTHING", detail="the properties already have these values"),)
     rows = [ResultRow(object=source.name, change="ALTERED", detail=_spell(*change)) for change in shown]
     return (*rows, *(ResultRow(object=source.name, change="NOTICE", detail=note) for note in notes))
 

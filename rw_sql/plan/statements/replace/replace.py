@@ -101,7 +101,11 @@ def lower_create_or_replace(
         )
     if not change.statements:
         is_made = to_be is not record
-        return nothing(statement, name, "it is being made so already" if is_made else "it already has this definition")
+        return nothing(
+            statement,
+            name,
+            "a rebuild with this definition is already running" if is_made else "it already has this definition",
+        )
     return _as_one(statement, snapshot, inspector, change.statements, lower)
 
 

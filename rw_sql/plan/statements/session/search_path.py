@@ -206,7 +206,9 @@ class _Resolver:
         if schema is None:
             if PUBLIC not in self._path and any(self._snapshot.find(kind, name) for kind in RELATION_KINDS):
                 written = _in(self._path[0] if self._path else PUBLIC, _at(query, name, start, end))
-                raise undefined_relation(self._snapshot, written, "SHOW SOURCES lists what can be read")
+                raise undefined_relation(
+                    self._snapshot, written, "SHOW SOURCES lists the sources that a query can read"
+                )
             return None
         if schema == PUBLIC:
             return None

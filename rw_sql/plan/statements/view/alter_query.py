@@ -80,7 +80,7 @@ def lower_new_definition(
             "a rebuild with this definition is already running, and queries read the old rows until it is complete",
         )
     if known is None and view.definition == text:
-        return nothing(statement, view.name, "it is defined so already")
+        return nothing(statement, view.name, "it already has this definition")
     dependents = tuple(found for found in snapshot.dependents_of(view.id) if not isinstance(found, RebuildRecord))
     _require_no_sinks(view, [found for found in dependents if isinstance(found, SinkRecord)], span)
     _require_alone(snapshot, view, under_way, span)

@@ -83,7 +83,7 @@ def lower_rebuild_materialized_view(
         )
         next_id += before is None
         changes.append(PutObject(record=record))
-        how = "its rows serve until the new ones have caught up"
+        how = "queries read its old rows until the new ones have caught up"
         if history.offsets:
             how += f"; {history.offsets} records of history to read"
         answers.append(ResultRow(object=found.name, change="REBUILDING", detail=how))

@@ -128,7 +128,7 @@ def column(name: Token, data_type: DataType, *constraints: tuple[str, Any]) -> C
                 DUPLICATE_CLAUSE,
                 f'column "{name.value}" has two of the same constraint',
                 span=name.span,
-                hint="leave one of the two out",
+                hint="omit one of the two",
             )
         else:
             given[word] = value

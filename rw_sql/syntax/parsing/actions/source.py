@@ -84,7 +84,7 @@ def create_source(
             SYNTAX_ERROR,
             "FORMAT comes from the CDC source",
             span=format_encode.span,
-            hint="leave FORMAT … ENCODE … out",
+            hint="omit FORMAT … ENCODE …",
         )
     require_types(columns.untyped)
     return CreateSource(

@@ -66,7 +66,7 @@ def create_table(
         raise SqlError(
             SYNTAX_ERROR,
             "FORMAT needs a connector",
-            hint="add WITH (connector = …)" if connector is None else "leave FORMAT … ENCODE … out",
+            hint="add WITH (connector = …)" if connector is None else "omit FORMAT … ENCODE …",
             span=format_encode.span,
         )
     if webhook is not None and connector != "webhook":

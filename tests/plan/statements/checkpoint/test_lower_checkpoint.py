@@ -251,7 +251,7 @@ def test_a_delta_source_goes_back_over_versions_that_replaced_rows(tmp_path: Pat
     plan = CannedWorld().plan(inject(path, f"VALUES ('version' = 1) WITH (table = '{table}')"))
     assert plan.preview is not None
     assert plan.preview.splits[0].verdict == "DUPLICATES at most 5 (some versions updated or deleted rows)"
-    assert any("the job stops there unless it reads with skipChangeCommits" in note for note in plan.preview.notices)
+    assert any("the job fails there unless it reads with skipChangeCommits" in note for note in plan.preview.notices)
 
 
 def test_a_delta_source_without_its_table(tmp_path: Path) -> None:
@@ -296,7 +296,7 @@ def test_a_file_source(tmp_path: Path, target: str, position: int, line: str, ex
 def test_files_that_would_be_read_again_must_be_there(tmp_path: Path) -> None:
     path = file_job(tmp_path)
     (tmp_path / "2.json").unlink()
-    with pytest.raises(SqlError, match=r"1 of the 3 files that would be read again are gone") as caught:
+    with pytest.raises(SqlError, match=r"1 of the 3 files that would be read again no longer exist") as caught:
         CannedWorld().plan(inject(path, "VALUES ('list' = 1)"))
     assert caught.value.code == "RW402"
     preview = CannedWorld().plan(inject(path, "VALUES ('list' = 1) ALLOW GAPS")).preview
@@ -390,9 +390,9 @@ def test_undo_operation_puts_it_back(tmp_path: Path) -> None:
         carry_out(_at_once(plan.effect), actor="operator")
     assert [row.detail for row in plan.changes] == ["a:0 at 40 (was 12)"]
     assert tree(tmp_path / "c") == before
-    with pytest.raises(SqlError, match="what it put back lies in a checkpoint"):
+    with pytest.raises(SqlError, match="it changed a checkpoint"):
         world.plan(f"UNDO OPERATION {world.operations[0].epoch}")
-    with pytest.raises(SqlError, match="has undone it"):
+    with pytest.raises(SqlError, match="has already undone it"):
         world.plan(f"UNDO OPERATION {first}")
 
 

@@ -108,8 +108,8 @@ def test_a_checkpoints_offsets() -> None:
     ("text", "says"),
     [
         ('v1\n{}\n{"b":{"0":9}}', 'reads no split of source "s"'),
-        ('v1\n{}\n{"old":{"0":9}}\n{"old":{"0":12}}', "in several places"),
-        ("nonsense", "holds no offsets"),
+        ('v1\n{}\n{"old":{"0":9}}\n{"old":{"0":12}}', "several times"),
+        ("nonsense", "contains no offsets"),
     ],
 )
 def test_checkpoints_that_cannot_be_used(text: str, says: str) -> None:

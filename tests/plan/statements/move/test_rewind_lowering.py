@@ -81,7 +81,7 @@ def test_every_split_goes_back_to_where_it_stood_also_those_that_were_not_moved(
     ]
     assert "the log of s: 30 rows are removed, 90 stay" in plan.preview.notices
     assert not any("LATE" in notice for notice in plan.preview.notices)
-    assert any("how many rows that is was not counted" in notice for notice in plan.preview.notices)
+    assert any("the number of rows was not counted" in notice for notice in plan.preview.notices)
     assert ("RewindJob", "ingest-1", "log to version 7") in [(s.action, s.subject, s.detail) for s in plan.steps]
 
 
@@ -122,7 +122,7 @@ def test_refused_without_a_point_and_says_why() -> None:
     with_point(world, operation, reason="materialized view m was stalled")
     error = refused_rewind(world, f"REWIND SOURCE s TO OPERATION {operation}")
     assert error.message.endswith("there is no rewind point: materialized view m was stalled")
-    assert f"UNDO OPERATION {operation} gives back definition and positions" in (error.hint or "")
+    assert f"UNDO OPERATION {operation} restores definition and positions" in (error.hint or "")
 
 
 def test_refused_where_the_upstream_has_dropped_the_records() -> None:
@@ -191,11 +191,14 @@ def test_a_sink_that_has_sent_out_rows_needs_a_word() -> None:
     world.points = (replace(point, dependents=known),)
     world.rewind_look = RewindLook(tables=(TableBack(object_id=sink.id, has_emitted=True),))
     error = refused_rewind(world, f"REWIND SOURCE s TO OPERATION {operation}")
-    assert 'sink "k" has sent rows since, which cannot be recalled' in error.message
+    assert 'sink "k" has sent rows since then, which cannot be removed from its target' in error.message
     assert error.hint == f"REWIND SOURCE s TO OPERATION {operation} ALLOW DUPLICATES"
     plan = world.run(error.hint)
     assert plan.preview is not None
-    assert any(notice.startswith("what sink k has sent since stays in its target") for notice in plan.preview.notices)
+    assert any(
+        notice.startswith("the rows that sink k has sent since then stay in its target")
+        for notice in plan.preview.notices
+    )
     after = world.snapshot.find("sink", "k")
     assert after is not None
     # Its batches continue the numbers of the copy, and must not be mistaken for batches that it has already sent.

@@ -35,9 +35,9 @@ def test_the_next_record_is_passed_by(paused: CannedWorld) -> None:
     ("record", "message", "hint"),
     [
         ("'0' 39", "was already read; the next record is 40", "SHOW SOURCE SPLITS"),
-        ("'0' 42", "is not the next one: 2 unread records come before it, from 40 on", "VALUES ('old:0' = 43) leaves"),
-        ("'0' 50", "has no record 50: it ends at 50", "40 is the next one"),
-        ("'1' 50", "has no record 50: it ends at 50", "50 is the next one"),
+        ("'0' 42", "is not the next one: 2 unread records come before it, from 40 on", "VALUES ('old:0' = 43) skips"),
+        ("'0' 50", "has no record 50: it ends at 50", "the next record to read is 40"),
+        ("'1' 50", "has no record 50: it ends at 50", "the next record to read is 50"),
     ],
 )
 def test_any_other_record_is_refused(paused: CannedWorld, record: str, message: str, hint: str) -> None:

@@ -175,7 +175,7 @@ def test_a_pause_that_came_later_stands_in_the_way_of_undoing_a_resume() -> None
     world.run("PAUSE SOURCE s", "RESUME SOURCE s")
     resumed = undo(world)
     world.run("PAUSE SOURCE s")
-    assert "later operations rest on it" in refused(world, resumed).message
+    assert "later operations depend on it" in refused(world, resumed).message
 
 
 def test_undo_of_what_is_no_operation_and_of_what_cannot_be_undone() -> None:
@@ -367,7 +367,7 @@ def test_undo_of_another_connection_and_of_a_safe_change() -> None:
     )
     moved = undo(world)
     world.run("ALTER SOURCE s CONNECTOR WITH (properties.fetch.max.bytes = '1000')")
-    assert "later operations rest on it" in refused(world, moved).message
+    assert "later operations depend on it" in refused(world, moved).message
     world.run(undo(world), moved)
     source = world.snapshot.find("source", "s")
     assert isinstance(source, SourceRecord)

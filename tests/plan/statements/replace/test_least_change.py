@@ -151,7 +151,7 @@ def test_a_connection_in_the_place_of_properties_and_back() -> None:
         ),
         (source(KAFKA), source(KAFKA + ", shared = false"), "shared cannot change"),
         (table("id INT, n INT"), table("n INT, id INT"), "columns are in another order"),
-        (table("id INT"), table("id BIGINT"), "column id is INT, not BIGINT"),
+        (table("id INT"), table("id BIGINT"), "column id is INT now, not BIGINT"),
         (table("id INT"), table("id INT, n INT NOT NULL"), "column n is new and NOT NULL"),
         (table("id INT"), table("id INT PRIMARY KEY"), "PRIMARY KEY cannot change"),
         (

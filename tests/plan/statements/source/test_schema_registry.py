@@ -118,7 +118,7 @@ def test_a_list_is_a_part_in_any_order_with_equal_types() -> None:
             "expect strategy name in topic_name_strategy, record_name_strategy",
         ),
         ("*", BY_RECORD, "record_name_strategy requires a non-empty `message` field"),
-        ("*", f"{REGISTRY}, schema.registry.password = 'p'", "takes only a secret, not its value"),
+        ("*", f"{REGISTRY}, schema.registry.password = 'p'", "accepts only a secret, not a literal value"),
         ("*", "schema.registri = 'r'", "unknown format_encode_options for PLAIN AVRO: schema.registri"),
     ],
 )
@@ -211,7 +211,7 @@ def test_a_debezium_table_takes_rows_and_key_from_the_schemas() -> None:
     assert "PRIMARY KEY (id)" in text
     assert error_of(world, f"CREATE SOURCE x {of('DEBEZIUM')}").message == "can't CREATE SOURCE with FORMAT DEBEZIUM"
     plain = world_with(value=record(ORDER), key='"long"')
-    assert "not that of Debezium's change events" in error_of(plain, f"CREATE TABLE s {of('DEBEZIUM')}").message
+    assert "not a schema of Debezium's change events" in error_of(plain, f"CREATE TABLE s {of('DEBEZIUM')}").message
 
 
 def test_a_connection_reaches_every_source() -> None:
@@ -248,7 +248,7 @@ def test_a_connection_reaches_every_source() -> None:
         ("schema.registry = 'registry:8081'", "must be a list of URLs"),
         (f"{REGISTRY}, schema.registry.retries.max = 'x'", "must be a whole number"),
         (f"{REGISTRY}, message = 'x'", 'connections of type "schema_registry" have no property "message"'),
-        (f"{REGISTRY}, schema.registry.password = 'x'", "takes only a secret"),
+        (f"{REGISTRY}, schema.registry.password = 'x'", "accepts only a secret"),
     ],
 )
 def test_a_wrong_connection_is_refused(options: str, message: str) -> None:

@@ -154,7 +154,7 @@ def test_dropping_a_source_needs_its_tables_dropped() -> None:
         (
             "CREATE TABLE t (*, a INT) FROM pg TABLE 'public.orders'",
             "wildcard(*) and column definitions cannot be used together",
-            "leave out *",
+            "write either * or the columns",
         ),
         (
             "CREATE TABLE t (id INT) FROM pg TABLE 'public.orders'",
@@ -183,7 +183,7 @@ def test_dropping_a_source_needs_its_tables_dropped() -> None:
         (
             "CREATE TABLE t (id INT PRIMARY KEY DEFAULT 1) FROM pg TABLE 'public.orders'",
             "Default value for columns defined on the table created from a CDC source",
-            "leave DEFAULT out",
+            "omit DEFAULT",
         ),
         (
             "CREATE TABLE t (*) WITH (snapshot = 'maybe') FROM pg TABLE 'public.orders'",
@@ -196,7 +196,7 @@ def test_dropping_a_source_needs_its_tables_dropped() -> None:
             'did you mean "snapshot"?',
         ),
         ("CREATE TABLE t (*) INCLUDE header FROM pg TABLE 'public.orders'", "header", ""),
-        ("CREATE TABLE t (*) ON CONFLICT DO NOTHING FROM pg TABLE 'public.orders'", "ON CONFLICT", "leave it out"),
+        ("CREATE TABLE t (*) ON CONFLICT DO NOTHING FROM pg TABLE 'public.orders'", "ON CONFLICT", "omit it"),
     ],
 )
 def test_what_is_wrong_is_said(text: str, message: str, hint: str) -> None:

@@ -106,7 +106,7 @@ def test_what_becomes_of_rows_in_conflict(clause: str, conflict: str, versions: 
         (
             create_table("id INT").replace("PLAIN", "DEBEZIUM").replace(") ", ") APPEND ONLY ", 1),
             "RW212",
-            "an append only table cannot follow",
+            "an append only table does not support",
         ),
         (create_table("id INT").replace("TABLE", "TEMPORARY TABLE"), "RW301", "TEMPORARY"),
         (create_table("*"), "RW212", "Wildcard in user-defined schema is only allowed when"),
@@ -215,10 +215,10 @@ def test_only_a_table_is_altered_as_one() -> None:
 @pytest.mark.parametrize(
     ("clause", "words"),
     [
-        ("", "rows that are read again take the place of those of their keys in table t"),
+        ("", "rows that are read again overwrite the rows with the same keys in table t"),
         ("WITH VERSION COLUMN (v)", "in table t, unless their version is older"),
         ("ON CONFLICT DO NOTHING", "rows that are read again are ignored if table t already has their keys"),
-        ("ON CONFLICT DO UPDATE IF NOT NULL", "the values of rows that are read again take the place"),
+        ("ON CONFLICT DO UPDATE IF NOT NULL", "the values of rows that are read again overwrite"),
     ],
 )
 def test_what_a_preview_says_of_rows_that_are_read_again(clause: str, words: str) -> None:

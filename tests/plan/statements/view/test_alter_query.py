@@ -190,7 +190,7 @@ def test_undo_after_the_swap_lets_the_old_rows_serve(by_swap: bool) -> None:
 @pytest.mark.parametrize(
     ("since", "said"),
     [
-        (("CREATE MATERIALIZED VIEW more AS SELECT other FROM v",), '"more" has read the rows'),
+        (("CREATE MATERIALIZED VIEW more AS SELECT other FROM v",), '"more" has already read the new rows'),
         (("REBUILD MATERIALIZED VIEW v CASCADE",), "is being rebuilt"),
         (("DROP SOURCE s CASCADE",), "no longer exists"),
     ],
@@ -212,7 +212,7 @@ def test_the_rows_before_the_last_ones_are_gone() -> None:
         world.run(f"ALTER MATERIALIZED VIEW v AS SELECT id, id AS {other} FROM s")
         swaps.append(swap(world))
     error = refused(world, f"UNDO OPERATION {swaps[0]}")
-    assert "no longer kept" in error.message
+    assert "no longer exist" in error.message
     assert error.hint == "ALTER MATERIALIZED VIEW v AS SELECT id, id AS twice FROM s"
     world.run(f"UNDO OPERATION {swaps[1]}")
     assert "one" in columns(world, "v")
@@ -234,7 +234,7 @@ def test_a_rollback_that_comes_too_late_says_what_makes_the_rows_again(statement
     world.operations = tuple(replace(found, at_ms=found.at_ms - 60_001) for found in world.operations)
     error = refused(world, f"UNDO OPERATION {swapped}")
     assert (error.code, error.hint) == ("RW330", again)
-    assert 'the rows that materialized view "v" had before are EXPIRED' in error.message
+    assert 'the previous rows of materialized view "v" are EXPIRED' in error.message
     world.run(again)
     world.run("ALTER SYSTEM SET rollback_window = DEFAULT")
 

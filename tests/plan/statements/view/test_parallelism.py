@@ -100,11 +100,14 @@ def test_a_view_that_reads_it_is_rebuilt_with_its_own() -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("ALTER MATERIALIZED VIEW v SET PARALLELISM = 0", "takes a number of partitions from 1 to 10000, not '0'"),
-        ("ALTER MATERIALIZED VIEW v SET PARALLELISM = ADAPTIVE", "takes a number of partitions"),
+        ("ALTER MATERIALIZED VIEW v SET PARALLELISM = 0", "must be a number of partitions from 1 to 10000, not '0'"),
+        ("ALTER MATERIALIZED VIEW v SET PARALLELISM = ADAPTIVE", "must be a number of partitions"),
         ("ALTER MATERIALIZED VIEW v SET PARALLELISM = 4 DEFERRED", "cannot be deferred"),
-        ("CREATE MATERIALIZED VIEW w WITH (parallelism = 'many') AS SELECT id FROM s", "takes a number of partitions"),
-        ("ALTER SYSTEM SET streaming_parallelism = 0", "takes a number of partitions from 1 to 10000"),
+        (
+            "CREATE MATERIALIZED VIEW w WITH (parallelism = 'many') AS SELECT id FROM s",
+            "must be a number of partitions",
+        ),
+        ("ALTER SYSTEM SET streaming_parallelism = 0", "must be a number of partitions from 1 to 10000"),
         ("SET streaming_parallelism = 4", 'unrecognized session parameter "streaming_parallelism"'),
     ],
 )
@@ -113,4 +116,4 @@ def test_what_is_refused(text: str, said: str) -> None:
     error = refused(world, text)
     assert said in error.message
     if text.startswith("SET"):
-        assert error.hint == "it is one of the whole warehouse: ALTER SYSTEM SET streaming_parallelism = …"
+        assert error.hint == "it is a parameter of the whole warehouse: ALTER SYSTEM SET streaming_parallelism = …"
