@@ -9,7 +9,8 @@ if TYPE_CHECKING:
 
 
 def least_needed_version(context: Context, object_id: int) -> int | None:
-    """The oldest version of a source's log, or of a view's table, that a rewind point needs; None if none does.
+    """The oldest version of a source's log, or of a view's table, that a rewind point needs; None if no point needs
+    one.
 
     Upkeep keeps that version readable: its files, and the commits from it on.
     """

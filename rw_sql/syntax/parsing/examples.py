@@ -25,7 +25,10 @@ _LONGEST = 130
 
 _CONSENTS = frozenset({"ALLOW", "CASCADE", "REASON"})
 _SWITCHES = frozenset({"VALIDATE", "REDISCOVER"})
-"""The clauses that give consent. An example is cut before such a clause, so that pasting it does not give consent."""
+"""The options of WITH that give consent.
+
+An example is cut before a WITH with such an option, so that pasting it does not give consent.
+"""
 
 
 @cache
