@@ -281,6 +281,10 @@ def test_a_new_column_reads_the_table_again_and_a_dropped_one_does_not() -> None
     world.run("ALTER TABLE orders ADD COLUMN word VARCHAR")
     assert ingest(world).tables[0].snapshot not in (before.snapshot, after.snapshot)
     assert "not found in the upstream database" in refused(world, "ALTER TABLE orders ADD COLUMN nothing INT").message
+    before = ingest(world).tables[0]
+    world.run("ALTER TABLE orders RENAME COLUMN word TO said")
+    assert "said CHARACTER VARYING FROM word" in " ".join(table(world, "orders").definition.split())
+    assert ingest(world).tables[0] == before
     world.lacks = (Lack(check="column", message="column twice is generated", hint="leave it out"),)
     assert "column twice is generated" in refused(world, "ALTER TABLE orders ADD COLUMN twice NUMERIC").message
 
