@@ -136,7 +136,7 @@ def find_source_of(snapshot: Snapshot, kind: str, name: Name) -> SourceRecord:
             INVALID_DEFINITION,
             f'table "{table.name}" has no connector of its own: it is a table of source "{given}"',
             span=name.span,
-            hint=f"for other columns DROP TABLE {name.key} and create it again; ALTER SOURCE {given} is for the rest",
+            hint=f"ALTER SOURCE {given} changes what feeds it; ALTER TABLE … ADD, DROP and RENAME COLUMN its columns",
         )
     if not isinstance(source, SourceRecord):
         raise SqlError(

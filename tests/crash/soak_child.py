@@ -31,6 +31,7 @@ def create(spark: SparkSession, task: Mapping[str, Any]) -> None:
         f"CREATE SOURCE IF NOT EXISTS pg WITH (connector = 'postgres-cdc', auto.schema.change = 'true', {listed}, "
         "password = SECRET pw)"
     )
+    spark.sql("SET background_ddl = 'true'")
     for name, table in task["tables"].items():
         spark.sql(f"CREATE TABLE IF NOT EXISTS {name} ({table['columns']}) FROM pg TABLE '{table['upstream']}'")
 

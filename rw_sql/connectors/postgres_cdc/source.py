@@ -31,6 +31,8 @@ else:
 _SLOT_NAME = re.compile(r"[a-z0-9_]{1,63}")
 _LSN = re.compile(r"[0-9A-Fa-f]{1,8}/[0-9A-Fa-f]{1,8}")
 _LONGEST_NAME = 63
+_LAG_SECONDS = 2.0
+"""How long SHOW SOURCE SPLITS looks for the time of the next transaction."""
 
 
 class PostgresCdcConnector(ChangeBase):
@@ -206,7 +208,5 @@ class PostgresCdcConnector(ChangeBase):
 
     def record_times(self, options: Mapping[str, str], offsets: Mapping[str, int]) -> Mapping[str, int]:
         """The time of the first transaction behind the position, as far as the server tells it soon."""
-        found = {
-            split: peek.next_commit(options, position, RESOLVE_TIMEOUT_SECONDS) for split, position in offsets.items()
-        }
+        found = {split: peek.next_commit(options, position, _LAG_SECONDS) for split, position in offsets.items()}
         return {split: at for split, at in found.items() if at is not None}

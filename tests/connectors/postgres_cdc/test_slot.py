@@ -12,10 +12,11 @@ import pytest
 
 from rw_sql.connectors.changes import CaptureError, SchemaChange, TableProgress
 from rw_sql.connectors.postgres_cdc import setup, stream
+from rw_sql.connectors.postgres_cdc.connection import lsn_number
 from rw_sql.connectors.postgres_cdc.reader import PostgresReader
 from rw_sql.connectors.postgres_cdc.server import read_facts
 from rw_sql.connectors.postgres_cdc.source import PostgresCdcConnector
-from tests.support.postgres import running_server
+from tests.support.postgres import PASSWORD, running_server
 from tests.support.postgres_changes import TIMEOUT, Replica, cdc_options, read_on
 from tests.support.waits import wait_until
 
@@ -82,6 +83,22 @@ def test_an_idle_database_moves_the_slot(postgres: PostgresInfo, replica: Replic
         return before < replica.state.offset == replica.confirmed()
 
     wait_until(has_moved, "the slot follows changes of tables that are not read")
+    # Another database of the server writes: its log is the same, and must not pile up.
+    with psycopg.connect(
+        host="127.0.0.1", port=postgres.port, dbname="postgres", user="postgres", password=PASSWORD, autocommit=True
+    ) as connection:
+        connection.execute(b"CREATE DATABASE noise")
+    with psycopg.connect(
+        host="127.0.0.1", port=postgres.port, dbname="noise", user="postgres", password=PASSWORD
+    ) as connection:
+        connection.execute(b"CREATE TABLE t AS SELECT g, repeat('x', 100) FROM generate_series(1, 1000) g")
+        (row,) = connection.execute(b"SELECT pg_current_wal_lsn()::text").fetchall()
+    before = lsn_number(row[0])
+    wait_until(has_moved, "the slot follows what another database writes")
+    details = CONNECTOR.slot_details(replica.options)
+    assert details is not None
+    assert details.retained_bytes is not None
+    assert details.retained_bytes < 16 << 20
 
 
 def test_a_slot_that_was_advanced(postgres: PostgresInfo, table: str, replica: Replica) -> None:

@@ -178,7 +178,7 @@ def lower_rename_column(statement: AlterTableRenameColumn, snapshot: Snapshot, i
     Refused while views or sinks may use it, like DROP COLUMN.
     """
     table = find_table(snapshot, statement.name)
-    source = find_source_of(snapshot, "TABLE", statement.name)
+    source = _source(snapshot, table, statement.name)
     _require_no_refresh(snapshot, table, statement, "RENAME COLUMN")
     require_not_read_anew(snapshot, (table.id,), statement.name.span)
     written = table_definition(table.definition)

@@ -281,6 +281,10 @@ def test_a_new_column_reads_the_table_again_and_a_dropped_one_does_not() -> None
     world.run("ALTER TABLE orders ADD COLUMN word VARCHAR")
     assert ingest(world).tables[0].snapshot not in (before.snapshot, after.snapshot)
     assert "not found in the upstream database" in refused(world, "ALTER TABLE orders ADD COLUMN nothing INT").message
+    before = ingest(world).tables[0]
+    world.run("ALTER TABLE orders RENAME COLUMN word TO said")
+    assert "said CHARACTER VARYING FROM word" in " ".join(table(world, "orders").definition.split())
+    assert ingest(world).tables[0] == before
     world.lacks = (Lack(check="column", message="column twice is generated", hint="leave it out"),)
     assert "column twice is generated" in refused(world, "ALTER TABLE orders ADD COLUMN twice NUMERIC").message
 
@@ -309,3 +313,38 @@ def test_a_move_shows_positions_as_the_server_writes_them_and_counts_transaction
     assert split.written is not None
     assert split.written[:2] == ("0/5000", "0/4800")
     assert [row.detail for row in plan.changes if row.change == "INJECTED"] == ["shop at 0/4800 (was 0/5000)"]
+
+
+def test_skip_takes_the_position_before_a_transaction() -> None:
+    world = cdc_world(TABLE)
+    world.run("PAUSE SOURCE pg")
+    wrong = refused(world, "SKIP RECORD AT 'shop' 7 ON SOURCE pg")
+    assert "0/7" in wrong.message
+    assert wrong.hint == "SKIP RECORD AT 'shop' 20480 ON SOURCE pg leaves out the next transaction"
+    unknown = refused(world, "SKIP RECORD AT 'shop' 20480 ON SOURCE pg")
+    assert "did not say where it ends" in unknown.message
+    world.changes = ChangeCount(transactions=0, changes=0)
+    assert refused(world, "SKIP RECORD AT 'shop' 20480 ON SOURCE pg").hint == "RESUME SOURCE pg"
+    world.changes = ChangeCount(transactions=1, changes=3, first_end=0x5100)
+    plan = world.run("SKIP RECORD AT 'shop' 20480 ON SOURCE pg")
+    assert plan.preview is not None
+    assert "shop: skips 1 transaction with 3 changes" in plan.preview.notices
+    assert world.states("pg") == {"shop": 0x5100}
+
+
+def test_what_another_slot_or_publication_means_is_said_before() -> None:
+    world = cdc_world(TABLE)
+    world.run("PAUSE SOURCE pg")
+
+    def notices(option: str) -> str:
+        plan = world.plan(f"ALTER SOURCE pg UNSAFE SET ({option})")
+        assert plan.preview is not None
+        return " ".join(plan.preview.notices)
+
+    assert 'slot "other" does not exist there' in notices("slot.name = 'other'")
+    world.slot = SlotDetails(
+        name="other", acknowledged=0x4000, restart=0x4000, end=0x5000, status="reserved", retained_bytes=0, lag_bytes=0,
+        safe_bytes=None, active_pid=None, cluster="1/1", incarnation=None,
+    )  # fmt: skip
+    assert notices("slot.name = 'other'") == ""
+    assert "had the tables all the time is not known" in notices("publication.name = 'other'")

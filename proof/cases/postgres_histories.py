@@ -1,0 +1,213 @@
+"""Random histories of a database with operations in between: a reader equals the database, and previews hold."""
+
+from __future__ import annotations
+
+import random
+import threading
+import uuid
+from collections import Counter
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from proof.harness import Facts, Proof
+from rw_sql.connectors.changes import CaptureError
+from rw_sql.connectors.postgres_cdc import setup
+from rw_sql.connectors.postgres_cdc.reader import PostgresReader
+from rw_sql.connectors.postgres_cdc.source import PostgresCdcConnector
+from tests.support.postgres import running_server
+from tests.support.postgres_changes import TIMEOUT, Replica, Writers, cdc_options, create_tables
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from tests.support.postgres import PostgresServer
+
+_KIND = PostgresCdcConnector()
+_STEPS, _OPERATIONS = 60, 6
+_ACTS = 30
+"""Statements of the writers for each step, before they become slow."""
+
+_SLOW_SECONDS = 0.02
+
+
+class History:
+    """One history: writers, a replica, and the operations on its slot and its position."""
+
+    def __init__(self, server: PostgresServer, seed: int) -> None:
+        self.server, self.chance = server, random.Random(seed)
+        self.names = create_tables(server.info, f"h_{uuid.uuid4().hex[:8]}")
+        self.writers = Writers(server.info, self.names, random.Random(seed + 1_000_000))
+        self.replica = Replica(cdc_options(server.info), self.names, chunk_rows=self.chance.choice((2, 10, 40)))
+        self.facts: Counter[str] = Counter()
+        self.ended = threading.Event()
+
+    def run(self) -> None:
+        """Steps of the reader with an operation now and then, and the comparison at the end."""
+        operations: list[Callable[[], None]] = [
+            self.copy_slot, self.skip, self.drop_slot, self.advance_slot, self.add_column, self.read_again,
+        ]  # fmt: skip
+        due = set(self.chance.sample(range(_STEPS), _OPERATIONS))
+        thread = threading.Thread(target=self.write, daemon=True)
+        thread.start()
+        try:
+            for step in range(_STEPS):
+                if step in due:
+                    self.replica.close()
+                    operation = self.chance.choice(operations)
+                    operation()
+                    self.facts[operation.__name__.replace("_", " ")] += 1
+                self.step()
+            self.end(thread)
+            self.replica.catch_up(self.server.info)
+            assert self.replica.differences() == {}, str(self.replica.differences())[:1000]
+            assert self.replica.confirmed() <= self.replica.state.offset, "the slot is ahead of what is committed"
+            self.facts["changes"] += len(self.replica.log)
+        finally:
+            self.end(thread)
+            self.replica.drop()
+
+    def end(self, thread: threading.Thread) -> None:
+        """Ends the writers."""
+        self.ended.set()
+        thread.join()
+        self.writers.close()
+
+    def write(self) -> None:
+        """Without an end, as a new slot waits for the transactions that are open; more slowly after a while, because a
+        machine may give all its time to the writers."""
+        done = 0
+        while not self.ended.wait(0.0 if done < _ACTS * _STEPS else _SLOW_SECONDS):
+            self.writers.act()
+            done += 1
+
+    def step(self) -> None:
+        """A batch, which is acknowledged or not; sometimes one that is taken and never committed."""
+        what, replica = self.chance.random(), self.replica
+        if what > 0.92 and replica.reader is not None:
+            replica.reader.take(1000, 0.0)
+            replica.close()
+            return
+        most, wait = self.chance.choice((1, 10, 1000)), self.chance.choice((0, 0.02))
+        replica.step(most=most, wait=wait, acknowledges=what < 0.7)
+        assert replica.confirmed() <= replica.state.offset, "the slot is ahead of what is committed"
+
+    def copy_slot(self) -> None:
+        """UNSAFE SET to a slot that has everything from the position on: exact."""
+        before = self.replica.options["slot.name"]
+        after = f"slot_{uuid.uuid4().hex[:8]}"
+        self.server.run(f"SELECT pg_copy_logical_replication_slot('{before}', '{after}')")
+        self.server.run(f"SELECT pg_drop_replication_slot('{before}')")
+        self.replica.options["slot.name"] = after
+
+    def skip(self) -> None:
+        """INJECT to the end, or SKIP of the next transaction: what was predicted is what another reader finds there."""
+        replica, options = self.replica, self.replica.options
+        (seen,) = _KIND.look(options).splits.values()
+        only_first = self.chance.random() < 0.5
+        start, end = replica.state.offset, seen.end
+        predicted = _KIND.count_changes(options, start, end, only_first=only_first, timeout=TIMEOUT)
+        assert predicted is not None, "a slot that nobody reads can be counted"
+        if only_first:
+            if predicted.first_end is None:
+                return
+            end = predicted.first_end
+        found = self.count(start, end)
+        assert found == (predicted.transactions, predicted.changes), f"{found} were there, {predicted} predicted"
+        self.facts["transactions skipped"] += predicted.transactions
+        replica.state = replace(replica.state, offset=max(start, end))
+        self.read_all_again()
+
+    def count(self, start: int, end: int) -> tuple[int, int]:
+        """The transactions and changes between two positions, by a reader of a copy of the slot."""
+        options = {**self.replica.options, "slot.name": f"probe_{uuid.uuid4().hex[:8]}"}
+        self.server.run(
+            f"SELECT pg_copy_logical_replication_slot('{self.replica.options['slot.name']}', '{options['slot.name']}')"
+        )
+        reader = PostgresReader(options)
+        offsets: list[int] = []
+        try:
+            done = {name: replace(each, is_done=True) for name, each in self.replica.progress.items()}
+            reader.open(replace(self.replica.state, offset=start), done)
+            position = start
+            while position < end:
+                taken = reader.take(1000, 0.1)
+                position = taken.position
+                offsets += taken.records["_rw_offset"].to_pylist()
+        finally:
+            reader.close()
+            self.server.run(
+                "SELECT pg_terminate_backend(active_pid, 10000) FROM pg_replication_slots "
+                f"WHERE slot_name = '{options['slot.name']}' AND active_pid IS NOT NULL"
+            )
+            self.server.run(f"SELECT pg_drop_replication_slot('{options['slot.name']}')")
+        within = [offset for offset in offsets if offset <= end]
+        return len(set(within)), len(within)
+
+    def drop_slot(self) -> None:
+        """A slot that somebody dropped is missed, and made again only where the tables are read again."""
+        self.server.run(f"SELECT pg_drop_replication_slot('{self.replica.options['slot.name']}')")
+        self.refused("does not exist")
+        self.replica.state = setup.prepare(self.replica.options, self.names, TIMEOUT).state
+        self.read_all_again()
+
+    def advance_slot(self) -> None:
+        """A slot that somebody advanced: the changes between are missed."""
+        name = self.replica.options["slot.name"]
+        self.server.run(f"SELECT pg_replication_slot_advance('{name}', pg_current_wal_lsn())")
+        confirmed = self.replica.confirmed()
+        if confirmed <= self.replica.state.offset:
+            return
+        self.refused("begins at")
+        self.replica.state = replace(self.replica.state, offset=confirmed)
+        self.read_all_again()
+
+    def refused(self, why: str) -> None:
+        """A reader must not start."""
+        found: CaptureError | None = None
+        try:
+            self.replica.open()
+        except CaptureError as error:
+            found = error
+        self.replica.close()
+        assert found is not None, f"a reader started although its slot {why}"
+        assert why in found.message, found.message
+        assert found.hint, "a refusal says what to type"
+
+    def add_column(self) -> None:
+        """A column with a default: the table is read again, as ALTER TABLE … ADD COLUMN does."""
+        name = self.chance.choice([name for name in self.names if not name.endswith(".parted")])
+        self.server.run(f"ALTER TABLE {name} ADD COLUMN c_{uuid.uuid4().hex[:6]} INT DEFAULT 7")
+        self.replica.read_anew(name)
+
+    def read_again(self) -> None:
+        """FORGET_OFFSETS of one table."""
+        self.replica.read_anew(self.chance.choice(self.names))
+
+    def read_all_again(self) -> None:
+        """FORGET_OFFSETS."""
+        for name in self.names:
+            self.replica.read_anew(name)
+
+
+def _check(seed: int, folder: Path) -> Facts:
+    del folder
+    with running_server(wal_level="logical", max_wal_senders="20", max_replication_slots="20") as server:
+        history = History(server, seed)
+        history.run()
+        return dict(history.facts)
+
+
+PROOF = Proof(
+    name="postgres-histories",
+    claim="A reader of a PostgreSQL database equals it after any history, and moves do what they predict.",
+    method="Each seed: concurrent writers (inserts, updates, key changes, deletes, TOAST, truncates, aborts, "
+    "savepoints) on tables with a plain, a composite, a FULL and a partitioned identity, and a reader that ends now "
+    f"and then with or without a commit. {_OPERATIONS} operations are drawn in between: another slot with the same "
+    "log, a skip of the next transaction or of everything (the predicted numbers of transactions and changes are "
+    "compared with those that a second reader finds there), a slot that is dropped or advanced by somebody else (it "
+    "must be refused), a new column, and snapshots once more. In the end every table equals the server's, and the slot "
+    "was never ahead.",
+    seeds=range(100),
+    check=_check,
+)
