@@ -24,6 +24,7 @@ from rw_sql.metastore.records import (
 from rw_sql.runtime.control import resting, upstream_watcher
 from rw_sql.runtime.control import rests as rests_module
 from rw_sql.runtime.control.reconciler import Reconciler
+from rw_sql.runtime.observe import lag
 from rw_sql.runtime.support.failures import StalledError
 from tests.runtime.controlled_jobs import FakeJob, Jobs, wait_until
 
@@ -414,6 +415,17 @@ def test_a_pass_over_jobs_at_rest_looks_at_none_of_them(world: World, monkeypatc
     for _ in range(5):
         world.reconciler.reconcile()
     assert not looked
+
+
+def test_the_lags_of_all_sources_of_a_cluster_take_one_request(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lag, "connector", lambda _: world.cluster)
+    for id_ in (10, 20):
+        world.source(id_)
+    world.cluster.ends["t10:0"] = 3
+    lags = lag.measure_lags(world.context, world.metastore.snapshot())
+    assert (lags["ingest-10"], lags["ingest-20"]) == (3, 0)
+    assert world.cluster.requests == [2]
+    assert not world.cluster.looks
 
 
 def test_one_by_one_connectors_are_watched_too() -> None:
