@@ -213,10 +213,17 @@ def test_a_batch_that_is_committed_while_the_reader_stops_counts(world: World) -
 
 def test_a_source_with_records_to_read_does_not_rest(world: World) -> None:
     world.source(10)
-    world.reach(lambda: "ingest-10" in world.jobs, "it runs")
+    make = world.make
+
+    def behind(spec: JobSpec, run: int) -> FakeJob:
+        made = make(spec, run)
+        if isinstance(made, FakeReader):
+            made.positions = {"t10:0": 2}
+        return made
+
+    world.make = behind
     world.cluster.ends["t10:0"] = 5
-    looks = world.cluster.looks
-    world.reach(lambda: world.cluster.looks > looks + 2, "it was looked at")
+    world.reach(lambda: world.cluster.looks > 2, "it was looked at again and again")
     assert not world.jobs["ingest-10"].is_stopped
 
 
