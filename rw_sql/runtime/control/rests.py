@@ -10,6 +10,8 @@ import logging
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
+from py4j.protocol import Py4JError
+
 from rw_sql.errors import SqlError
 from rw_sql.model.parameters import idle_job_seconds
 from rw_sql.runtime.control.resting import (
@@ -165,8 +167,12 @@ class Rests:
         """The state at rest of a job that has just stopped. Its session serves the next job."""
         running = slot.running
         if isinstance(running, Ingest | View | Sink) and running.session is not None:
-            self._context.sessions.release(running.session)
-            self._context.sessions.forget_tables(self._tables(idle))
+            try:
+                self._context.sessions.forget_tables(self._tables(idle))
+                self._context.sessions.release(running.session)
+            except Py4JError as error:
+                # Only memory is at stake; the job has stopped.
+                logger.warning("the session of %s is not used again: %s", slot.job_id, cause_line(str(error)))
         return idle if running is None else idle.after_stop(self._context, running)
 
     def _tables(self, idle: Idle) -> list[str]:
