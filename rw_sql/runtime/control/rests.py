@@ -132,11 +132,11 @@ class Rests:
     def look(self, slots: Mapping[str, JobSlot], now: float) -> list[JobSlot]:
         """One pass: wakes jobs, and returns those that may rest now (:meth:`idle_state`)."""
         self._take_findings(slots)
-        for job, behind in self._context.wakes.take().items():
+        for job in self._context.wakes.take():
             slot = slots.get(job)
             if slot is not None and slot.idle is not None:
-                slot.is_queued = behind > 0
-                slot.wake(behind)
+                slot.is_queued = False  # A statement waits.
+                slot.wake()
         awake = [slot for slot in slots.values() if slot.idle is None or slot.is_woken]
         active = frozenset(slot.object_id for slot in awake)
         fresh, self._fresh = self._fresh, []
@@ -145,6 +145,7 @@ class Rests:
         self._active = active
         with_readers = (slot.job_id for slot in awake if self._readers.get(slot.object_id))
         self._context.wakes.watch_inputs(frozenset(with_readers))
+        self._context.wakes.has_rests = len(awake) < len(slots)
         self._note(slots, now)
         seconds = self._seconds()
         if seconds is None:
