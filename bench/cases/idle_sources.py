@@ -112,9 +112,8 @@ def _clone(warehouse: str, count: int, bootstrap: str) -> None:
         changes += _records(metastore, source, view, number, source_id, view_id, topics)
         _copy(Path(warehouse), {source.id: source_id, view.id: view_id})
     metastore.commit(Operation(kind="COPY", statement="", objects=(), changes=tuple(changes)), based_on=snapshot)
-    metastore.jobs.claim_runs(
-        [f"{job}-{id_}" for pair in ids.values() for job, id_ in zip(("ingest", "mv"), pair, strict=True)], 1, "bench"
-    )
+    jobs = [f"{job}-{id_}" for pair in ids.values() for job, id_ in zip(("ingest", "mv"), pair, strict=True)]
+    metastore.jobs.claim_runs(jobs, metastore.snapshot().epoch, "bench")
     metastore.flush(with_upkeep=True)
     _leave_at_rest(warehouse, topics)
 

@@ -18,7 +18,6 @@ from rw_sql.metastore.codec import before_to_json, changes_to_json
 from rw_sql.metastore.facts import BackfillProgress, JobStatus
 from rw_sql.metastore.records import OperationRecord, PutSplitStates
 from rw_sql.metastore.snapshot import before_image, effect_of
-from rw_sql.model.changed_jobs import desired_jobs_since
 from rw_sql.model.job_ids import ingest_fragment
 from rw_sql.model.job_specs import desired_jobs
 from rw_sql.model.offset_ranges import LogPiece, ReadIncarnation, with_piece, with_span
@@ -31,6 +30,7 @@ from rw_sql.plan.ports.tables import LogSize, TableLook
 from rw_sql.plan.result.explain import explain_lines
 from rw_sql.plan.result.steps import after
 from rw_sql.plan.statements.session.search_path import DEFAULT_PATH
+from rw_sql.runtime.jobs.changed_jobs import desired_jobs_since
 from rw_sql.syntax import parse_statement
 from tests.conftest import rendered
 from tests.plan.canned_inspector import Asked, CannedInspector, positions_in

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, assert_never
 
 from rw_sql.errors import SqlError
 from rw_sql.metastore.facts import JobStatus
-from rw_sql.model.changed_jobs import desired_jobs_since
 from rw_sql.model.job_specs import IngestSpec, JobSpec, RefreshSpec, SinkSpec, ViewSpec, desired_jobs
 from rw_sql.runtime.control.heartbeats import Beats
 from rw_sql.runtime.control.job_slot import FIRST_RETRY_SECONDS, JobSlot, Trouble, due_slots
@@ -26,6 +25,7 @@ from rw_sql.runtime.delta.job_output import FencedError
 from rw_sql.runtime.ingest.job import Ingest
 from rw_sql.runtime.ingest.split_discovery import goes_on_with_more, was_discovered
 from rw_sql.runtime.ingest.stopped_reader import StoppedReader
+from rw_sql.runtime.jobs.changed_jobs import desired_jobs_since
 from rw_sql.runtime.refresh.job import RefreshJob
 from rw_sql.runtime.rewind.scheduler import Rewinding
 from rw_sql.runtime.sinks.job import Sink

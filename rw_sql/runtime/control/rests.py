@@ -10,6 +10,8 @@ import logging
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
+from py4j.protocol import Py4JError
+
 from rw_sql.errors import SqlError
 from rw_sql.model.parameters import idle_job_seconds
 from rw_sql.runtime.control.resting import (
@@ -130,11 +132,11 @@ class Rests:
     def look(self, slots: Mapping[str, JobSlot], now: float) -> list[JobSlot]:
         """One pass: wakes jobs, and returns those that may rest now (:meth:`idle_state`)."""
         self._take_findings(slots)
-        for job, behind in self._context.wakes.take().items():
+        for job in self._context.wakes.take():
             slot = slots.get(job)
             if slot is not None and slot.idle is not None:
-                slot.is_queued = behind > 0
-                slot.wake(behind)
+                slot.is_queued = False  # A statement waits.
+                slot.wake()
         awake = [slot for slot in slots.values() if slot.idle is None or slot.is_woken]
         active = frozenset(slot.object_id for slot in awake)
         fresh, self._fresh = self._fresh, []
@@ -143,6 +145,7 @@ class Rests:
         self._active = active
         with_readers = (slot.job_id for slot in awake if self._readers.get(slot.object_id))
         self._context.wakes.watch_inputs(frozenset(with_readers))
+        self._context.wakes.has_rests = len(awake) < len(slots)
         self._note(slots, now)
         seconds = self._seconds()
         if seconds is None:
@@ -165,8 +168,12 @@ class Rests:
         """The state at rest of a job that has just stopped. Its session serves the next job."""
         running = slot.running
         if isinstance(running, Ingest | View | Sink) and running.session is not None:
-            self._context.sessions.release(running.session)
-            self._context.sessions.forget_tables(self._tables(idle))
+            try:
+                self._context.sessions.forget_tables(self._tables(idle))
+                self._context.sessions.release(running.session)
+            except Py4JError as error:
+                # Only memory is at stake; the job has stopped.
+                logger.warning("the session of %s is not used again: %s", slot.job_id, cause_line(str(error)))
         return idle if running is None else idle.after_stop(self._context, running)
 
     def _tables(self, idle: Idle) -> list[str]:

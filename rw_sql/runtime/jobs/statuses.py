@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 
 STALLED, STARTING, STOPPED = "STALLED", "STARTING", "STOPPED"
 
+IDLE = "idle: nothing to read, the next record wakes it"
+"""The reason of a running job at rest."""
+
 
 def present_statuses(context: Context) -> dict[str, JobStatus]:
     """The status of each job by its name. Without an owner no job runs, regardless of the last reported status."""
@@ -24,6 +27,13 @@ def present_statuses(context: Context) -> dict[str, JobStatus]:
     if context.has_owner(facts.lease()):
         return statuses
     return {job: replace(status, state=STOPPED, run=None) for job, status in statuses.items()}
+
+
+def jobs_at_rest(context: Context) -> frozenset[str]:
+    """The jobs that the owner reports as at rest: they have read everything, or are woken within a moment."""
+    return frozenset(
+        job for job, status in present_statuses(context).items() if (status.state, status.reason) == ("RUNNING", IDLE)
+    )
 
 
 def as_taken_over(statuses: Iterable[JobStatus], snapshot: Snapshot, at_ms: int) -> list[JobStatus]:
@@ -81,6 +91,3 @@ RETRYING = "; retrying"
 
 FLAPPING = "FLAPPING"
 """The first word of the reason of a job that repeatedly starts and fails."""
-
-IDLE = "idle: nothing to read, the next record wakes it"
-"""The reason of a running job at rest."""

@@ -6,36 +6,34 @@ import threading
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable
 
 
 class Wakes:
-    """The jobs that should be woken, each with its number of unread records as far as that is known. Thread-safe.
+    """The jobs that should be woken. Thread-safe.
 
     ``on_request`` is called after each request; the owner's loop sets it. A job that is not at rest is not affected.
     """
 
     def __init__(self) -> None:
         self.on_request: Callable[[], None] | None = None
-        self._asked: dict[str, int] = {}
+        self.has_rests = False
+        """True while a job is at rest: a request then ends the owner's wait. FLUSH requests many times a second."""
+        self._asked: set[str] = set()
         self._inputs: frozenset[str] = frozenset()
         self._lock = threading.Lock()
 
     def ask(self, jobs: Iterable[str]) -> None:
         """Requests that these jobs be woken at once, because a statement waits for them."""
-        self.ask_for(dict.fromkeys(jobs, 0))
-
-    def ask_for(self, behind: Mapping[str, int]) -> None:
-        """Requests that these jobs be woken; those with the most unread records come first."""
         with self._lock:
-            for job, records in behind.items():
-                self._asked[job] = max(records, self._asked.get(job, 0))
-        self._tell()
+            self._asked.update(jobs)
+        if self.has_rests:
+            self._tell()
 
-    def take(self) -> dict[str, int]:
+    def take(self) -> set[str]:
         """The requests since the last call."""
         with self._lock:
-            taken, self._asked = self._asked, {}
+            taken, self._asked = self._asked, set()
         return taken
 
     def watch_inputs(self, jobs: frozenset[str]) -> None:

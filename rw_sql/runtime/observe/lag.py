@@ -21,6 +21,7 @@ from rw_sql.model.source_readers import readers_of
 from rw_sql.model.split_status import OK, identity_status
 from rw_sql.runtime.delta.delta_log import added_rows, committed_ms, latest_version, read_actions
 from rw_sql.runtime.direct.positions import read_fragment_positions
+from rw_sql.runtime.jobs.statuses import jobs_at_rest
 from rw_sql.runtime.jobs.table_paths import table_path
 from rw_sql.runtime.positions.progress import committed_versions
 from rw_sql.runtime.positions.shared import read_positions
@@ -89,7 +90,11 @@ def measure_lag(
         own[reader.fragment] = Lag(records=lag.records, since_ms=times.get(reader.fragment))
         if reader.view is None:
             behind[reader.job] = own[reader.fragment]
+    at_rest = jobs_at_rest(context)
     for view in snapshot.kept:
+        if view_job(view.id) in at_rest:
+            behind[view_job(view.id)] = Lag(records=0)
+            continue
         checkpoint = context.warehouse.view_checkpoint(view.id, view.generation)
         read_itself = {source.id for source in direct_inputs(snapshot, view)}
         others = tuple(id_ for id_ in view.inputs if id_ not in read_itself)
@@ -102,6 +107,9 @@ def measure_lag(
             checkpoint = context.warehouse.view_checkpoint(making.id, making.generation)
             behind[rebuild_job(rebuild)] = _behind(context, then, making, checkpoint)
     for sink in snapshot.all("sink"):
+        if sink_job(sink.id) in at_rest:
+            behind[sink_job(sink.id)] = Lag(records=0)
+            continue
         checkpoint = context.warehouse.sink_checkpoint(sink.id, sink.generation)
         behind[sink_job(sink.id)] = _behind(context, snapshot, sink, checkpoint)
     return behind

@@ -24,6 +24,7 @@ from rw_sql.metastore.records import (
 from rw_sql.runtime.control import resting, upstream_watcher
 from rw_sql.runtime.control import rests as rests_module
 from rw_sql.runtime.control.reconciler import Reconciler
+from rw_sql.runtime.observe import lag
 from rw_sql.runtime.support.failures import StalledError
 from tests.runtime.controlled_jobs import FakeJob, Jobs, wait_until
 
@@ -212,10 +213,17 @@ def test_a_batch_that_is_committed_while_the_reader_stops_counts(world: World) -
 
 def test_a_source_with_records_to_read_does_not_rest(world: World) -> None:
     world.source(10)
-    world.reach(lambda: "ingest-10" in world.jobs, "it runs")
+    make = world.make
+
+    def behind(spec: JobSpec, run: int) -> FakeJob:
+        made = make(spec, run)
+        if isinstance(made, FakeReader):
+            made.positions = {"t10:0": 2}
+        return made
+
+    world.make = behind
     world.cluster.ends["t10:0"] = 5
-    looks = world.cluster.looks
-    world.reach(lambda: world.cluster.looks > looks + 2, "it was looked at")
+    world.reach(lambda: world.cluster.looks > 2, "it was looked at again and again")
     assert not world.jobs["ingest-10"].is_stopped
 
 
@@ -414,6 +422,17 @@ def test_a_pass_over_jobs_at_rest_looks_at_none_of_them(world: World, monkeypatc
     for _ in range(5):
         world.reconciler.reconcile()
     assert not looked
+
+
+def test_the_lags_of_all_sources_of_a_cluster_take_one_request(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lag, "connector", lambda _: world.cluster)
+    for id_ in (10, 20):
+        world.source(id_)
+    world.cluster.ends["t10:0"] = 3
+    lags = lag.measure_lags(world.context, world.metastore.snapshot())
+    assert (lags["ingest-10"], lags["ingest-20"]) == (3, 0)
+    assert world.cluster.requests == [2]
+    assert not world.cluster.looks
 
 
 def test_one_by_one_connectors_are_watched_too() -> None:
