@@ -342,19 +342,19 @@ def test_a_sink_of_messages_and_one_of_json_are_read_back(
     message = ", message = 'shop.Row'"
     proto = topics.of("out_proto", "UPSERT", message).replace("AVRO", "PROTOBUF")
     as_json = topics.of("out_json", "PLAIN").replace("AVRO", "JSON")
-    columns = "id, amount, at, array(amount) AS amounts, map('a', id) AS ids, named_struct('id', id) AS inner"
+    columns = "id, amount, at, array(amount) AS amounts, map('a', id) AS ids, named_struct('id', id) AS part"
     live.sql(f"CREATE MATERIALIZED VIEW typed AS SELECT {columns} FROM v")
     live.sql("CREATE SINK messages_out AS SELECT * FROM typed " + proto.replace("WITH (", "WITH (primary_key = 'id', "))
-    live.sql(f"CREATE SINK json_out AS SELECT id, amount, at, inner FROM typed {as_json}")
+    live.sql(f"CREATE SINK json_out AS SELECT id, amount, at, part FROM typed {as_json}")
     live.sql("FLUSH")
     plain = proto.replace("UPSERT", "PLAIN")
     live.sql(f"CREATE SOURCE messages_back (*) INCLUDE key AS k {plain}")
     live.sql(f"CREATE SOURCE json_back (*) {as_json}")
-    wanted = live.rows_of("typed", "id, CAST(amount AS STRING), amounts[0], ids['a'], inner.id, unix_micros(at)")
+    wanted = live.rows_of("typed", "id, CAST(amount AS STRING), amounts[0], ids['a'], part.id, unix_micros(at)")
     assert wanted
-    found = "id, amount, amounts[0], ids['a'], inner.id, at.seconds * 1000000 + at.nanos / 1000"
+    found = "id, amount, amounts[0], ids['a'], part.id, at.seconds * 1000000 + at.nanos / 1000"
     assert live.rows_of("messages_back", found) == [(*row[:2], str(row[2]), *row[3:]) for row in wanted]
-    found = "id, amount, inner.id, unix_micros(CAST(at AS TIMESTAMP))"
+    found = "id, amount, part.id, unix_micros(CAST(at AS TIMESTAMP))"
     assert live.rows_of("json_back", found) == [(row[0], row[1], row[4], row[5]) for row in wanted]
     client = RegistryClient({"schema.registry": schema_registry.url})
     subjects = {f"{topics.topic(name)}-value": kind for name, kind in (("out_proto", "PROTOBUF"), ("out_json", "JSON"))}

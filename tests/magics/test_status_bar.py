@@ -41,7 +41,8 @@ def test_it_has_a_bar_where_rows_are_known() -> None:
 
 
 @pytest.mark.usefixtures("shell")
-def test_it_is_one_output_which_is_empty_at_the_end_and_during_a_question() -> None:
+def test_it_is_one_output_which_is_empty_at_the_end_and_during_a_question(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rw_sql.magics.status._REDRAW_SECONDS", 0.05)
     described = threading.Semaphore(0)
 
     def describe() -> Doing:

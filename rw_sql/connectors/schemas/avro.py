@@ -43,7 +43,6 @@ A time of day is text, because Spark's tables have no type for it.
 """
 
 _REFUSED_LOGICAL = ("duration", "timestamp-nanos", "local-timestamp-nanos", "big-decimal")
-UNION_NAMES = frozenset((*_PRIMITIVES, "array", "map"))
 _WIDEST_DECIMAL = 38
 
 
@@ -237,14 +236,9 @@ class _Types:
             return self.of(real[0], path, column)
         if is_widened(real):
             return "BIGINT" if "long" in real else "DOUBLE"
-        fields = []
-        for branch in real:
-            name = branch_name(branch)
-            if name not in UNION_NAMES or logical_of(branch) is not None:
-                raise _refused(
-                    column, f"a union with {_short(name)}{' of a logical type' if name in UNION_NAMES else ''}"
-                )
-            fields.append(f'"{name}" {self.of(branch, path, column)}')
+        fields = (
+            f'"{name}" {self.of(branch, path, column)}' for name, branch in zip(union_names(real), real, strict=True)
+        )
         return f"STRUCT<{', '.join(fields)}>"
 
 
@@ -257,10 +251,21 @@ def is_widened(branches: Sequence[Schema]) -> bool:
 
 
 def branch_name(branch: Schema) -> str:
-    """The name of a union's branch, which names the field in the column's struct."""
+    """The name of a union's branch: a named type's full name, or the word of the type."""
     if isinstance(branch, str):
         return branch
     return str(branch["name"] if branch["type"] in ("record", "enum", "fixed") else branch["type"])
+
+
+def union_names(branches: Sequence[Schema]) -> tuple[str, ...]:
+    """The fields of the struct that a union becomes: the branches' names without namespaces, as far as they differ.
+
+    Columns ignore case, and so do names here.
+    """
+    full = [branch_name(branch) for branch in branches]
+    short = [_short(name) for name in full]
+    folded = [name.lower() for name in short]
+    return tuple(name if folded.count(name.lower()) == 1 else whole for name, whole in zip(short, full, strict=True))
 
 
 def logical_of(schema: Schema) -> str | None:

@@ -52,6 +52,28 @@ def test_units_and_scales_are_the_writer_s(spark: SparkSession, writer: AvroWrit
     assert third[1].endswith("cannot be read: n is decimal(12, 5), which decimal(12, 4) cannot hold")
 
 
+def test_a_union_is_a_struct_with_a_field_for_each_type(spark: SparkSession, writer: AvroWriter) -> None:
+    card: dict[str, Any] = record_schema("Card", {"at": MICROS, "n": ["null", "int"]})
+    cash = {"type": "enum", "name": "Cash", "symbols": ["EUR", "USD"]}
+    lists = {"type": "array", "items": ["string", "Card"]}
+    reader = record_schema("Paid", {"by": ["null", "string", card, cash, MICROS], "more": lists})
+    milli = record_schema("Card", {"at": MILLIS})
+    milli["fields"].append({"name": "n", "type": ["null", "int"], "default": None})
+    older = record_schema("Paid", {"by": ["null", milli, cash, MILLIS], "more": lists})
+    when = datetime.datetime(2026, 1, 2, 3, 4, 5, 6000, datetime.UTC)
+    given = [("Card", {"at": when, "n": 7}), ("Cash", "USD"), when, None]
+    values = [
+        writer.framed(f"paid-{at}", schema, {"by": by, "more": ["x", ("Card", {"at": when, "n": None})]})
+        for at, schema in enumerate((reader, older))
+        for by in (*given, *(["text"] if schema is reader else []))
+    ]
+    none = dict.fromkeys(("string", "Card", "Cash", "long"))
+    by = [{**none, "Card": {"at": when, "n": 7}}, {**none, "Cash": "USD"}, {**none, "long": when}, None]
+    more = [{"string": "x", "Card": None}, {"string": None, "Card": {"at": when, "n": None}}]
+    rows = read_values(spark, writer.url, "paid", reader, values)
+    assert rows == [({"by": each, "more": more}, None) for each in (*by, {**none, "string": "text"}, *by)]
+
+
 def test_a_record_without_a_needed_field_is_an_error(spark: SparkSession, writer: AvroWriter) -> None:
     reader, less = record_schema("Less", {"a": "int", "b": "int"}), record_schema("Less", {"a": "int"})
     values = [writer.framed("less-1", less, {"a": 1}), writer.framed("less-2", reader, {"a": 1, "b": 2})]

@@ -179,8 +179,8 @@ class AvroReader:
 
         def convert(value: Column) -> Column:
             parts = [
-                self._value(value[f"member{at}"], branch, named).alias(avro.branch_name(branch))
-                for at, branch in enumerate(real)
+                self._value(value[f"member{at}"], branch, named).alias(name)
+                for at, (name, branch) in enumerate(zip(avro.union_names(real), real, strict=True))
             ]
             return f.when(value.isNotNull(), f.struct(*parts))
 

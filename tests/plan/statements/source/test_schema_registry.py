@@ -169,7 +169,7 @@ NODE = {"type": "record", "name": "Node", "fields": [{"name": "next", "type": ["
         ({"type": "fixed", "name": "D", "size": 12, "logicalType": "duration"}, "the Avro type duration"),
         ({"type": "long", "logicalType": "timestamp-nanos"}, "the Avro type timestamp-nanos"),
         ({"type": "bytes", "logicalType": "decimal", "precision": 40, "scale": 2}, "a decimal of 40 digits"),
-        (["string", {"type": "enum", "name": "E", "symbols": ["A"]}], "a union with E is not supported"),
+        (["string", NODE], "circular reference detected in Avro schema: Order -> Node -> Node"),
         ("Nosuch", "the Avro schema is not valid: type shop.Nosuch is not defined"),
     ],
 )
@@ -178,6 +178,30 @@ def test_types_without_a_column_are_refused_and_can_be_left_out(kind: Any, messa
     assert message in error_of(world, f"CREATE SOURCE s (*) {of()}").message
     if "valid" not in message:
         world.run(f"CREATE SOURCE s (id BIGINT) {of()}")
+
+
+def test_a_union_has_a_field_for_each_type() -> None:
+    card = {"type": "record", "name": "Card", "fields": [{"name": "digits", "type": "string"}]}
+    kinds: list[Any] = [
+        "null",
+        "string",
+        card,
+        {"type": "enum", "name": "Cash", "symbols": ["EUR"]},
+        {"type": "record", "name": "CARD", "namespace": "old", "fields": []},
+        {"type": "long", "logicalType": "timestamp-millis"},
+    ]
+    fields: list[dict[str, Any]] = [
+        {"name": "id", "type": "long"},
+        {"name": "paid", "type": kinds},
+        {"name": "back", "type": ["Card", "int"]},
+    ]
+    world = world_with(value=record(fields))
+    world.run(f"CREATE SOURCE s (*) {of()}")
+    assert (
+        'id BIGINT, paid STRUCT<string CHARACTER VARYING, "shop.Card" STRUCT<digits CHARACTER VARYING>, '
+        '"Cash" CHARACTER VARYING, "old.CARD" STRUCT< >, long TIMESTAMP WITH TIME ZONE>, '
+        'back STRUCT<"Card" STRUCT<digits CHARACTER VARYING>, int INT>'
+    ) in " ".join(shown(world).split())
 
 
 def test_a_key_is_that_of_the_keys_schema() -> None:
