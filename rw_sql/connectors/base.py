@@ -47,6 +47,7 @@ class SplitState:
 class UpstreamSplit:
     """One split as the upstream reports it: it has the records ``[start, end)``.
 
+    ``slack``: positions up to so far behind ``end`` are those of the same place of the log.
     ``is_endless``: records are generated as they are read. ``end`` then only limits the offsets that may be requested:
     the split has no lag, and nothing can wait until it is read to the end.
     """
@@ -57,6 +58,7 @@ class UpstreamSplit:
     cluster: str | None = None
     incarnation: str | None = None
     is_endless: bool = False
+    slack: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

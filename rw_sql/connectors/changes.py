@@ -39,7 +39,8 @@ class UpstreamColumn:
     """A column as the database has it: its type as the database writes it, and rw_sql's canonical type for ``(*)``.
 
     ``canonical`` is None if rw_sql has no type for it, and ``refusal`` then says why and what to do. ``family`` groups
-    types with the same text form (see ``types`` of the connector). ``default`` is a constant default, as text.
+    types with the same text form (see ``types`` of the connector). ``default`` is a constant default, as text. ``also``
+    are further types, besides wider ones, that a column can be declared with.
     """
 
     name: str
@@ -50,6 +51,7 @@ class UpstreamColumn:
     default: str | None = None
     is_nullable: bool = True
     is_generated: bool = False
+    also: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,6 +153,9 @@ class SlotDetails:
     ``lag_bytes`` is the log after the acknowledged position. ``status`` is PostgreSQL's ``wal_status``: reserved,
     extended, unreserved or lost. ``safe_bytes`` is how much more log may be written before the slot may be lost; None
     without a limit.
+
+    MySQL has no slots: ``name`` is the oldest file of its log, ``status`` how long it keeps files. ``files`` are the
+    first position and the bytes of each file, and ``per_byte`` how many positions a byte has.
     """
 
     name: str
@@ -164,6 +169,19 @@ class SlotDetails:
     active_pid: int | None
     cluster: str
     incarnation: str | None
+    files: tuple[tuple[int, int], ...] = ()
+    per_byte: int = 1
+
+    def bytes_behind(self, position: int) -> int:
+        """The bytes of the server's log between a position and its end."""
+        if not self.files:
+            return max(0, self.end - position)
+        firsts = [first for first, _ in self.files[1:]]
+        behind = 0
+        for (first, size), after in zip(self.files, [*firsts, None], strict=True):
+            if after is None or position < after:
+                behind += max(0, size - max(0, position - first) // self.per_byte)
+        return behind
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
