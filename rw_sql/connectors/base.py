@@ -51,6 +51,7 @@ class UpstreamSplit:
 
     ``is_endless``: records are generated as they are read. Such a split has no lag and is never read to its end;
     ``end`` only limits the offsets that may be requested.
+    ``slack`` is the distance from ``end`` within which positions mean the same place of the log.
     """
 
     split: str
@@ -59,6 +60,7 @@ class UpstreamSplit:
     cluster: str | None = None
     incarnation: str | None = None
     is_endless: bool = False
+    slack: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -33,6 +33,10 @@ class ChangeBase(PlainConnector):
 
     other_targets = "TO EARLIEST, TO LATEST or TO OFFSET"
     offsets_count: str | None = None
+    passed_text = "its slot was moved to"
+    """What a stall says of a position that the upstream no longer has."""
+    table_prefix = ("schema", "public")
+    """What the name of an upstream table begins with, and an example."""
 
     def is_shareable(self) -> bool:
         """Returns True: one reader serves all tables and views."""

@@ -45,7 +45,8 @@ class UpstreamColumn:
 
     ``canonical`` is None if rw_sql has no equivalent type; ``refusal`` then contains the reason and a remedy.
     ``family`` groups types with the same text form (see ``types`` of the connector). ``default`` is a constant
-    default, as text.
+    default, as text. ``also`` lists further
+    types, besides wider ones, with which the column can be declared.
     """
 
     name: str
@@ -56,6 +57,7 @@ class UpstreamColumn:
     default: str | None = None
     is_nullable: bool = True
     is_generated: bool = False
+    also: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,6 +161,10 @@ class SlotDetails:
     log after the acknowledged position. ``status`` is PostgreSQL's ``wal_status``: reserved, extended, unreserved or
     lost. ``safe_bytes`` is the number of bytes of log that can still be written before the server may invalidate the
     slot; None if there is no limit.
+
+    MySQL has no slots: ``name`` is then the oldest file of its binary log, and ``status`` is how long the server keeps
+    files. ``files`` are the first position and the size in bytes of each file, and ``per_byte`` is the number of
+    positions per byte.
     """
 
     name: str
@@ -172,6 +178,19 @@ class SlotDetails:
     active_pid: int | None
     cluster: str
     incarnation: str | None
+    files: tuple[tuple[int, int], ...] = ()
+    per_byte: int = 1
+
+    def bytes_behind(self, position: int) -> int:
+        """The bytes of the server's log between a position and its end."""
+        if not self.files:
+            return max(0, self.end - position)
+        firsts = [first for first, _ in self.files[1:]]
+        behind = 0
+        for (first, size), after in zip(self.files, [*firsts, None], strict=True):
+            if after is None or position < after:
+                behind += max(0, size - max(0, position - first) // self.per_byte)
+        return behind
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

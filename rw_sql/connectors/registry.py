@@ -34,6 +34,7 @@ BUILT_IN = {
     "jdbc": "rw_sql.connectors.jdbc.source:JdbcConnector",
     "iceberg": "rw_sql.connectors.iceberg.source:IcebergConnector",
     "nats": "rw_sql.connectors.nats.source:NatsConnector",
+    "mysql-cdc": "rw_sql.connectors.mysql_cdc.source:MysqlCdcConnector",
     "postgres-cdc": "rw_sql.connectors.postgres_cdc.source:PostgresCdcConnector",
 }
 """The built-in source connectors: name → class. Third-party connectors cannot use these names."""

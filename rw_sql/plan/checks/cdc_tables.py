@@ -227,7 +227,7 @@ def fits(column: ColumnDefinition, found: UpstreamColumn) -> bool:
     if written == found.canonical:
         return True
     bare = found.canonical.partition("(")[0]
-    return name == bare or name in _WIDER.get(bare, ())
+    return name == bare or name in _WIDER.get(bare, ()) or name in found.also
 
 
 def require_representable(statement: CreateTable, upstream: UpstreamTable) -> None:

@@ -112,15 +112,17 @@ def _unchanged(statement: CreateSource) -> Column:
 def _included(column: IncludeColumn, statement: CreateSource) -> Column:
     if statement.cdc_table is None:
         raise TypeError("the rows of a table name the table")
-    schema, _, table = statement.cdc_table.table.partition(".")
+    schema, _, table = (part.strip('"`') for part in statement.cdc_table.table.partition("."))
     match column.kind:
         case "timestamp":
             return f.col("timestamp")
         case "database_name":
-            return f.col(SPLIT)
+            # A source of MySQL may have several databases with commas; the name of a table begins with its own.
+            is_one_of_them = f.array_contains(f.split(f.col(SPLIT), " *, *"), schema)
+            return f.when(is_one_of_them, f.lit(schema)).otherwise(f.col(SPLIT))
         case "schema_name":
-            return f.lit(schema.strip('"'))
+            return f.lit(schema)
         case "table_name":
-            return f.lit(table.strip('"'))
+            return f.lit(table)
         case other:
             raise ValueError(f"INCLUDE {other} is not a column of a table of a change data capture source")

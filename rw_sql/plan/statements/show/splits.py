@@ -34,6 +34,8 @@ COLUMNS = (
 )
 """The columns of SHOW SOURCE SPLITS, one row per split and reader."""
 
+_LAG = [name for name, _ in COLUMNS].index("lag")
+
 SLOT_COLUMNS = (
     ("position", "STRING"),
     ("slot", "STRING"),
@@ -62,19 +64,22 @@ def lower_show_source_splits(statement: ShowSourceSplits, snapshot: Snapshot, in
     for reader in readers_of(snapshot, source):
         rows += _rows_of(snapshot, inspector, reader, upstream, now)
     if columns is not COLUMNS:
-        rows = [(*row, *_of_slot(source.connector, row[2], slot)) for row in rows]
+        rows = [_with_slot(source.connector, row, slot) for row in rows]
     return Plan(statement=statement, table=Table(columns=columns, rows=tuple(rows)))
 
 
-def _of_slot(connector_name: str, position: object, slot: SlotDetails | None) -> tuple[object, ...]:
-    """The values of the additional columns for a change data capture source: its position in the server's notation,
-    and its slot."""
-    shown = change_connector(connector_name).show_position(position) if isinstance(position, int) else None
+def _with_slot(connector_name: str, row: tuple[object, ...], slot: SlotDetails | None) -> tuple[object, ...]:
+    """A row with the columns of a change data capture source: its position as the server writes it, and its slot."""
+    position = row[2]
+    if not isinstance(position, int):
+        return (*row, None, *((None,) * 4 if slot is None else (slot.name, slot.status, slot.retained_bytes, None)))
+    shown = change_connector(connector_name).show_position(position)
     if slot is None:
-        return (shown, None, None, None, None)
-    is_behind = isinstance(position, int) and slot.end is not None
-    behind = max(0, slot.end - position) if is_behind and isinstance(position, int) else None
-    return (shown, slot.name, slot.status, slot.retained_bytes, behind)
+        return (*row, shown, None, None, None, None)
+    behind = slot.bytes_behind(position)
+    if slot.files and row[_LAG] is not None:  # The difference of two positions counts no bytes there.
+        row = (*row[:_LAG], behind, *row[_LAG + 1 :])
+    return (*row, shown, slot.name, slot.status, slot.retained_bytes, behind)
 
 
 def _rows_of(

@@ -58,7 +58,7 @@ def lower_create_cdc_table(
     kind = connector(source.connector)
     check_cdc_table(statement, kind.spec)
     options = source_options(snapshot, source)
-    table = _table_name(statement)
+    table = _table_name(statement, getattr(kind, "table_prefix", ("schema", "public")))
     has_columns = statement.wildcard is None
     upstream = inspector.upstreams.describe_table(source.connector, options, table, is_needed=not has_columns)
     stored = _with_columns(statement, upstream, source.connector)
@@ -168,16 +168,16 @@ def _cdc_source(statement: CreateTable, snapshot: Snapshot) -> SourceRecord:
     return source
 
 
-def _table_name(statement: CreateTable) -> str:
+def _table_name(statement: CreateTable, prefix: tuple[str, str]) -> str:
     if statement.cdc_table is None:
         raise TypeError("the statement names no table")
     table = statement.cdc_table.table
     if "." not in table:
         raise SqlError(
             INVALID_DEFINITION,
-            "The upstream table name must contain schema name prefix, e.g. 'public.table'",
+            f"The upstream table name must contain {prefix[0]} name prefix, e.g. '{prefix[1]}.table'",
             span=statement.cdc_table.span,
-            hint=f"TABLE {literal(f'public.{table}')}",
+            hint=f"TABLE {literal(f'{prefix[1]}.{table}')}",
         )
     return table
 

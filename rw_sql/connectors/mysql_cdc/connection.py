@@ -1,0 +1,196 @@
+"""Connections to the server that a source's options name.
+
+Every session writes values in the same form: UTC, utf8mb4, and no SQL mode that changes what a SELECT returns.
+"""
+
+from __future__ import annotations
+
+import ssl
+from typing import TYPE_CHECKING, Any
+
+from rw_sql.connectors.changes import CaptureError
+from rw_sql.errors import PACKAGE_MISSING, UPSTREAM_MISSING, UPSTREAM_UNREACHABLE
+from rw_sql.packages import deferred
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    import pymysql
+    from pymysql.connections import Connection
+else:
+    pymysql = deferred("pymysql")
+
+SETTINGS = "SET time_zone = '+00:00', sql_mode = '', net_write_timeout = 600, wait_timeout = 28800"
+
+_SYNTAX = 1064
+_REFUSED = frozenset({1044, 1045, 1049, 1054, 1142, 1143, 1146, 1227, 1236, 1251, 1370, 1698, 3118, 3159, 1064})
+"""Errors that waiting does not mend: login, database, rights, tables, a log that is gone."""
+
+
+def databases_of(options: Mapping[str, str]) -> tuple[str, ...]:
+    """The databases of ``database.name``, a list with commas."""
+    return tuple(name.strip() for name in options["database.name"].split(",") if name.strip())
+
+
+def _context(options: Mapping[str, str], mode: str) -> ssl.SSLContext:
+    context = ssl.create_default_context(cafile=options.get("ssl.root.cert"))
+    context.check_hostname = mode == "verify-full"
+    if not mode.startswith("verify-"):
+        context.verify_mode = ssl.CERT_NONE
+    return context
+
+
+def connect(
+    options: Mapping[str, str], timeout: float, *, read_timeout: float | None = None, settings: str = SETTINGS
+) -> Connection[Any]:
+    """A connection, each statement a transaction of its own. Raises CaptureError."""
+    try:
+        connect_to = pymysql.connect
+    except ImportError as error:
+        raise CaptureError(
+            PACKAGE_MISSING,
+            "a mysql-cdc source needs the package PyMySQL, which this installation lacks",
+            hint="pip install 'rw-sql[mysql-cdc]'",
+        ) from error
+    mode = options.get("ssl.mode", "preferred").strip().lower()
+    made: dict[str, Any] = {
+        "host": options["hostname"],
+        "port": int(options.get("port", "3306")),
+        "user": options["username"],
+        "password": options.get("password", ""),
+        "charset": "utf8mb4",
+        "use_unicode": False,
+        "autocommit": True,
+        "connect_timeout": max(2, int(timeout)),
+        "read_timeout": read_timeout,
+        "init_command": settings,
+        "program_name": "rw_sql",
+    }
+    try:
+        if mode == "disabled":
+            return connect_to(**made, ssl_disabled=True)
+        try:
+            connection = connect_to(**made, ssl=_context(options, mode))
+        except pymysql.OperationalError as error:
+            # A server whose only versions of TLS are too old for this machine still takes connections without.
+            if mode != "preferred" or "SSL" not in str(error):
+                raise
+            return connect_to(**made, ssl_disabled=True)
+    except (pymysql.Error, OSError) as error:
+        raise unreachable(error, options) from error
+    if mode != "preferred" and not getattr(connection, "_secure", False):
+        connection.close()
+        raise CaptureError(
+            UPSTREAM_MISSING,
+            f"ssl.mode is '{mode}', but the server encrypts no connection",
+            hint="ssl.mode = 'preferred', or a server with TLS",
+        )
+    return connection
+
+
+def rows_of(connection: Connection[Any], query: str, values: Sequence[object] = ()) -> list[tuple[Any, ...]]:
+    """The rows of a statement; texts are str. Raises pymysql.Error."""
+    with connection.cursor() as cursor:
+        cursor.execute(query, tuple(values) or None)
+        return [tuple(map(_decoded, row)) for row in cursor.fetchall()]
+
+
+def named_rows(connection: Connection[Any], query: str) -> list[dict[str, Any]]:
+    """The rows of a SHOW statement by the lower-case names of their columns, which differ among versions."""
+    with connection.cursor() as cursor:
+        cursor.execute(query)
+        names = [column[0].lower() for column in cursor.description or ()]
+        return [dict(zip(names, map(_decoded, row), strict=True)) for row in cursor.fetchall()]
+
+
+def first_of(connection: Connection[Any], queries: Sequence[str]) -> list[dict[str, Any]]:
+    """:func:`named_rows` of the first statement whose syntax the server knows."""
+    for query in queries[:-1]:
+        try:
+            return named_rows(connection, query)
+        except pymysql.Error as error:
+            if code_of(error) != _SYNTAX:
+                raise
+    return named_rows(connection, queries[-1])
+
+
+def _decoded(value: Any) -> Any:
+    return value.decode(errors="replace") if isinstance(value, bytes) else value
+
+
+def code_of(error: Exception) -> int:
+    """The server's or the client's number of an error; 0 without one."""
+    code = error.args[0] if error.args else 0
+    return code if isinstance(code, int) else 0
+
+
+def unreachable(error: Exception, options: Mapping[str, str]) -> CaptureError:
+    """An error of the server or of the client as a CaptureError, without the password."""
+    code = code_of(error)
+    text = told(str(error.args[1]) if len(error.args) > 1 else str(error), options)
+    if "cryptography" in text and "package" in text:
+        return CaptureError(PACKAGE_MISSING, text, hint="pip install 'rw-sql[mysql-cdc]'")
+    refused = code in _REFUSED
+    is_login = code in (1044, 1045, 1698, 1251)
+    return CaptureError(
+        UPSTREAM_MISSING if refused else UPSTREAM_UNREACHABLE,
+        text,
+        hint="ALTER SOURCE … CONNECTOR WITH (username = '…', password = SECRET …) if the login is wrong"
+        if is_login
+        else None,
+        is_temporary=not refused,
+    )
+
+
+def told(text: str, options: Mapping[str, str]) -> str:
+    """A message in one line and without the password."""
+    line = " ".join(text.split())
+    password = options.get("password")
+    return line.replace(password, "[secret]") if password else line
+
+
+def quoted(name: str) -> str:
+    """A name as SQL has it, always in backticks."""
+    return "`" + name.replace("`", "``") + "`"
+
+
+def literal(text: str) -> str:
+    """A text as a SQL literal."""
+    escaped = text.replace("\\", "\\\\").replace("'", "''").replace("\0", "\\0")
+    return f"'{escaped}'"
+
+
+def parts_of(table: str) -> tuple[str, str] | None:
+    """Database and name of ``db.table``, whose parts may be in backticks or double quotes; None if it is no such
+    name."""
+    parts = list(_parts(table))
+    return (parts[0], parts[1]) if len(parts) == 2 and all(parts) else None
+
+
+def _parts(text: str) -> Iterator[str]:
+    at = 0
+    while at <= len(text):
+        quote = text[at : at + 1]
+        if quote in ("`", '"') and quote:
+            made, at = "", at + 1
+            while True:
+                end = text.find(quote, at)
+                if end < 0:
+                    yield ""
+                    return
+                made += text[at:end]
+                at = end + 1
+                if text[at : at + 1] != quote:
+                    break
+                made += quote
+                at += 1
+            if at < len(text) and text[at] != ".":
+                yield ""
+                return
+            yield made
+        else:
+            end = text.find(".", at)
+            end = len(text) if end < 0 else end
+            yield text[at:end].strip()
+            at = end
+        at += 1

@@ -1,0 +1,344 @@
+"""Parses the events of the binary log as MySQL 5.7 to 9 and MariaDB write them.
+
+See the documentation of MySQL's source, "Replication Protocol, Binlog Events", and of MariaDB, "Replication Protocol".
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+import zlib
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+QUERY, STOP, ROTATE, FORMAT, XID, TABLE_MAP, HEARTBEAT = 2, 3, 4, 15, 16, 19, 27
+GTID, ANONYMOUS_GTID, TAGGED_GTID, XA_PREPARE, PARTIAL_UPDATE, PAYLOAD, HEARTBEAT_2 = 33, 34, 42, 38, 39, 40, 41
+MARIADB_GTID, MARIADB_QUERY_COMPRESSED = 162, 165
+
+WRITE, UPDATE, DELETE = "write", "update", "delete"
+ROWS = {
+    23: (WRITE, 1),
+    24: (UPDATE, 1),
+    25: (DELETE, 1),
+    30: (WRITE, 2),
+    31: (UPDATE, 2),
+    32: (DELETE, 2),
+    166: (WRITE, 1),
+    167: (UPDATE, 1),
+    168: (DELETE, 1),
+    169: (WRITE, 2),
+    170: (UPDATE, 2),
+    171: (DELETE, 2),
+}
+"""The events with rows: what they do, and their version."""
+
+_FIRST_COMPRESSED = 165
+STANDALONE, PREPARED_XA = 1, 64
+_HEADER = struct.Struct("<IBIIIH")
+HEADER_BYTES = _HEADER.size
+
+_TINY, _SHORT, _LONG, _FLOAT, _DOUBLE, _LONGLONG, _INT24, _YEAR = 1, 2, 3, 4, 5, 8, 9, 13
+_TIMESTAMP2, _DATETIME2, _TIME2, _JSON, _NEWDECIMAL, _ENUM, _SET = 17, 18, 19, 245, 246, 247, 248
+_VARCHAR, _BIT, _BLOB, _VAR_STRING, _STRING, _GEOMETRY = 15, 16, 252, 253, 254, 255
+_NUMBERS = frozenset({_TINY, _SHORT, _LONG, _FLOAT, _DOUBLE, _LONGLONG, _INT24, _NEWDECIMAL})
+_TEXTS = frozenset({_VARCHAR, _BLOB, _VAR_STRING, _STRING})
+_ONE_BYTE = frozenset({_FLOAT, _DOUBLE, _BLOB, _GEOMETRY, _JSON, _TIME2, _DATETIME2, _TIMESTAMP2, 140})
+_TWO_BYTES = frozenset({_VARCHAR, _BIT, _NEWDECIMAL, _VAR_STRING, _STRING, _ENUM, _SET, 141})
+
+
+class BrokenEventError(ValueError):
+    """An event that is not what the protocol says."""
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """The header of an event. ``end`` is the position behind it in its file, 0 for an event that is in no file."""
+
+    time: int
+    kind: int
+    server: int
+    size: int
+    end: int
+    flags: int
+
+
+def parse_header(packet: bytes) -> Header:
+    """The header of an event in a packet, behind the packet's first byte."""
+    return Header(*_HEADER.unpack_from(packet, 1))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamColumn:
+    """A column as the log describes it. ``meta`` are the bytes that its type adds.
+
+    ``name``, ``is_unsigned``, ``collation`` (an id) and ``labels`` are None where the log leaves them out.
+    """
+
+    type: int
+    meta: bytes
+    name: str | None = None
+    is_unsigned: bool | None = None
+    collation: int | None = None
+    labels: tuple[bytes, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableMap:
+    """What the log says about a table before its rows. ``signature`` is equal for equal descriptions."""
+
+    id: int
+    database: str
+    table: str
+    columns: tuple[StreamColumn, ...]
+    signature: bytes = field(repr=False)
+    signs: tuple[bool, ...] = ()
+
+    def with_signs(self, *, counts_years: bool) -> tuple[StreamColumn, ...]:
+        """The columns, of which the log says whether the numbers are unsigned: MariaDB counts YEAR as a number, MySQL
+        does not in all versions."""
+        numbers = _NUMBERS | {_YEAR} if counts_years else _NUMBERS
+        at = 0
+        made = []
+        for column in self.columns:
+            if column.type in numbers:
+                made.append(replace(column, is_unsigned=self.signs[at] if at < len(self.signs) else None))
+                at += 1
+            else:
+                made.append(column)
+        return tuple(made)
+
+
+def lenenc(data: bytes, at: int) -> tuple[int, int]:
+    """A length-encoded number, and where it ends."""
+    first = data[at]
+    if first < 251:
+        return first, at + 1
+    if first == 252:
+        return int.from_bytes(data[at + 1 : at + 3], "little"), at + 3
+    if first == 253:
+        return int.from_bytes(data[at + 1 : at + 4], "little"), at + 4
+    if first == 254:
+        return int.from_bytes(data[at + 1 : at + 9], "little"), at + 9
+    raise BrokenEventError(f"a length that begins with {first}")
+
+
+def parse_table_map(body: bytes, *, is_mariadb: bool) -> TableMap:
+    """A table map event. Raises BrokenEventError."""
+    try:
+        return _table_map(body, is_mariadb)
+    except (IndexError, UnicodeDecodeError) as error:
+        raise BrokenEventError(f"a table map that cannot be read: {error}") from error
+
+
+def _table_map(body: bytes, is_mariadb: bool) -> TableMap:
+    number = int.from_bytes(body[:6], "little")
+    at = 8
+    size = body[at]
+    database = body[at + 1 : at + 1 + size].decode()
+    at += size + 2
+    size = body[at]
+    table = body[at + 1 : at + 1 + size].decode()
+    at += size + 2
+    count, at = lenenc(body, at)
+    types = body[at : at + count]
+    at += count
+    size, at = lenenc(body, at)
+    metas = body[at : at + size]
+    at += size + (count + 7) // 8
+    columns: list[StreamColumn] = []
+    place = 0
+    for kind in types:
+        width = 1 if kind in _ONE_BYTE else 2 if kind in _TWO_BYTES else 0
+        meta = metas[place : place + width]
+        place += width
+        real = meta[0] if kind == _STRING and meta[0] in (_ENUM, _SET) else kind
+        columns.append(StreamColumn(type=real, meta=meta))
+    told = _optional(body[at:])
+    named = tuple(_with_optional(columns, told, is_mariadb=is_mariadb))
+    return TableMap(
+        id=number, database=database, table=table, columns=named, signature=body[8:], signs=tuple(told.unsigned)
+    )
+
+
+@dataclass(slots=True)
+class _Optional:
+    """The optional metadata of a table map, as lists of one entry per column of a kind."""
+
+    names: list[str] = field(default_factory=list)
+    unsigned: list[bool] = field(default_factory=list)
+    collations: dict[str, list[int] | tuple[int, dict[int, int]]] = field(default_factory=dict)
+    sets: list[tuple[bytes, ...]] = field(default_factory=list)
+    enums: list[tuple[bytes, ...]] = field(default_factory=list)
+
+    def collation(self, group: str, at: int) -> int | None:
+        found = self.collations.get(group)
+        if found is None:
+            return None
+        if isinstance(found, list):
+            return found[at]
+        default, others = found
+        return others.get(at, default)
+
+
+def _with_optional(columns: list[StreamColumn], told: _Optional, *, is_mariadb: bool) -> Iterator[StreamColumn]:
+    text = label = sets = enums = 0
+    for at, column in enumerate(columns):
+        collation: int | None = None
+        labels: tuple[bytes, ...] | None = None
+        if column.type in _TEXTS or (is_mariadb and column.type == _GEOMETRY):
+            collation = told.collation("text", text)
+            text += 1
+        elif column.type in (_ENUM, _SET):
+            collation = told.collation("label", label)
+            label += 1
+            if column.type == _SET:
+                labels = told.sets[sets] if sets < len(told.sets) else None
+                sets += 1
+            else:
+                labels = told.enums[enums] if enums < len(told.enums) else None
+                enums += 1
+        yield StreamColumn(
+            type=column.type,
+            meta=column.meta,
+            name=told.names[at] if at < len(told.names) else None,
+            collation=collation,
+            labels=labels,
+        )
+
+
+def _optional(data: bytes) -> _Optional:
+    made = _Optional()
+    at = 0
+    while at < len(data):
+        kind = data[at]
+        size, at = lenenc(data, at + 1)
+        part = data[at : at + size]
+        at += size
+        match kind:
+            case 1:
+                made.unsigned = [bool(byte & (0x80 >> bit)) for byte in part for bit in range(8)]
+            case 2 | 10:
+                numbers = list(_numbers(part))
+                pairs = dict(zip(numbers[1::2], numbers[2::2], strict=True))
+                made.collations["text" if kind == 2 else "label"] = (numbers[0], pairs)
+            case 3 | 11:
+                made.collations["text" if kind == 3 else "label"] = list(_numbers(part))
+            case 4:
+                made.names = [name.decode() for name in _texts(part)]
+            case 5:
+                made.sets = list(_label_lists(part))
+            case 6:
+                made.enums = list(_label_lists(part))
+    return made
+
+
+def _numbers(data: bytes) -> Iterator[int]:
+    at = 0
+    while at < len(data):
+        number, at = lenenc(data, at)
+        yield number
+
+
+def _texts(data: bytes) -> Iterator[bytes]:
+    at = 0
+    while at < len(data):
+        size, at = lenenc(data, at)
+        yield data[at : at + size]
+        at += size
+
+
+def _label_lists(data: bytes) -> Iterator[tuple[bytes, ...]]:
+    at = 0
+    while at < len(data):
+        count, at = lenenc(data, at)
+        made = []
+        for _ in range(count):
+            size, at = lenenc(data, at)
+            made.append(data[at : at + size])
+            at += size
+        yield tuple(made)
+
+
+@dataclass(frozen=True, slots=True)
+class RowsPart:
+    """The rows of an event. ``data`` has them from ``at`` on; ``is_full``: every row has all columns."""
+
+    table_id: int
+    what: str
+    data: bytes
+    at: int
+    count: int
+    is_full: bool
+
+
+def parse_rows(kind: int, body: bytes) -> RowsPart:
+    """An event with rows. Raises BrokenEventError."""
+    what, version = ROWS[kind]
+    try:
+        number = int.from_bytes(body[:6], "little")
+        at = 8
+        if version == 2:
+            at += int.from_bytes(body[8:10], "little")
+        count, at = lenenc(body, at)
+        width = (count + 7) // 8
+        present = body[at : at + width * (2 if what == UPDATE else 1)]
+        at += len(present)
+        # The bits behind the last column are set or not, by the server's version.
+        full = (1 << count) - 1
+        masks = [int.from_bytes(present[start : start + width], "little") for start in range(0, len(present), width)]
+        data = body
+        if kind > _FIRST_COMPRESSED:
+            data, at = uncompressed(body[at:]), 0
+    except (IndexError, zlib.error) as error:
+        raise BrokenEventError(f"rows that cannot be read: {error}") from error
+    return RowsPart(number, what, data, at, count, all(mask & full == full for mask in masks))
+
+
+def uncompressed(data: bytes) -> bytes:
+    """What MariaDB compressed because of ``log_bin_compress``: a byte with the size of the length, the length, zlib."""
+    if not data[0] & 0x80 or data[0] & 0x70:
+        raise BrokenEventError("an unknown compression")
+    return zlib.decompress(data[1 + (data[0] & 0x07) :])
+
+
+def parse_query(kind: int, body: bytes) -> tuple[str, str]:
+    """The default database and the text of a statement."""
+    database_size = body[8]
+    status_size = int.from_bytes(body[11:13], "little")
+    at = 13 + status_size
+    database = body[at : at + database_size].decode(errors="replace")
+    text = body[at + database_size + 1 :]
+    if kind == MARIADB_QUERY_COMPRESSED:
+        text = uncompressed(text)
+    return database, text.decode(errors="replace")
+
+
+def parse_rotate(body: bytes) -> tuple[str, int]:
+    """The next file and the position in it."""
+    return body[8:].decode(), int.from_bytes(body[:8], "little")
+
+
+def parse_xa_prepare(body: bytes) -> tuple[bool, bytes]:
+    """Whether the transaction is committed by it (ONE PHASE), and its xid: format, gtrid, bqual."""
+    form, first, second = struct.unpack_from("<III", body, 1)
+    data = body[13 : 13 + first + second]
+    return bool(body[0]), xid_key(form, data[:first], data[first:])
+
+
+def xid_key(form: int, gtrid: bytes, bqual: bytes) -> bytes:
+    """An xid as one text."""
+    return b"%d:%s:%s" % (form, gtrid.hex().encode(), bqual.hex().encode())
+
+
+_XA = re.compile(r"XA\s+(COMMIT|ROLLBACK)\s+X'([0-9a-fA-F]*)'\s*,\s*X'([0-9a-fA-F]*)'\s*,\s*([0-9]+)", re.IGNORECASE)
+
+
+def parse_xa_end(text: str) -> tuple[bool, bytes] | None:
+    """Whether XA COMMIT or XA ROLLBACK is meant, and the xid; None for another statement."""
+    found = _XA.match(text)
+    if found is None:
+        return None
+    return found[1].upper() == "COMMIT", xid_key(int(found[4]), bytes.fromhex(found[2]), bytes.fromhex(found[3]))

@@ -1,0 +1,176 @@
+"""What the rows of a table mean: the log's description of it, completed by the catalog."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from rw_sql.connectors.changes import CaptureError, SchemaChange
+from rw_sql.connectors.mysql_cdc.charsets import BINARY
+from rw_sql.connectors.mysql_cdc.decoder import KnownTable
+from rw_sql.connectors.mysql_cdc.positions import shown
+from rw_sql.connectors.mysql_cdc.server import AGAIN
+from rw_sql.connectors.mysql_cdc.tables import find_table
+from rw_sql.connectors.mysql_cdc.types import labels_of
+from rw_sql.connectors.mysql_cdc.values import reader_of
+from rw_sql.errors import UPSTREAM_MISSING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from pymysql.connections import Connection
+
+    from rw_sql.connectors.changes import TableProgress
+    from rw_sql.connectors.mysql_cdc.charsets import Charsets
+    from rw_sql.connectors.mysql_cdc.events import StreamColumn, TableMap
+    from rw_sql.connectors.mysql_cdc.tables import CatalogColumn
+
+_YEAR, _LABELS = 13, (247, 248)
+_TEXTS = (15, 252, 253, 254, 249, 250, 251)
+_SAME = {
+    1: ("tinyint",), 2: ("smallint",), 9: ("mediumint",), 3: ("int", "integer"), 8: ("bigint",), 4: ("float",),
+    5: ("double",), 246: ("decimal", "numeric"), 16: ("bit",), 10: ("date",), 13: ("year",), 18: ("datetime",),
+    12: ("datetime",), 17: ("timestamp",), 7: ("timestamp",), 19: ("time",), 11: ("time",), 245: ("json",),
+    15: ("varchar", "varbinary"), 254: ("char", "binary", "uuid", "inet4", "inet6"), 247: ("enum",), 248: ("set",),
+    252: ("tinyblob", "blob", "mediumblob", "longblob", "tinytext", "text", "mediumtext", "longtext"),
+}  # fmt: skip
+"""The catalog's types of the log's types, for servers whose log does not name columns."""
+
+
+class KnownTables:
+    """The tables of the stream. The catalog is read when a table's description changes."""
+
+    def __init__(self, sql: Callable[[], Connection[Any]], charsets: Charsets) -> None:
+        self._sql = sql
+        self._charsets = charsets
+        self._is_mariadb = False
+        self._has_names = True
+        self._known: dict[str, tuple[bytes, KnownTable, dict[str, str]]] = {}
+
+    def use(self, *, is_mariadb: bool, has_names: bool) -> None:
+        """The server's kind, and whether its log names the columns."""
+        self._is_mariadb, self._has_names = is_mariadb, has_names
+
+    def forget(self, name: str) -> None:
+        """The table's definition changed: the catalog is read again."""
+        self._known.pop(name, None)
+
+    def has_seen(self, name: str, found: TableMap) -> bool:
+        """True if the description is the one of the last rows."""
+        known = self._known.get(name)
+        return known is not None and known[0] == found.signature
+
+    def table(
+        self, name: str, found: TableMap, progress: TableProgress, position: int
+    ) -> tuple[KnownTable, dict[str, str]]:
+        """The table, and its columns with their types as the server writes them. Raises CaptureError, pymysql.Error."""
+        known = self._known.get(name)
+        if known is not None and known[0] == found.signature:
+            return known[1], known[2]
+        table = find_table(self._sql(), name)
+        catalog = {} if table is None else {column.name: column for column in table.columns}
+        described = _described(name, self._signed(found, catalog), tuple(catalog.values()), position)
+        if any(column.name is None for column in described):
+            raise CaptureError(
+                UPSTREAM_MISSING,
+                f"the log does not name the columns of table {name} at {shown(position)}",
+                hint=f"SET GLOBAL binlog_row_metadata = 'FULL'; then {AGAIN}",
+            )
+        names = tuple(column.name or "" for column in described)
+        lacking = [column for column in progress.key_columns if column not in names]
+        if lacking:
+            raise CaptureError(
+                UPSTREAM_MISSING,
+                f'column "{lacking[0]}" of the primary key of table {name} is not in the log any more',
+                hint=AGAIN,
+            )
+        left_out = frozenset(
+            column.name for column in catalog.values() if column.is_generated or column.type.canonical is None
+        ) & frozenset(names)
+        types = {
+            column: catalog[column].type_name
+            if column in catalog
+            else progress.columns.get(column, f"type {described[at].type}")
+            for at, column in enumerate(names)
+            if column not in left_out
+        }
+        readers = []
+        for column in described:
+            try:
+                readers.append(self._reader(column, catalog, types))
+            except ValueError as error:
+                raise CaptureError(
+                    UPSTREAM_MISSING, f'column "{column.name}" of table {name}: {error}', hint="drop the column there"
+                ) from error
+        made = KnownTable(name, described, names, tuple(readers), progress.key_columns, left_out)
+        self._known[name] = (found.signature, made, types)
+        return made, types
+
+    def _signed(self, found: TableMap, catalog: Mapping[str, CatalogColumn]) -> TableMap:
+        """The description with unsigned numbers, in the way of counting YEAR that agrees with the catalog."""
+        ways = [found.with_signs(counts_years=each) for each in (self._is_mariadb, not self._is_mariadb)]
+        for columns in ways:
+            if all(
+                column.is_unsigned is None
+                or column.name is None
+                or column.name not in catalog
+                or column.type == _YEAR
+                or column.is_unsigned == ("unsigned" in catalog[column.name].type_name.lower())
+                for column in columns
+            ):
+                return replace(found, columns=columns)
+        return replace(found, columns=ways[0])
+
+    def _reader(self, column: StreamColumn, catalog: Mapping[str, CatalogColumn], types: Mapping[str, str]) -> Any:
+        known = catalog.get(column.name or "")
+        data_type = known.data_type if known is not None else types.get(column.name or "", "").partition("(")[0]
+        charset = None
+        if column.collation is not None:
+            charset = None if column.collation == BINARY else self._charsets.name_of(column.collation)
+        elif known is not None and column.type in (*_TEXTS, *_LABELS):
+            charset = known.charset
+        decode = self._charsets.decoder(charset) if charset is not None and charset != "binary" else None
+        if column.type in _LABELS:
+            # The log has the labels in the column's character set, the catalog in UTF-8.
+            if column.labels is None and known is not None:
+                column = replace(column, labels=tuple(label.encode() for label in labels_of(known.type_name)))
+                decode = bytes.decode
+            elif decode is None:
+                decode = bytes.decode
+        if column.is_unsigned is None and known is not None:
+            column = replace(column, is_unsigned="unsigned" in known.type_name.lower())
+        return reader_of(column, data_type, decode)
+
+
+def _described(
+    name: str, found: TableMap, catalog: tuple[CatalogColumn, ...], position: int
+) -> tuple[StreamColumn, ...]:
+    """The columns with the catalog's names where the log has none. Raises CaptureError if they are others."""
+    if not found.columns or found.columns[0].name is not None:
+        return found.columns
+    if not catalog:
+        return found.columns
+    is_same = len(catalog) == len(found.columns) and all(
+        each.data_type in _SAME.get(column.type, (each.data_type,))
+        for each, column in zip(catalog, found.columns, strict=True)
+    )
+    if not is_same:
+        raise CaptureError(
+            UPSTREAM_MISSING,
+            f"the columns of table {name} at {shown(position)} are not those that it has now, and the log names none",
+            hint=AGAIN,
+        )
+    return tuple(replace(column, name=each.name) for each, column in zip(catalog, found.columns, strict=True))
+
+
+def schema_change(name: str, before: Mapping[str, str], now: Mapping[str, str], position: int) -> SchemaChange:
+    """The difference of a table's columns."""
+    retyped = {column: kind for column, kind in now.items() if before.get(column, kind) != kind}
+    return SchemaChange(
+        table=name,
+        position=position,
+        added={column: kind for column, kind in now.items() if column not in before},
+        dropped={column: kind for column, kind in before.items() if column not in now},
+        retyped=retyped,
+        old={column: before[column] for column in retyped},
+    )

@@ -1,0 +1,44 @@
+"""What is stored with a table's progress, in the commit of its rows: where the table begins in the log, and which log
+the position belongs to."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mark:
+    """``begin``: changes up to this position are no changes of the table here. ``file`` is the sequence number of the
+    position's file, ``created`` when that file was made, in seconds, and ``server`` the id of the server that made it.
+    ``prepared`` are the begins of XA transactions that were prepared, but not ended. ``names`` are the table's columns
+    in order, where the log does not name them."""
+
+    begin: int
+    file: int = 0
+    created: int = 0
+    server: int = 0
+    prepared: tuple[int, ...] = ()
+    names: tuple[str, ...] = ()
+
+    def to_json(self) -> str:
+        """The mark as JSON."""
+        made = {"begin": self.begin, "file": self.file, "created": self.created, "server": self.server}
+        if self.prepared:
+            made["prepared"] = list(self.prepared)  # type: ignore[assignment]
+        if self.names:
+            made["names"] = list(self.names)  # type: ignore[assignment]
+        return json.dumps(made)
+
+    @classmethod
+    def from_json(cls, text: str) -> Mark:
+        """The mark that :meth:`to_json` wrote."""
+        made = json.loads(text)
+        return cls(
+            begin=made["begin"],
+            file=made["file"],
+            created=made["created"],
+            server=made["server"],
+            prepared=tuple(made.get("prepared", ())),
+            names=tuple(made.get("names", ())),
+        )

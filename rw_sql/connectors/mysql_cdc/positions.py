@@ -1,0 +1,68 @@
+"""Positions in the binary log as whole numbers.
+
+A number has the sequence number of the file (20 bits), the position in it (32 bits), and the number of batches that
+ended at that position (11 bits): a snapshot of an idle database goes on while the log stands still.
+"""
+
+from __future__ import annotations
+
+import re
+
+from rw_sql.connectors.changes import CaptureError
+from rw_sql.errors import UPSTREAM_MISSING
+
+STEPS = 1 << 11
+"""How many batches may end at one position."""
+
+FIRST = 4
+"""The position of the first event of a file."""
+
+_POSITIONS = 1 << 32
+_MOST_FILES = 1 << 20
+_TEXT = re.compile(r"(?:.*\.)?([0-9]{1,10}):([0-9]{1,12})(?:\+([0-9]{1,4}))?")
+_SUFFIX = re.compile(r".*\.([0-9]+)")
+
+
+def number_of(sequence: int, at: int, step: int = 0) -> int:
+    """The number of a position. Raises CaptureError for a file that has no number.
+
+    Behind 4 GiB the server itself has no positions; a transaction that ends there is the last one of its file.
+    """
+    if at >= _POSITIONS:
+        sequence, at = sequence + 1, FIRST
+    if sequence >= _MOST_FILES:
+        raise CaptureError(
+            UPSTREAM_MISSING,
+            f"the binary log has reached file {sequence}, positions are known up to file {_MOST_FILES - 1}",
+            hint="RESET MASTER on the server begins at 1 again; then read the tables anew",
+        )
+    return (sequence * _POSITIONS + at) * STEPS + step
+
+
+def parts_of(number: int) -> tuple[int, int, int]:
+    """The file's sequence number, the position in it, and the number of batches that ended there before."""
+    place, step = divmod(number, STEPS)
+    sequence, at = divmod(place, _POSITIONS)
+    return sequence, at, step
+
+
+def shown(number: int) -> str:
+    """A position as ``000003:1234``: the suffix of the file's name and the position in it."""
+    sequence, at, step = parts_of(number)
+    return f"{sequence:06d}:{at}" + (f"+{step}" if step else "")
+
+
+def parse(text: str) -> int | None:
+    """The number of ``mysql-bin.000003:1234`` or of :func:`shown`'s text; None for another text."""
+    found = _TEXT.fullmatch(text)
+    if found is None or int(found[3] or 0) >= STEPS:
+        return None
+    return number_of(int(found[1]), int(found[2]), int(found[3] or 0))
+
+
+def sequence_of(file: str) -> int:
+    """The sequence number of a log file's name."""
+    found = _SUFFIX.fullmatch(file)
+    if found is None:
+        raise CaptureError(UPSTREAM_MISSING, f'the server\'s log file "{file}" has no number')
+    return int(found[1])

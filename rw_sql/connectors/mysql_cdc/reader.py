@@ -1,0 +1,497 @@
+"""The reader of a binary log: changes and snapshots of a source's tables, in one order. See :class:`ChangeReader`."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections import deque
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from rw_sql.connectors.base import RESOLVE_TIMEOUT_SECONDS
+from rw_sql.connectors.changes import CaptureError, Taken
+from rw_sql.connectors.mysql_cdc.charsets import Charsets
+from rw_sql.connectors.mysql_cdc.connection import connect, databases_of, unreachable
+from rw_sql.connectors.mysql_cdc.decoder import Records, decode_rows
+from rw_sql.connectors.mysql_cdc.events import RowsPart, TableMap
+from rw_sql.connectors.mysql_cdc.known import KnownTables, schema_change
+from rw_sql.connectors.mysql_cdc.marks import Mark
+from rw_sql.connectors.mysql_cdc.positions import STEPS, parts_of, shown
+from rw_sql.connectors.mysql_cdc.server import AGAIN, check_position, facts_over
+from rw_sql.connectors.mysql_cdc.snapshot import SnapshotThread
+from rw_sql.connectors.mysql_cdc.stream import Stream, Watched
+from rw_sql.connectors.mysql_cdc.tables import cascade_error, cascades_of, find_table, missing_table, named
+from rw_sql.errors import OFFSET_OUT_OF_RANGE, UPSTREAM_MISSING, UPSTREAM_UNREACHABLE
+from rw_sql.packages import deferred
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import pymysql
+    from pymysql.connections import Connection
+
+    from rw_sql.connectors.base import SplitState
+    from rw_sql.connectors.changes import SchemaChange, TableProgress
+    from rw_sql.connectors.mysql_cdc.decoder import KnownTable
+    from rw_sql.connectors.mysql_cdc.server import Facts
+    from rw_sql.connectors.mysql_cdc.snapshot import Chunk
+    from rw_sql.connectors.mysql_cdc.statements import Effect
+    from rw_sql.connectors.mysql_cdc.stream import Transaction
+    from rw_sql.connectors.mysql_cdc.tables import CatalogTable
+else:
+    pymysql = deferred("pymysql")
+
+_LONGEST_WAIT = 0.2
+
+_CHUNK_ORDINALS = 1 << 32
+"""The ``_rw_index`` of the first row of a snapshot: behind the changes of a transaction at the same position."""
+
+_FEW_STEPS = STEPS // 2
+"""How many batches of an idle log may end at one position before chunks are gathered to larger batches."""
+
+
+class MysqlReader:
+    """See :class:`rw_sql.connectors.changes.ChangeReader`."""
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        self._options = dict(options)
+        self._timeout = RESOLVE_TIMEOUT_SECONDS
+        self._position = 0
+        self._returned = 0
+        self._ordinal = (0, 0)
+        self._progress: dict[str, TableProgress] = {}
+        self._marks: dict[str, Mark] = {}
+        self._begins: dict[str, int] = {}
+        self._folded = False
+        self._is_mariadb = False
+        self._prepared: tuple[int, ...] = ()
+        self._by_name: dict[tuple[str, str], str] = {}
+        self._backlog: deque[Transaction] = deque()
+        self._touched: dict[str, dict[str, int]] = {}
+        self._emptied: dict[str, int] = {}
+        self._changes: list[SchemaChange] = []
+        self._failure: CaptureError | None = None
+        self._catalog: Connection[Any] | None = None
+        self._stream: Stream | None = None
+        self._snapshot: SnapshotThread | None = None
+        self._split = options["database.name"]
+        self._server_id = int(options.get("server.id", "5432"))
+        self._known = KnownTables(self._sql, Charsets(self._sql))
+        self._maps: dict[int, KnownTable | None] = {}
+        self._end = 0
+        self._is_closed = False
+
+    def open(self, position: SplitState, tables: Mapping[str, TableProgress]) -> None:
+        """See :meth:`ChangeReader.open`."""
+        try:
+            facts = facts_over(self._sql())
+            self._position = self._returned = position.offset
+            self._folded = facts.settings.get("lower_case_table_names", "0") != "0"
+            self._is_mariadb, self._end = facts.is_mariadb, facts.end
+            self._known.use(is_mariadb=facts.is_mariadb, has_names=facts.has_names)
+            check_position(facts, position)
+            self._accept(tables, facts)
+            self._start(facts)
+            self._check_log()
+            self._snapshot = SnapshotThread(self._options, self._timeout, lambda: self._position)
+            self._snapshot.set_tables(self._progress)
+        except pymysql.Error as error:
+            self.close()
+            raise unreachable(error, self._options) from error
+        except CaptureError:
+            self.close()
+            raise
+
+    def take(self, max_rows: int, wait_seconds: float) -> Taken:
+        """See :meth:`ChangeReader.take`."""
+        if self._is_closed or self._stream is None or self._snapshot is None:
+            raise CaptureError(UPSTREAM_UNREACHABLE, "the reader is closed", is_temporary=True)
+        try:
+            return self._take(self._stream, self._snapshot, max_rows, wait_seconds)
+        except pymysql.Error as error:
+            self.close()
+            raise unreachable(error, self._options) from error
+        except CaptureError:
+            self.close()
+            raise
+
+    def acknowledge(self, position: int) -> None:
+        """See :meth:`ChangeReader.acknowledge`. The server keeps its log by time and not for its readers, so that there
+        is nothing to send. Raises ValueError for a position that has not been taken."""
+        if position > self._position:
+            raise ValueError(f"{shown(position)} is behind what was taken, {shown(self._position)}")
+
+    def set_tables(self, tables: Mapping[str, TableProgress]) -> None:
+        """See :meth:`ChangeReader.set_tables`. The stream begins anew at the position: it has left out the changes of
+        tables that were not wanted."""
+        kept = {name: self._progress.get(name, progress) for name, progress in tables.items()}
+        try:
+            facts = facts_over(self._sql())
+            self._accept(kept, facts)
+            if self._stream is not None:
+                self._stream.close()
+            self._start(facts)
+        except pymysql.Error as error:
+            raise unreachable(error, self._options) from error
+        if self._snapshot is not None:
+            self._snapshot.set_tables(self._progress)
+
+    def set_rate_limit(self, rows_per_second: float | None) -> None:
+        """See :meth:`ChangeReader.set_rate_limit`."""
+        if self._snapshot is not None:
+            self._snapshot.set_rate(rows_per_second)
+
+    def key_columns(self, table: str) -> tuple[str, ...]:
+        """The columns of a table's primary key; empty for a table that is not read."""
+        progress = self._progress.get(table)
+        return () if progress is None else progress.key_columns
+
+    def close(self) -> None:
+        """See :meth:`ChangeReader.close`."""
+        self._is_closed = True
+        if self._snapshot is not None:
+            self._snapshot.close()
+        if self._stream is not None:
+            self._stream.close()
+        if self._catalog is not None:
+            with contextlib.suppress(pymysql.Error, OSError):
+                self._catalog._force_close()
+        self._backlog.clear()
+
+    def _sql(self) -> Connection[Any]:
+        if self._catalog is None or not self._catalog.open:
+            self._catalog = connect(self._options, self._timeout)
+        return self._catalog
+
+    def _start(self, facts: Facts) -> None:
+        """Starts the stream at the position, or before it where XA transactions are prepared that it may commit."""
+        self._backlog.clear()
+        self._maps.clear()
+        sequence, at, _ = parts_of(min((self._position, *self._prepared)))
+        file = next((log.name for log in facts.logs if log.sequence == sequence), None)
+        if file is None:
+            raise CaptureError(
+                OFFSET_OUT_OF_RANGE,
+                f"the server has purged the begin of an XA transaction that is not committed yet, file {sequence}",
+                hint=AGAIN,
+            )
+        self._stream = Stream(self._options, self._server_id, is_mariadb=facts.is_mariadb, timeout=self._timeout)
+        watched = Watched(
+            tables=frozenset(self._by_name),
+            databases=frozenset(map(self._fold, databases_of(self._options))),
+            is_folded=self._folded,
+        )
+        self._stream.start(file, at, watched)
+
+    def _fold(self, name: str) -> str:
+        return name.lower() if self._folded else name
+
+    def _accept(self, tables: Mapping[str, TableProgress], facts: Facts) -> None:
+        """Takes over these tables. Raises CaptureError if one is not there or cannot be captured."""
+        accepted: dict[str, TableProgress] = {}
+        for name, progress in tables.items():
+            accepted[name] = progress if name in self._progress else self._found(name, progress, facts)
+        for name in [name for name in self._progress if name not in accepted]:
+            self._touched.pop(name, None)
+            self._marks.pop(name, None)
+        self._progress = accepted
+        self._prepared = tuple(sorted({at for mark in self._marks.values() for at in mark.prepared}))
+        self._by_name = {}
+        for name in accepted:
+            database, table = named(name)
+            self._by_name[self._fold(database), self._fold(table)] = name
+
+    def _found(self, name: str, progress: TableProgress, facts: Facts) -> TableProgress:
+        table = find_table(self._sql(), name)
+        if table is None:
+            raise missing_table(self._sql(), self._options, name)
+        self._require_readable(table, name)
+        if progress.identity is None:
+            # Its rows until now come with the snapshot; the log may have those of an older table of this name.
+            begin = self._position if progress.is_done else max(facts.end, self._position)
+            mark = Mark(begin=begin)
+        else:
+            mark = Mark.from_json(progress.identity)
+        if not facts.has_names:
+            names = tuple(column.name for column in table.columns)
+            if mark.names and (mark.names != names or (progress.columns and dict(progress.columns) != table.types)):
+                raise CaptureError(
+                    UPSTREAM_MISSING,
+                    f"the columns of table {name} have changed while it was not read, and the log does not name them",
+                    hint=AGAIN,
+                )
+            mark = replace(mark, names=names)
+        self._marks[name] = mark
+        estimated = progress.rows_estimated if progress.rows_estimated is not None else table.rows_estimated
+        identity = progress.identity if progress.identity is not None else None
+        return replace(progress, identity=identity, key_columns=table.key, rows_estimated=estimated)
+
+    def _require_readable(self, table: CatalogTable, name: str) -> None:
+        if not table.key:
+            raise CaptureError(
+                UPSTREAM_MISSING,
+                f"table {name} has no primary key, so its rows cannot be told apart",
+                hint=f"ALTER TABLE {table.quoted} ADD PRIMARY KEY (…)",
+            )
+        cascades = cascades_of(self._sql(), table)
+        if cascades:
+            message, hint = cascade_error(table, cascades)
+            raise CaptureError(UPSTREAM_MISSING, message, hint=f"{hint}; then {AGAIN}")
+
+    def _check_log(self) -> None:
+        """Waits for the first event, and compares the log with the one that was read before."""
+        assert self._stream is not None
+        sequence, _, _ = parts_of(min((self._position, *self._prepared)))
+        deadline = time.monotonic() + self._timeout
+        while (created := self._stream.created(sequence)) is None:
+            received, _ = self._stream.get(0.02)
+            self._backlog.extend(received)
+            if time.monotonic() > deadline:
+                raise CaptureError(UPSTREAM_UNREACHABLE, "the server sends no event", is_temporary=True)
+        for mark in self._marks.values():
+            if mark.created and mark.file == sequence and (mark.created, mark.server) != created:
+                raise CaptureError(
+                    OFFSET_OUT_OF_RANGE,
+                    f"file {sequence} of the server's log is another one than the one that was read: the log was reset "
+                    "(RESET MASTER), or it is another server",
+                    hint=AGAIN,
+                )
+
+    def _take(self, stream: Stream, snapshot: SnapshotThread, max_rows: int, wait_seconds: float) -> Taken:
+        self._raise_failure()
+        deadline = time.monotonic() + wait_seconds
+        into = Records(self._split)
+        transactions = 0
+        while True:
+            idle = 0
+            if not self._backlog:
+                is_nothing_here = not into and not transactions
+                wait = min(deadline - time.monotonic(), _LONGEST_WAIT) if is_nothing_here else 0.0
+                received, idle = stream.get(wait)
+                self._backlog.extend(received)
+            done = self._step(into, max_rows, idle, has_taken=transactions > 0)
+            has_left = self._failure is None and self._leave_all(snapshot, into, max_rows)
+            transactions += done
+            if len(into) >= max_rows or self._is_closed or self._failure is not None:
+                break
+            is_held = bool(self._backlog) and not done
+            if not done and not has_left and (into or transactions or is_held or time.monotonic() >= deadline):
+                break
+        if not into and not transactions:
+            self._raise_failure()
+        self._returned = self._position
+        self._end = max(self._end, stream.seen, self._position)
+        self._mark(stream)
+        changes, self._changes = tuple(self._changes), []
+        return Taken(
+            records=into.as_table(),
+            position=self._position,
+            progress=dict(self._progress),
+            changes=changes,
+            notices=snapshot.notices(),
+            transactions=transactions,
+            end=self._end,
+        )
+
+    def _raise_failure(self) -> None:
+        """Raises the error of a transaction whose predecessors have been returned."""
+        if self._failure is not None:
+            raise self._failure
+
+    def _mark(self, stream: Stream) -> None:
+        """Renews what is stored with the tables, where the file or the prepared transactions are others."""
+        sequence, _, _ = parts_of(self._position)
+        created = stream.created(sequence)
+        for name, progress in self._progress.items():
+            mark = replace(self._marks[name], prepared=self._prepared)
+            if created is not None:
+                mark = replace(mark, file=sequence, created=created[0], server=created[1])
+            text = mark.to_json()
+            if text != progress.identity:
+                self._marks[name] = mark
+                self._progress[name] = replace(progress, identity=text)
+
+    def _step(self, into: Records, max_rows: int, idle: int, *, has_taken: bool) -> int:
+        """Decodes transactions until there is no room for more. Returns their number."""
+        done = 0
+        while self._backlog and len(into) < max_rows:
+            transaction = self._backlog[0]
+            if transaction.position > self._position:
+                is_first = not (has_taken or done or into)
+                if not is_first and self._is_turning(transaction):
+                    return done  # What came before is a batch of its own, which stands if this one cannot be read.
+                try:
+                    self._decode(transaction, into)
+                except CaptureError as error:
+                    if is_first:
+                        raise
+                    self._failure = error
+                    return done
+                self._position = transaction.position
+                done += 1
+            self._prepared = transaction.prepared
+            self._backlog.popleft()
+        if not self._backlog and idle > self._position:
+            self._position = idle
+        return done
+
+    def _is_turning(self, transaction: Transaction) -> bool:
+        """True if a transaction may end the reading: it changes a definition, or comes with other columns."""
+        for part in transaction.parts:
+            if isinstance(part, RowsPart):
+                continue
+            if isinstance(part, TableMap):
+                name = self._name_of(part.database, part.table)
+                is_read = name is not None and transaction.position > self._marks[name].begin
+                if name is not None and is_read and not self._known.has_seen(name, part):
+                    return bool(self._progress[name].columns)
+            elif part.did != "truncated":
+                return True
+        return False
+
+    def _name_of(self, database: str, table: str) -> str | None:
+        return self._by_name.get((self._fold(database), self._fold(table)))
+
+    def _decode(self, transaction: Transaction, into: Records) -> None:
+        self._forget_touched()
+        start = len(into)
+        position, seconds = transaction.position, transaction.time
+        for part in transaction.parts:
+            if isinstance(part, TableMap):
+                self._maps[part.id] = self._on_map(part, position)
+            elif isinstance(part, RowsPart):
+                known = self._maps.get(part.table_id)
+                if known is not None:
+                    touched = self._touched.setdefault(known.table, {}) if self._is_tracked(known.table) else None
+                    decode_rows(known, part, into, position, len(into) - start, seconds, touched)
+            else:
+                self._on_effect(part, position, into, len(into) - start, seconds)
+
+    def _is_tracked(self, name: str) -> bool:
+        """True while a chunk of the table may be older than the next change."""
+        return not self._progress[name].is_done
+
+    def _forget_touched(self) -> None:
+        """Forgets the keys that no chunk needs: none is being read, and a later one is not older than the position."""
+        for name in list(self._touched):
+            if self._snapshot is not None and not self._snapshot.is_reading(name):
+                del self._touched[name]
+
+    def _on_map(self, part: TableMap, position: int) -> KnownTable | None:
+        name = self._name_of(part.database, part.table)
+        if name is None or position <= self._marks[name].begin:
+            return None
+        progress = self._progress[name]
+        known, types = self._known.table(name, part, progress, position)
+        self._compare(name, types, position)
+        return known
+
+    def _on_effect(self, effect: Effect, position: int, into: Records, ordinal: int, seconds: int) -> None:
+        if effect.did == "changed":
+            raise CaptureError(
+                UPSTREAM_MISSING,
+                f"a statement before {shown(position)} is in the log in place of the rows that it changed: its session "
+                "had binlog_format STATEMENT or MIXED",
+                hint=f"SET GLOBAL binlog_format = 'ROW', for all sessions; then {AGAIN}",
+            )
+        if effect.did == "database":
+            for each in self._progress:
+                if self._fold(named(each)[0]) == self._fold(effect.database) and position > self._marks[each].begin:
+                    raise _gone(f"table {each} was dropped, with its database")
+            return
+        other = self._name_of(*effect.other) if effect.other is not None else None
+        if other is not None and position > self._marks[other].begin:
+            raise _gone(
+                f"table {other} is not the table that was read: at {shown(position)} "
+                f"{effect.database}.{effect.table} was renamed to it"
+            )
+        name = self._name_of(effect.database, effect.table)
+        if name is None or position <= self._marks[name].begin:
+            return
+        match effect.did:
+            case "truncated":
+                into.truncate(name, position, ordinal, seconds)
+                self._emptied[name] = position
+            case "dropped":
+                raise _gone(f"table {name} was dropped at {shown(position)}")
+            case "created":
+                raise _gone(f"table {name} is not the table that was read: it was created again at {shown(position)}")
+            case "renamed" if effect.other is not None:
+                raise _gone(f"table {name} was renamed to {'.'.join(effect.other)} at {shown(position)}")
+            case "emptied":
+                raise _gone(
+                    f"rows of table {name} came or went with a partition or a tablespace at {shown(position)}, and the "
+                    "log does not have them"
+                )
+            case "altered":
+                self._altered(name, position)
+
+    def _altered(self, name: str, position: int) -> None:
+        table = find_table(self._sql(), name)
+        if table is None:
+            return  # The log tells later what happened to it.
+        self._require_readable(table, name)
+        if table.key != self._progress[name].key_columns:
+            raise _gone(
+                f"the primary key of table {name} is ({', '.join(table.key)}) now, it was "
+                f"({', '.join(self._progress[name].key_columns)})"
+            )
+        self._known.forget(name)
+        if self._marks[name].names and tuple(column.name for column in table.columns) != self._marks[name].names:
+            raise _gone(
+                f"the columns of table {name} changed at {shown(position)}, and the server's log does not name columns"
+            )
+
+    def _leave_all(self, snapshot: SnapshotThread, into: Records, max_rows: int) -> bool:
+        """Lets the chunks leave that the stream has passed. Their rows get a position that no earlier batch had."""
+        has_left = False
+        while len(into) < max_rows and (chunk := snapshot.first()) is not None:
+            if chunk.position > self._position:
+                break
+            if self._position <= self._returned:
+                step = self._position % STEPS
+                if step + 1 >= STEPS:
+                    break  # The log must move first.
+                self._position += 1
+            self._leave(snapshot, chunk, into)
+            has_left = True
+        return has_left
+
+    def _leave(self, snapshot: SnapshotThread, chunk: Chunk, into: Records) -> None:
+        """Emits the rows of a chunk that no later change has touched."""
+        self._compare(chunk.table, chunk.columns, self._position)
+        touched = self._touched.get(chunk.table, {})
+        rows = chunk.rows
+        if self._emptied.get(chunk.table, 0) > chunk.position:
+            rows = []
+        elif touched:
+            at = chunk.position
+            rows = [row for key, row in zip(chunk.keys, rows, strict=True) if touched.get(key, 0) <= at]
+        if rows:
+            place, first = self._ordinal
+            first = first if place == self._position else _CHUNK_ORDINALS
+            self._ordinal = (self._position, first + len(rows))
+            into.snapshot(chunk.table, rows, self._position, first)
+        done = snapshot.leave(chunk)
+        progress = self._progress[chunk.table]
+        self._progress[chunk.table] = replace(
+            progress,
+            next_key=chunk.next_key,
+            rows_done=progress.rows_done + len(chunk.rows),
+            is_done=done,
+        )
+        if done:
+            self._touched.pop(chunk.table, None)
+
+    def _compare(self, name: str, now: Mapping[str, str], position: int) -> None:
+        """Notes a change of the table's columns."""
+        before = self._progress[name].columns
+        if dict(before) == dict(now):
+            return
+        self._progress[name] = replace(self._progress[name], columns=dict(now))
+        if before:
+            self._changes.append(schema_change(name, before, now, position))
+
+
+def _gone(message: str) -> CaptureError:
+    return CaptureError(UPSTREAM_MISSING, message, hint=AGAIN)

@@ -1,0 +1,212 @@
+"""The server: a look at it and at its binary log, and whether a position can be continued there."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from rw_sql.connectors.changes import CaptureError, SlotDetails
+from rw_sql.connectors.mysql_cdc.connection import code_of, connect, first_of, named_rows, unreachable
+from rw_sql.connectors.mysql_cdc.positions import FIRST, STEPS, number_of, parts_of, sequence_of, shown
+from rw_sql.errors import OFFSET_OUT_OF_RANGE, UPSTREAM_MISSING
+from rw_sql.packages import deferred
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import pymysql
+    from pymysql.connections import Connection
+
+    from rw_sql.connectors.base import SplitState
+else:
+    pymysql = deferred("pymysql")
+
+AGAIN = "RESET SOURCE SPLITS … WITH (FORGET_OFFSETS) reads every table anew"
+
+STATUS = ("SHOW BINARY LOG STATUS", "SHOW MASTER STATUS")
+"""The first is MySQL's from 8.2 on; MySQL 8.4 no longer has the second."""
+
+_VARIABLES = (
+    "SHOW GLOBAL VARIABLES WHERE Variable_name IN ('version', 'server_uuid', 'server_id', 'log_bin', 'binlog_format', "
+    "'binlog_row_image', 'binlog_row_metadata', 'binlog_row_value_options', 'binlog_transaction_compression', "
+    "'gtid_domain_id', 'gtid_mode', 'lower_case_table_names', 'expire_logs_days', 'binlog_expire_logs_seconds', "
+    "'log_slave_updates', 'log_replica_updates', 'binlog_checksum')"
+)
+_NO_LOG, _DENIED = (1381, 1766), (1227, 1045)
+_SECONDS_PER_DAY = 86_400
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogFile:
+    """A file of the binary log that the server still has."""
+
+    name: str
+    sequence: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """The server at one moment. ``settings`` are its global variables; ``logs`` is empty without a binary log."""
+
+    settings: Mapping[str, str]
+    logs: tuple[LogFile, ...]
+    end: int
+    do_databases: tuple[str, ...] = ()
+    ignored_databases: tuple[str, ...] = ()
+
+    @property
+    def is_mariadb(self) -> bool:
+        """True for MariaDB."""
+        return "mariadb" in self.settings.get("version", "").lower()
+
+    @property
+    def cluster(self) -> str:
+        """What tells this server's log from another's: MySQL's ``server_uuid``, MariaDB's ``server_id``."""
+        uuid = self.settings.get("server_uuid")
+        if uuid and not self.is_mariadb:
+            return uuid
+        return f"server_id {self.settings.get('server_id', '0')}"
+
+    @property
+    def has_names(self) -> bool:
+        """True if the log has the columns' names, because ``binlog_row_metadata`` is FULL."""
+        return self.settings.get("binlog_row_metadata", "").upper() == "FULL"
+
+    @property
+    def start(self) -> int:
+        """The first position that can be read."""
+        return number_of(self.logs[0].sequence, FIRST) if self.logs else self.end
+
+    def file_of(self, position: int) -> LogFile | None:
+        """The file of a position, if the server still has it."""
+        sequence, _, _ = parts_of(position)
+        return next((log for log in self.logs if log.sequence == sequence), None)
+
+    @property
+    def expiry(self) -> str:
+        """How long the server keeps its log, as SHOW SOURCE SPLITS shows it."""
+        seconds = float(self.settings.get("binlog_expire_logs_seconds") or 0)
+        seconds = seconds or float(self.settings.get("expire_logs_days") or 0) * _SECONDS_PER_DAY
+        return f"expires after {int(seconds)} s" if seconds else "does not expire"
+
+
+def read_facts(options: Mapping[str, str], timeout: float) -> Facts:
+    """The server. Raises CaptureError if it does not answer, or the user may not see its log."""
+    try:
+        with connect(options, timeout) as connection:
+            return facts_over(connection)
+    except pymysql.Error as error:
+        raise unreachable(error, options) from error
+
+
+def facts_over(connection: Connection[Any]) -> Facts:
+    """:func:`read_facts` over a connection. Raises pymysql.Error, CaptureError."""
+    settings = settings_of(connection)
+    try:
+        (status, *_) = first_of(connection, STATUS) or [{}]
+        files = named_rows(connection, "SHOW BINARY LOGS") if status else []
+    except pymysql.Error as error:
+        if code_of(error) in _NO_LOG:
+            status, files = {}, []
+        elif code_of(error) in _DENIED:
+            raise CaptureError(
+                UPSTREAM_MISSING,
+                "MySQL user doesn't have enough privileges: [REPLICATION CLIENT]",
+                hint=f"GRANT REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO {user_of(connection)}",
+            ) from error
+        else:
+            raise
+    logs = tuple(
+        LogFile(name=row["log_name"], sequence=sequence_of(row["log_name"]), size=int(row["file_size"]))
+        for row in files
+    )
+    end = number_of(sequence_of(status["file"]), int(status["position"])) if status else 0
+    return Facts(
+        settings=settings,
+        logs=logs,
+        end=end,
+        do_databases=_listed(status.get("binlog_do_db")),
+        ignored_databases=_listed(status.get("binlog_ignore_db")),
+    )
+
+
+def settings_of(connection: Connection[Any]) -> dict[str, str]:
+    """The global variables that matter here. Raises pymysql.Error."""
+    return {row["variable_name"].lower(): row["value"] for row in named_rows(connection, _VARIABLES)}
+
+
+def user_of(connection: Connection[Any]) -> str:
+    """The user as GRANT takes it. Raises pymysql.Error."""
+    ((user, *_),) = (tuple(row.values()) for row in named_rows(connection, "SELECT CURRENT_USER() AS u"))
+    name, _, host = str(user).rpartition("@")
+    return f"'{name}'@'{host}'"
+
+
+def _listed(text: str | None) -> tuple[str, ...]:
+    return tuple(name.strip() for name in (text or "").split(",") if name.strip())
+
+
+def details(facts: Facts) -> SlotDetails | None:
+    """The log as SHOW SOURCE SPLITS shows it; None without a log."""
+    if not facts.logs:
+        return None
+    return SlotDetails(
+        name=facts.logs[0].name,
+        acknowledged=None,
+        restart=facts.start,
+        end=facts.end,
+        status=facts.expiry,
+        retained_bytes=sum(log.size for log in facts.logs),
+        lag_bytes=None,
+        safe_bytes=None,
+        active_pid=None,
+        cluster=facts.cluster,
+        incarnation=None,
+        files=tuple((number_of(log.sequence, 0), log.size) for log in facts.logs),
+        per_byte=STEPS,
+    )
+
+
+def check_position(facts: Facts, position: SplitState) -> LogFile:
+    """The file of a position, if the server has everything behind it. Raises CaptureError."""
+    if position.cluster is not None and position.cluster != facts.cluster:
+        raise CaptureError(
+            UPSTREAM_MISSING,
+            f"the server has {_identity(facts.cluster)}, the position is of {_identity(position.cluster)}: it is "
+            "another server, whose log has other positions",
+            hint=AGAIN,
+        )
+    if not facts.logs:
+        raise CaptureError(
+            UPSTREAM_MISSING,
+            "MySQL doesn't enable binlog",
+            hint="log_bin = ON in the server's configuration, then restart it",
+        )
+    if facts.end < position.offset and parts_of(facts.end)[:2] != parts_of(position.offset)[:2]:
+        raise CaptureError(
+            OFFSET_OUT_OF_RANGE,
+            f"the server's log ends at {shown(facts.end)}, before the position {shown(position.offset)}: it was reset, "
+            "or the server was restored from a backup",
+            hint=AGAIN,
+        )
+    found = facts.file_of(position.offset)
+    if found is None:
+        oldest = facts.logs[0].name
+        raise CaptureError(
+            OFFSET_OUT_OF_RANGE,
+            f"the server has purged its log up to {oldest}, the position is {shown(position.offset)}: the changes "
+            f"between are missing. Its log {facts.expiry}",
+            hint=f"{AGAIN}; to keep the log for longer: SET GLOBAL {_expiry_setting(facts)}",
+        )
+    return found
+
+
+def _identity(cluster: str) -> str:
+    return cluster if cluster.startswith("server_id") else f"server_uuid {cluster}"
+
+
+def _expiry_setting(facts: Facts) -> str:
+    if "binlog_expire_logs_seconds" in facts.settings:
+        return "binlog_expire_logs_seconds = 604800"
+    return "expire_logs_days = 7"

@@ -1,0 +1,424 @@
+"""Reads tables in chunks of their keys, beside the stream.
+
+Each chunk has a position of the log that is exact for its rows: every change up to it is in them, no later one is. The
+chunk leaves when the stream has passed that position; rows whose key the stream has changed since are left out, because
+the stream has them.
+
+MariaDB tells the position of a consistent snapshot (``binlog_snapshot_position``), so that nothing is locked. MySQL
+does not, and a commit is in its log for a moment before a snapshot sees it. There the rows of a chunk are read with
+shared locks, and the position is read while they are held: a transaction that has written one of them has either ended,
+or waits until the chunk is read.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import socket
+import threading
+import time
+from collections import deque
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from rw_sql.connectors.changes import CaptureError
+from rw_sql.connectors.mysql_cdc.connection import (
+    code_of,
+    connect,
+    first_of,
+    literal,
+    named_rows,
+    quoted,
+    rows_of,
+    unreachable,
+)
+from rw_sql.connectors.mysql_cdc.events import lenenc
+from rw_sql.connectors.mysql_cdc.numbers_text import exact_float
+from rw_sql.connectors.mysql_cdc.positions import STEPS, number_of, sequence_of
+from rw_sql.connectors.mysql_cdc.server import STATUS
+from rw_sql.connectors.mysql_cdc.tables import find_table
+from rw_sql.connectors.mysql_cdc.templates import Template
+from rw_sql.connectors.mysql_cdc.types import (
+    BIT,
+    BYTES,
+    FLOAT,
+    LABEL,
+    LABELS,
+    NUMERIC,
+    TIMESTAMPTZ,
+    WHOLE,
+    YEAR,
+    labels_of,
+)
+from rw_sql.connectors.mysql_cdc.values import cell_of, select_of
+from rw_sql.errors import UPSTREAM_MISSING, UPSTREAM_UNREACHABLE
+from rw_sql.packages import deferred
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    import pymysql
+    from pymysql.connections import Connection
+
+    from rw_sql.connectors.changes import TableProgress
+    from rw_sql.connectors.mysql_cdc.tables import CatalogColumn, CatalogTable
+else:
+    pymysql = deferred("pymysql")
+
+CHUNK_BYTES = 4 << 20
+"""The size of a chunk that its number of rows is adapted to."""
+
+FIRST_ROWS, LEAST_ROWS, MOST_ROWS = 2_000, 50, 50_000
+_MOST_LOCKED = 5_000
+"""The most rows of a chunk that is read with locks: writers of these rows wait for it."""
+
+_READ_AHEAD = 3
+_LONG = 60.0
+_LOCK_SECONDS = 2
+_TOO_OLD = -1
+_AGAIN = frozenset({1205, 1213, 1412, _TOO_OLD})
+"""A lock was not had in time, a deadlock, a table that changed since the snapshot began: the chunk is read again."""
+
+_MOST_TRIES = 30
+
+
+@dataclass(slots=True)
+class Chunk:
+    """Rows of a table in key order, exact at ``position``. ``keys`` and ``rows`` are JSON objects."""
+
+    table: str
+    columns: Mapping[str, str]
+    position: int
+    keys: list[str]
+    rows: list[str]
+    next_key: str | None
+    is_last: bool
+
+
+@dataclass(slots=True)
+class _Job:
+    """A table whose snapshot is being read. ``sent`` counts the chunks that have not left; ``begun`` is the stream's
+    position when the chunk that is being read was begun."""
+
+    progress: TableProgress
+    next_key: str | None
+    is_read: bool = False
+    sent: int = 0
+    rows: int = FIRST_ROWS
+    begun: int | None = None
+    positions: deque[int] = field(default_factory=deque)
+
+
+class SnapshotThread:
+    """Reads the chunks of all tables that are not done, one table after the other, in a thread of its own.
+
+    ``position_now`` gives the stream's position: no chunk that is begun later is older.
+    """
+
+    def __init__(self, options: Mapping[str, str], timeout: float, position_now: Callable[[], int]) -> None:
+        self._options = options
+        self._timeout = timeout
+        self._position_now = position_now
+        self._changed = threading.Condition()
+        self._jobs: dict[str, _Job] = {}
+        self._ready: deque[Chunk] = deque()
+        self._rate: float | None = None
+        self._allowed_at = 0.0
+        self._error: CaptureError | None = None
+        self._is_closing = False
+        self._connection: Connection[Any] | None = None
+        self._thread: threading.Thread | None = None
+        self._notices: deque[str] = deque(maxlen=100)
+
+    def set_tables(self, tables: Mapping[str, TableProgress]) -> None:
+        """The tables to read; those that are being read already go on."""
+        with self._changed:
+            for name in [name for name in self._jobs if name not in tables or tables[name].is_done]:
+                del self._jobs[name]
+            for name, progress in tables.items():
+                if not progress.is_done and name not in self._jobs:
+                    self._jobs[name] = _Job(progress, progress.next_key)
+            self._ready = deque(chunk for chunk in self._ready if chunk.table in self._jobs)
+            self._changed.notify_all()
+            if self._jobs and self._thread is None and not self._is_closing:
+                self._thread = threading.Thread(target=self._run, name="rw_sql-snapshot", daemon=True)
+                self._thread.start()
+
+    def set_rate(self, rows_per_second: float | None) -> None:
+        """See :meth:`rw_sql.connectors.changes.ChangeReader.set_rate_limit`."""
+        with self._changed:
+            self._rate = rows_per_second
+            self._allowed_at = 0.0
+            self._changed.notify_all()
+
+    def is_reading(self, table: str) -> bool:
+        """True if a chunk of the table is being read or has not left."""
+        with self._changed:
+            job = self._jobs.get(table)
+            return job is not None and (job.begun is not None or job.sent > 0)
+
+    def first(self) -> Chunk | None:
+        """The oldest chunk that has not left. Raises the CaptureError that ended the thread, when none is left."""
+        with self._changed:
+            if self._ready:
+                return self._ready[0]
+            if self._error is not None:
+                raise self._error
+            return None
+
+    def leave(self, chunk: Chunk) -> bool:
+        """The chunk has left. True if the table is done."""
+        with self._changed:
+            self._ready = deque(each for each in self._ready if each is not chunk)
+            job = self._jobs.get(chunk.table)
+            if job is None:
+                return False
+            job.sent -= 1
+            is_done = job.is_read and not job.sent
+            if is_done:
+                del self._jobs[chunk.table]
+            self._changed.notify_all()
+            return is_done
+
+    def notices(self) -> tuple[str, ...]:
+        """The notices since the last call."""
+        made = []
+        while self._notices:
+            made.append(self._notices.popleft())
+        return tuple(made)
+
+    def close(self) -> None:
+        """Ends the thread; a query in progress is cut off."""
+        with self._changed:
+            self._is_closing = True
+            self._changed.notify_all()
+        thread = self._thread
+        while thread is not None and thread.is_alive():
+            sock = getattr(self._connection, "_sock", None)
+            if sock is not None:
+                with contextlib.suppress(OSError):  # It may end meanwhile, and so will the thread.
+                    sock.shutdown(socket.SHUT_RDWR)
+            thread.join(0.2)
+
+    def _run(self) -> None:
+        try:
+            with connect(self._options, self._timeout) as connection:
+                self._connection = connection
+                is_mariadb = "mariadb" in str(rows_of(connection, "SELECT VERSION()")[0][0]).lower()
+                with connection.cursor() as cursor:
+                    cursor.execute("SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+                    cursor.execute(f"SET innodb_lock_wait_timeout = {_LOCK_SECONDS}, lock_wait_timeout = 60")
+                while (job := self._next()) is not None:
+                    self._read(connection, job, is_mariadb=is_mariadb)
+        except pymysql.Error as error:
+            self._fail(unreachable(error, self._options))
+        except CaptureError as error:
+            self._fail(error)
+        except (ValueError, IndexError) as error:
+            self._fail(CaptureError(UPSTREAM_MISSING, f"a snapshot cannot be read: {error}"))
+        except (OSError, AttributeError) as error:  # What a closed socket gives in a library's thread.
+            self._fail(CaptureError(UPSTREAM_UNREACHABLE, str(error), is_temporary=True))
+
+    def _fail(self, error: CaptureError) -> None:
+        with self._changed:
+            if not self._is_closing:
+                self._error = error
+            self._changed.notify_all()
+
+    def _next(self) -> _Job | None:
+        """The next table to read a chunk of; waits until there is one. None at the end."""
+        with self._changed:
+            while not self._is_closing:
+                wait = _LONG
+                for job in self._jobs.values():
+                    if job.sent >= _READ_AHEAD or job.is_read:
+                        continue
+                    if self._rate == 0:
+                        break
+                    wait = self._allowed_at - time.monotonic()
+                    if wait <= 0:
+                        job.begun = self._position_now()
+                        return job
+                    break
+                self._changed.wait(wait)
+            return None
+
+    def _limited(self, rows: int) -> int:
+        return rows if not self._rate else max(1, min(rows, int(self._rate) or 1))
+
+    def _read(self, connection: Connection[Any], job: _Job, *, is_mariadb: bool) -> None:
+        """Reads the next chunk of a table."""
+        with self._changed:
+            rows = self._limited(job.progress.chunk_rows or job.rows)
+        if not is_mariadb:
+            rows = min(rows, _MOST_LOCKED)
+        for tries in range(_MOST_TRIES):
+            try:
+                chunk = self._chunk(connection, job, rows, is_mariadb=is_mariadb)
+                break
+            except pymysql.Error as error:
+                if code_of(error) not in _AGAIN or tries == _MOST_TRIES - 1 or self._is_closing:
+                    raise
+                connection.rollback()
+                if tries == 2:
+                    self._notices.append(f"the snapshot of {job.progress.table} waits: {error.args[1]}")
+        count = len(chunk.rows)
+        if not job.progress.chunk_rows and count:
+            size = max(1, sum(map(len, chunk.rows)) // count)
+            job.rows = min(MOST_ROWS, max(LEAST_ROWS, min(CHUNK_BYTES // size, 8 * job.rows)))
+        with self._changed:
+            job.begun = None
+            if self._jobs.get(job.progress.table) is not job:
+                return
+            job.next_key = chunk.next_key
+            job.is_read = chunk.is_last
+            job.sent += 1
+            if self._rate:
+                self._allowed_at = max(self._allowed_at, time.monotonic()) + count / self._rate
+            self._ready.append(chunk)
+            self._changed.notify_all()
+
+    def _chunk(self, connection: Connection[Any], job: _Job, rows: int, *, is_mariadb: bool) -> Chunk:
+        name = job.progress.table
+        with connection.cursor() as cursor:
+            cursor.execute("START TRANSACTION WITH CONSISTENT SNAPSHOT" if is_mariadb else "START TRANSACTION")
+        position = _snapshot_position(connection) if is_mariadb else 0
+        if is_mariadb and position < (job.begun or 0) - (job.begun or 0) % STEPS:
+            # The stream was faster: a commit is in the log for a moment before a snapshot sees it.
+            raise pymysql.OperationalError(_TOO_OLD, "the snapshot is older than the stream")
+        # The lock of a SELECT keeps the columns as they are until the end of the transaction.
+        table = _locked(connection, name)
+        columns = [column for column in table.columns if not column.is_generated]
+        unknown = next((column for column in columns if column.type.canonical is None), None)
+        if unknown is not None:
+            columns = [column for column in columns if column.type.canonical is not None]
+        selected = ", ".join(select_of(quoted(each.name), each.type_name, each.type.family) for each in columns)
+        where = _bounds(table, job.next_key)
+        order = ", ".join(map(quoted, table.key))
+        query = f"SELECT {selected} FROM {table.quoted}{where} ORDER BY {order} LIMIT {rows}"
+        packets = _packets(connection, query if is_mariadb else f"{query} LOCK IN SHARE MODE")
+        if not is_mariadb:
+            position = _position_now(connection)
+        connection.commit()
+        template = Template([column.name for column in columns], table.key)
+        cells = [cell_of(column.type_name, column.type.family) for column in columns]
+        keys, made, last = _decoded(packets, template, cells)
+        return Chunk(
+            table=name,
+            columns=table.types,
+            position=position,
+            keys=keys,
+            rows=made,
+            next_key=last if last is not None else job.next_key,
+            is_last=len(made) < rows,
+        )
+
+
+def _snapshot_position(connection: Connection[Any]) -> int:
+    told = {
+        row["variable_name"].lower(): row["value"]
+        for row in named_rows(connection, "SHOW STATUS LIKE 'binlog_snapshot_%'")
+    }
+    return number_of(sequence_of(told["binlog_snapshot_file"]), int(told["binlog_snapshot_position"]))
+
+
+def _position_now(connection: Connection[Any]) -> int:
+    (status, *_) = first_of(connection, STATUS)
+    return number_of(sequence_of(status["file"]), int(status["position"]))
+
+
+def _locked(connection: Connection[Any], name: str) -> CatalogTable:
+    table = find_table(connection, name)
+    if table is None:
+        raise CaptureError(UPSTREAM_MISSING, f"MySQL table '{name}' doesn't exist")
+    rows_of(connection, f"SELECT 1 FROM {table.quoted} LIMIT 0")
+    table = find_table(connection, name)
+    if table is None or not table.key:
+        raise CaptureError(
+            UPSTREAM_MISSING,
+            f"table {name} has no primary key any more, so its snapshot cannot be read",
+            hint=f"ALTER TABLE {name} ADD PRIMARY KEY (…)",
+        )
+    return table
+
+
+def _bounds(table: CatalogTable, next_key: str | None) -> str:
+    """The condition of the rows behind a key. MySQL finds no range of an index for ``(a, b) > (1, 2)``."""
+    if next_key is None:
+        return ""
+    values: dict[str, str] = json.loads(next_key)
+    if set(values) != set(table.key):
+        raise CaptureError(
+            UPSTREAM_MISSING,
+            f"the primary key of table {table.database}.{table.name} changed from ({', '.join(values)}) to "
+            f"({', '.join(table.key)}) while its snapshot was read",
+            hint="read the table anew",
+        )
+    known = {column.name: column for column in table.columns}
+    pairs = [_compared(known[name], values[name]) for name in table.key]
+    condition = ""
+    for left, right in reversed(pairs):
+        condition = f"({left} > {right} OR ({left} = {right} AND {condition}))" if condition else f"{left} > {right}"
+    left, right = pairs[0]
+    return f" WHERE {left} >= {right} AND {condition}"
+
+
+def _compared(column: CatalogColumn, value: str) -> tuple[str, str]:
+    """A column of the key and a value, as they are compared in the order of the index."""
+    name, family = quoted(column.name), column.type.family
+    if family in (WHOLE, NUMERIC, YEAR):
+        return name, value
+    if family == FLOAT:
+        return name, exact_float(value, is_short=column.data_type == "float")
+    if family == BIT:
+        return name, str(int.from_bytes(bytes.fromhex(value[2:]), "big")) if value.startswith("\\x") else value
+    if family == BYTES:
+        return name, f"x'{value[2:]}'"
+    if family in (LABEL, LABELS):  # In the order of their numbers, not of their texts.
+        labels = labels_of(column.type_name)
+        if family == LABEL:
+            return f"({name} + 0)", str(labels.index(value) + 1 if value in labels else 0)
+        chosen = set(value.split(",")) if value else set()
+        return f"({name} + 0)", str(sum(1 << bit for bit, label in enumerate(labels) if label in chosen))
+    return name, literal(value.removesuffix("+00") if family == TIMESTAMPTZ else value)
+
+
+def _packets(connection: Connection[Any], query: str) -> list[bytes]:
+    """The rows of a query as the server sends them. PyMySQL's own rows take three times as long."""
+    connection.query(query, unbuffered=True)
+    result: Any = connection._result
+    made: list[bytes] = []
+    while True:
+        packet: Any = connection._read_packet()
+        if result._check_packet_is_eof(packet):
+            break
+        made.append(packet._data)
+    result.unbuffered_active = False
+    result.connection = None
+    return made
+
+
+def _decoded(
+    packets: list[bytes], template: Template, cells: list[Callable[[bytes], str]]
+) -> tuple[list[str], list[str], str | None]:
+    keys: list[str] = []
+    rows: list[str] = []
+    row_text, key_text = template.row, template.key
+    for data in packets:
+        at = 0
+        made: list[str] = []
+        for cell in cells:
+            size = data[at]
+            if size < 251:
+                at += 1
+            elif size == 251:
+                made.append("null")
+                at += 1
+                continue
+            else:
+                size, at = lenenc(data, at)
+            made.append(cell(data[at : at + size]))
+            at += size
+        rows.append(row_text(made))
+        keys.append(key_text(made))
+    return keys, rows, keys[-1] if keys else None

@@ -1,0 +1,159 @@
+"""The mysql-cdc connector: databases of a server whose tables' changes the binary log has."""
+
+from __future__ import annotations
+
+import re
+import zlib
+from typing import TYPE_CHECKING
+
+from rw_sql.connectors.base import RESOLVE_TIMEOUT_SECONDS, SplitState, Upstream, UpstreamSplit
+from rw_sql.connectors.change_base import ChangeBase
+from rw_sql.connectors.changes import CaptureError, Prepared
+from rw_sql.connectors.mysql_cdc import positions, tables, validation
+from rw_sql.connectors.mysql_cdc.connection import connect, databases_of, unreachable
+from rw_sql.connectors.mysql_cdc.server import details, read_facts
+from rw_sql.connectors.spec import OptionError, check_option_values, load_spec
+from rw_sql.connectors.support import split_state_json
+from rw_sql.errors import INVALID_PROPERTY, UPSTREAM_MISSING
+from rw_sql.packages import deferred
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    import pymysql
+
+    from rw_sql.connectors.changes import Lack, SlotDetails, UpstreamTable
+    from rw_sql.connectors.mysql_cdc.reader import MysqlReader
+    from rw_sql.connectors.spec import ConnectorSpec
+else:
+    pymysql = deferred("pymysql")
+
+_TEXT = re.compile(r"[^{\s]*[0-9]+:[0-9]+(\+[0-9]+)?")
+_LEAST_ID = 1 << 30
+
+
+class MysqlCdcConnector(ChangeBase):
+    """See :class:`rw_sql.connectors.base.Connector` and :class:`rw_sql.connectors.changes.ChangeConnector`.
+
+    A source has one split, the databases of ``database.name``. Its offsets are positions of the server's binary log as
+    numbers (:mod:`rw_sql.connectors.mysql_cdc.positions`).
+    """
+
+    passed_text = "the server has purged its log up to"
+    table_prefix = ("database", "shop")
+
+    @property
+    def spec(self) -> ConnectorSpec:
+        """The options of ``sources/mysql-cdc.toml``."""
+        return load_spec("mysql-cdc")
+
+    def check_options(self, options: Mapping[str, str]) -> None:
+        """Checks that the options are consistent."""
+        check_option_values(self.spec, options)
+        if "database.name" in options and not databases_of(options):
+            raise OptionError(
+                INVALID_PROPERTY,
+                'property "database.name" must name a database, or several with commas',
+                key="database.name",
+                hint="database.name = 'shop'",
+            )
+        if options.get("ssl.mode", "").strip().lower().startswith("verify-") and "ssl.root.cert" not in options:
+            raise OptionError(
+                INVALID_PROPERTY,
+                'property "ssl.mode" checks the server\'s certificate, so ssl.root.cert is needed',
+                key="ssl.mode",
+                hint="add ssl.root.cert = '/path/to/ca.pem'",
+            )
+
+    def named_topics(self, options: Mapping[str, str]) -> tuple[str, ...]:
+        """The databases, as one split."""
+        return (options["database.name"],)
+
+    def start_offset(self, options: Mapping[str, str], split: UpstreamSplit, at_times: Mapping[str, int]) -> int:
+        """The end of the log: earlier rows come with the tables' snapshots."""
+        return split.end
+
+    def look(self, options: Mapping[str, str], *, timeout: float = RESOLVE_TIMEOUT_SECONDS) -> Upstream:
+        """The databases from the begin of the oldest log file to the end of the log."""
+        try:
+            facts = read_facts(options, timeout)
+        except CaptureError as error:
+            return Upstream(error=error.message)
+        split = options["database.name"]
+        found = UpstreamSplit(
+            split=split, start=facts.start, end=facts.end, cluster=facts.cluster, slack=positions.STEPS - 1
+        )
+        return Upstream(splits={split: found}, cluster=facts.cluster)
+
+    def decode_state(self, split: str, text: str) -> SplitState:
+        """The state from JSON, a bare number, or a file and a position, ``mysql-bin.000003:1234``."""
+        written = text.strip().strip('"')
+        if _TEXT.fullmatch(written) and (number := positions.parse(written)) is not None:
+            return split_state_json.decode_state(split, str(number))
+        return split_state_json.decode_state(split, text)
+
+    def show_position(self, position: int) -> str:
+        """A position as ``000003:1234``."""
+        return positions.shown(position)
+
+    def filled_in(self, options: Mapping[str, str], unique: str) -> dict[str, str]:
+        """The options, with a number for this reader among the server's replicas."""
+        return {"server.id": str(_LEAST_ID | (zlib.crc32(unique.encode()) % _LEAST_ID))} | dict(options)
+
+    def change_reader(self, options: Mapping[str, str]) -> MysqlReader:
+        """A reader for one run."""
+        # NumPy and Arrow are not needed to check a script.
+        from rw_sql.connectors.mysql_cdc.reader import MysqlReader
+
+        return MysqlReader(options)
+
+    def describe_table(
+        self, options: Mapping[str, str], table: str, *, timeout: float = RESOLVE_TIMEOUT_SECONDS
+    ) -> UpstreamTable:
+        """The columns and the key of a table."""
+        try:
+            with connect(options, timeout) as connection:
+                return tables.describe(connection, options, table)
+        except pymysql.Error as error:
+            raise unreachable(error, options) from error
+
+    def find_lacks(
+        self,
+        options: Mapping[str, str],
+        tables: Mapping[str, Mapping[str, str] | None],
+        *,
+        timeout: float = RESOLVE_TIMEOUT_SECONDS,
+    ) -> tuple[Lack, ...]:
+        """What the server lacks, each with the statement that gives it."""
+        return validation.find_lacks(options, tables, timeout)
+
+    def prepare(
+        self, options: Mapping[str, str], tables: Sequence[str], *, timeout: float = RESOLVE_TIMEOUT_SECONDS
+    ) -> Prepared:
+        """Nothing is made on the server. Raises CaptureError if it has no log."""
+        facts = read_facts(options, timeout)
+        if not facts.logs:
+            raise CaptureError(
+                UPSTREAM_MISSING,
+                "MySQL doesn't enable binlog",
+                hint="log_bin = ON in the server's configuration, then restart it",
+            )
+        state = SplitState(split=options["database.name"], offset=facts.end, cluster=facts.cluster)
+        return Prepared(state=state, made_slot=False, made_publication=False, end=facts.end)
+
+    def release(
+        self,
+        options: Mapping[str, str],
+        *,
+        slot: bool,
+        publication: bool,
+        timeout: float = RESOLVE_TIMEOUT_SECONDS,
+    ) -> tuple[str, ...]:
+        """Nothing was made."""
+        return ()
+
+    def slot_details(
+        self, options: Mapping[str, str], *, timeout: float = RESOLVE_TIMEOUT_SECONDS
+    ) -> SlotDetails | None:
+        """The server's log now."""
+        return details(read_facts(options, timeout))

@@ -1,0 +1,179 @@
+"""What the statements in the log do to tables: only their first words and their names are parsed."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_TOKEN = re.compile(
+    r"/\*!(?:M?[0-9]+)?|\*/|/\*.*?\*/|(?:--\s|#)[^\n]*|`(?:[^`]|``)*`|\"(?:[^\"\\]|\"\"|\\.)*\"|'(?:[^'\\]|''|\\.)*'"
+    r"|[\w$\u0080-\uffff]+|\S",
+    re.DOTALL,
+)
+_CHANGES = ("INSERT", "UPDATE", "DELETE", "REPLACE", "LOAD", "WITH", "MERGE")
+
+Did = Literal["truncated", "dropped", "renamed", "created", "altered", "emptied", "database", "changed"]
+
+
+@dataclass(frozen=True, slots=True)
+class Effect:
+    """What happened to a table: ``truncated``, ``dropped``, ``renamed`` (to ``other``), ``created``, ``altered`` (its
+    definition), ``emptied`` (rows came or went that the log does not have, as by a partition), ``database`` (dropped
+    with all tables), ``changed`` (a statement in place of rows; ``table`` is empty if unknown)."""
+
+    did: Did
+    database: str
+    table: str = ""
+    other: tuple[str, str] | None = None
+
+
+def effects_of(text: str, database: str) -> tuple[Effect, ...]:
+    """The effects of a statement with this default database; empty for one that changes no table."""
+    return tuple(_effects(_Words(text), database))
+
+
+class _Words:
+    """The words of a statement without its comments. Comments with a version (``/*!40000 … */``) are run."""
+
+    def __init__(self, text: str) -> None:
+        self.words: list[str] = []
+        for found in _TOKEN.finditer(text):
+            word = found[0]
+            if word == "*/" or word.startswith(("/*", "--", "#")):
+                continue
+            self.words.append(word)
+            if len(self.words) > 4_000:
+                break
+        self.at = 0
+
+    def peek(self, ahead: int = 0) -> str:
+        """A word in upper case; empty at the end."""
+        place = self.at + ahead
+        return self.words[place].upper() if place < len(self.words) else ""
+
+    def take(self, *words: str) -> bool:
+        """Skips these words, if they follow."""
+        if all(self.peek(ahead) == word for ahead, word in enumerate(words)):
+            self.at += len(words)
+            return True
+        return False
+
+    def name(self, database: str) -> tuple[str, str]:
+        """The next name of a table."""
+        first = self._part()
+        if self.peek() == ".":
+            self.at += 1
+            return first, self._part()
+        return database, first
+
+    def _part(self) -> str:
+        word = self.words[self.at] if self.at < len(self.words) else ""
+        self.at += 1
+        if word[:1] in ("`", '"') and len(word) > 1:
+            return word[1:-1].replace(word[0] * 2, word[0])
+        return word
+
+    def rest(self) -> list[str]:
+        """The words that follow, in upper case."""
+        return [word.upper() for word in self.words[self.at :]]
+
+
+def _effects(words: _Words, database: str) -> Iterator[Effect]:
+    if words.take("SET", "STATEMENT"):  # MariaDB: SET STATEMENT variable = value FOR …
+        while words.peek() and not words.take("FOR"):
+            words.at += 1
+    if words.take("TRUNCATE"):
+        words.take("TABLE")
+        yield Effect("truncated", *words.name(database))
+    elif words.take("DROP"):
+        yield from _dropped(words, database)
+    elif words.take("RENAME"):
+        if words.take("TABLE") or words.take("TABLES"):
+            _if_exists(words)
+            yield from _renamed(words, database)
+    elif words.take("CREATE"):
+        yield from _created(words, database)
+    elif words.take("ALTER"):
+        yield from _altered(words, database)
+    elif words.peek() in _CHANGES:
+        yield Effect("changed", database)
+
+
+def _if_exists(words: _Words) -> None:
+    if not words.take("IF", "EXISTS"):
+        words.take("IF", "NOT", "EXISTS")
+
+
+def _dropped(words: _Words, database: str) -> Iterator[Effect]:
+    if words.take("DATABASE") or words.take("SCHEMA"):
+        _if_exists(words)
+        yield Effect("database", words.name("")[1])
+        return
+    if words.peek() == "TEMPORARY" or not (words.take("TABLE") or words.take("TABLES")):
+        if words.peek() in ("INDEX",):
+            while words.peek() and not words.take("ON"):
+                words.at += 1
+            yield Effect("altered", *words.name(database))
+        return
+    _if_exists(words)
+    while words.peek():
+        yield Effect("dropped", *words.name(database))
+        if not words.take(","):
+            return
+
+
+def _renamed(words: _Words, database: str) -> Iterator[Effect]:
+    while words.peek():
+        before = words.name(database)
+        while words.peek() and not words.take("TO"):  # MariaDB: WAIT n, NOWAIT
+            words.at += 1
+        yield Effect("renamed", *before, other=words.name(database))
+        if not words.take(","):
+            return
+
+
+def _created(words: _Words, database: str) -> Iterator[Effect]:
+    words.take("OR", "REPLACE")
+    if words.peek() == "TEMPORARY" or not words.take("TABLE"):
+        return
+    has_condition = words.peek() == "IF"
+    _if_exists(words)
+    name = words.name(database)
+    if not has_condition:
+        yield Effect("created", *name)
+
+
+def _altered(words: _Words, database: str) -> Iterator[Effect]:
+    for word in ("ONLINE", "OFFLINE", "IGNORE"):
+        words.take(word)
+    if not words.take("TABLE"):
+        return
+    _if_exists(words)
+    database, table = words.name(database)
+    rest = words.rest()
+    pairs = set(pairwise(rest))
+    parts = {(word, "PARTITION") for word in ("TRUNCATE", "DROP", "EXCHANGE", "IMPORT", "CONVERT")}
+    spaces = {("IMPORT", "TABLESPACE"), ("DISCARD", "TABLESPACE"), ("CONVERT", "TABLE")}
+    if pairs & (parts | spaces):
+        yield Effect("emptied", database, table)
+        if ("EXCHANGE", "PARTITION") in pairs and ("WITH", "TABLE") in pairs:
+            words.at += next(at for at, pair in enumerate(pairwise(rest)) if pair == ("WITH", "TABLE"))
+            words.at += 2
+            yield Effect("emptied", *words.name(database))
+        return
+    for at, word in enumerate(rest):
+        if word == "RENAME" and (at == 0 or rest[at - 1] == ","):
+            after = rest[at + 1 : at + 2]
+            if after and after[0] in ("COLUMN", "INDEX", "KEY"):
+                continue
+            words.at += at + 1
+            if not words.take("TO"):
+                words.take("AS") or words.take("=")
+            yield Effect("renamed", database, table, other=words.name(database))
+            return
+    yield Effect("altered", database, table)

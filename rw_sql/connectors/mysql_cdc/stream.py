@@ -1,0 +1,370 @@
+"""The binary log as a stream of whole transactions, read in a thread of its own."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import struct
+import threading
+import zlib
+from collections import deque
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from rw_sql.connectors.changes import CaptureError
+from rw_sql.connectors.mysql_cdc import events
+from rw_sql.connectors.mysql_cdc.connection import code_of, connect, told, unreachable
+from rw_sql.connectors.mysql_cdc.events import BrokenEventError, RowsPart, TableMap
+from rw_sql.connectors.mysql_cdc.positions import number_of, sequence_of, shown
+from rw_sql.connectors.mysql_cdc.server import AGAIN
+from rw_sql.connectors.mysql_cdc.statements import Effect, effects_of
+from rw_sql.errors import OFFSET_OUT_OF_RANGE, UPSTREAM_MISSING, UPSTREAM_UNREACHABLE
+from rw_sql.packages import deferred
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import pymysql
+    from pymysql.connections import Connection
+else:
+    pymysql = deferred("pymysql")
+
+MOST_BYTES = 64 << 20
+"""How many bytes of rows are read before they are taken. One transaction may have more."""
+
+_HEARTBEAT_SECONDS = 0.5
+_SILENT_SECONDS = 30.0
+"""A server that sends nothing for so long, not even a heartbeat, is gone."""
+
+_DUMP = 0x12
+_EXECUTE_LOAD = 18
+_BAD_REQUEST = 1236
+_NO_TABLES: frozenset[tuple[str, str]] = frozenset()
+
+
+@dataclass(slots=True, kw_only=True)
+class Transaction:
+    """What a transaction did to the tables that are read, in order. ``position`` is its end, ``time`` its commit in
+    seconds. ``prepared`` are the begins of the XA transactions that are prepared, but not ended, behind it."""
+
+    position: int
+    time: int
+    parts: list[TableMap | RowsPart | Effect]
+    prepared: tuple[int, ...]
+
+
+@dataclass(slots=True)
+class _Group:
+    """The transaction that is being read."""
+
+    start: int
+    is_single: bool = False
+    parts: list[TableMap | RowsPart | Effect] = field(default_factory=list)
+    savepoints: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Watched:
+    """The tables whose changes are wanted: (database, table) as the log writes them, and the databases."""
+
+    tables: frozenset[tuple[str, str]] = _NO_TABLES
+    databases: frozenset[str] = frozenset()
+    is_folded: bool = False
+
+    def has(self, database: str, table: str) -> bool:
+        """True if the table is wanted."""
+        name = (database.lower(), table.lower()) if self.is_folded else (database, table)
+        return name in self.tables
+
+
+class Stream:
+    """Reads from a position on. :meth:`get` returns what came; an error ends the stream."""
+
+    def __init__(self, options: Mapping[str, str], server_id: int, *, is_mariadb: bool, timeout: float) -> None:
+        self._options = options
+        self._server_id = server_id
+        self._is_mariadb = is_mariadb
+        self._timeout = timeout
+        self._changed = threading.Condition()
+        self._ready: deque[Transaction] = deque()
+        self._bytes = 0
+        self._told: tuple[int, ...] = ()
+        self._seen = 0
+        self._error: CaptureError | None = None
+        self._is_closing = False
+        self._watched = Watched()
+        self._file, self._sequence, self._last_end, self._wraps = "", 0, 0, 0
+        self._has_checksum = True
+        self._created: dict[int, tuple[int, int]] = {}
+        self._group: _Group | None = None
+        self._prepared: dict[bytes, tuple[int, list[TableMap | RowsPart | Effect]]] = {}
+        self._maps: dict[int, bool] = {}
+        self._size = 0
+        self._connection: Connection[Any] | None = None
+        self._thread: threading.Thread | None = None
+
+    def start(self, file: str, at: int, watched: Watched) -> None:
+        """Begins to read. Raises CaptureError."""
+        self._watched = watched
+        connection = connect(self._options, self._timeout, read_timeout=_SILENT_SECONDS)
+        self._connection = connection
+        try:
+            with connection.cursor() as cursor:
+                cursor.execute("SET @master_binlog_checksum = @@global.binlog_checksum")
+                cursor.execute("SET @source_binlog_checksum = @@global.binlog_checksum")
+                cursor.execute("SET @mariadb_slave_capability = 4")
+                period = int(_HEARTBEAT_SECONDS * 1e9)
+                cursor.execute(f"SET @master_heartbeat_period = {period}, @source_heartbeat_period = {period}")
+            connection._execute_command(_DUMP, struct.pack("<IHI", at, 0, self._server_id) + file.encode())
+        except (pymysql.Error, OSError) as error:
+            raise unreachable(error, self._options) from error
+        self._file, self._sequence = file, sequence_of(file)
+        self._thread = threading.Thread(target=self._run, name="rw_sql-binlog", daemon=True)
+        self._thread.start()
+
+    def get(self, wait_seconds: float) -> tuple[list[Transaction], int]:
+        """The transactions since the last call, and a position up to which nothing else came. Waits for news.
+
+        Raises the error that ended the stream, after everything that came before it.
+        """
+        with self._changed:
+            if not self._ready and wait_seconds > 0:
+                self._changed.wait_for(lambda: self._ready or self._error or self._is_closing, wait_seconds)
+            made = list(self._ready)
+            self._ready.clear()
+            self._bytes = 0
+            if not made and self._error is not None:
+                raise self._error
+            self._changed.notify_all()
+            return made, self._seen
+
+    @property
+    def seen(self) -> int:
+        """The position up to which everything has come."""
+        return self._seen
+
+    def created(self, sequence: int) -> tuple[int, int] | None:
+        """When a file was made, in seconds, and its server's id; None before its first event came."""
+        return self._created.get(sequence)
+
+    def close(self) -> None:
+        """Ends the thread and the connection."""
+        with self._changed:
+            self._is_closing = True
+            self._changed.notify_all()
+        connection = self._connection
+        if connection is not None:
+            sock = getattr(connection, "_sock", None)
+            if sock is not None:
+                with contextlib.suppress(OSError):  # It may be closed already.
+                    sock.shutdown(socket.SHUT_RDWR)
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join(self._timeout)
+        if connection is not None:
+            with contextlib.suppress(pymysql.Error, OSError):
+                connection._force_close()
+
+    def _run(self) -> None:
+        try:
+            while not self._is_closing:
+                assert self._connection is not None
+                packet = self._connection._read_packet()
+                data: bytes = packet._data
+                if data[0] == 0xFE and len(data) < 9:
+                    raise CaptureError(UPSTREAM_UNREACHABLE, "the server ended the stream", is_temporary=True)
+                self._event(data)
+        except pymysql.Error as error:
+            self._fail(_stream_error(error, self._options, shown(self._seen) if self._seen else self._file))
+        except CaptureError as error:
+            self._fail(error)
+        except (BrokenEventError, struct.error, IndexError, zlib.error) as error:
+            self._fail(CaptureError(UPSTREAM_MISSING, f"the server sent {error} after {shown(self._seen)}"))
+        except (OSError, AttributeError, ValueError) as error:  # What a closed socket gives in a library's thread.
+            self._fail(CaptureError(UPSTREAM_UNREACHABLE, told(str(error), self._options), is_temporary=True))
+
+    def _fail(self, error: CaptureError) -> None:
+        with self._changed:
+            if not self._is_closing:
+                self._error = error
+            self._changed.notify_all()
+
+    def _event(self, data: bytes) -> None:
+        header = events.parse_header(data)
+        kind = header.kind
+        if kind == events.FORMAT:
+            self._has_checksum = data[-5] == 1
+            self._created.setdefault(self._sequence, (header.time, header.server))
+        start = 1 + events.HEADER_BYTES
+        body = data[start : len(data) - 4] if self._has_checksum or kind == events.FORMAT else data[start:]
+        end = self._end(header.end)
+        match kind:
+            case events.ROTATE:
+                self._rotate(body, is_real=header.time != 0)
+                return
+            case events.MARIADB_GTID:
+                self._group = _Group(self._seen, is_single=bool(body[12] & events.STANDALONE))
+            case events.GTID | events.ANONYMOUS_GTID | events.TAGGED_GTID:
+                self._group = _Group(self._seen, is_single=True)
+            case events.QUERY | events.MARIADB_QUERY_COMPRESSED:
+                self._query(kind, body, end, header.time)
+            case events.TABLE_MAP:
+                self._table_map(body)
+            case events.XID:
+                self._commit(end, header.time)
+            case events.XA_PREPARE:
+                self._prepare(body, end, header.time)
+            case events.HEARTBEAT | events.HEARTBEAT_2:
+                if self._group is None:
+                    self._pass(end or self._seen)
+                return
+            case events.PARTIAL_UPDATE:
+                raise CaptureError(
+                    UPSTREAM_MISSING,
+                    f"an update after {shown(self._seen)} has only parts of its JSON values",
+                    hint=f"SET GLOBAL binlog_row_value_options = ''; then {AGAIN}",
+                )
+            case events.PAYLOAD:
+                raise CaptureError(
+                    UPSTREAM_MISSING,
+                    f"the transaction after {shown(self._seen)} is compressed",
+                    hint=f"SET GLOBAL binlog_transaction_compression = OFF; then {AGAIN}",
+                )
+            case _ if kind in events.ROWS:
+                self._rows(kind, body)
+            case _ if kind == _EXECUTE_LOAD:
+                self._add(Effect("changed", ""))
+        if self._group is None and end:
+            self._pass(end)
+
+    def _end(self, at: int) -> int:
+        """The number of the position behind an event; 0 for an event that is in no file."""
+        if not at:
+            return 0
+        if at < self._last_end:  # Behind 4 GiB the position begins at 0 again.
+            self._wraps += 1
+        self._last_end = at
+        return number_of(self._sequence, at + (self._wraps << 32))
+
+    def _rotate(self, body: bytes, *, is_real: bool) -> None:
+        name, at = events.parse_rotate(body)
+        if name != self._file or is_real:
+            self._file, self._sequence = name, sequence_of(name)
+            self._maps.clear()
+            self._group = None  # A crash of the server cuts a transaction off: it was not committed.
+        self._last_end, self._wraps = at, 0
+        if self._group is None:
+            self._pass(number_of(self._sequence, at))
+
+    def _table_map(self, body: bytes) -> None:
+        at = 8
+        size = body[at]
+        database = body[at + 1 : at + 1 + size].decode(errors="replace")
+        at += size + 2
+        table = body[at + 1 : at + 1 + body[at]].decode(errors="replace")
+        number = int.from_bytes(body[:6], "little")
+        self._maps[number] = self._watched.has(database, table)
+        if self._maps[number]:
+            self._add(events.parse_table_map(body, is_mariadb=self._is_mariadb))
+
+    def _rows(self, kind: int, body: bytes) -> None:
+        number = int.from_bytes(body[:6], "little")
+        if number not in self._maps:
+            if number == 0xFFFFFF:  # The end of a statement that changed no row.
+                return
+            raise BrokenEventError(f"rows of the unknown table {number}")
+        if self._maps[number]:
+            self._add(events.parse_rows(kind, body), len(body))
+
+    def _add(self, part: TableMap | RowsPart | Effect, size: int = 200) -> None:
+        if self._group is None:
+            self._group = _Group(self._seen)
+        self._group.parts.append(part)
+        self._size += size
+
+    def _query(self, kind: int, body: bytes, end: int, time: int) -> None:
+        database, text = events.parse_query(kind, body)
+        word = text[:40].lstrip().upper()
+        group = self._group
+        if word == "BEGIN" or word.startswith("XA START"):
+            self._group = _Group(self._seen if group is None else group.start)
+        elif word == "COMMIT":
+            self._commit(end, time)
+        elif word == "ROLLBACK" or word.startswith("XA END"):
+            if word == "ROLLBACK":
+                self._group = None
+        elif word.startswith("SAVEPOINT"):
+            if group is not None:
+                group.savepoints[text.strip()[9:].strip()] = len(group.parts)
+        elif word.startswith("ROLLBACK TO"):
+            if group is not None:
+                name = text.strip()[11:].strip().removeprefix("SAVEPOINT ").strip()
+                del group.parts[group.savepoints.get(name, len(group.parts)) :]
+        elif (ended := events.parse_xa_end(text.strip())) is not None:
+            self._end_prepared(*ended, end, time)
+        else:
+            for effect in effects_of(text, database):
+                if self._is_wanted(effect, text):
+                    self._add(effect)
+            if group is None or group.is_single:
+                self._commit(end, time)
+
+    def _is_wanted(self, effect: Effect, text: str) -> bool:
+        watched = self._watched
+        if effect.did == "database":
+            return effect.database in watched.databases
+        if effect.did == "changed":
+            words = text.replace("`", " ").replace(".", " ").split()
+            return effect.database in watched.databases or any(
+                name in words for pair in watched.tables for name in pair
+            )
+        if effect.other is not None and watched.has(*effect.other):
+            return True
+        return watched.has(effect.database, effect.table)
+
+    def _commit(self, end: int, time: int) -> None:
+        group, self._group = self._group, None
+        self._leave(group.parts if group is not None else [], end, time)
+
+    def _prepare(self, body: bytes, end: int, time: int) -> None:
+        is_one_phase, xid = events.parse_xa_prepare(body)
+        group, self._group = self._group, None
+        if group is None:
+            return
+        if is_one_phase:
+            self._leave(group.parts, end, time)
+        elif group.parts:
+            self._prepared[xid] = (group.start, group.parts)
+            self._leave([], end, time)
+
+    def _end_prepared(self, is_commit: bool, xid: bytes, end: int, time: int) -> None:
+        self._group = None
+        _, parts = self._prepared.pop(xid, (0, []))
+        self._leave(parts if is_commit else [], end, time)
+
+    def _leave(self, parts: list[TableMap | RowsPart | Effect], end: int, time: int) -> None:
+        size, self._size = self._size, 0
+        prepared = tuple(sorted(start for start, _ in self._prepared.values()))
+        with self._changed:
+            if parts or prepared != self._told:
+                self._told = prepared
+                self._changed.wait_for(lambda: self._bytes < MOST_BYTES or self._is_closing)
+                self._ready.append(Transaction(position=end, time=time, parts=parts, prepared=prepared))
+                self._bytes += size
+            self._seen = max(self._seen, end)
+            self._changed.notify_all()
+
+    def _pass(self, position: int) -> None:
+        with self._changed:
+            self._seen = max(self._seen, position)
+            self._changed.notify_all()
+
+
+def _stream_error(error: Exception, options: Mapping[str, str], place: str) -> CaptureError:
+    if code_of(error) == _BAD_REQUEST:
+        text = told(str(error.args[1]), options)
+        return CaptureError(
+            OFFSET_OUT_OF_RANGE,
+            f"the server cannot send its log from {place} on: {text}",
+            hint=f"the changes behind it are missing: {AGAIN}",
+        )
+    return unreachable(error, options)

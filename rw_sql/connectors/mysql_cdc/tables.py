@@ -1,0 +1,238 @@
+"""Tables as the server's ``information_schema`` has them: columns, primary key, foreign keys."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from rw_sql.connectors.changes import CaptureError, UpstreamColumn, UpstreamTable
+from rw_sql.connectors.mysql_cdc.connection import code_of, databases_of, parts_of, quoted, rows_of
+from rw_sql.connectors.mysql_cdc.types import MysqlType, type_of
+from rw_sql.errors import UPSTREAM_MISSING, near_names
+from rw_sql.packages import deferred
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import pymysql
+    from pymysql.connections import Connection
+else:
+    pymysql = deferred("pymysql")
+
+_TABLE = """
+SELECT TABLE_SCHEMA, TABLE_NAME, TABLE_TYPE, ENGINE, TABLE_ROWS FROM information_schema.TABLES
+WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s
+"""
+_COLUMNS = """
+SELECT COLUMN_NAME, DATA_TYPE, COLUMN_TYPE, CHARACTER_SET_NAME, NUMERIC_PRECISION, NUMERIC_SCALE, COLUMN_DEFAULT,
+    IS_NULLABLE, EXTRA
+FROM information_schema.COLUMNS WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s ORDER BY ORDINAL_POSITION
+"""
+_KEY = """
+SELECT COLUMN_NAME FROM information_schema.STATISTICS
+WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s AND INDEX_NAME = 'PRIMARY' ORDER BY SEQ_IN_INDEX
+"""
+_CHECKS = """
+SELECT CHECK_CLAUSE FROM information_schema.CHECK_CONSTRAINTS WHERE CONSTRAINT_SCHEMA = %s AND TABLE_NAME = %s
+"""
+_CASCADES = """
+SELECT CONSTRAINT_NAME, UPDATE_RULE, DELETE_RULE FROM information_schema.REFERENTIAL_CONSTRAINTS
+WHERE CONSTRAINT_SCHEMA = %s AND TABLE_NAME = %s AND (UPDATE_RULE IN ('CASCADE', 'SET NULL', 'SET DEFAULT')
+    OR DELETE_RULE IN ('CASCADE', 'SET NULL', 'SET DEFAULT'))
+"""
+_OTHERS = """
+SELECT CONCAT(TABLE_SCHEMA, '.', TABLE_NAME) FROM information_schema.TABLES
+WHERE TABLE_TYPE = 'BASE TABLE' AND TABLE_SCHEMA IN ({}) ORDER BY 1 LIMIT 1000
+"""
+_JSON_CHECK = re.compile(r"^\(?json_valid\(`((?:[^`]|``)*)`\)\)?$", re.IGNORECASE)
+_NO_TABLE = (1109, 1054)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CatalogColumn:
+    """A column. ``type_name`` is the type as the server writes it, ``charset`` the character set of a text."""
+
+    name: str
+    type_name: str
+    type: MysqlType
+    data_type: str
+    charset: str | None
+    default: str | None
+    is_nullable: bool
+    is_generated: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CatalogTable:
+    """A table or view."""
+
+    database: str
+    name: str
+    is_view: bool
+    engine: str | None
+    rows_estimated: int | None
+    columns: tuple[CatalogColumn, ...]
+    key: tuple[str, ...]
+
+    @property
+    def quoted(self) -> str:
+        """The name for SQL."""
+        return f"{quoted(self.database)}.{quoted(self.name)}"
+
+    @property
+    def types(self) -> dict[str, str]:
+        """The columns that the stream has, with their types as the server writes them."""
+        return {column.name: column.type_name for column in self.columns if not column.is_generated}
+
+
+def named(table: str) -> tuple[str, str]:
+    """Database and name of ``db.table``. Raises CaptureError for another text."""
+    parts = parts_of(table)
+    if parts is None:
+        raise CaptureError(
+            UPSTREAM_MISSING,
+            f"Invalid MySQL CDC table name '{table}'. Expected 'database.table'.",
+            hint="TABLE 'database.table'; a name with a dot is written in backticks",
+        )
+    return parts
+
+
+def find_table(connection: Connection[Any], table: str) -> CatalogTable | None:
+    """The table; None if it does not exist or the user may not see it. Raises pymysql.Error, CaptureError."""
+    database, name = named(table)
+    found = rows_of(connection, _TABLE, [database, name])
+    if not found:
+        return None
+    (schema, plain, kind, engine, rows) = found[0]
+    return CatalogTable(
+        database=schema,
+        name=plain,
+        is_view="VIEW" in kind.upper(),
+        engine=engine,
+        rows_estimated=None if rows is None else int(rows),
+        columns=columns_of(connection, schema, plain),
+        key=tuple(str(row[0]) for row in rows_of(connection, _KEY, [schema, plain])),
+    )
+
+
+def columns_of(connection: Connection[Any], database: str, name: str) -> tuple[CatalogColumn, ...]:
+    """The columns of a table, in order. Raises pymysql.Error."""
+    rows = rows_of(connection, _COLUMNS, [database, name])
+    are_json = _checked_as_json(connection, database, name) if any(row[1] == "longtext" for row in rows) else ()
+    return tuple(
+        CatalogColumn(
+            name=column,
+            type_name=written if column not in are_json else f"json ({written})",
+            type=type_of(
+                data_type,
+                written,
+                None if precision is None else int(precision),
+                None if scale is None else int(scale),
+                is_json=column in are_json,
+            ),
+            data_type=data_type.lower(),
+            charset=charset,
+            default=default,
+            is_nullable=nullable == "YES",
+            is_generated="GENERATED" in extra.upper().replace("DEFAULT_GENERATED", ""),
+        )
+        for column, data_type, written, charset, precision, scale, default, nullable, extra in rows
+    )
+
+
+def _checked_as_json(connection: Connection[Any], database: str, name: str) -> tuple[str, ...]:
+    """The columns of MariaDB's JSON, a text with a check."""
+    try:
+        rows = rows_of(connection, _CHECKS, [database, name])
+    except pymysql.Error as error:
+        if code_of(error) in _NO_TABLE:
+            return ()
+        raise
+    found = (_JSON_CHECK.match(str(row[0]).strip()) for row in rows)
+    return tuple(match[1].replace("``", "`") for match in found if match is not None)
+
+
+def cascades_of(connection: Connection[Any], table: CatalogTable) -> tuple[str, ...]:
+    """The foreign keys whose actions change rows of the table without a word in the log. Raises pymysql.Error."""
+    return tuple(str(row[0]) for row in rows_of(connection, _CASCADES, [table.database, table.name]))
+
+
+def cascade_error(table: CatalogTable, names: tuple[str, ...]) -> tuple[str, str]:
+    """Why such a table cannot be captured, and what to type."""
+    return (
+        f"foreign key {quoted(names[0])} of table {table.database}.{table.name} has an action (CASCADE or SET NULL), "
+        "and MySQL does not write to its log which rows the action changes",
+        f"ALTER TABLE {table.quoted} DROP FOREIGN KEY {quoted(names[0])}, and add it with ON DELETE RESTRICT "
+        "ON UPDATE RESTRICT",
+    )
+
+
+def missing_table(connection: Connection[Any], options: Mapping[str, str], table: str) -> CaptureError:
+    """The error for a table that does not exist, with near names."""
+    databases = databases_of(options)
+    query = _OTHERS.format(", ".join(["%s"] * len(databases)))
+    others = [str(row[0]) for row in rows_of(connection, query, databases)]
+    near = near_names(table, others)
+    hint = f"did you mean '{near[0]}'?" if near else "tables: " + (", ".join(others[:8]) or "none")
+    return CaptureError(UPSTREAM_MISSING, f"MySQL table '{table}' doesn't exist", hint=hint)
+
+
+def other_database(options: Mapping[str, str], table: str) -> CaptureError | None:
+    """The error for a table outside of the source's databases."""
+    database, _ = named(table)
+    if database in databases_of(options):
+        return None
+    return CaptureError(
+        UPSTREAM_MISSING,
+        f"The database name `{database}` in the FROM clause is not included in the database name "
+        f"`{options['database.name']}` in source definition",
+        hint=f"TABLE '{databases_of(options)[0]}.…', or a source with database.name = "
+        f"'{options['database.name']}, {database}'",
+    )
+
+
+_CONSTANT = re.compile(r"^'((?:[^']|'')*)'$|^(-?[0-9.]+)$")
+_TEXTS = ("char", "varchar", "enum", "set", "date", "datetime", "timestamp", "time")
+
+
+def constant_default(column: CatalogColumn, *, is_mariadb: bool) -> str | None:
+    """A default's text if it is a constant. MariaDB quotes constants, MySQL marks expressions in EXTRA."""
+    if column.default is None or column.default == "NULL":
+        return None
+    if is_mariadb:
+        found = _CONSTANT.match(column.default)
+        return None if found is None else (found[1] if found[1] is not None else found[2]).replace("''", "'")
+    if column.data_type in _TEXTS:
+        return None if column.default.upper().startswith("CURRENT_TIMESTAMP") else column.default
+    return column.default if _CONSTANT.match(column.default) else None
+
+
+def describe(connection: Connection[Any], options: Mapping[str, str], table: str) -> UpstreamTable:
+    """See :meth:`rw_sql.connectors.changes.ChangeConnector.describe_table`. Raises pymysql.Error, CaptureError."""
+    other = other_database(options, table)
+    if other is not None:
+        raise other
+    found = find_table(connection, table)
+    if found is None:
+        raise missing_table(connection, options, table)
+    is_mariadb = "mariadb" in str(rows_of(connection, "SELECT VERSION()")[0][0]).lower()
+    return UpstreamTable(
+        table=table,
+        key=found.key,
+        rows_estimated=found.rows_estimated,
+        columns=tuple(
+            UpstreamColumn(
+                name=column.name,
+                type=column.type_name,
+                canonical=None if column.is_generated else column.type.canonical,
+                family=column.type.family,
+                refusal="generated columns are computed by the server" if column.is_generated else column.type.refusal,
+                default=None if column.is_generated else constant_default(column, is_mariadb=is_mariadb),
+                is_nullable=column.is_nullable,
+                is_generated=column.is_generated,
+                also=column.type.also,
+            )
+            for column in found.columns
+        ),
+    )

@@ -1,0 +1,267 @@
+"""Cells of the log and of a SELECT as members of a JSON object: the same text for the same value.
+
+A reader takes the bytes of an event's rows and the place of a cell; it returns the cell as JSON, and where it ends. It
+raises ValueError for a value that it cannot read.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import struct
+import uuid
+from datetime import date
+from json.encoder import encode_basestring
+from typing import TYPE_CHECKING
+
+from rw_sql.connectors.mysql_cdc.json_values import json_text
+from rw_sql.connectors.mysql_cdc.numbers_text import (
+    clock_text,
+    date_text,
+    decimal_size,
+    decimal_text,
+    double_text,
+    float_bytes,
+    float_text,
+    fraction,
+)
+from rw_sql.connectors.mysql_cdc.types import BIT, BYTES, FLOAT, TIMESTAMPTZ, bits_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from rw_sql.connectors.mysql_cdc.events import StreamColumn
+
+    Reader = Callable[[bytes, int], tuple[str, int]]
+    Cell = Callable[[bytes], str]
+
+_INTS = {1: 1, 2: 2, 9: 3, 3: 4, 8: 8}
+_EPOCH_DAYS = 719_163
+"""1970-01-01 as a proleptic Gregorian ordinal."""
+
+
+def reader_of(column: StreamColumn, data_type: str, decode: Callable[[bytes], str] | None) -> Reader:
+    """The reader of a column of the log. ``decode`` decodes its texts and labels; None for bytes. ``data_type`` is the
+    catalog's, for what the log has in common with other types. Raises ValueError for a type that is not known."""
+    kind, meta = column.type, column.meta
+    if kind in _INTS:
+        return _whole(_INTS[kind], is_signed=not column.is_unsigned)
+    match kind:
+        case 4:
+            return lambda data, at: (f'"{float_bytes(data, at)}"', at + 4)
+        case 5:
+            unpack = struct.Struct("<d").unpack_from
+            return lambda data, at: (f'"{double_text(unpack(data, at)[0])}"', at + 8)
+        case 246:
+            return _decimal(meta[0], meta[1])
+        case 16:
+            return _bit(meta[1] * 8 + meta[0])
+        case 10 | 14:
+            return _date
+        case 13:
+            return lambda data, at: (f'"{1900 + data[at] if data[at] else 0:04d}"', at + 1)
+        case 18:
+            return _datetime(meta[0])
+        case 17:
+            return _timestamp(meta[0])
+        case 19:
+            return _time(meta[0])
+        case 12:
+            return _old_datetime
+        case 7:
+            return lambda data, at: (f'"{_stamp(int.from_bytes(data[at : at + 4], "little"))}+00"', at + 4)
+        case 11:
+            return _old_time
+        case 247 | 248:
+            return _labels(column, meta[1], decode)
+        case 245:
+            return _with_length(meta[0], lambda part: encode_basestring(json_text(part)))
+        case 255 | 249 | 250 | 251 | 252:
+            return _with_length(meta[0], _text_cell(decode))
+        case 15:
+            return _with_length(2 if int.from_bytes(meta, "little") > 255 else 1, _text_cell(decode))
+        case 253 | 254:
+            return _string(meta, data_type, decode)
+    raise ValueError(f"the log has values of type {kind}, which rw_sql does not know")
+
+
+def _whole(size: int, *, is_signed: bool) -> Reader:
+    formats = {1: "b", 2: "h", 4: "i", 8: "q"}
+    if size in formats:
+        letter = formats[size] if is_signed else formats[size].upper()
+        unpack = struct.Struct(f"<{letter}").unpack_from
+        return lambda data, at: (f'"{unpack(data, at)[0]}"', at + size)
+    return lambda data, at: (f'"{int.from_bytes(data[at : at + size], "little", signed=is_signed)}"', at + size)
+
+
+def _decimal(precision: int, scale: int) -> Reader:
+    size = decimal_size(precision, scale)
+    return lambda data, at: (f'"{decimal_text(data[at : at + size], precision, scale)}"', at + size)
+
+
+def _bit(bits: int) -> Reader:
+    size = (bits + 7) // 8
+    if bits == 1:
+        return lambda data, at: (f'"{data[at] & 1}"', at + 1)
+    return lambda data, at: (f'"\\\\x{data[at : at + size].hex()}"', at + size)
+
+
+def _date(data: bytes, at: int) -> tuple[str, int]:
+    packed = int.from_bytes(data[at : at + 3], "little")
+    return f'"{packed >> 9:04d}-{packed >> 5 & 0xF:02d}-{packed & 0x1F:02d}"', at + 3
+
+
+def _datetime(digits: int) -> Reader:
+    size = (digits + 1) // 2
+
+    def read(data: bytes, at: int) -> tuple[str, int]:
+        packed = int.from_bytes(data[at : at + 5], "big") - 0x8000000000
+        part = fraction(int.from_bytes(data[at + 5 : at + 5 + size], "big"), size, digits)
+        return f'"{date_text(packed >> 17)} {clock_text(packed & 0x1FFFF)}{part}"', at + 5 + size
+
+    return read
+
+
+def _stamp(seconds: int) -> str:
+    """A point of time in UTC; MySQL's zero date for zero."""
+    if not seconds:
+        return "0000-00-00 00:00:00"
+    days, rest = divmod(seconds, 86_400)
+    return f"{_day(days)} {rest // 3600:02d}:{rest // 60 % 60:02d}:{rest % 60:02d}"
+
+
+def _day(days: int) -> str:
+    return date.fromordinal(_EPOCH_DAYS + days).isoformat()
+
+
+def _timestamp(digits: int) -> Reader:
+    size = (digits + 1) // 2
+
+    def read(data: bytes, at: int) -> tuple[str, int]:
+        seconds = int.from_bytes(data[at : at + 4], "big")
+        part = fraction(int.from_bytes(data[at + 4 : at + 4 + size], "big"), size, digits)
+        return f'"{_stamp(seconds)}{part}+00"', at + 4 + size
+
+    return read
+
+
+def _time(digits: int) -> Reader:
+    size = (digits + 1) // 2
+    width = 3 + size
+    middle = 1 << (8 * width - 1)
+
+    def read(data: bytes, at: int) -> tuple[str, int]:
+        packed = int.from_bytes(data[at : at + width], "big") - middle
+        sign, packed = ("-", -packed) if packed < 0 else ("", packed)
+        whole = packed >> (8 * size)
+        part = fraction(packed & ((1 << (8 * size)) - 1), size, digits)
+        return f'"{sign}{whole >> 12 & 0x3FF:02d}:{whole >> 6 & 0x3F:02d}:{whole & 0x3F:02d}{part}"', at + width
+
+    return read
+
+
+def _old_datetime(data: bytes, at: int) -> tuple[str, int]:
+    """A DATETIME of a table that was made before MySQL 5.6."""
+    day, clock = divmod(int.from_bytes(data[at : at + 8], "little"), 1_000_000)
+    text = f"{day // 10_000:04d}-{day // 100 % 100:02d}-{day % 100:02d}"
+    return f'"{text} {clock // 10_000:02d}:{clock // 100 % 100:02d}:{clock % 100:02d}"', at + 8
+
+
+def _old_time(data: bytes, at: int) -> tuple[str, int]:
+    """A TIME of a table that was made before MySQL 5.6."""
+    packed = int.from_bytes(data[at : at + 3], "little", signed=True)
+    sign, packed = ("-", -packed) if packed < 0 else ("", packed)
+    return f'"{sign}{packed // 10_000:02d}:{packed // 100 % 100:02d}:{packed % 100:02d}"', at + 3
+
+
+def _labels(column: StreamColumn, size: int, decode: Callable[[bytes], str] | None) -> Reader:
+    if column.labels is None or decode is None:
+        raise ValueError("the log does not name the labels")
+    labels = tuple(map(decode, column.labels))
+    is_set = column.type == 248
+
+    def read(data: bytes, at: int) -> tuple[str, int]:
+        number = int.from_bytes(data[at : at + size], "little")
+        if is_set:
+            text = ",".join(label for bit, label in enumerate(labels) if number >> bit & 1)
+        elif number > len(labels):
+            raise ValueError(f"is label {number} of {len(labels)}")
+        else:
+            text = labels[number - 1] if number else ""
+        return encode_basestring(text), at + size
+
+    return read
+
+
+def _hex_cell(part: bytes) -> str:
+    return f'"\\\\x{part.hex()}"'
+
+
+def _text_cell(decode: Callable[[bytes], str] | None) -> Cell:
+    if decode is None:
+        return _hex_cell
+    return lambda part: encode_basestring(decode(part))
+
+
+def _with_length(width: int, cell: Cell) -> Reader:
+    if width == 1:
+
+        def read_short(data: bytes, at: int) -> tuple[str, int]:
+            end = at + 1 + data[at]
+            return cell(data[at + 1 : end]), end
+
+        return read_short
+
+    def read(data: bytes, at: int) -> tuple[str, int]:
+        start = at + width
+        end = start + int.from_bytes(data[at:start], "little")
+        return cell(data[start:end]), end
+
+    return read
+
+
+def _string(meta: bytes, data_type: str, decode: Callable[[bytes], str] | None) -> Reader:
+    first, second = meta
+    longest = second if first & 0x30 == 0x30 else second | ((first & 0x30) ^ 0x30) << 4
+    width = 2 if longest > 255 else 1
+    if decode is not None:
+        return _with_length(width, _text_cell(decode))
+    match data_type:
+        case "uuid":
+            return _with_length(width, lambda part: f'"{uuid.UUID(bytes=part.ljust(16, bytes(1)))}"')
+        case "inet6":
+            return _with_length(width, lambda part: f'"{_inet6(part.ljust(16, bytes(1)))}"')
+        case "inet4":
+            return _with_length(width, lambda part: f'"{ipaddress.IPv4Address(part.ljust(4, bytes(1)))}"')
+    # BINARY(n): the log leaves zeros at the end out, a SELECT does not.
+    return _with_length(width, lambda part: _hex_cell(part.ljust(longest, bytes(1))))
+
+
+def _inet6(part: bytes) -> str:
+    address = ipaddress.IPv6Address(part)
+    mapped = address.ipv4_mapped
+    return f"::ffff:{mapped}" if mapped is not None else str(address)
+
+
+def select_of(quoted: str, column_type: str, family: str) -> str:
+    """What a SELECT reads of a column, so that its text is exact: a FLOAT alone would be rounded to six digits."""
+    if family == FLOAT:
+        return f"({quoted} + 0e0)"
+    return f"({quoted} + 0)" if family == BIT or "zerofill" in column_type.lower() else quoted
+
+
+def cell_of(column_type: str, family: str) -> Cell:
+    """The function from the text of :func:`select_of` to the member of a JSON object."""
+    written = column_type.lower()
+    if family == BYTES:
+        return _hex_cell
+    if family == FLOAT:
+        text = float_text if written.startswith("float") else double_text
+        return lambda part: f'"{text(float(part))}"'
+    if family == BIT:
+        bits = bits_of(written)
+        if bits == 1:
+            return lambda part: f'"{int(part)}"'
+        return lambda part: _hex_cell(int(part).to_bytes((bits + 7) // 8, "big"))
+    if family == TIMESTAMPTZ:
+        return lambda part: f'"{part.decode()}+00"'
+    return lambda part: encode_basestring(part.decode())
