@@ -33,10 +33,8 @@ class ChangeBase(PlainConnector):
 
     other_targets = "TO EARLIEST, TO LATEST or TO OFFSET"
     offsets_count: str | None = None
-    passed_text = "its slot was moved to"
-    """What a stall says of a position that the upstream no longer has."""
+    passed_text = "its slot was moved, or the server removed log that it needs (wal_status lost): it begins at"
     table_prefix = ("schema", "public")
-    """What the name of an upstream table begins with, and an example."""
 
     def is_shareable(self) -> bool:
         """Returns True: one reader serves all tables and views."""

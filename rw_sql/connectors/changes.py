@@ -270,6 +270,11 @@ class ChangeConnector(Protocol):
     """A connector whose sources are read by a :class:`ChangeReader`. Options are as for
     :class:`rw_sql.connectors.base.Connector`, with ``slot.name`` and ``publication.name`` filled in."""
 
+    passed_text: str
+    """The words before the first position that the upstream still has, if a source's position is older than that."""
+    table_prefix: tuple[str, str]
+    """The part that an upstream table's name begins with, as a word, and an example of it."""
+
     def change_reader(self, options: Mapping[str, str]) -> ChangeReader:
         """A reader for one run. Does not contact the upstream yet."""
         ...

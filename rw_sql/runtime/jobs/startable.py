@@ -110,9 +110,7 @@ def _passed(
     """The stall of a change data capture source whose slot is not where its log ends."""
     split = found[0]
     there = upstream.splits[split].start if status == EXPIRED else upstream.splits[split].end
-    lost = "its slot was moved, or the server removed log that it needs (wal_status lost): it begins at"
-    passed = getattr(kind, "passed_text", lost)
-    what = passed if status == EXPIRED else "the server's log ends at"
+    what = kind.passed_text if status == EXPIRED else "the server's log ends at"
     again = f"RESET SOURCE SPLITS {sql_name(name)} ALLOW GAPS WITH (FORGET_OFFSETS = true)"
     return StalledError(
         f"{status} {split} at {kind.show_position(states[split].offset)}: {what} {kind.show_position(there)}, "

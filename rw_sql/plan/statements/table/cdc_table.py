@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from rw_sql.connectors.registry import connector
+from rw_sql.connectors.registry import change_connector, connector
 from rw_sql.errors import INVALID_DEFINITION, NOT_SUPPORTED, SqlError
 from rw_sql.metastore.records import Operation, PutObject
 from rw_sql.model.definitions import definition_of, field_of, include_name, is_cdc, option_text, table_definition
@@ -55,10 +55,9 @@ def lower_create_cdc_table(
         return nothing(statement, name, f'table "{name}" already exists')
     require_free(snapshot, statement.name)
     source = _cdc_source(statement, snapshot)
-    kind = connector(source.connector)
-    check_cdc_table(statement, kind.spec)
+    check_cdc_table(statement, connector(source.connector).spec)
     options = source_options(snapshot, source)
-    table = _table_name(statement, getattr(kind, "table_prefix", ("schema", "public")))
+    table = _table_name(statement, change_connector(source.connector).table_prefix)
     has_columns = statement.wildcard is None
     upstream = inspector.upstreams.describe_table(source.connector, options, table, is_needed=not has_columns)
     stored = _with_columns(statement, upstream, source.connector)
@@ -140,7 +139,7 @@ def require_upstream_columns(
 ) -> None:
     """Raises SqlError unless the upstream table has the columns that a table declares, with types that fit."""
     options = source_options(snapshot, source)
-    table = _table_name(statement)
+    table = _table_name(statement, change_connector(source.connector).table_prefix)
     upstream = inspector.upstreams.describe_table(source.connector, options, table, is_needed=False)
     if upstream is not None:
         check_against_upstream(statement, upstream)
