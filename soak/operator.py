@@ -138,13 +138,13 @@ class Operator:
         log = {
             (topic, part, off): n
             for topic, part, off, n in self.sql(
-                "SELECT topic, CAST(part AS INT), off, count(*) FROM s GROUP BY topic, part, off"
+                "SELECT topic, CAST(part AS INT), CAST(off AS BIGINT), count(*) FROM s GROUP BY topic, part, off"
             )
         }
         assert log == dict(self.upstream.times), self.tell(_difference("s", log, dict(self.upstream.times)))
         compared = sum(self.upstream.times.values())
         for name, expected in self.upstream.expected_views().items():
-            columns = {"thirds": "topic, CAST(part AS INT), off, v"}.get(name, "*")
+            columns = {"thirds": "topic, CAST(part AS INT), CAST(off AS BIGINT), v"}.get(name, "*")
             found = Counter(self.sql(f"SELECT {columns} FROM {name}"))
             assert found == expected, self.tell(_difference(name, found, expected))
             compared += found.total()
