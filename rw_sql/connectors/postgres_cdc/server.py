@@ -32,7 +32,8 @@ if TYPE_CHECKING:
 else:
     psycopg = deferred("psycopg")
 
-AGAIN = "RESET SOURCE SPLITS … WITH (FORGET_OFFSETS) reads every table anew"
+AGAIN = "RESET SOURCE SPLITS SOURCE_NAME ALLOW GAPS WITH (FORGET_OFFSETS = true) reads every table anew"
+"""What helps where changes are missing. The source's name is filled in where it is known."""
 
 _FACTS = """
 SELECT json_build_object(

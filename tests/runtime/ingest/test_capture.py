@@ -249,8 +249,9 @@ def test_a_slot_that_is_gone_is_not_made_again(log: Log) -> None:
         f"SELECT pg_drop_replication_slot('{log.options['slot.name']}') "
         f"FROM pg_replication_slots WHERE slot_name = '{log.options['slot.name']}'"
     )
-    with pytest.raises(StalledError, match=log.options["slot.name"]):
+    with pytest.raises(StalledError, match=log.options["slot.name"]) as stalled:
         log.open()
+    assert "RESET SOURCE SPLITS pg ALLOW GAPS WITH (FORGET_OFFSETS = true)" in str(stalled.value)
     assert change_connector("postgres-cdc").slot_details(log.options) is None
 
 
