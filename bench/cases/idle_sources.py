@@ -28,6 +28,7 @@ from bench.streaming import (
     Watched,
     child,
     fill,
+    flight,
     flights_broker,
     heap_bytes,
     own_bytes,
@@ -242,15 +243,18 @@ def _leave_at_rest(warehouse: str, topics: Mapping[str, PooledTopic]) -> None:
 
 def _topics(bootstrap: str, count: int) -> None:
     """Topics ``t0`` to ``t<count - 1>`` of one partition with one record each."""
+    from confluent_kafka import Producer
     from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
-    made = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0}).create_topics(
-        [NewTopic(f"t{number}", 1, 1) for number in range(count)]
-    )
+    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
+    made = admin.create_topics([NewTopic(f"t{number}", 1, 1) for number in range(count)])
     for future in made.values():
         future.result()
+    producer = Producer({"bootstrap.servers": bootstrap, "log_level": 0})
     for number in range(count):
-        fill(bootstrap, f"t{number}", 1, 1)
+        producer.produce(f"t{number}", flight(number))
+    if producer.flush(300):
+        raise NotRunError("the broker did not take the records")
 
 
 def measure(count: int) -> dict[str, float]:

@@ -62,8 +62,8 @@ def test_what_rests_is_exact_whatever_wakes_it(
     produce_json(broker.bootstrap, topic_name, [{"id": 5}], 1)
     assert session.flushed_rows_of("v") == [(0, 3), (1, 3)]
     _reach_rest(session)
-    # A move of a source at rest, and its undoing.
-    session.run("INJECT SOURCE OFFSETS s TO EARLIEST")
+    # Moves and pauses of a source at rest.
+    session.run("PAUSE SOURCE s", "INJECT SOURCE OFFSETS s TO EARLIEST", "RESUME SOURCE s")
     assert session.flushed_rows_of("v") == [(0, 6), (1, 6)]
     _reach_rest(session)
     session.run("PAUSE SOURCE s")
