@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.text import Text
 
 from rw_sql.cli.interface.exit_codes import DIFFERS, FAILED
 from rw_sql.cli.interface.options import (
@@ -23,7 +22,6 @@ from rw_sql.cli.interface.options import (
     output_option,
     require_output,
 )
-from rw_sql.cli.output import console_for, print_error
 from rw_sql.cli.script.environments import environment, given_variables
 from rw_sql.cli.sql_files import folder_files
 from rw_sql.cli.text_input import read_text
@@ -75,6 +73,7 @@ def diff_command(
 ) -> None:
     """Show the differences between a warehouse and a folder of CREATE statements. Needs no Spark and changes
     nothing."""
+    from rw_sql.cli.output import console_for, print_error
     from rw_sql.plan.deploy.plan_file import saved_plan, to_json
 
     output, out = old_form or output, file or old_file
@@ -128,6 +127,7 @@ def apply_command(
     output: Annotated[str, output_option(*OUTPUTS)] = "text",
 ) -> None:
     """Bring a warehouse to the state of a folder of CREATE statements. After a failure the same command continues."""
+    from rw_sql.cli.output import console_for
     from rw_sql.plan.deploy.plan_file import from_json, require_current, saved_plan
 
     require_output(output, OUTPUTS)
@@ -168,6 +168,9 @@ def rollback_command(
     output: Annotated[str, output_option(*OUTPUTS)] = "text",
 ) -> None:
     """Restore the rows that a view had before its newest rebuild; they are kept until the next rebuild."""
+    from rich.text import Text
+
+    from rw_sql.cli.output import console_for
     from rw_sql.metastore import Metastore
     from rw_sql.model.names import undefined
     from rw_sql.plan.statements.move.undo import History
@@ -265,6 +268,8 @@ def show_changes(
 ) -> None:
     """Prints the changes, their statements, the amount of data to read for them, and a line with their number; prints
     nothing without changes."""
+    from rich.text import Text
+
     from rw_sql.plan.deploy.changes import may_ask
 
     if not changes:
@@ -324,6 +329,8 @@ def _require_allowed(changes: Sequence[DeployChange], *, allow_drop: bool) -> li
 
 
 def _require_yes(console: Console, count: int) -> None:
+    from rich.text import Text
+
     if not (console.is_terminal and sys.stdin.isatty()):
         raise SqlError(
             CONFIRMATION_NEEDED,
@@ -349,6 +356,7 @@ def _carry_out(
     tokens: frozenset[str],
 ) -> None:
     """Runs the statements ``first``, and then those of the changes."""
+    from rw_sql.cli.output import print_error
     from rw_sql.cli.question import choose_answer
     from rw_sql.cli.spark_start import spark_for
     from rw_sql.cli.transcript import Transcript
