@@ -41,7 +41,8 @@ class SinkShape:
     ``type`` is append-only, upsert or debezium; ``encode`` is upper case, None without FORMAT.
 
     ``schema`` is the schema of its rows, as Spark's JSON; ``keys`` are the columns of the primary key.
-    ``encode_options`` are those of the ENCODE clause. ``deletes``: the rows may include deletes.
+    ``encode_options`` are those of the ENCODE clause; ``key_encode`` is TEXT or BYTES, None for keys encoded like
+    values. ``deletes``: the rows may include deletes.
     """
 
     name: str
@@ -51,6 +52,7 @@ class SinkShape:
     keys: tuple[str, ...] = ()
     encode_options: tuple[tuple[str, str], ...] = ()
     deletes: bool = False
+    key_encode: str | None = None
 
     @property
     def columns(self) -> dict[str, Any]:

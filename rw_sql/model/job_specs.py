@@ -24,7 +24,6 @@ from rw_sql.model.definitions import (
     has_unchanged,
     option_text,
     reader_definition,
-    sink_definition,
     table_definition,
     unchanged_path,
 )
@@ -43,7 +42,7 @@ from rw_sql.model.relations import (
     stored_name,
     table_schema,
 )
-from rw_sql.model.sink_shape import encode_options, shape_of
+from rw_sql.model.sink_shape import shape_of
 from rw_sql.model.view_inputs import keyed_query, view_inputs
 
 if TYPE_CHECKING:
@@ -420,7 +419,7 @@ def sink_spec(snapshot: Snapshot, sink: SinkRecord) -> SinkSpec | None:
         name=sink.name,
         connector=sink.connector,
         options=effective_options(sink_connector(sink.connector).spec, sink_options(snapshot, sink)),
-        shape=shape_of(sink, encode_options(sink_definition(sink.definition))),
+        shape=shape_of(sink),
         query=sink.query,
         replaces=sink.replaces,
         inputs=view_inputs(snapshot, sink),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rw_sql.connectors.sink import SinkShape
-from rw_sql.model.definitions import option_text
+from rw_sql.model.definitions import option_text, sink_definition
 
 if TYPE_CHECKING:
     from rw_sql.metastore.records import SinkRecord
@@ -14,16 +14,24 @@ if TYPE_CHECKING:
 FORCE_APPEND_ONLY = "force_append_only"
 
 
-def shape_of(sink: SinkRecord, encode_options: tuple[tuple[str, str], ...] = ()) -> SinkShape:
+def shape_of(sink: SinkRecord) -> SinkShape:
     """The shape of a sink in the catalog."""
+    statement = sink_definition(sink.definition)
     return SinkShape(
         name=sink.name,
         type=sink.type,
         schema=sink.schema,
         encode=sink.encode,
         keys=sink.keys,
-        encode_options=encode_options,
+        encode_options=encode_options(statement),
+        key_encode=key_encode(statement),
     )
+
+
+def key_encode(statement: CreateSink) -> str | None:
+    """The encoding of keys, as :class:`SinkShape` has it."""
+    clause = statement.format
+    return None if clause is None or clause.key_encode in (None, clause.encode) else clause.key_encode
 
 
 def encode_options(statement: CreateSink) -> tuple[tuple[str, str], ...]:

@@ -49,7 +49,7 @@ def test_help_loads_neither_spark_nor_the_shell() -> None:
     program = (
         "import sys\n"
         "import rw_sql.cli.main\n"
-        "heavy = {'pyspark', 'pandas', 'pyarrow', 'deltalake', 'prompt_toolkit', 'confluent_kafka'}\n"
+        "heavy = {'pyspark', 'pandas', 'rich.console', 'pyarrow', 'deltalake', 'prompt_toolkit', 'confluent_kafka'}\n"
         "print(sorted(heavy & set(sys.modules)))\n"
     )
     told = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.text import Text
 
 from rw_sql.cli.interface.exit_codes import DIFFERS, FAILED
 from rw_sql.cli.interface.options import (
@@ -23,7 +22,6 @@ from rw_sql.cli.interface.options import (
     output_option,
     require_output,
 )
-from rw_sql.cli.output import console_for, print_error
 from rw_sql.cli.script.environments import environment, given_variables
 from rw_sql.cli.sql_files import folder_files
 from rw_sql.cli.text_input import read_text
@@ -78,6 +76,7 @@ def diff_command(
 ) -> None:
     """Show the differences between a warehouse and a folder of CREATE statements. Needs no Spark and changes
     nothing."""
+    from rw_sql.cli.output import console_for, print_error
     from rw_sql.plan.deploy.plan_file import saved_plan, to_json
 
     output, out = old_form or output, file or old_file
@@ -136,6 +135,7 @@ def apply_command(
 
     After a failure, run the same command again to continue.
     """
+    from rw_sql.cli.output import console_for
     from rw_sql.plan.deploy.plan_file import from_json, require_current, saved_plan
 
     require_output(output, OUTPUTS)
@@ -179,6 +179,9 @@ def rollback_command(
     output: Annotated[str, output_option(*OUTPUTS)] = "text",
 ) -> None:
     """Restore the rows that a view had before its newest rebuild. These rows are kept until the next rebuild."""
+    from rich.text import Text
+
+    from rw_sql.cli.output import console_for
     from rw_sql.metastore import Metastore
     from rw_sql.model.names import undefined
     from rw_sql.plan.statements.move.undo import History
@@ -278,6 +281,8 @@ def show_changes(
 
     Prints nothing if there are no changes.
     """
+    from rich.text import Text
+
     from rw_sql.plan.deploy.changes import may_ask
 
     if not changes:
@@ -339,6 +344,8 @@ def _require_allowed(changes: Sequence[DeployChange], *, allow_drop: bool) -> li
 
 
 def _require_yes(console: Console, count: int) -> None:
+    from rich.text import Text
+
     if not (console.is_terminal and sys.stdin.isatty()):
         raise SqlError(
             CONFIRMATION_NEEDED,
@@ -364,6 +371,7 @@ def _carry_out(
     tokens: frozenset[str],
 ) -> None:
     """Runs the statements in ``first``, then the statements of the changes."""
+    from rw_sql.cli.output import print_error
     from rw_sql.cli.question import choose_answer
     from rw_sql.cli.spark_start import spark_for
     from rw_sql.cli.transcript import Transcript

@@ -22,7 +22,7 @@ from rw_sql.connectors.sink import (
     SinkLook,
     TargetUnfitError,
 )
-from rw_sql.connectors.support.sink_values import json_rows, python_values, to_json
+from rw_sql.connectors.support.sink_values import json_rows, plain_keys, python_values, to_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -51,8 +51,8 @@ class RegisteredSchema:
 
 @dataclass(frozen=True, slots=True)
 class RegisteredSchemas:
-    """The schemas of a sink's values and keys. ``key`` is None for records without a key; ``kind`` is the registry's
-    word for the encoding."""
+    """The schemas of a sink's values and keys. ``key`` is None for records without a key, or with one of plain text or
+    bytes; ``kind`` is the registry's word for the encoding."""
 
     kind: str
     value: RegisteredSchema
@@ -65,7 +65,7 @@ class RegisteredSchemas:
         space, _, name = given.get(MESSAGE, "").rpartition(".")
         space = space if name else avro_writing.namespace_of(topic)
         kind = shape.encode or ""
-        keys = {key: shape.columns[key] for key in shape.keys}
+        keys = {} if shape.key_encode is not None else {key: shape.columns[key] for key in shape.keys}
         return RegisteredSchemas(
             kind,
             RegisteredSchema(
@@ -134,14 +134,18 @@ class RegisteredRecords:
         shape = self._shape
         operations = rows.column(OP).to_pylist()
         values, *given_keys = (self._rows(rows, list(schema.columns)) for schema in self._schemas.both)
-        keys: Iterator[Any] = given_keys[0] if given_keys else iter([None] * rows.num_rows)
+        keys: Iterator[Any]
+        if shape.key_encode is not None:
+            keys = iter(plain_keys(rows, shape.keys[0]))
+        else:
+            keys = given_keys[0] if given_keys else iter([None] * rows.num_rows)
         refused: list[Refusal] = []
         for index, (operation, key, value) in enumerate(zip(operations, keys, values, strict=True)):
             if operation == UPDATE_BEFORE or (operation == DELETE and shape.type == APPEND_ONLY):
                 continue
             try:
                 record = (
-                    None if key is None else self._encoders[1](self._heads[1], key),
+                    key if key is None or shape.key_encode is not None else self._encoders[1](self._heads[1], key),
                     None if operation == DELETE else self._encoders[0](self._heads[0], value),
                 )
             except protobuf_writing.UnwritableError as error:

@@ -29,7 +29,7 @@ from rw_sql.connectors.sink import (
 )
 from rw_sql.connectors.spec import OptionError, check_option_values, load_sink_spec, load_spec
 from rw_sql.connectors.support.debezium_json import change_record
-from rw_sql.connectors.support.sink_values import json_rows, to_json
+from rw_sql.connectors.support.sink_values import json_rows, plain_keys, to_json
 from rw_sql.errors import INVALID_PROPERTY
 
 if TYPE_CHECKING:
@@ -140,7 +140,11 @@ def numbered_records(rows: pa.Table, shape: SinkShape, *, now_ms: int) -> Iterat
     """The records of a batch, each with the index of its row. Raises RefusedRowsError."""
     columns = list(shape.columns)
     operations = rows.column(OP).to_pylist()
-    keys: Iterator[bytes | None] = (to_json(key) if shape.keys else None for key in json_rows(rows, shape.keys))
+    keys: Iterator[bytes | None]
+    if shape.key_encode is not None:
+        keys = iter(plain_keys(rows, shape.keys[0]))
+    else:
+        keys = (to_json(key) if shape.keys else None for key in json_rows(rows, shape.keys))
     values = json_rows(rows, columns)
     if shape.type == DEBEZIUM:
         yield from _debezium(shape, operations, values, now_ms)

@@ -46,6 +46,22 @@ def to_json(value: Any) -> bytes:
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
 
 
+def plain_keys(rows: pa.Table, column: str) -> list[bytes]:
+    """A key column as ``KEY ENCODE TEXT`` or ``BYTES`` writes it: the text of a value, or its bytes.
+
+    Raises RefusedRowsError for NULL, which neither can hold.
+    """
+    values = python_values(rows.column(column), column)
+    missing = [at for at, value in enumerate(values) if value is None]
+    if missing:
+        raise RefusedRowsError([Refusal(index=at, column=column, reason="its key is NULL") for at in missing])
+    return [value if isinstance(value, bytes) else _plain(value).encode() for value in values]
+
+
+def _plain(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
 def json_values(rows: pa.Table, name: str) -> list[Any]:
     """One column as JSON values."""
     convert = _converter(rows.schema.field(name).type)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rw_sql.connectors.formats import EncodeFault, schema_option_fault
 from rw_sql.connectors.registry import sink_connector
@@ -23,11 +23,13 @@ from rw_sql.errors import (
 from rw_sql.model.definitions import connector_of, option_text
 from rw_sql.model.names import connections_of
 from rw_sql.model.options import check_options, connection_of, connector_options, visible
-from rw_sql.model.sink_shape import FORCE_APPEND_ONLY, encode_options
+from rw_sql.model.sink_shape import FORCE_APPEND_ONLY, encode_options, key_encode
 from rw_sql.plan.checks.sources import require_registry_connection, require_secret
 from rw_sql.syntax.parsing.actions.formats import require_no_slip
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from rw_sql.connectors.spec import ConnectorSpec
     from rw_sql.errors import Span
     from rw_sql.metastore import Snapshot
@@ -37,6 +39,8 @@ if TYPE_CHECKING:
 _TYPES = {"PLAIN": APPEND_ONLY, "UPSERT": UPSERT, "DEBEZIUM": DEBEZIUM}
 _OF_SOURCES = ("map.handling.mode", "messages_as_jsonb", "key.message", "schema.location")
 _CSV_OPTIONS = ("without_header", "delimiter")
+_KEY_TYPES = {"TEXT": ("string", "boolean", "byte", "short", "integer", "long"), "BYTES": ("binary",)}
+"""The encodings of keys besides that of values, with the types that they are for, as Spark calls them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,6 +115,7 @@ def check_sink(snapshot: Snapshot, statement: CreateSink, given: SinkInput) -> t
     )
     _require_followed(statement, given, type_, span, is_forced=is_forced)
     keys = _keys(statement, given, shape, kind.spec, is_forced=is_forced)
+    _check_key(statement, keys, shape.columns)
     shape = SinkShape(
         name=shape.name,
         type=type_,
@@ -119,6 +124,7 @@ def check_sink(snapshot: Snapshot, statement: CreateSink, given: SinkInput) -> t
         keys=keys,
         encode_options=shape.encode_options,
         deletes=not given.query and (bool(given.keys) or given.is_changing),
+        key_encode=key_encode(statement),
     )
     try:
         kind.check_shape(visible(connector_options(snapshot, statement)), shape)
@@ -198,12 +204,12 @@ def _check_encode(clause: FormatEncode) -> None:
     )
     if is_registered:
         _check_schema(clause)
-    if clause.key_encode not in (None, clause.encode):
+    if clause.key_encode not in (None, clause.encode, *_KEY_TYPES):
         raise SqlError(
             NOT_SUPPORTED,
-            f"KEY ENCODE {clause.key_encode} is not supported yet",
+            f"KEY ENCODE {clause.key_encode} is not supported",
             span=clause.span,
-            hint=f"omit KEY ENCODE: keys are written as {clause.encode}",
+            hint=f"omit KEY ENCODE: keys are written as {clause.encode}; or write KEY ENCODE {' or '.join(_KEY_TYPES)}",
         )
     for option in clause.options:
         if is_registered and is_of_schema(option.key):
@@ -247,6 +253,25 @@ def _check_schema(clause: FormatEncode) -> None:
     if fault is not None:
         places = {option.key: option.span for option in clause.options}
         raise SqlError(INVALID_DEFINITION, fault.message, span=places.get(fault.key, clause.span), hint=fault.hint)
+
+
+def _check_key(statement: CreateSink, keys: tuple[str, ...], columns: Mapping[str, Any]) -> None:
+    """Checks that KEY ENCODE fits the primary key."""
+    encode, clause = key_encode(statement), statement.format
+    if encode is None or clause is None:
+        return
+    if len(keys) != 1:
+        told = f"KEY ENCODE {encode} needs a primary key of one column, but got {', '.join(keys)}"
+    elif columns[keys[0]] not in _KEY_TYPES[encode]:
+        told = f'KEY ENCODE {encode} does not fit column "{keys[0]}", whose type is {columns[keys[0]]}'
+    else:
+        return
+    raise SqlError(
+        INVALID_DEFINITION,
+        told,
+        span=clause.span,
+        hint=f"TEXT takes VARCHAR, BOOLEAN and whole numbers, BYTES takes BYTEA; without KEY ENCODE: {clause.encode}",
+    )
 
 
 def _is_forced(statement: CreateSink) -> bool:

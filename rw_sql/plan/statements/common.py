@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 from rw_sql.connectors.registry import captures_changes, connector
 from rw_sql.errors import CONCURRENT_CHANGE, DEPENDENTS_EXIST, DUPLICATE_CLAUSE, UNKNOWN_SPLIT, SqlError
 from rw_sql.metastore.records import AssignSplits, DropObject, Operation, PutObject, PutSplitStates
-from rw_sql.model.definitions import listed_options, sink_definition
+from rw_sql.model.definitions import listed_options
 from rw_sql.model.job_ids import reader_fragment
 from rw_sql.model.names import spoken
 from rw_sql.model.options import sink_options, source_options, uses_of, visible
 from rw_sql.model.relations import changes_rows
-from rw_sql.model.sink_shape import encode_options, shape_of
+from rw_sql.model.sink_shape import shape_of
 from rw_sql.model.source_readers import readers_of
 from rw_sql.model.startup import MODE, TIME
 from rw_sql.plan.checks.upstreams import require_upstream
@@ -215,7 +215,7 @@ def sink_record(snapshot: Snapshot, sink: SinkRecord, statement: CreateSink) -> 
 
 def shape_in_catalog(sink: SinkRecord) -> SinkShape:
     """The shape of a sink in the catalog."""
-    return shape_of(sink, encode_options(sink_definition(sink.definition)))
+    return shape_of(sink)
 
 
 def look_at_sink(

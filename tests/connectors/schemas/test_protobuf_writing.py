@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -11,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rw_sql.connectors.kafka.registered import RegisteredRecords, RegisteredSchemas, has_registry
+from rw_sql.connectors.kafka.sink import numbered_records
 from rw_sql.connectors.schemas.client import RegistryClient
 from rw_sql.connectors.schemas.json_schema import columns_of
 from rw_sql.connectors.schemas.protobuf import Messages, compiled
@@ -167,6 +169,34 @@ def test_records_are_framed_and_a_row_that_does_not_fit_is_refused(monkeypatch: 
     assert [(each.index, each.reason) for each in told.value.refusals] == [
         (2, "tags: a repeated field of Protobuf has no NULL")
     ]
+
+
+@pytest.mark.parametrize(
+    ("encode", "column", "kind", "keys"),
+    [
+        ("TEXT", pa.array([1, -2]), "long", [b"1", b"-2"]),
+        ("TEXT", pa.array([True, False]), "boolean", [b"true", b"false"]),
+        ("TEXT", pa.array(["a", "ü"]), "string", [b"a", "ü".encode()]),
+        ("BYTES", pa.array([b"\0", b""]), "binary", [b"\0", b""]),
+    ],
+)
+def test_keys_may_be_plain(
+    monkeypatch: pytest.MonkeyPatch, encode: str, column: pa.Array[Any], kind: str, keys: list[bytes]
+) -> None:
+    monkeypatch.setattr(RegistryClient, "register", lambda _self, subject, _kind, _text: len(subject))
+    rows = pa.table({"id": column, OP: [INSERT, DELETE]})
+    options = {"schema__registry": "http://r", "message": "Row"}
+    for of in (shape("JSON", {"id": kind}), shape("PROTOBUF", {"id": kind}, **options)):
+        plain = replace(of, key_encode=encode)
+        if of.encode == "JSON":
+            made = list(numbered_records(rows, plain, now_ms=0))
+        else:
+            assert RegisteredSchemas.of(plain, "t").key is None
+            made = list(RegisteredRecords({}, plain, "t").numbered(rows))
+        assert [key for _, (key, _) in made] == keys
+        assert made[1][1][1] is None
+    with pytest.raises(RefusedRowsError, match="its key is NULL"):
+        list(numbered_records(pa.table({"id": column.take([0, None]), OP: [INSERT, DELETE]}), plain, now_ms=0))
 
 
 def test_json_is_framed_like_the_others(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -106,6 +106,17 @@ def test_a_sink_reads_its_source() -> None:
     assert started(world.run("DROP SINK k"), "StopJob") == [f"sink-{plan.affected[0]}", "ingest-2"][::-1]
 
 
+def test_keys_of_plain_text_are_kept_and_are_one_column() -> None:
+    world = sink_world()
+    plain = "FORMAT UPSERT ENCODE JSON KEY ENCODE TEXT"
+    world.run(to_kafka("k", "FROM s", "primary_key = 'id'", form=plain))
+    assert spec(world).shape.key_encode == "TEXT"
+    assert sink(world).definition.endswith("KEY ENCODE TEXT")
+    world.analysis = QueryAnalysis(schema=COUNTS)
+    error = refused(world, to_kafka("two", "AS SELECT id, 1 AS n FROM v", "primary_key = 'id, n'", form=plain))
+    assert (error.code, error.message) == ("RW212", "KEY ENCODE TEXT needs a primary key of one column, but got id, n")
+
+
 def test_the_definition_parses_back_to_the_record() -> None:
     world = sink_world()
     world.run(to_kafka("k", "FROM keyed", "primary_key = 'id'", form="FORMAT UPSERT ENCODE JSON"))
