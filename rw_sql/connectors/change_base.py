@@ -33,6 +33,8 @@ class ChangeBase(PlainConnector):
     offsets_count: str | None = None
     passed_text = "its slot was moved to"
     """What a stall says of a position that the upstream no longer has."""
+    kept_text = "the server keeps its log until the source reads on, and its disk may fill"
+    """What a pause means for the upstream's log."""
     table_prefix = ("schema", "public")
     """What the name of an upstream table begins with, and an example."""
 

@@ -266,7 +266,7 @@ def _kept_upstream(snapshot: Snapshot, source: SourceRecord | None) -> tuple[Res
         ResultRow(
             object=each.name,
             change="NOTICE",
-            detail="the server keeps its log until the source reads on, and its disk may fill: "
+            detail=f"{getattr(connector(each.connector), 'kept_text', '')}: "
             f"SHOW SOURCE SPLITS {sql_name(each.name)} shows retained_bytes",
         )
         for each in sources

@@ -263,3 +263,26 @@ def test_what_a_statement_leaves_out_is_no_difference() -> None:
     other = table_text.replace("CREATE ", "CREATE OR REPLACE ").replace("public.orders", "public.lines")
     assert "FROM … TABLE cannot change" in refused(world, other).message
     assert "a table of source" in refused(world, "ALTER TABLE orders ADD COLUMN more INT").message
+
+
+def test_a_table_of_mysql() -> None:
+    world = tables_world()
+    flags = UpstreamColumn(name="ok", type="tinyint(1)", canonical="SMALLINT", also=("BOOLEAN",))
+    world.upstream_tables = {"shop.orders": replace(ORDERS, table="shop.orders", columns=(*ORDERS.columns, flags))}
+    world.run(
+        "CREATE CONNECTION db WITH (type = 'mysql', hostname = 'db', username = 'u', database.name = 'shop')",
+        "CREATE SOURCE my WITH (connector = 'mysql-cdc', connection = db)",
+        "CREATE TABLE orders (id INT PRIMARY KEY, ok BOOLEAN) INCLUDE database_name FROM my TABLE 'shop.orders'",
+    )
+    found = world.snapshot.find("source", "my")
+    assert isinstance(found, SourceRecord)
+    assert int(dict(found.options)["server.id"]) >= 1 << 30
+    assert refused(world, "CREATE TABLE t (*) FROM my TABLE 'orders'").message == (
+        "The upstream table name must contain database name prefix, e.g. 'shop.table'"
+    )
+    assert refused(world, "CREATE TABLE t (id INT PRIMARY KEY, word BOOLEAN) FROM my TABLE 'shop.orders'").message == (
+        "Incompatible data type of column word: upstream it is text, here BOOLEAN"
+    )
+    assert "schema_name" in refused(world, "CREATE TABLE t (*) INCLUDE schema_name FROM my TABLE 'shop.orders'").message
+    paused = world.run("PAUSE SOURCE my")
+    assert "the server removes its log after a time" in paused.changes[1].detail
