@@ -62,6 +62,10 @@ class UpstreamSplit:
     is_endless: bool = False
     slack: int = 0
 
+    def behind(self, offset: int) -> int:
+        """The number of offsets from one to the end, or of places if several offsets are one place of the log."""
+        return max(0, self.end - max(offset, self.start)) // (self.slack + 1)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Upstream:

@@ -34,6 +34,7 @@ class ChangeBase(PlainConnector):
     other_targets = "TO EARLIEST, TO LATEST or TO OFFSET"
     offsets_count: str | None = None
     passed_text = "its slot was moved, or the server removed log that it needs (wal_status lost): it begins at"
+    kept_text = "the server keeps its log until the source continues to read, so its disk may fill"
     table_prefix = ("schema", "public")
 
     def is_shareable(self) -> bool:

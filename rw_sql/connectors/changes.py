@@ -272,6 +272,8 @@ class ChangeConnector(Protocol):
 
     passed_text: str
     """The words before the first position that the upstream still has, if a source's position is older than that."""
+    kept_text: str
+    """What happens to the upstream's log while a source is paused: one clause."""
     table_prefix: tuple[str, str]
     """The part that an upstream table's name begins with, as a word, and an example of it."""
 

@@ -83,6 +83,12 @@ class Replica:
             self.rows[name] = {}
             self.progress[name] = TableProgress(table=name, chunk_rows=self.chunk_rows)
 
+    def forget(self, name: str) -> None:
+        """Forgets one table; the next reader begins its snapshot, and reads the others on."""
+        self.close()
+        self.rows[name] = {}
+        self.progress[name] = TableProgress(table=name, chunk_rows=self.chunk_rows)
+
     def commit(self, taken: Taken) -> None:
         """Applies a batch."""
         before = self.state.offset

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 else:
     pymysql = deferred("pymysql")
 
-SETTINGS = "SET time_zone = '+00:00', sql_mode = '', net_write_timeout = 600, wait_timeout = 28800"
+SETTINGS = "SET time_zone = '+00:00', sql_mode = '', net_write_timeout = 600, wait_timeout = 31536000"
 
 _SYNTAX = 1064
 _REFUSED = frozenset({1044, 1045, 1049, 1054, 1142, 1143, 1146, 1227, 1236, 1251, 1370, 1698, 3118, 3159, 1064})

@@ -10,11 +10,11 @@ import pyarrow as pa
 from rw_sql.connectors.changes import DELETE, INSERT, SNAPSHOT, TRUNCATE, UPDATE, CaptureError, records_schema
 from rw_sql.connectors.mysql_cdc import events
 from rw_sql.connectors.mysql_cdc.templates import Template
-from rw_sql.connectors.mysql_cdc.values import reader_of
+from rw_sql.connectors.mysql_cdc.values import reader_of, skip_of
 from rw_sql.errors import UPSTREAM_MISSING
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
     from rw_sql.connectors.mysql_cdc.events import RowsPart, StreamColumn
     from rw_sql.connectors.mysql_cdc.values import Reader
@@ -37,12 +37,17 @@ class KnownTable:
     left_out: frozenset[str] = frozenset()
     template: Template = field(init=False)
     is_kept: tuple[bool, ...] = field(init=False)
-    is_key: tuple[bool, ...] = field(init=False)
+    key_steps: tuple[tuple[Reader | None, Callable[[bytes, int], int]], ...] = field(init=False)
+    key_order: tuple[int, ...] = field(init=False)
     has_all: bool = field(init=False)
 
     def __post_init__(self) -> None:
         self.is_kept = tuple(name not in self.left_out for name in self.names)
-        self.is_key = tuple(name in self.key for name in self.names)
+        self.key_steps = tuple(
+            (read if name in self.key else None, skip_of(column, read))
+            for name, column, read in zip(self.names, self.columns, self.readers, strict=True)
+        )
+        self.key_order = tuple([name for name in self.names if name in self.key].index(name) for name in self.key)
         self.template = Template([name for name in self.names if name not in self.left_out], self.key)
         self.has_all = not self.left_out
 
@@ -136,14 +141,13 @@ def decode_rows(
         before: str | None = None
         row: str | None = None
         if part.what == events.UPDATE:
-            cells, at = _cells(known, data, at, is_key=True)
-            before = template.key(cells)
+            before, at = _key(known, data, at)
         if part.what == events.DELETE:
-            cells, at = _cells(known, data, at, is_key=True)
-            key = before = template.key(cells)
+            before, at = _key(known, data, at)
+            key = before
             op = DELETE
         else:
-            cells, at = _cells(known, data, at, is_key=False)
+            cells, at = _cells(known, data, at)
             row, key = template.row(cells), template.key(cells)
             op = INSERT if part.what == events.WRITE else UPDATE
         if touched is not None:
@@ -155,8 +159,30 @@ def decode_rows(
     return count - ordinal
 
 
-def _cells(known: KnownTable, data: bytes, at: int, *, is_key: bool) -> tuple[list[str], int]:
-    """The cells of a row that are kept, and where it ends. ``is_key``: only those of the key are converted."""
+def _key(known: KnownTable, data: bytes, at: int) -> tuple[str, int]:
+    """The key of a row, and where the row ends."""
+    width = (len(known.readers) + 7) >> 3
+    nulls = int.from_bytes(data[at : at + width], "little")
+    start = at
+    at += width
+    made: list[str] = []
+    try:
+        for read, skip in known.key_steps:
+            if nulls & 1:
+                pass
+            elif read is None:
+                at = skip(data, at)
+            else:
+                text, at = read(data, at)
+                made.append(text)
+            nulls >>= 1
+    except ValueError as error:
+        raise unreadable(known, data, start, error) from error
+    return known.template.key_of([made[place] for place in known.key_order]), at
+
+
+def _cells(known: KnownTable, data: bytes, at: int) -> tuple[list[str], int]:
+    """The cells of a row that are kept, and where it ends."""
     width = (len(known.readers) + 7) >> 3
     nulls = int.from_bytes(data[at : at + width], "little")
     start = at
@@ -208,8 +234,3 @@ def unreadable(known: KnownTable, data: bytes, start: int, error: ValueError) ->
         f'column "{column}" of table {known.table}, row ({row}): the value cannot be read: {error}',
         hint="change the value upstream and read the table anew",
     )
-
-
-def names_of(types: Mapping[str, str]) -> str:
-    """Columns in a message."""
-    return ", ".join(f"{name} {kind}" for name, kind in types.items())

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from rw_sql.connectors.mysql_cdc.events import StreamColumn, TableMap
     from rw_sql.connectors.mysql_cdc.tables import CatalogColumn
 
-_YEAR, _LABELS = 13, (247, 248)
+_YEAR, _LABELS, _OLD_TIMES = 13, (247, 248), (7, 11, 12)
 _TEXTS = (15, 252, 253, 254, 249, 250, 251)
 _SAME = {
     1: ("tinyint",), 2: ("smallint",), 9: ("mediumint",), 3: ("int", "integer"), 8: ("bigint",), 4: ("float",),
@@ -137,6 +137,8 @@ class KnownTables:
                 decode = bytes.decode
             elif decode is None:
                 decode = bytes.decode
+        if column.type in _OLD_TIMES and known is not None and "(" in known.type_name:
+            raise ValueError("it is stored in the format of before MySQL 5.6, with fractions of a second")
         if column.is_unsigned is None and known is not None:
             column = replace(column, is_unsigned="unsigned" in known.type_name.lower())
         return reader_of(column, data_type, decode)

@@ -173,8 +173,7 @@ def check_position(facts: Facts, position: SplitState) -> LogFile:
     if position.cluster is not None and position.cluster != facts.cluster:
         raise CaptureError(
             UPSTREAM_MISSING,
-            f"the server has {_identity(facts.cluster)}, the position is of {_identity(position.cluster)}: it is "
-            "another server, whose log has other positions",
+            other_server(position.cluster, facts.cluster),
             hint=AGAIN,
         )
     if not facts.logs:
@@ -200,6 +199,14 @@ def check_position(facts: Facts, position: SplitState) -> LogFile:
             hint=f"{AGAIN}; to keep the log for longer: SET GLOBAL {_expiry_setting(facts)}",
         )
     return found
+
+
+def other_server(before: str, now: str) -> str:
+    """Why a position of another server means nothing here."""
+    return (
+        f"the server has {_identity(now)}, the position is of {_identity(before)}: it is another server, whose log has "
+        "other positions"
+    )
 
 
 def _identity(cluster: str) -> str:

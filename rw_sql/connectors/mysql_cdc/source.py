@@ -11,7 +11,7 @@ from rw_sql.connectors.change_base import ChangeBase
 from rw_sql.connectors.changes import CaptureError, Prepared
 from rw_sql.connectors.mysql_cdc import positions, tables, validation
 from rw_sql.connectors.mysql_cdc.connection import connect, databases_of, unreachable
-from rw_sql.connectors.mysql_cdc.server import details, read_facts
+from rw_sql.connectors.mysql_cdc.server import details, other_server, read_facts
 from rw_sql.connectors.spec import OptionError, check_option_values, load_spec
 from rw_sql.connectors.support import split_state_json
 from rw_sql.errors import INVALID_PROPERTY, UPSTREAM_MISSING
@@ -40,6 +40,7 @@ class MysqlCdcConnector(ChangeBase):
     """
 
     passed_text = "the server has purged its log up to"
+    kept_text = "the server removes its log after a time, whether it has been read or not"
     table_prefix = ("database", "shop")
 
     @property
@@ -95,6 +96,10 @@ class MysqlCdcConnector(ChangeBase):
     def show_position(self, position: int) -> str:
         """A position as ``000003:1234``."""
         return positions.shown(position)
+
+    def explain_other(self, before: SplitState, now: UpstreamSplit) -> str:
+        """The identities of the two servers."""
+        return other_server(before.cluster or "", now.cluster or "")
 
     def filled_in(self, options: Mapping[str, str], unique: str) -> dict[str, str]:
         """The options, with a number for this reader among the server's replicas."""

@@ -84,6 +84,29 @@ def reader_of(column: StreamColumn, data_type: str, decode: Callable[[bytes], st
     raise ValueError(f"the log has values of type {kind}, which rw_sql does not know")
 
 
+def skip_of(column: StreamColumn, read: Reader) -> Callable[[bytes, int], int]:
+    """The function that gives where a cell ends, without its value."""
+    kind, meta = column.type, column.meta
+    sizes = {**_INTS, 4: 4, 5: 8, 10: 3, 13: 1, 12: 8}
+    if kind == 246:
+        sizes[kind] = decimal_size(meta[0], meta[1])
+    elif kind in (17, 18, 19):
+        sizes[kind] = {17: 4, 18: 5, 19: 3}[kind] + (meta[0] + 1) // 2
+    if kind in sizes:
+        size = sizes[kind]
+        return lambda _data, at: at + size
+    width = 0
+    if kind in (245, 249, 250, 251, 252, 255):
+        width = meta[0]
+    elif kind == 15:
+        width = 2 if int.from_bytes(meta, "little") > 255 else 1
+    if width == 1:
+        return lambda data, at: at + 1 + data[at]
+    if width:
+        return lambda data, at: at + width + int.from_bytes(data[at : at + width], "little")
+    return lambda data, at: read(data, at)[1]
+
+
 def _whole(size: int, *, is_signed: bool) -> Reader:
     formats = {1: "b", 2: "h", 4: "i", 8: "q"}
     if size in formats:

@@ -261,7 +261,7 @@ def _records_behind(context: Context, snapshot: Snapshot, reader: Reader, upstre
         if state is None or seen is None or identity_status(state, seen) != OK:
             return _Behind()
         if not seen.is_endless and seen.end > state.offset:
-            behind += seen.end - state.offset
+            behind += (seen.end - state.offset) // (seen.slack + 1)
             waiting[split] = state.offset
     return _Behind(records=behind, waiting=waiting)
 

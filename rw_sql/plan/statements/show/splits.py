@@ -124,4 +124,4 @@ def _records_waiting(state: SplitState | None, seen: UpstreamSplit) -> int | Non
     """The number of unread offsets; None if the split is not read, or has no end."""
     if state is None or seen.is_endless or identity_status(state, seen) != OK:
         return None
-    return max(0, seen.end - max(state.offset, seen.start))
+    return seen.behind(state.offset)

@@ -267,8 +267,8 @@ def _kept_upstream(snapshot: Snapshot, source: SourceRecord | None) -> tuple[Res
         ResultRow(
             object=each.name,
             change="NOTICE",
-            detail="the server keeps its log until the source continues to read, so its disk may fill: SHOW SOURCE "
-            f"SPLITS {sql_name(each.name)} shows retained_bytes",
+            detail=f"{change_connector(each.connector).kept_text}: "
+            f"SHOW SOURCE SPLITS {sql_name(each.name)} shows retained_bytes",
         )
         for each in sources
         if captures_changes(each.connector)

@@ -348,3 +348,27 @@ def test_what_another_slot_or_publication_means_is_said_before() -> None:
     )  # fmt: skip
     assert notices("slot.name = 'other'") == ""
     assert "had the tables all the time is not known" in notices("publication.name = 'other'")
+
+
+
+def test_a_table_of_mysql() -> None:
+    world = tables_world()
+    flags = UpstreamColumn(name="ok", type="tinyint(1)", canonical="SMALLINT", also=("BOOLEAN",))
+    world.upstream_tables = {"shop.orders": replace(ORDERS, table="shop.orders", columns=(*ORDERS.columns, flags))}
+    world.run(
+        "CREATE CONNECTION db WITH (type = 'mysql', hostname = 'db', username = 'u', database.name = 'shop')",
+        "CREATE SOURCE my WITH (connector = 'mysql-cdc', connection = db)",
+        "CREATE TABLE orders (id INT PRIMARY KEY, ok BOOLEAN) INCLUDE database_name FROM my TABLE 'shop.orders'",
+    )
+    found = world.snapshot.find("source", "my")
+    assert isinstance(found, SourceRecord)
+    assert int(dict(found.options)["server.id"]) >= 1 << 30
+    assert refused(world, "CREATE TABLE t (*) FROM my TABLE 'orders'").message == (
+        "The upstream table name must contain database name prefix, e.g. 'shop.table'"
+    )
+    assert refused(world, "CREATE TABLE t (id INT PRIMARY KEY, word BOOLEAN) FROM my TABLE 'shop.orders'").message == (
+        "Incompatible data type of column word: upstream it is text, here BOOLEAN"
+    )
+    assert "schema_name" in refused(world, "CREATE TABLE t (*) INCLUDE schema_name FROM my TABLE 'shop.orders'").message
+    paused = world.run("PAUSE SOURCE my")
+    assert "the server removes its log after a time" in paused.changes[1].detail
