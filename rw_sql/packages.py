@@ -23,7 +23,7 @@ _FULL = (
     "pyspark",
     "yaml",
 )
-_OF_A_CONNECTOR = {"nats": "nats", "nkeys": "nats", "pyiceberg": "iceberg"}
+_OF_A_CONNECTOR = {"nats": "nats", "nkeys": "nats", "pyiceberg": "iceberg", "boto3": "kinesis", "paho": "mqtt"}
 EXTRAS = {
     "confluent_kafka": "kafka",
     **_OF_A_CONNECTOR,

@@ -48,7 +48,8 @@ class UpstreamSplit:
     """One split as the upstream reports it: it has the records ``[start, end)``.
 
     ``is_endless``: records are generated as they are read. ``end`` then only limits the offsets that may be requested:
-    the split has no lag, and nothing can wait until it is read to the end.
+    the split has no lag, and nothing can wait until it is read to the end. ``is_empty``: it has no record now, and its
+    end is unknown: every position from ``start`` on is valid.
     """
 
     split: str
@@ -57,6 +58,7 @@ class UpstreamSplit:
     cluster: str | None = None
     incarnation: str | None = None
     is_endless: bool = False
+    is_empty: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,6 +156,15 @@ class FetchingConnector(Protocol):
 
     def fetcher(self, options: Mapping[str, str], *, with_headers: bool = False) -> RecordFetcher:
         """A fetcher for one run of a source's reader. Does not contact the upstream yet."""
+        ...
+
+
+@runtime_checkable
+class NamingConnector(Protocol):
+    """A connector whose sources make something upstream that needs a name."""
+
+    def filled_in(self, options: Mapping[str, str], unique: str) -> dict[str, str]:
+        """The options with generated names where they are missing: ``unique`` is a word of letters and digits."""
         ...
 
 

@@ -40,7 +40,7 @@ def split_status(state: SplitState | None, upstream: UpstreamSplit | None) -> st
         return identity
     if state.offset < upstream.start:
         return EXPIRED
-    return AHEAD if state.offset > upstream.end else OK
+    return AHEAD if state.offset > upstream.end and not upstream.is_empty else OK
 
 
 def identified(state: SplitState, upstream: UpstreamSplit) -> SplitState:
